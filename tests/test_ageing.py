@@ -336,6 +336,20 @@ def test_the_oldest_go_while_a_directory_has_more_than_its_policy_says(store: St
     assert check.run(store.parts, deep=True) == []
 
 
+@pytest.mark.parametrize("policy", [None, "delete-after=99d"])
+def test_what_goes_by_no_limit_any_more_is_not_due(store: Store, policy: str | None) -> None:
+    for days in (3, 2):
+        put(store, f"cam/{days}.mp4", days, "original=keep").set_policy(None)
+    store.set_policy("cam/", "delete-above=1")
+    mine = ager(store)
+    first, second = mine.plan().due
+    mine.apply(first, quietly)
+    store.set_policy("cam/", policy)
+    with pytest.raises(OutdatedError, match="not due any more"):
+        mine.apply(second, quietly)
+    assert list(store) == ["cam/2.mp4"]
+
+
 def test_who_is_in_several_directories_goes_if_all_have_too_much(store: Store) -> None:
     a, b = put(store, "a/1.mp4", 9, "original=keep"), put(store, "b/2.mp4", 8, "original=keep")
     for one in (a, b):

@@ -104,12 +104,13 @@ class HiddenNames:
                 left = change.tree.unlink(*at, now_ns=now)
                 hidden = HiddenName(left.ino, *at, left.nlink == 0, time.monotonic())
                 # Before anybody sees that it has lost its name.
+                if hidden.is_orphan:
+                    self._unsettled.add(hidden)
+                    undoing.callback(self._unsettled.discard, hidden)
                 self._coming.add(hidden)
                 undoing.callback(self._coming.discard, hidden)
                 if hidden.is_orphan:
                     change.tree.orphan(left.ino, now_ns=now, former=at)
-                    self._unsettled.add(hidden)
-                    undoing.callback(self._unsettled.discard, hidden)
                 change.leave(*at)
                 change.touch(left.ino)
             undoing.pop_all()
@@ -158,7 +159,7 @@ class HiddenNames:
     def settle(self) -> None:
         """Return when no name that was taken until now would come back after a crash."""
         for hidden in tuple(self._unsettled):
-            time.sleep(max(0.0, hidden.since + _SYNCED_SECONDS - time.monotonic()))
+            _wait_for_rename(hidden)
             self._settle(hidden)
 
     def end(self, ino: int) -> None:
@@ -175,8 +176,13 @@ class HiddenNames:
 
     def end_closed(self) -> None:
         """End what nobody has open, and only waits for a rename that fails: its room is needed."""
-        for hidden in self._coming - self._unsettled:
-            if not self._contents.is_open(hidden.ino):
+        for hidden in self._coming.copy():
+            if self._contents.is_open(hidden.ino):
+                continue
+            if hidden in self._unsettled:
+                _wait_for_rename(hidden)
+                self._try(self._settle, hidden)
+            if hidden not in self._unsettled:
                 self._try(self._let_go, hidden)
 
     # -- inside
@@ -254,3 +260,8 @@ class HiddenNames:
             if self.may_come_back(ino):
                 return None
             return change.delete(node)
+
+
+def _wait_for_rename(hidden: HiddenName) -> None:
+    """As long as the second step may take to follow; what comes later finds an unlink."""
+    time.sleep(max(0.0, hidden.since + _SYNCED_SECONDS - time.monotonic()))

@@ -126,6 +126,8 @@ class Names:
         self._complete: set[int] = set()  # directories of which every entry is remembered
         self._xattrs: dict[int, dict[bytes, bytes]] = {}
         self._aliases: dict[tuple[int, str], int] = {}
+        self._aliases_of: dict[int, set[tuple[int, str]]] = {}
+        self._alias_guard = threading.Lock()
         self._misses: dict[int, int] = {}  # by directory: names that were not remembered
         self._spent: OrderedDict[tuple[int, str], None] = OrderedDict()  # aliases, some time ago
         self._version = -1
@@ -337,7 +339,10 @@ class Names:
 
     def set_alias(self, parent: int, name: str, ino: int) -> None:
         """Let a path lead to a node that has lost its name; no listing shows it."""
-        self._aliases[parent, name] = ino
+        with self._alias_guard:
+            self._drop_alias((parent, name))
+            self._aliases[parent, name] = ino
+            self._aliases_of.setdefault(ino, set()).add((parent, name))
 
     def drop_alias(self, path: str) -> bool:
         """Whether the path was an alias; it leads nowhere now, and says ESTALE.
@@ -350,15 +355,29 @@ class Names:
         return self._spend((place.parent.ino, place.name))
 
     def drop_aliases(self, ino: int) -> None:
-        for key in [key for key, target in list(self._aliases.items()) if target == ino]:
+        with self._alias_guard:
+            keys = tuple(self._aliases_of.get(ino, ()))
+        for key in keys:
             self._spend(key)
 
     def _spend(self, key: tuple[int, str]) -> bool:
-        if self._aliases.pop(key, None) is None:
+        with self._alias_guard:
+            if not self._drop_alias(key):
+                return False
+            self._spent[key] = None
+            if len(self._spent) > _SPENT:
+                self._spent.popitem(last=False)
+            return True
+
+    def _drop_alias(self, key: tuple[int, str]) -> bool:
+        """Whether it was one; for who has the guard."""
+        ino = self._aliases.pop(key, None)
+        if ino is None:
             return False
-        self._spent[key] = None
-        if len(self._spent) > _SPENT:
-            self._spent.popitem(last=False)
+        others = self._aliases_of[ino]
+        others.discard(key)
+        if not others:
+            del self._aliases_of[ino]
         return True
 
     # -- memory

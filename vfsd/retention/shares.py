@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vfsd.catalog import Transaction
 from vfsd.parts import Parts
-from vfsd.retention.originals import Share
+from vfsd.retention.originals import Policy, Share
 
 
 class Shares:
@@ -36,7 +36,8 @@ class Shares:
         with self._parts.catalog.reading() as seen:
             if seen.originals.sharing() != self._since:
                 self.forget()
-            self.of(seen, directories)
+            said = seen.originals.policies()  # by now there may be no limit, or no directory
+            self.of(seen, [each for each in directories if _has_limit(said.get(each))])
 
     def of(self, seen: Transaction, directories: Iterable[int]) -> dict[int, Share]:
         """What they have as a transaction sees it, and what those have that they share with.
@@ -91,6 +92,10 @@ class Shares:
         self._there.update(key for key in share.sizes.keys() - self._there if exists(key))
         there = {key: size for key, size in share.sizes.items() if key in self._there}
         return replace(share, sizes=there)
+
+
+def _has_limit(policy: Policy | None) -> bool:
+    return policy is not None and policy.delete_above is not None
 
 
 def _with_besides(directories: Iterable[int], share: Callable[[int], Share]) -> dict[int, Share]:
