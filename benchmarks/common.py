@@ -65,13 +65,21 @@ class Timing:
         return float(low), float(high)
 
 
-def interleaved(contestants: Mapping[str, Callable[[], object]], runs: int) -> dict[str, Timing]:
-    """Time each in turn, `runs` times round, in an order that changes; one warm-up round first."""
+def interleaved(
+    contestants: Mapping[str, Callable[[], object]],
+    runs: int,
+    before: Callable[[str], object] = lambda name: None,
+) -> dict[str, Timing]:
+    """Time each in turn, `runs` times round, in an order that changes; one warm-up round first.
+
+    `before` is called with the name of who is next, and takes what it likes.
+    """
     names = list(contestants)
     times: dict[str, list[float]] = {name: [] for name in names}
     rng = np.random.default_rng(0)
     for number in range(runs + 1):
         for at in rng.permutation(len(names)):
+            before(names[at])
             start = time.perf_counter()
             contestants[names[at]]()
             if number:

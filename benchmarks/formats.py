@@ -175,12 +175,12 @@ class Row:
 
     def measure(self, options: Namespace) -> dict[str, Any]:
         contestants: dict[str, Callable[[], object]] = {
-            "ffmpeg": self._anew("ffmpeg", self._counted("ffmpeg", self._ffmpeg)),
-            "save": self._anew("save", self._counted("save", self._save)),
+            "ffmpeg": self._counted("ffmpeg", self._ffmpeg),
+            "save": self._counted("save", self._save),
         }
         if self._mounted is not None:
-            contestants["mount"] = self._anew("mount", self._first_read)
-        first = interleaved(contestants, options.runs)
+            contestants["mount"] = self._first_read
+        first = interleaved(contestants, options.runs, self._clear)
         found: dict[str, Any] = {
             name: {"seconds": timing.median, "runs": timing.seconds}
             for name, timing in first.items()
@@ -206,15 +206,17 @@ class Row:
     def _out(self, name: str) -> Path:
         return self._work / f"{name}.{self._suffix}"
 
-    def _anew(self, name: str, work: Callable[[], object]) -> Callable[[], None]:
-        """To a file that is not there yet.  Over one that is, ffmpeg would write into pages that it
-        has just freed, where a file that appears whole keeps the old one's until it is done."""
+    def _clear(self, name: str) -> None:
+        """Give back what the last round has left: the file, and what the kernel has of the view.
 
-        def run() -> None:
-            self._out(name).unlink(missing_ok=True)
-            work()
-
-        return run
+        Over a file that is there, ffmpeg would write into pages that it has just freed, where one
+        that appears whole keeps the old one's until it is done.  And a virtual machine's host may
+        take back what is free, and new pages cost far more: so the view's are free when the next
+        one is read, as those of ffmpeg's last file are when it writes.
+        """
+        self._out(name).unlink(missing_ok=True)
+        if name == "mount" and self._last is not None:
+            drop(self._last)
 
     def _counted(self, name: str, work: Callable[[], object]) -> Callable[[], None]:
         def run() -> None:
@@ -240,11 +242,8 @@ class Row:
         self._video.save_view(self._out("save"), grammar.parse(self._name()))
 
     def _first_read(self) -> None:
-        """Of a new view, when the pages of the one before are free, as those of ffmpeg's last file
-        are: a virtual machine's host may take back what is free, and new pages cost far more."""
+        """Of a new view."""
         assert self._mounted is not None
-        if self._last is not None:
-            drop(self._last)
         self._last = Path(f"{self._mounted}@") / self._name()
         with open(self._out("mount"), "wb") as out:
             for block in blocks(self._last):
