@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -64,19 +65,17 @@ def _unused(plan: ReadPlan, table: FrameTable, tiles: Tiles) -> Iterator[PassedO
     used: dict[int, set[int]] = {}
     for run in plan.tiled:
         used.setdefault(run.segment.id, set()).update(run.frames)
-    own = tiles.costs.of_original(plan.physical)
+    own, needed = tiles.costs.of_original(plan.physical), plan.needed
     good = tiles.good_for(plan.form, plan.physical)
     for segment in tiles.stored:
         mine = used.get(segment.id, ())
-        frames = tuple(
-            frame
-            for frame in wanted
-            if segment.first_frame <= frame < segment.end_frame and frame not in mine
-        )
+        first = bisect_left(wanted, segment.first_frame)
+        end = bisect_left(wanted, segment.end_frame, first)
+        frames = tuple(frame for frame in wanted[first:end] if frame not in mine)
         if not frames:
             continue
         original = own.seconds(original_work(plan.physical, table, frames))
-        area = plan.needed(*segment.picture)
+        area = needed(*segment.picture)
         covering = () if area is None else tuple(segment.layout.covering(area))
         if area is None or not segment.holds(covering):
             why = Why.SIZE if area is None else Why.MISSING
