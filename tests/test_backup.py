@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import shutil
 import signal
@@ -72,7 +73,7 @@ def target(tmp_path: Path) -> Path:
     return tmp_path / "backup"
 
 
-def same(store: Store, target: Path) -> bool:
+def same(store: Store, target: Path, psnr: float | None = None) -> bool:
     with Store.open(target) as copy:
         if check.run(copy.parts, deep=True) or list(copy) != list(store):
             return False
@@ -80,7 +81,8 @@ def same(store: Store, target: Path) -> bool:
             mine, other = store[name], copy[name]
             if mine.info.digest != other.info.digest:
                 return False
-            if not np.array_equal(mine.frames([5]).data, other.frames([5]).data):
+            pictures = mine.frames([5], psnr=psnr), other.frames([5], psnr=psnr)
+            if not np.array_equal(pictures[0].data, pictures[1].data):
                 return False
     return True
 
@@ -130,7 +132,7 @@ def test_an_error_once_all_is_there_says_so(store: Store, target: Path) -> None:
 def test_without_what_can_be_made_again(store: Store, target: Path) -> None:
     done = back_up(store.parts, target, derived=False)
     assert done.bytes == sum(video.original.size for video in store.find())
-    assert same(store, target)
+    assert same(store, target, psnr=math.inf)  # there the tiles may be the cheaper ones
     with Store.open(target) as copy:
         assert copy.catalog.segments(copy["traffic.mp4"].info) == []
 
