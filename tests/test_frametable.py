@@ -144,6 +144,21 @@ def test_runs_cover_every_wanted_frame_once(
         assert run.first_packet == min(one.first_packet for one in single)
 
 
+@given(streams(), st.integers(1, 60), st.data())
+@settings(max_examples=200, deadline=None)
+def test_many_frames_are_decoded_from_where_one_is(
+    stream: tuple[list[int], list[int]], size: int, data: st.DataObject
+) -> None:
+    table, columns, _ = make(*stream, page_packets=size)
+    frames = sorted(data.draw(st.lists(st.integers(0, len(table) - 1), max_size=60)))
+    first, end = table.packets_to_decode(np.array(frames, np.int64))
+    runs = [table.decode_run(frame) for frame in frames]
+    assert first.tolist() == [run.first_packet for run in runs]
+    assert end.tolist() == [run.end_packet for run in runs]
+    sizes = [int(columns.size[run.first_packet : run.end_packet].sum()) for run in runs]
+    assert table.bytes_between(first, end).tolist() == sizes
+
+
 @given(streams())
 @settings(max_examples=60, deadline=None)
 def test_gops_partition_the_packets(stream: tuple[list[int], list[int]]) -> None:

@@ -88,13 +88,23 @@ class FramePage:
     columns: PacketColumns
     order: Ints  #: packet index of each frame in display order, counted from the page's first
 
+    @cached_property
+    def key_places(self) -> Ints:
+        """Of each packet the last key packet up to it, counted from the page's first; -1: none."""
+        places = np.where(self.columns.flags & KEY, np.arange(len(self.columns)), -1)
+        return np.maximum.accumulate(places)
+
+    @cached_property
+    def bytes_before(self) -> Ints:
+        """Bytes of the page's first packets: none, one, two ... all."""
+        return np.concatenate([[0], np.cumsum(self.columns.size)])
+
     # What planners ask of single packets, again and again; lists are faster to look into.
 
     @cached_property
     def keys(self) -> list[int]:
-        """Of each packet the last key packet up to it, counted from the page's first; -1: none."""
-        places = np.where(self.columns.flags & KEY, np.arange(len(self.columns)), -1)
-        found: list[int] = np.maximum.accumulate(places).tolist()
+        """As `key_places`."""
+        found: list[int] = self.key_places.tolist()
         return found
 
     @cached_property
@@ -105,8 +115,8 @@ class FramePage:
 
     @cached_property
     def ends(self) -> list[int]:
-        """Bytes of the page's first packets: none, one, two ... all."""
-        found: list[int] = np.concatenate([[0], np.cumsum(self.columns.size)]).tolist()
+        """As `bytes_before`."""
+        found: list[int] = self.bytes_before.tolist()
         return found
 
 

@@ -34,6 +34,8 @@ from vfsd.framepages import (
 from vfsd.model import Gop
 
 _CACHED_PAGES = 64
+_FEW = 16
+"""Up to so many are looked up one by one: arrays take longer to begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,26 @@ class FrameTable:
             at = upto
         return total
 
+    def bytes_between(self, first: Ints, end: Ints) -> Ints:
+        """`bytes_of` for each pair, which had best ascend."""
+        if len(first) < _FEW:
+            pairs = zip(first.tolist(), end.tolist(), strict=True)
+            return np.array([self.bytes_of(*pair) for pair in pairs], np.int64)
+        found = np.empty(len(first), np.int64)
+        pages = np.searchsorted(self._first_packets, first, side="right") - 1
+        for ordinal in sorted(set(pages.tolist())):
+            page = self._page(ordinal)
+            base = page.bounds.first_packet
+            mine = np.flatnonzero(pages == ordinal)
+            inside = end[mine] <= base + page.bounds.packets
+            whole = mine[inside]
+            found[whole] = (
+                page.bytes_before[end[whole] - base] - page.bytes_before[first[whole] - base]
+            )
+            for place in mine[~inside].tolist():
+                found[place] = self.bytes_of(int(first[place]), int(end[place]))
+        return found
+
     def packets_of(self, frames: range) -> Ints:
         """Packet index of each frame of a contiguous range, in display order."""
         parts = []
@@ -281,14 +303,43 @@ class FrameTable:
         """What to decode to see frame `index`.  Raises `OutOfRangeError`."""
         page, within = self._page_of_frame(index)
         local = int(page.order[within])
-        packet = page.bounds.first_packet + local
+        return DecodeRun(*self._to_decode(page, local), {page.bounds.first_packet + local: index})
+
+    def packets_to_decode(self, frames: Ints) -> Ints:
+        """Where the packets of `decode_run` begin and end, for each of `frames`, which ascend:
+        an array of two rows.  Raises `OutOfRangeError`.
+        """
+        found = np.empty((2, len(frames)), np.int64)
+        at = 0
+        while at < len(frames):
+            page, _ = self._page_of_frame(int(frames[at]))
+            upto = int(np.searchsorted(frames, page.bounds.first_frame + page.bounds.frames))
+            local = page.order[frames[at:upto] - page.bounds.first_frame]
+            found[:, at:upto] = self._all_to_decode(page, local)
+            at = upto
+        return found
+
+    def _all_to_decode(self, page: FramePage, local: Ints) -> Ints:
+        """As `_to_decode`, of several packets."""
+        if len(local) < _FEW:
+            return np.array([self._to_decode(page, packet) for packet in local.tolist()]).T
+        flags = page.columns.flags
+        keys, after = page.key_places[local], np.minimum(local + 1, len(flags) - 1)
+        found = page.bounds.first_packet + np.stack([keys, local + 1])
+        is_odd = (keys < 0) | (after == local) | ((flags[local] & LEADING) != 0)
+        for place in np.flatnonzero(is_odd | ((flags[after] & HIDDEN) != 0)).tolist():
+            found[:, place] = self._to_decode(page, int(local[place]))
+        return found
+
+    def _to_decode(self, page: FramePage, local: int) -> tuple[int, int]:
+        """What shows the `local`-th packet of a page."""
         start = self._key_for(page, local)
         if page.flags[local] & LEADING and start > 0:
             start = self._key_at_or_before(start - 1)
-        end = packet + 1
+        end = page.bounds.first_packet + local + 1
         if local + 1 == len(page.flags) or page.flags[local + 1] & HIDDEN:
-            end = self._end_of_picture(packet)
-        return DecodeRun(start, end, {packet: index})
+            end = self._end_of_picture(end - 1)
+        return start, end
 
     def decode_runs(self, indices: Iterable[int]) -> list[DecodeRun]:
         """What to decode to see all of `indices` (any order, repeats allowed), each frame once.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 
-from vfsd.framepages import Ints
-from vfsd.frametable import DecodeRun, FrameTable
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.framepages import PAGE_PACKETS, Ints
+from vfsd.frametable import FrameTable
 from vfsd.model import MediaInfo, PhysicalVideo, Segment
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import DEFAULT_COSTS, LOSSLESS, OTHER_COST, RAW_CELLS, DecodeCost, Work
@@ -27,6 +30,8 @@ _LARGE_PICTURE = 250_000
 _LOST = 1e7
 """Seconds that stand for reading frames that the original has lost: more than anything else takes,
 but not so many that differences between other ways would be lost in rounding."""
+_NEAR = 16 * PAGE_PACKETS
+"""Frames in a row that are looked up together: so few pages the table keeps until they are done."""
 _SPARSE = 64
 """From this mean distance of frames on, the original's work is counted frame by frame."""
 
@@ -36,6 +41,8 @@ Needed = Callable[[int, int], Rect | None]
 pictures of that size are of no use to it."""
 Good = Callable[[Segment, Sequence[int]], bool]
 """Whether tiles of a segment, all of which it has, may be used together."""
+Usable = tuple[Segment, tuple[int, ...]]
+"""A segment, and those of its tiles that are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,8 @@ class Costs:
 
     def of_tiles(self, segment: Segment) -> DecodeCost:
         """What decoding a segment's tiles costs, without making pictures of them."""
-        return self._of(_cost_name(segment)).times(self.factors.get(segment.physical_id, 1.0))
+        cost, factor = self._of(_cost_name(segment)), self.factors.get(segment.physical_id)
+        return cost if factor is None else cost.times(factor)
 
     def of_new_tiles(self, profile: str) -> DecodeCost:
         """What tiles of that codec cost that nobody has measured yet; pictures are made of them."""
@@ -189,41 +197,38 @@ def choose_tiles(
     edges = {edge for segment, _ in usable for edge in _edges(segment)}
     edges.update(edge for lost in unreadable for edge in (lost.start, lost.stop))
     cuts = sorted(edges)
-    parts = [part for part in _split(wanted, cuts) if part]
-    ways = _ways(parts, usable)
-    prices = _Prices(physical, table, costs, unreadable, side_by_side=_side_by_side(ways))
-    return _runs(_cheapest(ways, prices))
-
-
-def _ways(
-    parts: Sequence[list[int]], usable: Sequence[tuple[Segment, tuple[int, ...]]]
-) -> list[list[_Way]]:
-    """How each part, which follow each other, may be seen.  No segment begins or ends in a part."""
-    coming = sorted(usable, key=lambda one: one[0].first_frame, reverse=True)
-    here: list[tuple[Segment, tuple[int, ...]]] = []
-    ways = []
-    for part in parts:
-        while coming and coming[-1][0].first_frame <= part[0]:
-            here.append(coming.pop())
-        here = [one for one in here if one[0].end_frame > part[-1]]
-        tiled = (_Way(segment, tiles, part) for segment, tiles in here)
-        ways.append([_Way(None, (), part), *tiled])
-    return ways
+    parts = _parts([part for part in _split(wanted, cuts) if part], usable)
+    prices = _Prices(physical, table, costs, unreadable, side_by_side=_side_by_side(parts))
+    return _runs(parts, _cheapest(parts, prices))
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """To see the frames of one interval: from tiles, or (without a segment) the original."""
+class _Part:
+    """Frames at which no segment begins or ends but before the first and after the last of them;
+    each of `tiled` is a way to see them all, and so is the original."""
 
-    segment: Segment | None
-    tiles: tuple[int, ...]
     frames: Sequence[int]
+    tiled: Sequence[Usable]
 
 
-def _side_by_side(ways: Sequence[Sequence[_Way]]) -> float:
+def _parts(frames: Sequence[list[int]], usable: Sequence[Usable]) -> list[_Part]:
+    """`frames` follow each other.  No segment begins or ends in one of them."""
+    coming = sorted(usable, key=lambda one: one[0].first_frame, reverse=True)
+    here: list[Usable] = []
+    parts = []
+    for mine in frames:
+        begun = []
+        while coming and coming[-1][0].first_frame <= mine[0]:
+            begun.append(coming.pop())
+        here = [one for one in (*here, *begun) if one[0].end_frame > mine[-1]]
+        parts.append(_Part(mine, here))
+    return parts
+
+
+def _side_by_side(parts: Sequence[_Part]) -> float:
     """How many parts that may be seen in tiles are as much to do as the largest of them: so many
     cores are busy with them at a time, each with a part of its own."""
-    frames = [len(here[0].frames) for here in ways if len(here) > 1]
+    frames = [len(part.frames) for part in parts if part.tiled]
     return sum(frames) / max(frames, default=1)
 
 
@@ -234,6 +239,14 @@ def _edges(segment: Segment) -> tuple[int, int]:
 def _split(wanted: list[int], cuts: list[int]) -> list[list[int]]:
     places = [0, *(bisect_left(wanted, cut) for cut in cuts), len(wanted)]
     return [wanted[start:end] for start, end in pairwise(places)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tariff:
+    """What seeing tiles of a segment takes, in seconds."""
+
+    start: float
+    picture: float  #: for each, from the segment's first frame on
 
 
 class _Prices:
@@ -253,69 +266,84 @@ class _Prices:
         self._costs = costs
         self._own = costs.of_original(physical)
         self._threads = decoder_threads(physical.media, costs.threads)
-        self._area = physical.media.width * physical.media.height
-        self._before: DecodeRun | None = None
         self._unreadable = unreadable
         self._side_by_side = side_by_side
+        self._tariffs: dict[int, _Tariff] = {}  # by number of the segment
 
-    def of_tiles(self, way: _Way) -> float:
-        """Alone: from the segment's start."""
-        assert way.segment is not None
-        tiles, segment = way.tiles, way.segment
-        work = tile_work(segment, tiles, way.frames[-1])
-        seconds = self._costs.seconds_of_tiles(segment, work, together=len(tiles))
+    def of_tiles(self, way: Usable, last: int) -> float:
+        """Alone: from the segment's start up to frame `last`."""
+        segment = way[0]
+        tariff = self._tariffs.get(segment.id)
+        if tariff is None:
+            tariff = self._tariffs[segment.id] = self._tariff(*way)
+        return tariff.start + tariff.picture * (last - segment.first_frame + 1)
+
+    def _tariff(self, segment: Segment, tiles: Sequence[int]) -> _Tariff:
+        work, together = tile_work(segment, tiles, segment.end_frame - 1), len(tiles)
+        start = self._costs.of_tiles(segment).start * work.starts
+        pictures = self._costs.seconds_of_tiles(segment, work, together=together) - start
         # The original is decoded by several threads, a tile by one: who waits for pictures of one
         # segment in a row waits for the largest tile.
-        areas = [segment.cell(tile).rect.area for tile in tiles]
-        busy = sum(areas) / max(areas) * self._side_by_side
-        return _DOUBT * seconds * max(1.0, self._threads / busy)
+        busy = self._side_by_side
+        if together > 1:
+            areas = [segment.cell(tile).rect.area for tile in tiles]
+            busy *= sum(areas) / max(areas)
+        doubt = _DOUBT * max(1.0, self._threads / busy)
+        return _Tariff(doubt * start, doubt * pictures / (segment.end_frame - segment.first_frame))
 
-    def of_original(self, frames: Sequence[int]) -> tuple[float, float]:
-        """(alone, what of that is done if the part before, which was asked for last, was read from
-        the original as well)."""
-        head = self._table.decode_run(frames[0])
-        tail = head if len(frames) == 1 else self._table.decode_run(frames[-1])
-        if _is_sparse(frames):
-            alone = self._own.seconds(original_work(self._physical, self._table, frames))
-        else:
-            alone = self._seconds(head.first_packet, max(tail.end_packet, head.end_packet))
-        done, before = 0.0, self._before
-        if before is not None and (
-            before.first_packet == head.first_packet or head.first_packet < before.end_packet
-        ):
-            done = self._seconds(before.first_packet, before.end_packet)
-        self._before = tail
-        if any(lost.start <= frames[-1] and frames[0] < lost.stop for lost in self._unreadable):
-            alone += _LOST
-        return alone, done
+    def of_original(self, parts: Sequence[_Part]) -> Iterator[tuple[float, float]]:
+        """(alone, what of that is done if the part before was read from the original as well) for
+        each of them, which follow each other; of the first nothing is done."""
+        last = np.zeros((2, 1), np.int64)  # what shows the last frame of the part before
+        for _, near in groupby(parts, lambda part: part.frames[0] // _NEAR):
+            here = list(near)
+            ends = np.array([end for part in here for end in (part.frames[0], part.frames[-1])])
+            needed = self._table.packets_to_decode(ends)
+            heads, tails = needed[:, ::2], needed[:, 1::2]
+            before = np.concatenate([last, tails[:, :-1]], axis=1)
+            ended = np.maximum(heads[1], tails[1])
+            spans = np.concatenate([[heads[0], ended], before], axis=1)
+            seconds = self._seconds(*spans)
+            alone, done = seconds[: len(here)], seconds[len(here) :]
+            for number, part in enumerate(here):
+                if _is_sparse(part.frames):
+                    work = original_work(self._physical, self._table, part.frames)
+                    alone[number] = self._own.seconds(work)
+            for lost in self._unreadable:
+                alone[(ends[1::2] >= lost.start) & (ends[::2] < lost.stop)] += _LOST
+            done[(before[0] != heads[0]) & (heads[0] >= before[1])] = 0.0
+            yield from zip(alone.tolist(), done.tolist(), strict=True)
+            last = tails[:, -1:]
 
-    def _seconds(self, first: int, end: int) -> float:
+    def _seconds(self, first: Ints, end: Ints) -> npt.NDArray[np.float64]:
+        """Of decoding the packets ``first <= p < end``, by one start each."""
         pictures = end - first
-        size = float(self._table.bytes_of(first, end))
-        return self._own.seconds(Work(1, pictures, pictures * self._area, size))
+        area = self._physical.media.width * self._physical.media.height
+        picture = self._own.seconds(Work(pictures=1, pixels=area))
+        size = self._table.bytes_between(first, end)
+        return self._own.start + picture * pictures + self._own.byte * size
 
 
-def _cheapest(ways: Sequence[Sequence[_Way]], prices: _Prices) -> list[_Way]:
-    """One of each part, so that all together take least.
-
-    The first way of each part is the original.
-    """
+def _cheapest(parts: Sequence[_Part], prices: _Prices) -> list[int]:
+    """How to see each part so that all together take least: 0 is the original, and then come the
+    ways in tiles."""
     came: list[list[int]] = []
     totals: list[float] = []  # up to each way of the part before
     alone: dict[int, float] = {}  # of the part before, by number of the segment
-    places: dict[int, int] = {}
-    for here in ways:
-        least = min(range(len(totals)), key=totals.__getitem__) if totals else -1
-        rest = totals[least] if totals else 0.0
-        itself, done = prices.of_original(here[0].frames)
+    places: dict[int, int] = {}  # among its ways
+    for part, (itself, done) in zip(parts, prices.of_original(parts), strict=True):
+        rest = min(totals, default=0.0)
+        least = totals.index(rest) if totals else -1
         row, origins = [rest + itself], [least]
         if totals and totals[0] - done < rest:
             row[0], origins[0] = totals[0] + itself - done, 0
-        now: dict[int, float] = {}
-        for way in here[1:]:
-            assert way.segment is not None
-            number = way.segment.id
-            price = now[number] = prices.of_tiles(way)
+        prices_here: dict[int, float] = {}
+        places_here: dict[int, int] = {}
+        last = part.frames[-1]
+        for way in part.tiled:
+            number = way[0].id
+            price = prices_here[number] = prices.of_tiles(way, last)
+            places_here[number] = len(row)
             total, origin = rest + price, least
             # A decoder that stands in the segment goes on.
             place = places.get(number)
@@ -324,23 +352,23 @@ def _cheapest(ways: Sequence[Sequence[_Way]], prices: _Prices) -> list[_Way]:
             row.append(total)
             origins.append(origin)
         came.append(origins)
-        totals, alone = row, now
-        places = {way.segment.id: n for n, way in enumerate(here) if way.segment is not None}
-    chosen: list[_Way] = []
-    at = min(range(len(totals)), key=totals.__getitem__)
-    for here, origins in zip(reversed(ways), reversed(came), strict=True):
-        chosen.append(here[at])
+        totals, alone, places = row, prices_here, places_here
+    chosen: list[int] = []
+    at = totals.index(min(totals))
+    for origins in reversed(came):
+        chosen.append(at)
         at = origins[at]
     return chosen[::-1]
 
 
-def _runs(chosen: list[_Way]) -> list[TileRun]:
-    runs: list[TileRun] = []
-    for way in chosen:
-        if way.segment is None:
+def _runs(parts: Sequence[_Part], chosen: Sequence[int]) -> list[TileRun]:
+    found: list[tuple[Usable, list[int]]] = []
+    for part, number in zip(parts, chosen, strict=True):
+        if not number:
             continue
-        if runs and runs[-1].segment is way.segment:
-            runs[-1] = TileRun(way.segment, (*runs[-1].frames, *way.frames), way.tiles)
+        way = part.tiled[number - 1]
+        if found and found[-1][0][0] is way[0]:
+            found[-1][1].extend(part.frames)
         else:
-            runs.append(TileRun(way.segment, tuple(way.frames), way.tiles))
-    return runs
+            found.append((way, list(part.frames)))
+    return [TileRun(segment, tuple(frames), tiles) for (segment, tiles), frames in found]
