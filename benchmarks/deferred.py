@@ -35,7 +35,7 @@ CLIPS = (
     "real/otv_testvideo1_800x600.mkv",
 )
 FORMATS = ("rgb24", "yuv420p")
-LEVELS = (1, 9, 19)
+LEVELS = (1, 9, 16, 19)
 LEAST_RATIO, LEAST_SPEED = 1.5, 3.0
 """How much smaller, and how much faster than Zstandard at its highest level, RGB has to become at
 some level of ours, which a store chooses by the room that is left."""
