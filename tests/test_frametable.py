@@ -156,7 +156,7 @@ def test_many_frames_are_decoded_from_where_one_is(
     assert first.tolist() == [run.first_packet for run in runs]
     assert end.tolist() == [run.end_packet for run in runs]
     sizes = [int(columns.size[run.first_packet : run.end_packet].sum()) for run in runs]
-    assert table.bytes_between(first, end).tolist() == sizes
+    assert table.bytes_between(first.tolist(), end.tolist()) == sizes
 
 
 @given(streams())

@@ -259,25 +259,23 @@ class FrameTable:
             at = upto
         return total
 
-    def bytes_between(self, first: Ints, end: Ints) -> Ints:
+    def bytes_between(self, first: Sequence[int], end: Sequence[int]) -> list[int]:
         """`bytes_of` for each pair, which had best ascend."""
         if len(first) < _FEW:
-            pairs = zip(first.tolist(), end.tolist(), strict=True)
-            return np.array([self.bytes_of(*pair) for pair in pairs], np.int64)
+            return list(map(self.bytes_of, first, end))
+        starts, ends = np.array(first), np.array(end)
         found = np.empty(len(first), np.int64)
-        pages = np.searchsorted(self._first_packets, first, side="right") - 1
+        pages = np.searchsorted(self._first_packets, starts, side="right") - 1
         for ordinal in sorted(set(pages.tolist())):
             page = self._page(ordinal)
-            base = page.bounds.first_packet
+            base, before = page.bounds.first_packet, page.bytes_before
             mine = np.flatnonzero(pages == ordinal)
-            inside = end[mine] <= base + page.bounds.packets
+            inside = ends[mine] <= base + page.bounds.packets
             whole = mine[inside]
-            found[whole] = (
-                page.bytes_before[end[whole] - base] - page.bytes_before[first[whole] - base]
-            )
+            found[whole] = before[ends[whole] - base] - before[starts[whole] - base]
             for place in mine[~inside].tolist():
-                found[place] = self.bytes_of(int(first[place]), int(end[place]))
-        return found
+                found[place] = self.bytes_of(first[place], end[place])
+        return found.tolist()
 
     def packets_of(self, frames: range) -> Ints:
         """Packet index of each frame of a contiguous range, in display order."""
@@ -313,7 +311,7 @@ class FrameTable:
         at = 0
         while at < len(frames):
             page, _ = self._page_of_frame(int(frames[at]))
-            upto = int(np.searchsorted(frames, page.bounds.first_frame + page.bounds.frames))
+            upto = int(frames.searchsorted(page.bounds.first_frame + page.bounds.frames))
             local = page.order[frames[at:upto] - page.bounds.first_frame]
             found[:, at:upto] = self._all_to_decode(page, local)
             at = upto

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from vfsd.framepages import PAGE_PACKETS, Ints
 from vfsd.frametable import FrameTable
@@ -133,7 +131,7 @@ def original_work(physical: PhysicalVideo, table: FrameTable, frames: Sequence[i
     """What decoding the original takes to see `frames`, which ascend."""
     if not frames:
         return Work()
-    if _is_sparse(frames):
+    if _is_sparse(frames[0], frames[-1], len(frames)):
         spans = [(run.first_packet, run.end_packet) for run in table.decode_runs(frames)]
     else:
         first, last = table.decode_run(frames[0]), table.decode_run(frames[-1])
@@ -148,8 +146,8 @@ def original_work(physical: PhysicalVideo, table: FrameTable, frames: Sequence[i
     )
 
 
-def _is_sparse(frames: Sequence[int]) -> bool:
-    return frames[-1] - frames[0] >= _SPARSE * len(frames)
+def _is_sparse(first: int, last: int, count: int) -> bool:
+    return last - first >= _SPARSE * count
 
 
 def in_full_size(media: MediaInfo, area: Rect) -> Needed:
@@ -180,11 +178,12 @@ def choose_tiles(
     frames before goes on where it stands, so what a frame costs depends on the one before: a
     dynamic programme over the intervals between the ends of segments.
     """
-    wanted = sorted(set(frames.tolist()))  # np.unique would import numpy.ma: 20 ms
+    wanted = _ascending(frames)
+    first, last = int(wanted[0]), int(wanted[-1])
     usable = [
         (segment, tuple(segment.layout.covering(area)))
         for segment in segments
-        if segment.first_frame <= wanted[-1] and segment.end_frame > wanted[0]
+        if segment.first_frame <= last and segment.end_frame > first
         if (area := needed(*segment.picture)) is not None
     ]
     usable = [
@@ -196,49 +195,61 @@ def choose_tiles(
         return []
     edges = {edge for segment, _ in usable for edge in _edges(segment)}
     edges.update(edge for lost in unreadable for edge in (lost.start, lost.stop))
-    cuts = sorted(edges)
-    parts = _parts([part for part in _split(wanted, cuts) if part], usable)
-    prices = _Prices(physical, table, costs, unreadable, side_by_side=_side_by_side(parts))
-    return _runs(parts, _cheapest(parts, prices))
+    parts = _parts(wanted, sorted(edges), usable)
+    prices = _Prices(physical, table, costs, wanted, unreadable, side_by_side=_side_by_side(parts))
+    return _runs(wanted, parts, _cheapest(parts, prices))
+
+
+def _ascending(frames: Ints) -> Ints:
+    """Each once."""
+    if (frames[1:] > frames[:-1]).all():
+        return frames
+    return np.array(sorted(set(frames.tolist())))  # np.unique would import numpy.ma: 20 ms
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Frames at which no segment begins or ends but before the first and after the last of them;
-    each of `tiled` is a way to see them all, and so is the original."""
+    """Wanted frames in a row, at which no segment begins or ends but before the first and after the
+    last of them; each of `tiled` is a way to see them all, and so is the original."""
 
-    frames: Sequence[int]
+    first: int
+    last: int
+    places: slice  #: among all that are wanted
+    count: int
     tiled: Sequence[Usable]
 
+    @property
+    def is_sparse(self) -> bool:
+        return _is_sparse(self.first, self.last, self.count)
 
-def _parts(frames: Sequence[list[int]], usable: Sequence[Usable]) -> list[_Part]:
-    """`frames` follow each other.  No segment begins or ends in one of them."""
+
+def _parts(wanted: Ints, cuts: Sequence[int], usable: Sequence[Usable]) -> list[_Part]:
+    """`cuts`, which ascend, are where segments begin and end."""
     coming = sorted(usable, key=lambda one: one[0].first_frame, reverse=True)
     here: list[Usable] = []
     parts = []
-    for mine in frames:
+    places = wanted.searchsorted(cuts).tolist()
+    for start, end in pairwise([0, *places, len(wanted)]):
+        if start == end:
+            continue
+        first, last = wanted[start].item(), wanted[end - 1].item()
         begun = []
-        while coming and coming[-1][0].first_frame <= mine[0]:
+        while coming and coming[-1][0].first_frame <= first:
             begun.append(coming.pop())
-        here = [one for one in (*here, *begun) if one[0].end_frame > mine[-1]]
-        parts.append(_Part(mine, here))
+        here = [one for one in (*here, *begun) if one[0].end_frame > last]
+        parts.append(_Part(first, last, slice(start, end), end - start, here))
     return parts
 
 
 def _side_by_side(parts: Sequence[_Part]) -> float:
     """How many parts that may be seen in tiles are as much to do as the largest of them: so many
     cores are busy with them at a time, each with a part of its own."""
-    frames = [len(part.frames) for part in parts if part.tiled]
+    frames = [part.count for part in parts if part.tiled]
     return sum(frames) / max(frames, default=1)
 
 
 def _edges(segment: Segment) -> tuple[int, int]:
     return segment.first_frame, segment.end_frame
-
-
-def _split(wanted: list[int], cuts: list[int]) -> list[list[int]]:
-    places = [0, *(bisect_left(wanted, cut) for cut in cuts), len(wanted)]
-    return [wanted[start:end] for start, end in pairwise(places)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +268,7 @@ class _Prices:
         physical: PhysicalVideo,
         table: FrameTable,
         costs: Costs,
+        wanted: Ints,
         unreadable: Sequence[range],
         *,
         side_by_side: float,
@@ -266,6 +278,7 @@ class _Prices:
         self._costs = costs
         self._own = costs.of_original(physical)
         self._threads = decoder_threads(physical.media, costs.threads)
+        self._wanted = wanted
         self._unreadable = unreadable
         self._side_by_side = side_by_side
         self._tariffs: dict[int, _Tariff] = {}  # by number of the segment
@@ -294,34 +307,40 @@ class _Prices:
     def of_original(self, parts: Sequence[_Part]) -> Iterator[tuple[float, float]]:
         """(alone, what of that is done if the part before was read from the original as well) for
         each of them, which follow each other; of the first nothing is done."""
-        last = np.zeros((2, 1), np.int64)  # what shows the last frame of the part before
-        for _, near in groupby(parts, lambda part: part.frames[0] // _NEAR):
+        tail = 0, 0  # the packets of the last frame of the part before
+        for _, near in groupby(parts, lambda part: part.first // _NEAR):
             here = list(near)
-            ends = np.array([end for part in here for end in (part.frames[0], part.frames[-1])])
-            needed = self._table.packets_to_decode(ends)
-            heads, tails = needed[:, ::2], needed[:, 1::2]
-            before = np.concatenate([last, tails[:, :-1]], axis=1)
-            ended = np.maximum(heads[1], tails[1])
-            spans = np.concatenate([[heads[0], ended], before], axis=1)
-            seconds = self._seconds(*spans)
-            alone, done = seconds[: len(here)], seconds[len(here) :]
-            for number, part in enumerate(here):
-                if _is_sparse(part.frames):
-                    work = original_work(self._physical, self._table, part.frames)
+            ends = np.array([end for part in here for end in (part.first, part.last)])
+            first, end = self._table.packets_to_decode(ends).tolist()
+            heads, until = first[::2], list(map(max, end[::2], end[1::2]))
+            alone = self._seconds(heads, until)
+            before = [tail[0], *first[1:-1:2]], [tail[1], *end[1:-1:2]]
+            done = self._seconds(*before)
+            for number, (part, head, begun, ended) in enumerate(
+                zip(here, heads, *before, strict=True)
+            ):
+                if part.is_sparse:
+                    frames = self._wanted[part.places].tolist()
+                    work = original_work(self._physical, self._table, frames)
                     alone[number] = self._own.seconds(work)
-            for lost in self._unreadable:
-                alone[(ends[1::2] >= lost.start) & (ends[::2] < lost.stop)] += _LOST
-            done[(before[0] != heads[0]) & (heads[0] >= before[1])] = 0.0
-            yield from zip(alone.tolist(), done.tolist(), strict=True)
-            last = tails[:, -1:]
+                if self._unreadable and self._has_lost(part):
+                    alone[number] += _LOST
+                yield alone[number], done[number] if begun == head or head < ended else 0.0
+            tail = first[-1], end[-1]
 
-    def _seconds(self, first: Ints, end: Ints) -> npt.NDArray[np.float64]:
-        """Of decoding the packets ``first <= p < end``, by one start each."""
-        pictures = end - first
+    def _has_lost(self, part: _Part) -> bool:
+        return any(lost.start <= part.last and part.first < lost.stop for lost in self._unreadable)
+
+    def _seconds(self, first: Sequence[int], end: Sequence[int]) -> list[float]:
+        """Of decoding the packets ``first <= p < end``, for each pair, by one start each."""
         area = self._physical.media.width * self._physical.media.height
+        start, byte = self._own.start, self._own.byte
         picture = self._own.seconds(Work(pictures=1, pixels=area))
-        size = self._table.bytes_between(first, end)
-        return self._own.start + picture * pictures + self._own.byte * size
+        sizes = self._table.bytes_between(first, end)
+        return [
+            start + picture * (stop - at) + byte * size
+            for at, stop, size in zip(first, end, sizes, strict=True)
+        ]
 
 
 def _cheapest(parts: Sequence[_Part], prices: _Prices) -> list[int]:
@@ -339,10 +358,9 @@ def _cheapest(parts: Sequence[_Part], prices: _Prices) -> list[int]:
             row[0], origins[0] = totals[0] + itself - done, 0
         prices_here: dict[int, float] = {}
         places_here: dict[int, int] = {}
-        last = part.frames[-1]
         for way in part.tiled:
             number = way[0].id
-            price = prices_here[number] = prices.of_tiles(way, last)
+            price = prices_here[number] = prices.of_tiles(way, part.last)
             places_here[number] = len(row)
             total, origin = rest + price, least
             # A decoder that stands in the segment goes on.
@@ -361,14 +379,14 @@ def _cheapest(parts: Sequence[_Part], prices: _Prices) -> list[int]:
     return chosen[::-1]
 
 
-def _runs(parts: Sequence[_Part], chosen: Sequence[int]) -> list[TileRun]:
+def _runs(wanted: Ints, parts: Sequence[_Part], chosen: Sequence[int]) -> list[TileRun]:
     found: list[tuple[Usable, list[int]]] = []
     for part, number in zip(parts, chosen, strict=True):
         if not number:
             continue
-        way = part.tiled[number - 1]
+        way, frames = part.tiled[number - 1], wanted[part.places].tolist()
         if found and found[-1][0][0] is way[0]:
-            found[-1][1].extend(part.frames)
+            found[-1][1].extend(frames)
         else:
-            found.append((way, list(part.frames)))
+            found.append((way, frames))
     return [TileRun(segment, tuple(frames), tiles) for (segment, tiles), frames in found]
