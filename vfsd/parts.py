@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from vfsd.catalog import Catalog
+from vfsd.catalog import Catalog, Transaction
 from vfsd.codecs.examining.examine import Examination
 from vfsd.config import Settings
 from vfsd.copies.handcopies import lay_log
@@ -97,6 +97,16 @@ class Parts:
     def with_reserve(self, action: Callable[[], T]) -> T:
         """Do something that leads to more room, on a full disk too; see `vfsd.reserve`."""
         return with_reserve(self.directory, action, rewind=self.catalog.rewind_log)
+
+    def write_with_reserve(self, action: Callable[[Transaction], T]) -> T:
+        """Write something into the catalog that leads to more room, or takes little and matters on
+        a full disk: `action` has a transaction, and another one each time it is tried again."""
+
+        def write() -> T:
+            with self.catalog.writing() as change:
+                return action(change)
+
+        return self.with_reserve(write)
 
     def file_of(self, physical: PhysicalVideo) -> StoredFile:
         """The file that holds an original: an object, or a file indexed in place.

@@ -9,7 +9,7 @@ from reprlib import repr as shown
 
 from vfsd.arguments import local_path, no_such_file, yes_or_no
 from vfsd.budget.reclaim import clear_away
-from vfsd.catalog import not_there, require_name, split
+from vfsd.catalog import Transaction, not_there, require_name, split
 from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
 from vfsd.making.ingest import Source, ingest_copy, ingest_link, make_directories, require_outside
 from vfsd.model import FileState, Node
@@ -90,8 +90,11 @@ class StoreTree(StoreWrites):
         for name in folders:
             require_name(name)
         if folders:
-            with self._parts.catalog.writing() as change:
+
+            def make(change: Transaction) -> None:
                 make_directories(change, "/".join(folders), uid=os.getuid(), gid=os.getgid())
+
+            self._parts.write_with_reserve(make)
         return set_policy(self._parts, path, chosen)
 
     def remove(self, path: str, *, recursive: bool = False) -> int:

@@ -35,6 +35,8 @@ from vfsd.model import FileState
 from vfsd.objects import ObjectStore
 from vfsd.reading.suspects import Suspects
 from vfsd.reserve import RESERVE_BYTES
+from vfsd.retention.ageing import Ager
+from vfsd.retention.originals import Action
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
 
@@ -182,6 +184,47 @@ def test_tiles_are_taken_away_where_there_is_no_room(place: Path) -> None:
             assert drop(store.parts, video.info, range(len(video)))
             assert video.read(frames=[0]).data.any()
             assert is_sound(store)
+
+
+def test_videos_go_from_a_full_disk_as_their_policies_have_it(place: Path) -> None:
+    with Store.open(place) as store:
+        store.ingest(OTHER, "b.mp4")
+        store.set_policy("a.mp4", "delete-below=1G")
+        with filled(place):
+            with pytest.raises(NoSpaceError):
+                tag_on(store)
+            ager = Ager(store.parts, list(store.find()), is_clock_right=True)
+            (due,) = ager.plan().due
+            assert ager.apply(due, lambda *_: None).action is Action.DELETED
+            assert list(store) == ["b.mp4"]
+        assert is_sound(store)
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda store: store.set_policy("a.mp4", "delete-below=1G"),
+        lambda store: store.set_policy("later/", "delete-below=1G"),
+        lambda store: store["a.mp4"].hold("case 17"),
+        lambda store: store["held.mp4"].release("closed"),
+        lambda store: store["a.mp4"].pin(),
+        lambda store: store["held.mp4"].unpin(),
+        lambda store: store["a.mp4"].budget.set("1M"),
+    ],
+    ids=["policy", "policy of a directory", "hold", "release", "pin", "unpin", "budget"],
+)
+def test_what_goes_and_what_stays_is_said_on_a_full_disk(
+    place: Path, say: Callable[[Store], object]
+) -> None:
+    with Store.open(place) as store:
+        held = store.ingest(OTHER, "held.mp4")
+        held.hold("case 17")
+        held.pin()
+        with filled(place):
+            with pytest.raises(NoSpaceError):
+                tag_on(store)
+            say(store)
+        assert is_sound(store)
 
 
 def test_what_there_is_no_room_to_put_back_is_told_and_others_are_put_back(

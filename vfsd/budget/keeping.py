@@ -53,14 +53,13 @@ class DerivedBudget:
         _require_writable(self._parts)
         self._tools.reads.flush()
 
-        def allow() -> list[Held]:
-            with self._parts.catalog.writing() as change:
-                if self._video is not None:
-                    change.videos.require(self._video)
-                change.holdings.set_limit(self._id, chosen)
-                return _make_room(change, self._id)
+        def allow(change: Transaction) -> list[Held]:
+            if self._video is not None:
+                change.videos.require(self._video)
+            change.holdings.set_limit(self._id, chosen)
+            return _make_room(change, self._id)
 
-        gone = self._parts.with_reserve(allow)
+        gone = self._parts.write_with_reserve(allow)
         _reclaim(self._parts, gone)
         return gone
 
@@ -108,12 +107,15 @@ def pin(
     `role` and `size` are as of a `Pin`.  What is pinned already is not pinned twice.
     """
     _require_writable(parts)
-    with parts.catalog.writing() as change:
+
+    def add(change: Transaction) -> Pin:
         change.videos.require(video)
         for one in change.holdings.pins(video.id):
             if (one.role, one.size) == (role, size) and _covers(one.frames, frames):
                 return one
         return change.holdings.pin(Pin(0, video.id, frames, role, size, time.time_ns()))
+
+    return parts.write_with_reserve(add)
 
 
 def unpin(
@@ -130,7 +132,8 @@ def unpin(
     `NotFoundError` where there is no such pin.
     """
     _require_writable(parts)
-    with parts.catalog.writing() as change:
+
+    def take_back(change: Transaction) -> list[Held]:
         found = [
             one
             for one in change.holdings.pins(video.id)
@@ -150,6 +153,9 @@ def unpin(
         gone = _make_room(change, video.id)
         for partner in sorted({one.video_id for one in together}):
             gone += _make_room(change, partner)
+        return gone
+
+    gone = parts.write_with_reserve(take_back)
     _reclaim(parts, gone)
     return gone
 

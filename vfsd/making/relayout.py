@@ -100,13 +100,12 @@ def drop_renditions(
 def _take_away(parts: Parts, taken: Callable[[Transaction], list[Segment]]) -> list[Segment]:
     """Delete the segments that `taken` tells; a full disk is no obstacle."""
 
-    def delete() -> list[Segment]:
-        with parts.catalog.writing() as change:
-            found = taken(change)
-            change.segments.delete(segment.id for segment in found)
-            return found
+    def delete(change: Transaction) -> list[Segment]:
+        found = taken(change)
+        change.segments.delete(segment.id for segment in found)
+        return found
 
-    found = parts.with_reserve(delete)
+    found = parts.write_with_reserve(delete)
     clear_away(parts, keys={segment.object_key for segment in found})
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -153,11 +153,10 @@ class Ager:
         if believed is None:
             return
 
-        def note() -> None:
-            with self._parts.catalog.writing() as change:
-                change.clock.believe(believed, self._not_before)
+        def note(change: Transaction) -> None:
+            change.clock.believe(believed, self._not_before)
 
-        self._parts.with_reserve(note)
+        self._parts.write_with_reserve(note)
 
     def forecast(self, due: Due, on_progress: OnProgress) -> Forecast | None:
         """What would be saved and lost, by a few seconds that are encoded; None for a deletion.
@@ -222,8 +221,9 @@ class Ager:
         makes_room = bool(due.together)
         if makes_room:
             self._shares.look(due.aged.limited_by)
-        now = time.time_ns()
-        with parts.catalog.writing() as change:
+
+        def go(change: Transaction) -> tuple[Entry, set[str], int, Hashable]:
+            now = time.time_ns()
             change.originals.require_free(video.ino)
             if makes_room:
                 there, reason = self._require_to_make_room(video, due, change)
@@ -241,7 +241,9 @@ class Ager:
             if left or not parts.objects.exists(key):
                 details[SAVED] = 0
             entry = change.originals.add(entry_of(there, Action.DELETED, reason, details))
-            since = change.originals.sharing()
+            return entry, keys, left, change.originals.sharing()
+
+        entry, keys, left, since = parts.write_with_reserve(go)
         if makes_room:
             self._shares.went(video.digest, left, since)
         clear_away(parts, keys=keys, inodes=[video.ino])
@@ -271,8 +273,10 @@ class Ager:
         return shutil.disk_usage(self._parts.directory.objects).free
 
     def _leave(self, video: LogicalVideo, reason: str, why: str) -> Entry:
-        with self._parts.catalog.writing() as change:
+        def note(change: Transaction) -> Entry:
             return change.originals.add(entry_of(video, Action.LEFT, reason, {"why": why}))
+
+        return self._parts.write_with_reserve(note)
 
 
 def _require_clock(seen: Transaction, now_ns: int, believed: Believed | None) -> None:

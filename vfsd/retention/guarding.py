@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from reprlib import repr as shown
 
 from vfsd.arguments import require_storable_text
-from vfsd.catalog import ROOT
+from vfsd.catalog import ROOT, Transaction
 from vfsd.errors import NotFoundError, ReadOnlyError, UsageError
 from vfsd.model import LogicalVideo
 from vfsd.parts import Parts
@@ -38,7 +38,8 @@ def set_policy(parts: Parts, path: str, policy: Policy | str | None) -> Policy:
     chosen = Policy.parse(policy) if isinstance(policy, str) else policy
     if not isinstance(chosen, Policy | None):
         raise UsageError(f"{shown(policy)} is no policy", hint="give a text: original=replaceable")
-    with parts.catalog.writing() as change:
+
+    def say(change: Transaction) -> Policy:
         node = change.tree.resolve(path)
         if node.ino == ROOT:
             raise UsageError("a policy is for videos and directories, not for a whole store")
@@ -52,6 +53,8 @@ def set_policy(parts: Parts, path: str, policy: Policy | str | None) -> Policy:
         change.originals.set_policy(node.ino, chosen)
         return change.originals.policy(node.ino)
 
+    return parts.write_with_reserve(say)
+
 
 def holds(parts: Parts, video: LogicalVideo) -> list[Hold]:
     """Those on a video, the oldest first."""
@@ -63,12 +66,15 @@ def hold(parts: Parts, video: LogicalVideo, reason: str) -> Hold:
     """Forbid everybody to change or remove a video.  Raises `UsageError` without a reason."""
     _require_writable(parts)
     _require_reason(reason)
-    with parts.catalog.writing() as change:
+
+    def add(change: Transaction) -> Hold:
         change.videos.require(video)
         now = change.videos.get(video.id)
         made = change.originals.hold(Hold(0, now.id, reason, time.time_ns()))
         change.originals.add(entry_of(now, Action.HELD, reason))
         return made
+
+    return parts.write_with_reserve(add)
 
 
 def release(
@@ -77,7 +83,8 @@ def release(
     """Lift one hold of a video, or all; gives those.  Raises `NotFoundError` for none."""
     _require_writable(parts)
     _require_reason(reason)
-    with parts.catalog.writing() as change:
+
+    def lift(change: Transaction) -> list[Hold]:
         change.videos.require(video)
         now = change.videos.get(video.id)
         found = [
@@ -90,6 +97,8 @@ def release(
             why = f"{reason} (held for: {one.reason})"
             change.originals.add(entry_of(now, Action.RELEASED, why))
         return found
+
+    return parts.write_with_reserve(lift)
 
 
 def entry_of(
