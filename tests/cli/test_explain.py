@@ -82,6 +82,15 @@ def test_measured_both_ways(run: Run) -> None:
     assert "the results are equal" in run("explain", TRAFFIC, *REGION, "--run").out
 
 
+def test_what_is_not_used_is_told_as_it_is_displayed(run: Run) -> None:
+    portrait = run("ingest", "footage/portrait.mp4").lines[0]
+    shown = run("info", portrait, "--json").object
+    assert run("retile", portrait, "--layout", "uniform:1x1").code == 0
+    lines = run("explain", portrait, "--psnr", "90").lines
+    (line,) = (line for line in lines if line.startswith("not used"))
+    assert f" of {shown['width']}x{shown['height']}, whole" in line
+
+
 def test_reads_may_be_kept_from_tiles(run: Run, place: Path) -> None:
     assert run("read", TRAFFIC, "exact.npy", *REGION).code == 0
     assert run("retile", TRAFFIC, "--layout", "uniform:3x4").code == 0

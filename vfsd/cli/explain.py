@@ -226,7 +226,7 @@ def _print(video: Video, found: Explanation, measured: Measured | None) -> None:
         rows.append(("untiled", "", *_numbers(found.untiled, found.untiled_seconds), "original"))
     for line in columns(rows, "<<>>>><"):
         print_line(line)
-    for line in facts((*_conclusions(found, measured), *unused(found))):
+    for line in facts((*_conclusions(found, measured), *unused(video, found))):
         print_line(line)
 
 

@@ -63,7 +63,7 @@ def tell_view(session: Session, video: Video, found: ViewExplanation) -> None:
     rows += [_cells(video, step) for step in found.steps]
     for line in columns(rows, "<<<>>><"):
         print_line(line)
-    for line in facts((*_conclusions(found), *unused(found))):
+    for line in facts((*_conclusions(found), *unused(video, found))):
         print_line(line)
 
 
@@ -104,7 +104,7 @@ def gain(found: Decoding) -> str:
     )
 
 
-def unused(found: Decoding) -> Iterator[tuple[str, str]]:
+def unused(video: Video, found: Decoding) -> Iterator[tuple[str, str]]:
     """Why tiles that are there are not used, each kind of them once."""
     from vfsd.reading.passedover import alike
 
@@ -112,7 +112,9 @@ def unused(found: Decoding) -> Iterator[tuple[str, str]]:
         segment = together[0].segment
         name = "what is joined with another video"
         if not segment.is_joined:
-            width, height = segment.picture
+            picture = segment.picture
+            is_turned = video.original.media.rotation in (90, 270)
+            width, height = picture[::-1] if is_turned else picture
             cut = "whole" if segment.layout.count == 1 else f"{segment.layout.count} tiles"
             name = f"{segment.profile} of {width}x{height}, {cut}"
         count = f", {len(together)} segments" if len(together) > 1 else ""
