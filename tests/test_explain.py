@@ -132,6 +132,17 @@ def test_the_ends_of_a_spliced_view_lie_as_they_are_stored(
     assert [step.does for step in found.steps].count("decode") == 2
 
 
+@pytest.mark.parametrize("frames", [None, range(5, 5)])
+def test_what_cannot_be_read_is_not_explained(video: Video, frames: range | None) -> None:
+    asked = {"frames": frames, "region": (0, 0, 51, 51), "format": "yuv420p"}
+    told = []
+    for way in (video.read, video.explain):
+        with pytest.raises(UsageError) as caught:
+            way(**asked)  # type: ignore[arg-type]
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+
+
 # ---------------------------------------------------------------------- what is not used
 
 

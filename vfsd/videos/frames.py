@@ -31,6 +31,7 @@ from vfsd.reading.explain import Explanation, explain
 from vfsd.reading.passedover import passed_over
 from vfsd.reading.plan import ReadPlan, Tiles, avoiding, make_plan, plan_frames
 from vfsd.reading.reader import Reader
+from vfsd.reading.tilestreams import plan_converter
 from vfsd.tiling import Rect
 from vfsd.units import Seconds, exact_span, nearest_seconds, rate
 from vfsd.videos.facts import Counted, VideoFacts
@@ -195,6 +196,7 @@ class VideoFrames(VideoFacts):
             plan = plan_frames(
                 plan.frames[:0], view, self.original, self.table, pixel_format=format
             )
+        plan_converter(plan, format)  # what cannot be read is told here, too
         unused = passed_over(plan, self.table, tiles)
         return explain(plan, self.table, self.costs, unused)
 
