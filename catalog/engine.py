@@ -84,13 +84,17 @@ told so to who waits, and not hours later.  What the URL says of these goes befo
 class Database:
     """An engine that survives a fork and speaks our errors."""
 
-    def __init__(self, url: str, *, read_only: bool = False) -> None:
-        """Raises as `require_database` and `require_regular` do."""
+    def __init__(self, url: str, *, read_only: bool = False, patience: float | None = None) -> None:
+        """Who reads waits for an SQLite file for `patience` seconds (default: `BUSY_SECONDS`).
+
+        Raises as `require_database` and `require_regular` do.
+        """
         require_database(url)
         self.url = parsed_url(url)
         if self.path:
             require_regular(*files_of(self.path))
         self.read_only = read_only
+        self._patience = BUSY_SECONDS if patience is None else patience
         self._unwritten = UnwrittenFile.at(self.path) if read_only and self.path else None
         self._is_closed = False
         self._is_out_of_reach = False  #: when it was last asked
@@ -180,7 +184,7 @@ class Database:
         Raises `BusyError` where other threads keep all connections for `BUSY_SECONDS`.
         """
         with (
-            self._our_errors(),
+            self._our_errors(self._patience),
             self.gate.passed(),
             self.engine.connect() as connection,
             connection.begin(),
@@ -244,7 +248,7 @@ class Database:
         return getattr(self._writing, "active", False)
 
     @contextmanager
-    def _our_errors(self, patience: float = BUSY_SECONDS) -> Iterator[None]:
+    def _our_errors(self, patience: float) -> Iterator[None]:
         """`patience` is how many seconds others are waited for at most."""
         try:
             yield
@@ -393,7 +397,7 @@ class Database:
                 },
                 **pool,
             )
-        arguments: dict[str, Any] = {"check_same_thread": False, "timeout": BUSY_SECONDS}
+        arguments: dict[str, Any] = {"check_same_thread": False, "timeout": self._patience}
         more: dict[str, Any] = {}
         if self._unwritten is not None:
             more["creator"] = partial(self._unwritten.connect, **arguments)

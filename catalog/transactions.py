@@ -181,13 +181,14 @@ class CatalogTransactions:
         return self._database.read_only
 
     @classmethod
-    def copy_at(cls, url: str, path: Path) -> None:
+    def copy_at(cls, url: str, path: Path, *, patience: float | None = None) -> None:
         """Copy the catalog that is there, of whatever revision, as `copy_to` does.
 
         It is opened for reading only, and stays of that revision.  Raises `NoStoreError` where
-        there is none, and as `copy_to`.
+        there is none, `BusyError` where another process keeps it for `patience` seconds (default:
+        `BUSY_SECONDS`), and as `copy_to`.
         """
-        with closing(Database(url, read_only=True)) as database:
+        with closing(Database(url, read_only=True, patience=patience)) as database:
             with database.reading() as connection:
                 _require_there(database, current_revision(connection))
             database.copy_to(path)

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -27,7 +28,7 @@ from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog import ROOT
 from vfsd.config import Settings
-from vfsd.copies import takeover
+from vfsd.copies import backup, takeover
 from vfsd.copies.backup import back_up
 from vfsd.copies.copynotes import will_tell
 from vfsd.copies.restore import restore
@@ -224,6 +225,34 @@ def test_what_a_backup_has_damaged_is_copied_anew(
             file.write(bytes(4096))
     done = back_up(store.parts, target)
     assert (done.copied, done.damaged) == (info.original.size, ())
+    assert same(store, target)
+
+
+def test_a_backup_that_others_keep_is_not_taken_for_one_that_cannot_tell(
+    store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is compared in vain: it could not be taken over either."""
+    back_up(store.parts, target)
+    asked: list[str] = []
+    is_intact = ObjectStore.is_intact
+
+    def counted(objects: ObjectStore, key: str, size: int | None) -> bool:
+        asked.append(key)
+        return is_intact(objects, key, size)
+
+    monkeypatch.setattr(ObjectStore, "is_intact", counted)
+    monkeypatch.setattr(backup, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(takeover, "PATIENCE_SECONDS", 0.2)
+    with closing(sqlite3.connect(target / CATALOG, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        began = time.monotonic()
+        with pytest.raises(BusyError, match="another process"):
+            back_up(store.parts, target)
+        assert time.monotonic() - began < 30
+    assert asked == []
+    back_up(store.parts, target)
+    assert asked == []
     assert same(store, target)
 
 

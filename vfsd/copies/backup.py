@@ -24,7 +24,7 @@ from vfsd.copies.copynotes import CopyNotes, will_tell
 from vfsd.copies.copyplaces import require_apart, told_of_disks
 from vfsd.copies.handcopies import with_log
 from vfsd.copies.privatecopy import bring_settings, copy_private
-from vfsd.copies.takeover import TRIES, prepare, take_over
+from vfsd.copies.takeover import PATIENCE_SECONDS, TRIES, prepare, take_over
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -151,7 +151,10 @@ class _Backup:
 
     def _known_damage(self) -> dict[str, tuple[range, ...]]:
         """The objects in the last backup of which somebody has found bytes that are others; all
-        that there are, where its catalog cannot tell."""
+        that there are, where its catalog cannot tell.
+
+        Raises `BusyError` where somebody keeps it: it can tell later, and could not be taken over.
+        """
         last = self._target.catalog_file
         if not last.exists():
             return {}
@@ -159,10 +162,10 @@ class _Backup:
         copy = self._coming.new_catalog
         try:
             with told_of_disks(self._target.root), with_log(self._target):
-                Catalog.copy_at(url_of_file(last), copy)
+                Catalog.copy_at(url_of_file(last), copy, patience=PATIENCE_SECONDS)
             with closing(Catalog.open(url_of_file(copy))) as catalog, catalog.reading() as seen:
                 found = seen.integrity.damaged()
-        except NoSpaceError:
+        except (BusyError, NoSpaceError):
             raise
         except StoreError:
             return dict.fromkeys(self._objects.all_keys(), ())
