@@ -13,6 +13,7 @@ from contextlib import suppress
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -23,6 +24,9 @@ from sample_videos import FOLDER
 from tests.forking import exit_code_of_child
 from tests.writing import is_as_before, smooth
 from vfsd import check
+from vfsd.codecs.examining import prefix
+from vfsd.codecs.examining.examine import Examination, examine, examine_source
+from vfsd.codecs.examining.prefix import FragmentedPrefix
 from vfsd.errors import (
     BusyError,
     IntegrityError,
@@ -451,6 +455,49 @@ def test_what_a_movie_box_lists_is_wanted_for_all_that_comes(
             assert np.array_equal(frame.data, wanted.data[frame.index])
         growing.close()
         filesystem.close()
+
+
+@pytest.mark.parametrize("muxing", ["frag_keyframe", "frag_keyframe+empty_moov"])
+@pytest.mark.parametrize("codec", ["libx264", "libx265", "mpeg4", "mpeg2video"])
+def test_what_comes_is_looked_at_without_all_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, muxing: str
+) -> None:
+    """Also where the movie box lists samples itself."""
+    data = _recorded(
+        tmp_path / "a.mp4",
+        _regular(210),
+        {"movflags": muxing},
+        codec=codec,
+        coding=f"{_X264 if codec == 'libx264' else _X265}:keyint=7:min-keyint=7:open-gop=0"
+        if codec.startswith("libx")
+        else "",
+        tick=Fraction(1, 20),
+    )
+    looked_at = 0
+
+    def examined(*given: Any, **how: Any) -> Examination:
+        nonlocal looked_at
+        found = examine_source(*given, **how)
+        looked_at += len(found.columns)
+        return found
+
+    monkeypatch.setattr(prefix, "examine_source", examined)
+    path = tmp_path / "grows.mp4"
+    got: list[Examination | None] = []
+    with path.open("w+b", buffering=0) as file:
+        growing = FragmentedPrefix(file.fileno(), "grows.mp4")
+        for piece in _fragments(data):
+            file.write(piece)
+            got.append(growing.advance())
+        got.append(growing.finish())
+    found = [one.columns for one in got if one is not None]
+    assert len(found) > 8
+    whole = examine(tmp_path / "a.mp4").columns
+    assert sum(map(len, found)) == len(whole) == 210
+    for name in ("pts", "dts", "position", "size"):
+        parts = np.concatenate([getattr(one, name) for one in found])
+        assert np.array_equal(parts, getattr(whole, name)), name
+    assert looked_at < 4 * len(whole)
 
 
 @pytest.mark.parametrize(("codec", "pixel_format"), [("qtrle", "rgb24"), ("rawvideo", "gray")])

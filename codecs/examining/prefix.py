@@ -1,10 +1,11 @@
 """What can be read of an MP4 or MOV file of fragments while it is written.
 
-The file begins with a movie box that lists no samples; then come fragments, each a movie fragment
-box and its media data (ISO/IEC 14496-12, 8.8).  Fragments that are there as a whole do not change
-any more.  New ones are looked at together with what they depend on, from a key packet on: the
-demuxer is shown the beginning of the file, one free box in the place of all that does not matter,
-and the rest.
+The file begins with a movie box, which lists no samples as a rule; then come fragments, each a
+movie fragment box and its media data (ISO/IEC 14496-12, 8.8).  Fragments that are there as a whole
+do not change any more.  New ones are looked at together with what they depend on, from a key packet
+on: the demuxer is shown the beginning of the file, one free box in the place of all that does not
+matter, and the rest.  Samples that the movie box does list lie before the first fragment, and stay
+there for the demuxer, which reads them each time; they are left out of what it gives.
 """
 
 from __future__ import annotations
@@ -163,8 +164,15 @@ class FragmentedPrefix:
         )
 
     def _examined_from(self, start: _Start, end: int) -> Examination:
-        with _Part(self._fd, self._beginning, start.place, end) as part:
+        kept = len(self._beginning)
+        if any(self._is_listed(place) for place in start.left_out):
+            kept = self._marks[0][0]
+        with _Part(self._fd, self._beginning, kept, start.place, end) as part:
             return examine_source(part, self._name, left_out=start.left_out)
+
+    def _is_listed(self, place: int) -> bool:
+        """Whether the movie box itself lists the packet there, as it lies before all fragments."""
+        return place < self._marks[0][0]
 
     def _is_continued(self, found: Examination, start: _Start) -> bool:
         """Whether all that was handed over is in it, in its place and before all else."""
@@ -192,9 +200,10 @@ class FragmentedPrefix:
         leads = ~is_before & (columns.pts < columns.pts[key])
         left_out = {*columns.position[is_before | leads].tolist(), *start.left_out}
         stays = ~(is_before | leads)[:upto]
+        place = self._fragments[0]
         return _Start(
-            self._fragments[0],
-            frozenset(place for place in left_out if place >= self._fragments[0]),
+            place,
+            frozenset(one for one in left_out if one >= place or self._is_listed(one)),
             int(stays.sum()),
             int((stays & shown[:upto]).sum()),
         )
@@ -373,13 +382,16 @@ class _PrefixFile(io.RawIOBase):
 
 
 class _Part(Source):
-    """A file of which nothing is between its beginning and `start`, and nothing after `end`."""
+    """A file of which nothing is between `kept`, the beginning or more, and `start`, and nothing
+    after `end`."""
 
-    def __init__(self, fd: int, beginning: bytes, start: int, end: int) -> None:
+    def __init__(self, fd: int, beginning: bytes, kept: int, start: int, end: int) -> None:
         super().__init__(fd)
-        gap = start - len(beginning)
-        filling = b"\0\0\0\1free" + gap.to_bytes(8) if gap else b""
-        self._head = beginning + filling
+        gap = max(0, start - kept)
+        self._pieces = (
+            (0, beginning),
+            (kept, b"\0\0\0\1free" + gap.to_bytes(8) if gap else b""),
+        )
         self._end = end
 
     @property
@@ -387,6 +399,10 @@ class _Part(Source):
         return self._end
 
     def read_some(self, position: int, size: int) -> bytes:
-        if position < len(self._head):
-            return self._head[position : position + size]
-        return os.pread(self.fd, min(size, max(0, self._end - position)), position)
+        upto = self._end
+        for place, piece in self._pieces:
+            if position < place:
+                upto = min(upto, place)
+            elif position < place + len(piece):
+                return piece[position - place :][:size]
+        return os.pread(self.fd, min(size, max(0, upto - position)), position)
