@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine, ExceptionContext
-from sqlalchemy.exc import DatabaseError, DBAPIError, StatementError
+from sqlalchemy.exc import DatabaseError, DBAPIError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from vfsd.catalog.databaseurl import files_of, parsed_url, require_database
@@ -478,18 +478,28 @@ class ChangeWatch:
         self._begin_unconnected()
 
     def changed(self) -> bool:
+        """Also true where it cannot be told, as the disk fails: who then looks himself is told."""
         if not self._database.is_sqlite:
             return True
         with self._database.gate.passed(), self._guard:
-            if self._connection is None:
-                self._connection = self._database.engine.raw_connection()
-            driver = self._connection.driver_connection
-            (version,) = driver.execute("PRAGMA data_version").fetchone()
-            if version == self._version:
-                return False
-            self._version = version
-            seen, self._seen = self._seen, _changes(driver)
-            return seen != self._seen
+            try:
+                return self._is_another_version()
+            except (sqlite3.Error, SQLAlchemyError):
+                if self._connection is not None:
+                    self._connection.invalidate()  # else another has it, and what it has read wrong
+                self._disconnect()
+                return True
+
+    def _is_another_version(self) -> bool:
+        if self._connection is None:
+            self._connection = self._database.engine.raw_connection()
+        driver = self._connection.driver_connection
+        (version,) = driver.execute("PRAGMA data_version").fetchone()
+        if version == self._version:
+            return False
+        self._version = version
+        seen, self._seen = self._seen, _changes(driver)
+        return seen != self._seen
 
     def rest(self) -> None:
         """Have no connection until the next question, unless one is just being asked."""

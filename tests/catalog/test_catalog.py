@@ -7,7 +7,7 @@ import multiprocessing
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -429,6 +429,27 @@ def test_changes_of_others_are_noticed(catalog: Catalog) -> None:
     assert watch.changed()
     assert not watch.changed()
     watch.close()
+
+
+def test_where_changes_cannot_be_told_there_may_be_some(catalog: Catalog) -> None:
+    """Who looks is told what is wrong; who has just changed something has done so all the same."""
+    with closing(catalog.watch()) as watch:
+        watch.changed()
+        with catalog.writing() as change:
+            add_file(change, "x")
+        with sqlite3.connect(_file_of(catalog)) as raw:
+            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        raw.close()
+        file = Path(_file_of(catalog))
+        whole = file.read_bytes()
+        with open(file, "r+b") as damaged:
+            damaged.write(bytes(100))
+        assert watch.changed()
+        assert watch.changed()
+        with open(file, "r+b") as mended:
+            mended.write(whole[:100])
+        watch.changed()
+        assert not watch.changed()
 
 
 def test_damage_is_found(catalog: Catalog, tmp_path: Path) -> None:
