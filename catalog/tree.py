@@ -272,12 +272,16 @@ class Tree(SeenTree):
             )
         )
 
-    def settle_orphan(self, ino: int) -> None:
-        """The orphan will not get its name back."""
+    def settle_orphan(self, ino: int, parent: int, name: str) -> None:
+        """The orphan will not get that name back; another one that it has lost since it may."""
         self._count()
         self._connection.execute(
             sa.update(orphans)
-            .where(orphans.c.ino == ino)
+            .where(
+                orphans.c.ino == ino,
+                orphans.c.former_parent == parent,
+                orphans.c.former_name == os.fsencode(name),
+            )
             .values(former_parent=None, former_name=None)
         )
 

@@ -5,44 +5,22 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
 
 import pytest
 
 from sample_videos import FOLDER
 from tests.fs.driver import Driver, failing
+from tests.fs.hiding import ALIAS, Changes, Refusing, rows, wait_until, wait_until_settled
 from vfsd import check
-from vfsd.catalog import ROOT, Tree
+from vfsd.catalog import ROOT
 from vfsd.errors import BusyError, NoSpaceError
-from vfsd.fs import RENAME_NOREPLACE, Filesystem, files, hiddennames, namespace
+from vfsd.fs import RENAME_NOREPLACE, Filesystem, files, hiddennames, janitor, namespace
 from vfsd.fs.contents import Contents
-from vfsd.fs.names import Change, Names
+from vfsd.fs.names import Names
 from vfsd.model import FileState
 from vfsd.reserve import RESERVE_BYTES
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
-
-ALIAS = ".fuse_hidden0000000100000001"
-
-
-def wait_until_settled(it: Driver) -> None:
-    """Until no hidden name would come back after a crash."""
-    wait_until(lambda: not it.fs._hidden_names._unsettled)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def rows(store: Store) -> tuple[int, int]:
-    """How many nodes beside the root there are, and how many orphans."""
-    with store.catalog.reading() as seen:
-        return len(list(seen.tree.all_nodes())) - 1, len(seen.tree.orphans())
 
 
 def test_an_open_file_is_unlinked(it: Driver, store: Store) -> None:
@@ -247,22 +225,6 @@ def test_what_is_given_back_is_judged(it: Driver, video: bytes) -> None:
     assert it.fs.video_size(it.open("/v.mp4")) == len(video)
 
 
-class Refusing:
-    """Stands for a method of the catalog's tree that cannot be had at times."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception) -> None:
-        self.times = 0  #: how often it is refused from now on
-        refused = getattr(Tree, method)
-
-        def call(tree: Tree, *args: Any, **kwargs: Any) -> Any:
-            if self.times:
-                self.times -= 1
-                raise error
-            return refused(tree, *args, **kwargs)
-
-        monkeypatch.setattr(Tree, method, call)
-
-
 def test_a_name_is_given_back_on_a_full_disk(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,7 +242,7 @@ def test_a_name_is_given_back_on_a_full_disk(
 def test_a_name_that_cannot_be_given_back_at_once_is_given_back_later(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
-    monkeypatch.setattr(hiddennames, "_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(janitor, "_AGAIN_SECONDS", 0.1)
     it.write("/b", b"old")
     adopting = Refusing(monkeypatch, "adopt_orphan", BusyError("locked"))
     with it.opened("/b"):
@@ -321,7 +283,7 @@ def test_an_unlinked_file_ends_though_that_could_not_be_written_down_at_first(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others had the catalog for long."""
-    monkeypatch.setattr(hiddennames, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(janitor, "_AGAIN_SECONDS", 0.02)
     refusing = [
         Refusing(monkeypatch, method, BusyError("locked")) for method in ("settle_orphan", "delete")
     ]
@@ -339,7 +301,7 @@ def test_an_unlinked_file_that_is_open_long_after_stays_away(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_tried_again: bool
 ) -> None:
     """Though that could not be written down at first: if need be it is when the mount ends."""
-    monkeypatch.setattr(hiddennames, "_AGAIN_SECONDS", 0.02 if is_tried_again else 30.0)
+    monkeypatch.setattr(janitor, "_AGAIN_SECONDS", 0.02 if is_tried_again else 30.0)
     settling = Refusing(monkeypatch, "settle_orphan", BusyError("locked"))
     ino = it.write("/b", b"old")
     it.open("/b")
@@ -383,18 +345,11 @@ def test_a_rename_between_two_names_of_a_file_gives_back_the_one_at_once(
     """Another process that took the other away in between would leave none."""
     it.write("/a", b"x")
     it.fs.link("/a", "/b")
-    changing = Names.changing
-    began = []
-
-    def counting(names: Names) -> AbstractContextManager[Change]:
-        began.append(names)
-        return changing(names)
-
     with it.opened("/b"):
         hidden = it.fs.hide("/b", ALIAS)
-        monkeypatch.setattr(Names, "changing", counting)
+        changes = Changes(monkeypatch)
         it.fs.rename("/a", "/b", hidden=hidden)
-        assert len(began) == 1
+        assert len(changes.by) == 1
         assert it.names() == ["a", "b"]
 
 
@@ -477,6 +432,23 @@ def test_a_rename_after_an_unlink_that_fails_gives_nothing_back(it: Driver, stor
     wait_until_settled(it)
     it.fs.tidy()
     assert rows(store) == (0, 0)
+
+
+def test_a_name_that_was_hidden_before_does_not_settle_one_that_was_since(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_SETTLING_SECONDS", "_COMING_SECONDS"):
+        monkeypatch.setattr(hiddennames, name, 3600)
+    ino = it.write("/b", b"old")
+    it.fs.link("/b", "/c")
+    with it.opened("/b"):
+        of_b = it.fs.hide("/b", ALIAS)
+        of_c = it.fs.hide("/c", f"{ALIAS}2")
+        assert failing(lambda: it.fs.rename("/missing", "/b", hidden=of_b)) == "ENOENT"
+        it.fs.hide("/b", f"{ALIAS}3")
+        it.fs._hidden_names._settle([of_c])
+        with store.catalog.reading() as seen:
+            assert seen.tree.orphans() == [(ino, (ROOT, "b"))]
 
 
 @pytest.mark.parametrize("is_late", [False, True])

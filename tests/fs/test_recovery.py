@@ -78,7 +78,8 @@ def test_a_hidden_name_comes_back_when_the_rename_never_came(
     it: Driver, crashed: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However long the copy takes, the store that is copied has not given up the name.
-    monkeypatch.setattr("vfsd.fs.hiddennames._SETTLING_SECONDS", 3600.0)
+    for name in ("_SETTLING_SECONDS", "_COMING_SECONDS"):
+        monkeypatch.setattr(f"vfsd.fs.hiddennames.{name}", 3600.0)
     it.write("/a", b"precious")
     with it.opened("/a"):
         it.fs.hide("/a", ".fuse_hidden0000000100000001")
@@ -90,7 +91,8 @@ def test_a_hidden_name_comes_back_when_the_rename_never_came(
 def test_a_hidden_name_stays_away_when_its_directory_has_gone_as_well(
     it: Driver, crashed: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vfsd.fs.hiddennames._SETTLING_SECONDS", 3600.0)
+    for name in ("_SETTLING_SECONDS", "_COMING_SECONDS"):
+        monkeypatch.setattr(f"vfsd.fs.hiddennames.{name}", 3600.0)
     it.mkdir("/d")
     it.write("/d/a", b"x")
     with it.opened("/d/a"):
@@ -163,7 +165,7 @@ def test_objects_that_lost_their_last_reference_are_removed(
     it = Driver(fs)
     it.write("/v.mp4", video)
     fs.settle()
-    monkeypatch.setattr(vfsd.fs.janitor.Janitor, "clean_now", lambda _: False)
+    monkeypatch.setattr(vfsd.fs.janitor.Janitor, "_clean", lambda _: None)
     fs.unlink("/v.mp4")
     monkeypatch.undo()
     after = crashed()

@@ -7,19 +7,17 @@ import itertools
 import logging
 import os
 import stat
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-from vfsd.diskroom import NO_SPACE
 from vfsd.errors import NoSpaceError, VfsdError
 from vfsd.fs.attributes import Attributes, Caller
 from vfsd.fs.contents import CAPABILITIES, Content, Contents
 from vfsd.fs.hiddennames import HiddenNames
-from vfsd.fs.janitor import Janitor
 from vfsd.fs.judging import Judging
 from vfsd.fs.names import Names
 from vfsd.fs.namespace import Namespace
 from vfsd.fs.posix import failure, fallocate
+from vfsd.fs.room import Room
 from vfsd.fs.viewfolders import Closeable, OfferHandle
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
@@ -27,7 +25,6 @@ from vfsd.reserve import require_reserve
 from vfsd.viewfiles import Patience
 
 Buffer = bytes | bytearray | memoryview
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -107,16 +104,16 @@ class Files:
         namespace: Namespace,
         contents: Contents,
         judging: Judging,
-        janitor: Janitor,
         hidden_names: HiddenNames,
+        room: Room,
     ) -> None:
         self._parts = parts
         self._names = names
         self._namespace = namespace
         self._contents = contents
         self._judging = judging
-        self._janitor = janitor
         self._hidden_names = hidden_names
+        self._room = room
         self._handles: dict[int, Handle] = {}
         self._numbers = itertools.count(1)
 
@@ -146,7 +143,7 @@ class Files:
 
     def create(self, path: str, mode: int, caller: Caller) -> int:
         """A new file, open for reading and writing.  Raises `FileExistsError`."""
-        node, fd = self._with_room(lambda: self._namespace.create(path, mode, caller))
+        node, fd = self._room.having(lambda: self._namespace.create(path, mode, caller))
         content = self._contents.pin(node.ino)
         self._contents.attach_new(content, node, fd)
         return self.add(self._counted_in(content, caller, writable=True))
@@ -222,11 +219,12 @@ class Files:
         if isinstance(offered, OfferHandle):
             return offered.write(data, offset)
         content = self._writable(number).content
+        given = self._room.given
         try:
             require_reserve(self._parts.directory)
             count = os.pwrite(content.fd, data, offset)
         except (OSError, NoSpaceError) as error:
-            if not self._made_room(error):
+            if not self._room.is_made(error, given):
                 raise
             require_reserve(self._parts.directory)
             count = os.pwrite(content.fd, data, offset)
@@ -248,7 +246,7 @@ class Files:
             end = os.fstat(content.fd).st_size
             return end, os.pwritev(content.fd, (data,), end, os.RWF_APPEND)
 
-        end, count = self._with_room(put)
+        end, count = self._room.having(put)
         self._contents.written(content)
         return end, count
 
@@ -269,7 +267,7 @@ class Files:
                 require_reserve(self._parts.directory)
             fallocate(content.fd, mode, offset, length)
 
-        self._with_room(allocate)
+        self._room.having(allocate)
         self._contents.written(content)
 
     def copy_range(
@@ -290,7 +288,7 @@ class Files:
             require_reserve(self._parts.directory)
             return os.copy_file_range(source_fd, content.fd, length, source_offset, target_offset)
 
-        count = self._with_room(copy)
+        count = self._room.having(copy)
         self._contents.written(content)
         return count
 
@@ -357,7 +355,7 @@ class Files:
             raise failure(errno.EBADF)
         content = handle.content
         if not content.dirty:
-            self._with_room(lambda: self._contents.make_writable(content, keep=keep))
+            self._room.having(lambda: self._contents.make_writable(content, keep=keep))
         if content.setid and not handle.is_privileged:
             self._drop_setid(content)
         if content.grants:
@@ -377,25 +375,6 @@ class Files:
         with self._names.changing() as change:
             change.remove_xattr(content.ino, CAPABILITIES)
         content.grants = False
-
-    def _with_room(self, action: Callable[[], T]) -> T:
-        """Try again when the disk is full and there is something to delete."""
-        try:
-            return action()
-        except (OSError, NoSpaceError) as error:
-            if not self._made_room(error):
-                raise
-        return action()
-
-    def _made_room(self, error: OSError | NoSpaceError) -> bool:
-        if error.errno not in NO_SPACE:
-            return False
-        try:
-            self._hidden_names.end_closed()
-            return self._janitor.clean_now()
-        except (OSError, VfsdError):
-            _log.exception("the disk is full, and cleaning up failed")
-            return False
 
 
 def without_setid(mode: int) -> int:

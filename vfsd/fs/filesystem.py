@@ -25,6 +25,7 @@ from vfsd.fs.names import Names
 from vfsd.fs.namespace import Namespace
 from vfsd.fs.posix import failure
 from vfsd.fs.recovery import Recovered
+from vfsd.fs.room import Room
 from vfsd.fs.viewfolders import (
     OfferHandle,
     ViewFolders,
@@ -92,6 +93,7 @@ class Filesystem:
         self._hidden_names = HiddenNames(
             parts, self._names, self._contents, self._judging, self._janitor, now
         )
+        self._room = Room(self._hidden_names, self._janitor)
         self._namespace = Namespace(
             parts.directory, self._names, self._contents, self._janitor, self._hidden_names, now
         )
@@ -101,8 +103,8 @@ class Filesystem:
             self._namespace,
             self._contents,
             self._judging,
-            self._janitor,
             self._hidden_names,
+            self._room,
         )
         self._metadata = Metadata(parts, self._names, self._contents, now)
         self._xattrs = Xattrs(parts, self._names, self._contents, self._judging, reports, now)
@@ -204,23 +206,23 @@ class Filesystem:
 
     def mkdir(self, path: str, mode: int, caller: Caller) -> None:
         with self._changing(path):
-            self._namespace.mkdir(path, mode, caller)
+            self._room.having(lambda: self._namespace.mkdir(path, mode, caller))
 
     def mknod(self, path: str, mode: int, rdev: int, caller: Caller) -> None:
         """Also makes regular files."""
         with self._changing(path):
-            node = self._namespace.mknod(path, mode, rdev, caller)
+            node = self._room.having(lambda: self._namespace.mknod(path, mode, rdev, caller))
         if node.is_file:
             self._judging.submit(node.ino)
 
     def symlink(self, path: str, target: str, caller: Caller) -> None:
         with self._changing(path):
-            self._namespace.symlink(path, target, caller)
+            self._room.having(lambda: self._namespace.symlink(path, target, caller))
 
     def link(self, path: str, new_path: str) -> None:
         """Give the file at `path` one more name."""
         with self._changing(path, new_path):
-            self._namespace.link(path, new_path)
+            self._room.having(lambda: self._namespace.link(path, new_path))
 
     def unlink(self, path: str) -> None:
         with self._changing(path):
@@ -237,9 +239,12 @@ class Filesystem:
         has made of what was at `new`, if that is to be replaced."""
         with self._changing(old, new):
             if hidden is None:
-                self._namespace.rename(old, new, flags)
+                self._room.having(lambda: self._namespace.rename(old, new, flags))
             else:
-                self._namespace.rename_over_hidden(old, new, flags, hidden)
+                with self._hidden_names.followed_by(hidden):
+                    self._room.having(
+                        lambda: self._namespace.rename_over_hidden(old, new, flags, hidden)
+                    )
 
     def hide(self, path: str, alias: str) -> HiddenName:
         """`unlink` of an open file, for callers who know files by path only.
@@ -255,14 +260,16 @@ class Filesystem:
 
     def chmod(self, path: str | None, mode: int, handle: int | None = None) -> None:
         if not self._is_offered(path, handle):
-            self._metadata.chmod(self._ino(path, handle), mode)
+            ino = self._ino(path, handle)
+            self._room.having(lambda: self._metadata.chmod(ino, mode))
 
     def chown(
         self, path: str | None, uid: int | None, gid: int | None, handle: int | None = None
     ) -> None:
         """None leaves the owner or the group as it is."""
         if not self._is_offered(path, handle):
-            self._metadata.chown(self._ino(path, handle), uid, gid)
+            ino = self._ino(path, handle)
+            self._room.having(lambda: self._metadata.chown(ino, uid, gid))
 
     def utimens(
         self,
@@ -273,7 +280,8 @@ class Filesystem:
     ) -> None:
         """None leaves a time as it is."""
         if not self._is_offered(path, handle):
-            self._metadata.utimens(self._ino(path, handle), atime_ns, mtime_ns)
+            ino = self._ino(path, handle)
+            self._room.having(lambda: self._metadata.utimens(ino, atime_ns, mtime_ns))
 
     def getxattr(self, path: str, name: str) -> bytes:
         found = self._find(path)
@@ -290,10 +298,12 @@ class Filesystem:
         """`flags` is 0, `os.XATTR_CREATE` or `os.XATTR_REPLACE`."""
         if self._is_offered(path, None):
             raise failure(errno.EOPNOTSUPP)  # so that who copies them along goes on without
-        self._xattrs.set(self._node(path), name, value, flags)
+        node = self._node(path)
+        self._room.having(lambda: self._xattrs.set(node, name, value, flags))
 
     def removexattr(self, path: str, name: str) -> None:
-        self._xattrs.remove(self._node(path), name)
+        node = self._node(path)
+        self._room.having(lambda: self._xattrs.remove(node, name))
 
     # -- open files
 

@@ -14,14 +14,16 @@ any case.
 from __future__ import annotations
 
 import errno
-import logging
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
 
 from vfsd.fs.contents import Contents
-from vfsd.fs.janitor import Janitor
+from vfsd.fs.janitor import WAITED, Janitor
 from vfsd.fs.judging import Judging
 from vfsd.fs.names import Change, Gone, Names
 from vfsd.fs.posix import failure
@@ -41,14 +43,17 @@ _COMING_SECONDS = 1.0
 
 So long an unlinked file takes up its room, unless somebody needs that.
 """
-_AGAIN_SECONDS, _DOUBLINGS = 1.0, 5
-"""What could not be written down is tried again so much later, and then after twice as long, up to
-half a minute."""
-
-_log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+class _Stage(Enum):
+    """Why a hidden name keeps its file, though nobody may have that open."""
+
+    COMING = "a rename may follow"
+    FOLLOWED = "one is under way"
+    OWED = "it has failed, and the name is to be given back"
+
+
+@dataclass(eq=False, slots=True)
 class HiddenName:
     """A name that was taken from an open file, and that a rename may give to another."""
 
@@ -57,6 +62,28 @@ class HiddenName:
     name: str
     is_orphan: bool  #: it was the last name
     since: float  #: when it was taken, by `time.monotonic`
+    is_unsettled: bool  #: a crash gives it back
+    stage: _Stage = _Stage.COMING
+
+    def due(self) -> float:
+        """When there is something to write down of it while it is coming."""
+        until = _COMING_SECONDS
+        if self.is_unsettled:
+            until = min(until, _SETTLING_SECONDS)
+        return self.since + until
+
+
+class _Due(NamedTuple):
+    """What it is time for."""
+
+    settled: list[HiddenName]  #: no crash gives these back from now on: they were unlinked
+    owed: list[HiddenName]  #: these are given back
+    over: set[HiddenName]  #: these keep their files no longer
+    files: set[int]  #: that nobody keeps, and nobody has open; some may have names
+
+    @property
+    def is_for_catalog(self) -> bool:
+        return bool(self.settled or self.owed or self.files)
 
 
 class HiddenNames:
@@ -64,6 +91,9 @@ class HiddenNames:
 
     Who closes a file that may come back leaves its end to us.  So whenever a name ceases to keep
     its file, it is seen after that whether the file is still open; if not, it ends here.
+
+    What is to be written down is for all names at once, so that where others have the catalog one
+    waits for it, and once.
     """
 
     def __init__(
@@ -81,11 +111,13 @@ class HiddenNames:
         self._judging = judging
         self._janitor = janitor
         self._now = now
-        self._unsettled: set[HiddenName] = set()  # which a crash gives back
-        # Which keep their files:
-        self._coming: set[HiddenName] = set()  # a rename may come
-        self._followed: set[HiddenName] = set()  # by a rename that is under way
-        self._owed: set[HiddenName] = set()  # it has failed, and they are to be given back
+        self._hidden: set[HiddenName] = set()  # those that keep their files
+        self._closed: set[int] = set()  # files that have lost their names, for us to see to
+        self._tending = janitor.chore(
+            self._tend,
+            "what has become of files that were open, and have lost their names, could not be "
+            "written down; it is tried again, and once more when the mount ends",
+        )
 
     def hide(self, path: str, alias: str) -> HiddenName:
         """Take the name of an open file away, as `unlink` does, and let a secret one lead to it.
@@ -102,43 +134,43 @@ class HiddenNames:
                 now = self._now()
                 at = (place.parent.ino, place.name)
                 left = change.tree.unlink(*at, now_ns=now)
-                hidden = HiddenName(left.ino, *at, left.nlink == 0, time.monotonic())
+                is_orphan = left.nlink == 0
+                hidden = HiddenName(left.ino, *at, is_orphan, time.monotonic(), is_orphan)
                 # Before anybody sees that it has lost its name.
-                if hidden.is_orphan:
-                    self._unsettled.add(hidden)
-                    undoing.callback(self._unsettled.discard, hidden)
-                self._coming.add(hidden)
-                undoing.callback(self._coming.discard, hidden)
-                if hidden.is_orphan:
+                self._hidden.add(hidden)
+                undoing.callback(self._hidden.discard, hidden)
+                if is_orphan:
                     change.tree.orphan(left.ino, now_ns=now, former=at)
                 change.leave(*at)
                 change.touch(left.ino)
             undoing.pop_all()
         self._names.set_alias(place.parent.ino, alias, left.ino)
-        self._janitor.later(_SETTLING_SECONDS, lambda: self._try(self._settle, hidden))
-        self._janitor.later(_COMING_SECONDS, lambda: self._try(self._let_go, hidden))
+        self._tending.due(_SETTLING_SECONDS)
         return hidden
 
     @contextmanager
     def followed_by(self, hidden: HiddenName) -> Iterator[None]:
         """For a block that gives the name to another file: it is given back where that fails."""
-        self._followed.add(hidden)
+        hidden.stage = _Stage.FOLLOWED
+        self._hidden.add(hidden)
         try:
             yield
-        except BaseException:
-            self._owed.add(hidden)
-            self._followed.discard(hidden)
-            self._try(self._let_go, hidden)
+        except BaseException as error:
+            hidden.stage = _Stage.OWED
+            self._hidden.add(hidden)  # it may have been late
+            if isinstance(error, WAITED):
+                self._tending.due(0.0)  # who has waited for the catalog does not do so twice
+            else:
+                self._tending.attempt()
             raise
-        self._coming.add(hidden)
-        self._unsettled.discard(hidden)
-        self._followed.discard(hidden)
-        self._janitor.later(0.0, lambda: self._try(self._let_go, hidden))
+        hidden.is_unsettled = False
+        self._hidden.discard(hidden)
+        self._closed.add(hidden.ino)  # if it is
+        self._tending.due(0.0)
 
     def may_come_back(self, ino: int) -> bool:
         """Whether a file may still get back a name that it has lost."""
-        kept = self._coming | self._followed | self._owed
-        return any(hidden.ino == ino for hidden in kept)
+        return any(hidden.ino == ino for hidden in tuple(self._hidden))
 
     def restore(self, change: Change, hidden: HiddenName) -> None:
         """Let the file have its name again: the rename has failed, or was to change nothing.
@@ -153,115 +185,127 @@ class HiddenNames:
             give_back = change.tree.adopt_orphan if is_orphan else change.tree.link
             give_back(hidden.ino, hidden.parent, hidden.name, now_ns=self._now())
             change.enter(hidden.parent, hidden.name, hidden.ino)
-        elif hidden.is_orphan:
-            change.tree.settle_orphan(hidden.ino)
+        else:
+            self.forgo(change, hidden)
+
+    def forgo(self, change: Change, hidden: HiddenName) -> None:
+        """No crash gives the name back any more."""
+        if hidden.is_orphan:
+            change.tree.settle_orphan(hidden.ino, hidden.parent, hidden.name)
 
     def settle(self) -> None:
         """Return when no name that was taken until now would come back after a crash."""
-        for hidden in tuple(self._unsettled):
-            _wait_for_rename(hidden)
-            self._settle(hidden)
+        unsettled = _to_settle(tuple(self._hidden))
+        _wait_for_rename(unsettled)
+        if unsettled := _to_settle(unsettled):
+            self._parts.with_reserve(lambda: self._settle(unsettled))
 
     def end(self, ino: int) -> None:
         """Delete a file that has lost its names, unless somebody has it open or it may come back.
 
-        To be called for a file that is not open.
+        To be called for a file that is not open.  Where it cannot be done now, it is a little
+        later.
         """
-        self._names.drop_aliases(ino)
-        if self.may_come_back(ino):
+        if self._parts.read_only:
             return
-        gone = self._parts.with_reserve(lambda: self._delete_row(ino))
-        if gone is not None:
-            self._janitor.discard_bytes(gone)
+        self._closed.add(ino)
+        if self._tending.is_failing:
+            self._tending.due(_COMING_SECONDS)  # who closes many files waits once
+        else:
+            self._tending.attempt()
 
-    def end_closed(self) -> None:
-        """End what nobody has open, and only waits for a rename that fails: its room is needed."""
-        for hidden in self._coming.copy():
-            if self._contents.is_open(hidden.ino):
-                continue
-            if hidden in self._unsettled:
-                _wait_for_rename(hidden)
-                self._try(self._settle, hidden)
-            if hidden not in self._unsettled:
-                self._try(self._let_go, hidden)
+    def end_closed(self) -> bool:
+        """End what nobody has open, and only waits for a rename that fails: its room is needed.
+
+        False where that cannot be done now.
+        """
+        hidden = [each for each in tuple(self._hidden) if each.stage is _Stage.COMING]
+        needed = {each for each in hidden if not self._contents.is_open(each.ino)}
+        _wait_for_rename(needed)
+        return self._tending.attempt(lambda: self._tend(needed)) is None
 
     # -- inside
 
-    def _try(
-        self, action: Callable[[HiddenName], None], hidden: HiddenName, times_failed: int = 0
-    ) -> None:
-        """Do something with a hidden name; where it cannot be done now, later."""
-        try:
-            action(hidden)
-        except Exception:
-            _log.log(
-                logging.DEBUG if times_failed else logging.ERROR,
-                "what has become of %r, which was open, could not be written down; it is tried "
-                "again, and once more when the mount ends",
-                hidden.name,
-                exc_info=True,
-            )
-            pause = _AGAIN_SECONDS * 2 ** min(times_failed, _DOUBLINGS)
-            self._janitor.again(pause, lambda: self._try(action, hidden, times_failed + 1))
+    def _tend(self, needed: Collection[HiddenName] = ()) -> None:
+        """Write down all that it is time for, in one transaction.
 
-    def _settle(self, hidden: HiddenName) -> None:
-        """No crash gives the name back from now on: it was an unlink."""
-        if self._is_to_settle(hidden):
-            self._parts.with_reserve(lambda: self._settle_row(hidden))
-
-    def _is_to_settle(self, hidden: HiddenName) -> bool:
-        """Not while a rename follows, which may take its time, and may fail."""
-        return hidden in self._unsettled and hidden not in self._followed | self._owed
-
-    def _settle_row(self, hidden: HiddenName) -> None:
-        with self._names.changing() as change:
-            if not self._is_to_settle(hidden):
-                return
-            change.tree.settle_orphan(hidden.ino)
-        self._unsettled.discard(hidden)
-
-    def _let_go(self, hidden: HiddenName) -> None:
-        """The name keeps its file no longer: it is back, or another's, or was to go.
-
-        May be called several times, and also when the file was given another name, and has lost
-        that as well.
+        For names that take up room which is `needed` it is.
         """
-        if hidden in self._followed:
-            return  # whoever renames calls this when that is done
-        if hidden in self._owed:
-            self._parts.with_reserve(lambda: self._give_back(hidden))
-            self._judging.submit(hidden.ino)  # nobody did who closed it without a name
-        if hidden not in self._coming:
-            return
-        self._coming.discard(hidden)
+        closed: set[int] = set()
+        while self._closed:
+            closed.add(self._closed.pop())
         try:
-            if not self._contents.is_open(hidden.ino):
-                self.end(hidden.ino)
+            due = self._due(closed, needed)
+            gone: list[Gone] = []
+            if due.is_for_catalog:
+                for ino in due.files:
+                    self._names.drop_aliases(ino)
+                due, gone = self._parts.with_reserve(lambda: self._write_down(closed, needed))
         except BaseException:
-            self._coming.add(hidden)
+            self._closed |= closed
             raise
+        # Before the names go: who needs room, and finds none of them, looks for bytes.
+        for each in gone:
+            self._janitor.discard_bytes(each)
+        for hidden in due.owed:
+            self._judging.submit(hidden.ino)  # nobody did who closed it without a name
+        for hidden in (*due.settled, *due.owed):
+            hidden.is_unsettled = False
+        self._hidden.difference_update(due.owed)
+        self._hidden -= {hidden for hidden in due.over if hidden.stage is _Stage.COMING}
+        left = [each.due() for each in tuple(self._hidden) if each.stage is _Stage.COMING]
+        if left:
+            self._tending.due(min(left) - time.monotonic())
 
-    def _give_back(self, hidden: HiddenName) -> None:
+    def _due(self, closed: set[int], needed: Collection[HiddenName]) -> _Due:
+        """Of names, and of files that were `closed`."""
+        now = math.inf if self._janitor.is_closing else time.monotonic()
+        names = tuple(self._hidden)
+        owed = [each for each in names if each.stage is _Stage.OWED]
+        coming = [each for each in names if each.stage is _Stage.COMING]
+        over = {each for each in coming if each in needed or now >= each.since + _COMING_SECONDS}
+        settled = [
+            each for each in coming if each.is_unsettled and (each in over or now >= each.due())
+        ]
+        done = over.union(owed)
+        kept = {each.ino for each in names if each not in done}
+        files = closed.union(each.ino for each in done) - kept
+        closed_still = {ino for ino in files if not self._contents.is_open(ino)}
+        return _Due(settled, owed, over, closed_still)
+
+    def _write_down(
+        self, closed: set[int], needed: Collection[HiddenName]
+    ) -> tuple[_Due, list[Gone]]:
         with self._names.changing() as change:
-            if hidden not in self._owed:
-                return  # somebody else has just done so
-            self.restore(change, hidden)
-        self._coming.add(hidden)
-        self._unsettled.discard(hidden)
-        self._owed.discard(hidden)
+            due = self._due(closed, needed)  # a rename may have followed, or somebody opened it
+            for hidden in due.owed:
+                self.restore(change, hidden)
+            for hidden in due.settled:
+                self.forgo(change, hidden)
+            ended = (self._delete(change, ino) for ino in due.files)
+            return due, [gone for gone in ended if gone is not None]
 
-    def _delete_row(self, ino: int) -> Gone | None:
-        """The file as it was last; None where somebody needs it again, or it is gone already."""
+    def _delete(self, change: Change, ino: int) -> Gone | None:
+        """The file as it was last; None where it has a name, or is gone already."""
+        change.touch(ino)
+        node = change.tree.nodes([ino]).get(ino)
+        return None if node is None or node.nlink > 0 else change.delete(node)
+
+    def _settle(self, unsettled: list[HiddenName]) -> None:
         with self._names.changing() as change:
-            change.touch(ino)
-            node = change.tree.nodes([ino]).get(ino)
-            if node is None or node.nlink > 0 or self._contents.is_open(ino):
-                return None
-            if self.may_come_back(ino):
-                return None
-            return change.delete(node)
+            settled = _to_settle(unsettled)
+            for hidden in settled:
+                self.forgo(change, hidden)
+        for hidden in settled:
+            hidden.is_unsettled = False
 
 
-def _wait_for_rename(hidden: HiddenName) -> None:
+def _to_settle(names: Iterable[HiddenName]) -> list[HiddenName]:
+    """Not while a rename follows, which may take its time, and may fail."""
+    return [each for each in names if each.is_unsettled and each.stage is _Stage.COMING]
+
+
+def _wait_for_rename(names: Collection[HiddenName]) -> None:
     """As long as the second step may take to follow; what comes later finds an unlink."""
-    time.sleep(max(0.0, hidden.since + _SYNCED_SECONDS - time.monotonic()))
+    latest = max((each.since for each in names), default=0.0)
+    time.sleep(max(0.0, latest + _SYNCED_SECONDS - time.monotonic()))

@@ -152,11 +152,11 @@ class Namespace:
             self._with_synced(lambda synced: self._move(old, new, flags, synced))
 
     def rename_over_hidden(self, old: str, new: str, flags: int, hidden: HiddenName) -> None:
-        """The same, where what was at `new` has just been `hidden`."""
-        with self._hidden_names.followed_by(hidden):
-            if flags:
-                raise failure(errno.EEXIST)
-            self._with_synced(lambda synced: self._move_over_hidden(old, new, hidden, synced))
+        """The same, where what was at `new` has just been `hidden`; for use in a block of
+        `HiddenNames.followed_by`."""
+        if flags:
+            raise failure(errno.EEXIST)
+        self._with_synced(lambda synced: self._move_over_hidden(old, new, hidden, synced))
 
     def _with_synced(self, move: Callable[[int | None], int | None]) -> None:
         """Move a file, which may have to be on the disk before it takes the place of another.
@@ -218,8 +218,8 @@ class Namespace:
             if is_back:
                 # Of two names of one file, a rename leaves both.
                 self._hidden_names.restore(change, hidden)
-            elif hidden.is_orphan:
-                change.tree.settle_orphan(hidden.ino)
+            else:
+                self._hidden_names.forgo(change, hidden)
         if gone is not None:
             self._janitor.discard_bytes(gone)
         return None
