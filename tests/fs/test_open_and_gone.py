@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from vfsd import check
 from vfsd.catalog import ROOT
 from vfsd.errors import BusyError, NoSpaceError
 from vfsd.fs import RENAME_NOREPLACE, Filesystem, files, hiddennames, janitor, namespace
-from vfsd.fs.contents import Contents
+from vfsd.fs.contents import Content, Contents
 from vfsd.fs.names import Names
 from vfsd.model import FileState
 from vfsd.reserve import RESERVE_BYTES
@@ -159,6 +160,87 @@ def test_unlinking_the_alias_is_no_error(it: Driver, store: Store) -> None:
     wait_until_settled(it)
     it.fs.tidy()
     assert rows(store) == (0, 0)
+
+
+def test_an_alias_leads_to_the_file_as_long_as_somebody_has_it_open(it: Driver) -> None:
+    it.write("/a", b"abc")
+    first = it.open("/a")
+    it.fs.hide("/a", ALIAS)
+    second = it.open(f"/{ALIAS}")
+    it.fs.unlink(f"/{ALIAS}")  # libfuse does when it knows of no other
+    assert it.fs.getattr(f"/{ALIAS}").nlink == 0
+    it.close(first)
+    assert it.fs.getattr(f"/{ALIAS}").nlink == 0
+    it.close(second)
+    assert failing(it.fs.getattr, f"/{ALIAS}") == "ESTALE"
+
+
+def test_an_alias_leads_to_a_file_that_is_opened_while_another_closes_it(
+    it: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it.write("/a", b"abc")
+    first = it.open("/a")
+    it.fs.hide("/a", ALIAS)
+    count_out = Contents.count_out
+    opened: list[int] = []
+
+    def open_after(*args: Any, **kwargs: Any) -> tuple[bool, bool]:
+        found = count_out(*args, **kwargs)
+        if not opened:
+            opened.append(it.open(f"/{ALIAS}"))
+        return found
+
+    monkeypatch.setattr(Contents, "count_out", open_after)
+    it.close(first)
+    assert it.fs.getattr(f"/{ALIAS}").nlink == 0
+    assert it.read_open(opened[0]) == b"abc"
+    it.close(opened[0])
+    assert failing(it.fs.getattr, f"/{ALIAS}") == "ESTALE"
+
+
+def test_an_alias_leads_to_a_file_that_another_closes_while_it_is_opened(
+    it: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it.write("/a", b"abc")
+    first = it.open("/a")
+    it.fs.hide("/a", ALIAS)
+    opening = Contents.open
+
+    def close_before(contents: Contents, content: Content) -> None:
+        it.close(first)
+        opening(contents, content)
+
+    monkeypatch.setattr(Contents, "open", close_before)
+    second = it.open(f"/{ALIAS}")
+    assert it.fs.getattr(f"/{ALIAS}").nlink == 0
+    assert it.read_open(second) == b"abc"
+    it.close(second)
+    assert failing(it.fs.getattr, f"/{ALIAS}") == "ESTALE"
+
+
+def test_unlinking_an_alias_that_is_spent_waits_for_nobody(
+    it: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libfuse does so when the file is closed, which has spent it."""
+    it.write("/a", b"abc")
+    with it.opened("/a"):
+        it.fs.hide("/a", ALIAS)
+    changes = Changes(monkeypatch)
+    it.fs.unlink(f"/{ALIAS}")
+    assert threading.current_thread() not in changes.by
+
+
+def test_a_file_may_have_the_name_of_an_alias_that_is_spent(it: Driver) -> None:
+    it.write("/a", b"abc")
+    with it.opened("/a"):
+        it.fs.hide("/a", ALIAS)
+    it.write(f"/{ALIAS}", b"x")
+    it.fs.settle()
+    it.fs._names._forget(-1)
+    assert it.read(f"/{ALIAS}") == b"x"
+    it.fs._names._forget(-1)
+    it.fs.unlink(f"/{ALIAS}")
+    assert it.names() == []
 
 
 def test_hiding_and_renaming_is_one_replacement(it: Driver, store: Store) -> None:

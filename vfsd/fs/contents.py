@@ -166,6 +166,12 @@ class Contents:
             if fd >= 0:
                 os.close(fd)
 
+    def drop_aliases(self, ino: int) -> None:
+        """Let the aliases of a file lead nowhere, unless it is open: the last handle needs them."""
+        with self._guard:
+            if not self.is_open(ino):
+                self._names.drop_aliases(ino)
+
     def count_in(self, content: Content, *, writing: bool) -> None:
         """One more handle."""
         if writing:

@@ -319,6 +319,8 @@ class Files:
         content = handle.content
         try:
             is_last, was_writer = self._contents.count_out(content, writing=handle.writable)
+            if is_last:
+                self._contents.drop_aliases(content.ino)
             node = self._names.node_if_any(content.ino)
             if node is None:
                 return
@@ -327,8 +329,6 @@ class Files:
                     self._hidden_names.end(node.ino)
             elif was_writer and node.state is FileState.SPOOLED:
                 self._judging.submit(node.ino)
-            if is_last:
-                self._names.drop_aliases(content.ino)
         finally:
             self._contents.unpin(content)
 

@@ -314,7 +314,10 @@ class Filesystem:
             if flags & os.O_TRUNC and flags & os.O_ACCMODE == os.O_RDONLY and found.is_file:
                 self.truncate(path, 0, caller)  # as it is done on disks; POSIX leaves it open
                 found = self._node(path)
-            return self._files.open(found, flags, caller)
+            handle = self._files.open(found, flags, caller)
+            if found.nlink == 0:
+                self._names.keep_alias(path, found.ino)
+            return handle
         if flags & os.O_ACCMODE != os.O_RDONLY:
             if self._is_directory(found):
                 raise failure(errno.EISDIR)

@@ -239,7 +239,7 @@ class HiddenNames:
             gone: list[Gone] = []
             if due.is_for_catalog:
                 for ino in due.files:
-                    self._names.drop_aliases(ino)
+                    self._contents.drop_aliases(ino)
                 due, gone = self._parts.with_reserve(lambda: self._write_down(closed, needed))
         except BaseException:
             self._closed |= closed

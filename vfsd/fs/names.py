@@ -14,7 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -129,7 +129,7 @@ class Names:
         self._aliases_of: dict[int, set[tuple[int, str]]] = {}
         self._alias_guard = threading.Lock()
         self._misses: dict[int, int] = {}  # by directory: names that were not remembered
-        self._spent: OrderedDict[tuple[int, str], None] = OrderedDict()  # aliases, some time ago
+        self._spent: OrderedDict[tuple[int, str], int] = OrderedDict()  # aliases, some time ago
         self._version = -1
         self._serial = 0  # counts what makes an answer that is still being fetched stale
         self._suspect = True
@@ -343,42 +343,46 @@ class Names:
             self._drop_alias((parent, name))
             self._aliases[parent, name] = ino
             self._aliases_of.setdefault(ino, set()).add((parent, name))
+            self._spent.pop((parent, name), None)
 
-    def drop_alias(self, path: str) -> bool:
-        """Whether the path was an alias; it leads nowhere now, and says ESTALE.
+    def keep_alias(self, path: str, ino: int) -> None:
+        """Of a file that was just opened by it; who has closed it meanwhile may have spent it."""
+        with suppress(OSError):  # there is no such directory any more
+            place = self.place(path)
+            self.set_alias(place.parent.ino, place.name, ino)
 
-        That makes a kernel which still holds the file by that path look for its name again.
-        """
-        if not self._aliases:
-            return False
+    def alias(self, path: str) -> int | None:
+        """The file that a path leads to, or has led to, as an alias."""
+        if not self._aliases and not self._spent:
+            return None
         place = self.place(path)
-        return self._spend((place.parent.ino, place.name))
+        key = (place.parent.ino, place.name)
+        ino = self._aliases.get(key)
+        if ino is None and self._remembered(*key) is None:
+            ino = self._spent.get(key)
+        return ino
 
     def drop_aliases(self, ino: int) -> None:
-        with self._alias_guard:
-            keys = tuple(self._aliases_of.get(ino, ()))
-        for key in keys:
-            self._spend(key)
+        """They lead nowhere now, and say ESTALE.
 
-    def _spend(self, key: tuple[int, str]) -> bool:
+        That makes a kernel which still holds the file by such a path look for its name again.
+        """
         with self._alias_guard:
-            if not self._drop_alias(key):
-                return False
-            self._spent[key] = None
-            if len(self._spent) > _SPENT:
-                self._spent.popitem(last=False)
-            return True
+            for key in tuple(self._aliases_of.get(ino, ())):
+                self._drop_alias(key)
+                self._spent[key] = ino
+                if len(self._spent) > _SPENT:
+                    self._spent.popitem(last=False)
 
-    def _drop_alias(self, key: tuple[int, str]) -> bool:
-        """Whether it was one; for who has the guard."""
+    def _drop_alias(self, key: tuple[int, str]) -> None:
+        """If it is one; for who has the guard."""
         ino = self._aliases.pop(key, None)
         if ino is None:
-            return False
+            return
         others = self._aliases_of[ino]
         others.discard(key)
         if not others:
             del self._aliases_of[ino]
-        return True
 
     # -- memory
 
@@ -467,6 +471,7 @@ class Names:
         for parent, name, target in change.names:
             if target is not None:
                 self._entries.setdefault(parent, {})[name] = target
+                self._spent.pop((parent, name), None)
             elif parent in self._entries:
                 self._entries[parent].pop(name, None)
         for ino in change.new:

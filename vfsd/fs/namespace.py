@@ -128,7 +128,9 @@ class Namespace:
 
     def unlink(self, path: str) -> None:
         """Take a file's name away; a file without names stays while somebody has it open."""
-        if self._names.drop_alias(path):
+        hidden = self._names.alias(path)
+        if hidden is not None:
+            self._contents.drop_aliases(hidden)
             return
         with self._names.changing() as change:
             place = self._names.place(path)
