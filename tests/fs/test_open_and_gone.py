@@ -516,6 +516,15 @@ def test_a_rename_after_an_unlink_that_fails_gives_nothing_back(it: Driver, stor
     assert rows(store) == (0, 0)
 
 
+def test_a_directory_is_not_moved_into_itself_over_a_hidden_name(it: Driver) -> None:
+    it.mkdir("/d")
+    it.write("/d/b", b"old")
+    with it.opened("/d/b"):
+        hidden = it.fs.hide("/d/b", ALIAS)
+        assert failing(lambda: it.fs.rename("/d", "/d/b", hidden=hidden)) == "EINVAL"
+        assert it.read("/d/b") == b"old"
+
+
 def test_a_name_that_was_hidden_before_does_not_settle_one_that_was_since(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

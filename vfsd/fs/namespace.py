@@ -201,6 +201,7 @@ class Namespace:
         with self._names.changing() as change:
             old, new = self._names.place(old_path), self._names.place(new_path)
             node = change.node_at(old)
+            _require_outside(node, new)
             # Another process may have put something there since.
             there = change.tree.lookup(new.parent.ino, new.name)
             if there is not None:
