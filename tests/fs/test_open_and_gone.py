@@ -17,6 +17,7 @@ from vfsd.catalog import ROOT
 from vfsd.errors import BusyError, NoSpaceError
 from vfsd.fs import RENAME_NOREPLACE, Filesystem, files, hiddennames, janitor, namespace
 from vfsd.fs.contents import Content, Contents
+from vfsd.fs.hiddennames import HiddenNames
 from vfsd.fs.names import Names
 from vfsd.model import FileState
 from vfsd.reserve import RESERVE_BYTES
@@ -503,6 +504,25 @@ def test_a_directory_that_another_process_has_made_there_meanwhile_stays(
     it.fs.settle()
     it.fs._janitor.clean_now()
     assert check.run(store.parts) == []
+
+
+def test_what_is_closed_just_when_its_name_ceases_to_keep_it_goes(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hiddennames, "_COMING_SECONDS", 0.2)
+    look = HiddenNames._due
+    it.write("/a", b"x")
+    handles = [it.open("/a")]
+    it.fs.hide("/a", ALIAS)
+
+    def close_after(*args: Any) -> Any:
+        due = look(*args)
+        if due.over and not due.is_for_catalog:
+            it.close(handles.pop())
+        return due
+
+    monkeypatch.setattr(HiddenNames, "_due", close_after)
+    wait_until(lambda: rows(store) == (0, 0))
 
 
 def test_a_rename_after_an_unlink_that_fails_gives_nothing_back(it: Driver, store: Store) -> None:

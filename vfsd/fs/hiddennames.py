@@ -43,6 +43,8 @@ _COMING_SECONDS = 1.0
 
 So long an unlinked file takes up its room, unless somebody needs that.
 """
+_GATHER_SECONDS = 0.01
+"""Of many names that are hidden one after the other, those of so long are seen to at once."""
 
 
 class _Stage(Enum):
@@ -209,6 +211,8 @@ class HiddenNames:
         if self._parts.read_only:
             return
         self._closed.add(ino)
+        if self.may_come_back(ino):
+            return  # whoever has the name cease to keep it looks at what was closed after that
         if self._tending.is_failing:
             self._tending.due(_COMING_SECONDS)  # who closes many files waits once
         else:
@@ -253,9 +257,11 @@ class HiddenNames:
             hidden.is_unsettled = False
         self._hidden.difference_update(due.owed)
         self._hidden -= {hidden for hidden in due.over if hidden.stage is _Stage.COMING}
+        if self._closed:
+            self._tending.due(0.0)
         left = [each.due() for each in tuple(self._hidden) if each.stage is _Stage.COMING]
         if left:
-            self._tending.due(min(left) - time.monotonic())
+            self._tending.due(max(_GATHER_SECONDS, min(left) - time.monotonic()))
 
     def _due(self, closed: set[int], needed: Collection[HiddenName]) -> _Due:
         """Of names, and of files that were `closed`."""
