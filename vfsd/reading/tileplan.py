@@ -181,15 +181,11 @@ def choose_tiles(
     wanted = _ascending(frames)
     first, last = int(wanted[0]), int(wanted[-1])
     usable = [
-        (segment, tuple(segment.layout.covering(area)))
+        (segment, tiles)
         for segment in segments
         if segment.first_frame <= last and segment.end_frame > first
         if (area := needed(*segment.picture)) is not None
-    ]
-    usable = [
-        (segment, tiles)
-        for segment, tiles in usable
-        if segment.holds(tiles) and good(segment, tiles)
+        if segment.holds(tiles := tuple(segment.layout.covering(area))) and good(segment, tiles)
     ]
     if not usable:
         return []
@@ -214,13 +210,9 @@ class _Part:
 
     first: int
     last: int
-    places: slice  #: among all that are wanted
-    count: int
+    start: int  #: its place among all that are wanted
+    end: int
     tiled: Sequence[Usable]
-
-    @property
-    def is_sparse(self) -> bool:
-        return _is_sparse(self.first, self.last, self.count)
 
 
 def _parts(wanted: Ints, cuts: Sequence[int], usable: Sequence[Usable]) -> list[_Part]:
@@ -237,27 +229,19 @@ def _parts(wanted: Ints, cuts: Sequence[int], usable: Sequence[Usable]) -> list[
         while coming and coming[-1][0].first_frame <= first:
             begun.append(coming.pop())
         here = [one for one in (*here, *begun) if one[0].end_frame > last]
-        parts.append(_Part(first, last, slice(start, end), end - start, here))
+        parts.append(_Part(first, last, start, end, here))
     return parts
 
 
 def _side_by_side(parts: Sequence[_Part]) -> float:
     """How many parts that may be seen in tiles are as much to do as the largest of them: so many
     cores are busy with them at a time, each with a part of its own."""
-    frames = [part.count for part in parts if part.tiled]
+    frames = [part.end - part.start for part in parts if part.tiled]
     return sum(frames) / max(frames, default=1)
 
 
 def _edges(segment: Segment) -> tuple[int, int]:
     return segment.first_frame, segment.end_frame
-
-
-@dataclass(frozen=True, slots=True)
-class _Tariff:
-    """What seeing tiles of a segment takes, in seconds."""
-
-    start: float
-    picture: float  #: for each, from the segment's first frame on
 
 
 class _Prices:
@@ -281,17 +265,19 @@ class _Prices:
         self._wanted = wanted
         self._unreadable = unreadable
         self._side_by_side = side_by_side
-        self._tariffs: dict[int, _Tariff] = {}  # by number of the segment
+        self._starts: dict[int, float] = {}  # by number of the segment
+        self._pictures: dict[int, float] = {}
 
     def of_tiles(self, way: Usable, last: int) -> float:
         """Alone: from the segment's start up to frame `last`."""
         segment = way[0]
-        tariff = self._tariffs.get(segment.id)
-        if tariff is None:
-            tariff = self._tariffs[segment.id] = self._tariff(*way)
-        return tariff.start + tariff.picture * (last - segment.first_frame + 1)
+        start = self._starts.get(segment.id)
+        if start is None:
+            start = self._look_at(*way)
+        return start + self._pictures[segment.id] * (last - segment.first_frame + 1)
 
-    def _tariff(self, segment: Segment, tiles: Sequence[int]) -> _Tariff:
+    def _look_at(self, segment: Segment, tiles: Sequence[int]) -> float:
+        """Find out what starting takes, which it gives, and each picture."""
         work, together = tile_work(segment, tiles, segment.end_frame - 1), len(tiles)
         start = self._costs.of_tiles(segment).start * work.starts
         pictures = self._costs.seconds_of_tiles(segment, work, together=together) - start
@@ -302,7 +288,10 @@ class _Prices:
             areas = [segment.cell(tile).rect.area for tile in tiles]
             busy *= sum(areas) / max(areas)
         doubt = _DOUBT * max(1.0, self._threads / busy)
-        return _Tariff(doubt * start, doubt * pictures / (segment.end_frame - segment.first_frame))
+        number, frames = segment.id, segment.end_frame - segment.first_frame
+        self._pictures[number] = doubt * pictures / frames
+        found = self._starts[number] = doubt * start
+        return found
 
     def of_original(self, parts: Sequence[_Part]) -> Iterator[tuple[float, float]]:
         """(alone, what of that is done if the part before was read from the original as well) for
@@ -319,8 +308,8 @@ class _Prices:
             for number, (part, head, begun, ended) in enumerate(
                 zip(here, heads, *before, strict=True)
             ):
-                if part.is_sparse:
-                    frames = self._wanted[part.places].tolist()
+                if _is_sparse(part.first, part.last, part.end - part.start):
+                    frames = self._wanted[part.start : part.end].tolist()
                     work = original_work(self._physical, self._table, frames)
                     alone[number] = self._own.seconds(work)
                 if self._unreadable and self._has_lost(part):
@@ -346,16 +335,20 @@ class _Prices:
 def _cheapest(parts: Sequence[_Part], prices: _Prices) -> list[int]:
     """How to see each part so that all together take least: 0 is the original, and then come the
     ways in tiles."""
-    came: list[list[int]] = []
+    came: list[int] = []  # from which way of the part before, of all ways of all parts
+    begins: list[int] = []  # where those of each part do
     totals: list[float] = []  # up to each way of the part before
     alone: dict[int, float] = {}  # of the part before, by number of the segment
     places: dict[int, int] = {}  # among its ways
     for part, (itself, done) in zip(parts, prices.of_original(parts), strict=True):
         rest = min(totals, default=0.0)
         least = totals.index(rest) if totals else -1
-        row, origins = [rest + itself], [least]
+        begins.append(len(came))
         if totals and totals[0] - done < rest:
-            row[0], origins[0] = totals[0] + itself - done, 0
+            row, origin = [totals[0] + itself - done], 0
+        else:
+            row, origin = [rest + itself], least
+        came.append(origin)
         prices_here: dict[int, float] = {}
         places_here: dict[int, int] = {}
         for way in part.tiled:
@@ -368,14 +361,13 @@ def _cheapest(parts: Sequence[_Part], prices: _Prices) -> list[int]:
             if place is not None and totals[place] - alone[number] < rest:
                 total, origin = totals[place] + price - alone[number], place
             row.append(total)
-            origins.append(origin)
-        came.append(origins)
+            came.append(origin)
         totals, alone, places = row, prices_here, places_here
     chosen: list[int] = []
     at = totals.index(min(totals))
-    for origins in reversed(came):
+    for begin in reversed(begins):
         chosen.append(at)
-        at = origins[at]
+        at = came[begin + at]
     return chosen[::-1]
 
 
@@ -384,7 +376,7 @@ def _runs(wanted: Ints, parts: Sequence[_Part], chosen: Sequence[int]) -> list[T
     for part, number in zip(parts, chosen, strict=True):
         if not number:
             continue
-        way, frames = part.tiled[number - 1], wanted[part.places].tolist()
+        way, frames = part.tiled[number - 1], wanted[part.start : part.end].tolist()
         if found and found[-1][0][0] is way[0]:
             found[-1][1].extend(frames)
         else:
