@@ -1,11 +1,11 @@
 """Views in other forms against the ffmpeg command that makes the same from the plain file.
 
-Each row is one view: made and written by ``Video.save``, read for the first time through a mount,
-and made by ffmpeg with the same codec, preset and quality; interleaved, with the CPU time of
-``Video.save`` and of ffmpeg.  Then the view is read through the mount again, against a plain file
-of the same bytes in the same mount, and one on the disk, all from the page cache: with
-``--passthrough`` the kernel reads both in the mount by itself.  Pictures of all are compared with
-the frames that ``Video.read`` gives.
+Each row is one view: made and written by ``Video.save``, read for the first time through a mount
+(copied into a file, as ``cp`` does), and made by ffmpeg with the same codec, preset and quality;
+interleaved, with the CPU time of ``Video.save`` and of ffmpeg.  Then the view is read through the
+mount again, against a plain file of the same bytes in the same mount, and one on the disk, all from
+the page cache: with ``--passthrough`` the kernel reads both in the mount by itself.  Pictures of
+all are compared with the frames that ``Video.read`` gives.
 """
 
 from __future__ import annotations
@@ -242,12 +242,10 @@ class Row:
         self._video.save_view(self._out("save"), grammar.parse(self._name()))
 
     def _first_read(self) -> None:
-        """Of a new view."""
+        """Of a new view, into a file, as ffmpeg's command does."""
         assert self._mounted is not None
         self._last = Path(f"{self._mounted}@") / self._name()
-        with open(self._out("mount"), "wb") as out:
-            for block in blocks(self._last):
-                out.write(block)
+        shutil.copyfile(self._last, self._out("mount"))
 
     def _again(self, runs: int) -> dict[str, Timing]:
         """Of the same bytes: the view, and plain files in the mount and on the disk."""
