@@ -118,6 +118,10 @@ class Originals:
         """Raises `HeldError` where a file must neither change nor go."""
         require_free(self._connection, ino)
 
+    def is_held(self, ino: int) -> bool:
+        """Whether a file must neither change nor go."""
+        return self._connection.execute(_HOLDS, {"ino": ino}).first() is not None
+
     # -- what was done
 
     def log(self, video_id: int | None = None, limit: int | None = None) -> list[Entry]:

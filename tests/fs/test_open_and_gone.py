@@ -14,13 +14,14 @@ from tests.fs.driver import Driver, failing
 from tests.fs.hiding import ALIAS, Changes, Refusing, rows, wait_until, wait_until_settled
 from vfsd import check
 from vfsd.catalog import ROOT
-from vfsd.errors import BusyError, NoSpaceError
+from vfsd.errors import BusyError, NoSpaceError, NotFoundError
 from vfsd.fs import RENAME_NOREPLACE, Filesystem, files, hiddennames, janitor, namespace
 from vfsd.fs.contents import Content, Contents
 from vfsd.fs.hiddennames import HiddenNames
 from vfsd.fs.names import Names
 from vfsd.model import FileState
 from vfsd.reserve import RESERVE_BYTES
+from vfsd.retention.originals import Hold
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
 
@@ -95,6 +96,46 @@ def test_an_open_video_is_unlinked(it: Driver, store: Store, video: bytes) -> No
     it.fs.tidy()
     assert rows(store) == (0, 0)
     assert list(store.parts.objects.all_keys()) == []
+
+
+def test_a_video_that_was_unlinked_while_open_cannot_be_held(
+    it: Driver, store: Store, video: bytes
+) -> None:
+    it.write("/v.mp4", video)
+    it.fs.settle()
+    found = store["v.mp4"]
+    with it.opened("/v.mp4"):
+        it.fs.unlink("/v.mp4")
+        with pytest.raises(NotFoundError, match="was removed"):
+            found.hold("case 17")
+    it.fs.tidy()
+    assert rows(store) == (0, 0)
+
+
+def test_what_is_held_although_it_was_unlinked_keeps_no_other_and_gets_a_name(
+    it: Driver, store: Store, video: bytes
+) -> None:
+    it.write("/v.mp4", video)
+    it.fs.settle()
+    found = store["v.mp4"]
+    ino = it.fs.getattr("/v.mp4").ino
+    with it.opened("/v.mp4"):
+        it.fs.unlink("/v.mp4")
+        with store.catalog.writing() as change:
+            change.originals.hold(Hold(0, found.info.id, "case 17", 0))
+    it.write("/other", b"x")
+    with it.opened("/other"):
+        it.fs.unlink("/other")
+    it.fs.tidy()
+    assert rows(store) == (1, 1)
+    it.fs.close()
+    after = Driver(Filesystem(store.parts))
+    after.fs.recover()
+    assert after.read(f"/held-{ino}") == video
+    assert failing(after.fs.unlink, f"/held-{ino}") == "EPERM"
+    assert [hold.reason for hold in store[f"held-{ino}"].holds()] == ["case 17"]
+    after.fs.close()
+    assert check.run(store.parts) == []
 
 
 def test_an_open_file_is_renamed_over(it: Driver, store: Store) -> None:

@@ -221,12 +221,12 @@ class HiddenNames:
     def end_closed(self) -> bool:
         """End what nobody has open, and only waits for a rename that fails: its room is needed.
 
-        False where that cannot be done now.
+        False where others have the catalog.
         """
         hidden = [each for each in tuple(self._hidden) if each.stage is _Stage.COMING]
         needed = {each for each in hidden if not self._contents.is_open(each.ino)}
         _wait_for_rename(needed)
-        return self._tending.attempt(lambda: self._tend(needed)) is None
+        return not isinstance(self._tending.attempt(lambda: self._tend(needed)), WAITED)
 
     # -- inside
 
@@ -292,10 +292,15 @@ class HiddenNames:
             return due, [gone for gone in ended if gone is not None]
 
     def _delete(self, change: Change, ino: int) -> Gone | None:
-        """The file as it was last; None where it has a name, or is gone already."""
+        """The file as it was last; None where it has a name, or is gone already.
+
+        One that is held stays: the next mount gives it a name.
+        """
         change.touch(ino)
         node = change.tree.nodes([ino]).get(ino)
-        return None if node is None or node.nlink > 0 else change.delete(node)
+        if node is None or node.nlink > 0 or change.transaction.originals.is_held(ino):
+            return None
+        return change.delete(node)
 
     def _settle(self, unsettled: list[HiddenName]) -> None:
         with self._names.changing() as change:

@@ -349,7 +349,9 @@ class Names:
         """Of a file that was just opened by it; who has closed it meanwhile may have spent it."""
         with suppress(OSError):  # there is no such directory any more
             place = self.place(path)
-            self.set_alias(place.parent.ino, place.name, ino)
+            key = (place.parent.ino, place.name)
+            if self._spent.get(key) == ino:
+                self.set_alias(*key, ino)
 
     def alias(self, path: str) -> int | None:
         """The file that a path leads to, or has led to, as an alias."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from itertools import chain, count
 
-from vfsd.catalog import Transaction
+from vfsd.catalog import ROOT, Transaction
 from vfsd.making.arrival import arrival_of_own_file
 from vfsd.making.ingest import Indexed, file_version, judge, publish
 from vfsd.model import FileState, Node
@@ -50,15 +51,23 @@ def recover_orphans(change: Transaction) -> int:
     """Delete files that lost their name while they were open, where nobody can have them open.
 
     One whose name was taken only to let a rename over it follow gets it back, if the rename never
-    came, and the directory is still there.  Only for a store that is not mounted.  Returns how many
-    there were.
+    came, and the directory is still there.  One that is held gets a name at the top of the store:
+    it must not go.  Only for a store that is not mounted.  Returns how many there were.
     """
     now = time.time_ns()
     orphans = change.tree.orphans()
     parents = change.tree.nodes(former[0] for _, former in orphans if former is not None)
     for ino, former in orphans:
-        if former is None or former[0] not in parents or change.tree.lookup(*former) is not None:
-            change.tree.delete(ino)
-        else:
+        if former is not None and former[0] in parents and change.tree.lookup(*former) is None:
             change.tree.adopt_orphan(ino, *former, now_ns=now)
+        elif change.originals.is_held(ino):
+            change.tree.adopt_orphan(ino, ROOT, _free_name(change, f"held-{ino}"), now_ns=now)
+        else:
+            change.tree.delete(ino)
     return len(orphans)
+
+
+def _free_name(seen: Transaction, wanted: str) -> str:
+    """At the top of the store."""
+    names = chain([wanted], (f"{wanted}.{number}" for number in count(1)))
+    return next(name for name in names if seen.tree.lookup(ROOT, name) is None)

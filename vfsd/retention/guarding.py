@@ -63,13 +63,19 @@ def holds(parts: Parts, video: LogicalVideo) -> list[Hold]:
 
 
 def hold(parts: Parts, video: LogicalVideo, reason: str) -> Hold:
-    """Forbid everybody to change or remove a video.  Raises `UsageError` without a reason."""
+    """Forbid everybody to change or remove a video.
+
+    Raises `UsageError` without a reason, `NotFoundError` where it is gone but for who has it open.
+    """
     _require_writable(parts)
     _require_reason(reason)
 
     def add(change: Transaction) -> Hold:
         change.videos.require(video)
         now = change.videos.get(video.id)
+        if change.tree.nodes([now.ino])[now.ino].nlink == 0:
+            # Somebody has it open, and else it would be gone.
+            raise NotFoundError(f"the video {video.name!r} was removed, and is no longer there")
         made = change.originals.hold(Hold(0, now.id, reason, time.time_ns()))
         change.originals.add(entry_of(now, Action.HELD, reason))
         return made
