@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Iterator, Mapping
-from itertools import count
+from collections.abc import Mapping
 
 from vfsd.catalog import ROOT, Transaction
 from vfsd.check.names import Shape, shape_of
+from vfsd.making.settle import free_name, numbered
 from vfsd.model import Node
 
 LOST_AND_FOUND = "lost+found"
@@ -28,7 +28,7 @@ def make_a_tree(change: Transaction) -> None:
         now = time.time_ns()
         place = _place(change, now)
         for ino in shape.lost:
-            change.tree.link(ino, place, _free_name(change, place, f"#{ino}"), now_ns=now)
+            change.tree.link(ino, place, free_name(change, place, f"#{ino}"), now_ns=now)
     nodes = _nodes(change)
     for ino, right in current_shape(change, nodes).links.items():
         if nodes[ino].nlink != right:
@@ -41,7 +41,7 @@ def _nodes(seen: Transaction) -> dict[int, Node]:
 
 def _place(change: Transaction, now: int) -> int:
     """The directory for what was lost, where no file has its name; else the next."""
-    for name in _numbered(LOST_AND_FOUND):
+    for name in numbered(LOST_AND_FOUND):
         there = change.tree.lookup(ROOT, name)
         if there is None:
             mode = stat.S_IFDIR | 0o700
@@ -49,14 +49,3 @@ def _place(change: Transaction, now: int) -> int:
         if there.is_dir:
             return there.ino
     raise AssertionError("numbers end nowhere")
-
-
-def _free_name(seen: Transaction, directory: int, wanted: str) -> str:
-    return next(name for name in _numbered(wanted) if seen.tree.lookup(directory, name) is None)
-
-
-def _numbered(name: str) -> Iterator[str]:
-    """A name, and those that people give to the second and third."""
-    yield name
-    for number in count(1):
-        yield f"{name}.{number}"

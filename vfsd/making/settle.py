@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import chain, count
+from itertools import count
 
 from vfsd.catalog import ROOT, Transaction
 from vfsd.making.arrival import arrival_of_own_file
@@ -61,13 +62,20 @@ def recover_orphans(change: Transaction) -> int:
         if former is not None and former[0] in parents and change.tree.lookup(*former) is None:
             change.tree.adopt_orphan(ino, *former, now_ns=now)
         elif change.originals.is_held(ino):
-            change.tree.adopt_orphan(ino, ROOT, _free_name(change, f"held-{ino}"), now_ns=now)
+            name = free_name(change, ROOT, f"held-{ino}")
+            change.tree.adopt_orphan(ino, ROOT, name, now_ns=now)
         else:
             change.tree.delete(ino)
     return len(orphans)
 
 
-def _free_name(seen: Transaction, wanted: str) -> str:
-    """At the top of the store."""
-    names = chain([wanted], (f"{wanted}.{number}" for number in count(1)))
-    return next(name for name in names if seen.tree.lookup(ROOT, name) is None)
+def free_name(seen: Transaction, directory: int, wanted: str) -> str:
+    """A name that nothing in a directory has: `wanted`, or one of `numbered`."""
+    return next(name for name in numbered(wanted) if seen.tree.lookup(directory, name) is None)
+
+
+def numbered(name: str) -> Iterator[str]:
+    """A name, and those that people give to the second and third."""
+    yield name
+    for number in count(1):
+        yield f"{name}.{number}"
