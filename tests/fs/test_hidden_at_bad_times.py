@@ -73,11 +73,42 @@ def test_what_is_open_when_the_mount_ends_waits_once_more_at_most(
         it.fs.hide(f"/{number}", f"{ALIAS[:-1]}{number}")
     it.fs.settle()
     wait_until(lambda: not it.fs._hidden_names._hidden)
+    # Nothing becomes due between the release of the handles and the end of the janitor.
+    monkeypatch.setattr(hiddennames, "_COMING_SECONDS", 3600)
     changes = Changes(monkeypatch)
     changes.are_refused = True
     it.fs.close()
     assert len(changes.by) == 2
     assert errors(caplog) == 1
+
+
+def test_close_during_failing_attempt(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The janitor tries once more where an attempt that began before the close fails after it."""
+    monkeypatch.setattr(janitor, "_AGAIN_SECONDS", 3600)
+    settle_orphan = Tree.settle_orphan
+    attempts: list[bool] = []
+    has_begun = threading.Event()
+
+    def settle(tree: Tree, *args: Any, **kwargs: Any) -> Any:
+        attempts.append(it.fs._janitor.is_closing)
+        if len(attempts) == 1:
+            has_begun.set()
+            wait_until(lambda: it.fs._janitor.is_closing)
+            raise BusyError("locked")
+        return settle_orphan(tree, *args, **kwargs)
+
+    monkeypatch.setattr(Tree, "settle_orphan", settle)
+    it.write("/b", b"old")
+    it.open("/b")
+    it.fs.hide("/b", ALIAS)
+    assert has_begun.wait(10)
+    # What `Filesystem.close` does last; its first steps would wait for the transaction above.
+    it.fs._janitor.close()
+    assert attempts == [False, True]
+    with store.catalog.reading() as seen:
+        assert [former for _, former in seen.tree.orphans()] == [None]
 
 
 def test_all_that_is_to_be_written_down_at_the_end_is_one_transaction(

@@ -164,11 +164,14 @@ class Janitor:
 
     def _run(self) -> None:
         while (chore := self._next()) is not None:
+            # An attempt that began before the close is not the last one: it fails for a reason
+            # that may be over by now.
+            is_last = self._closed
             error = chore.attempt()
-            if error is None or not self._closed:
+            if error is None or not is_last:
                 continue
             if isinstance(error, WAITED):
-                return  # nobody waits as long for each of the others; the next mount does it all
+                return  # the other chores would wait as long; the next mount does them all
             with self._wake:
                 self._chores.remove(chore)
 
