@@ -275,6 +275,9 @@ class ObjectStore:
         except IsADirectoryError:
             remove_directory(final)
             temporary.replace(final)
+        # rename(2) does nothing where both are names of one file, which inode numbers do not always
+        # tell: FUSE disks such as mergerfs and sshfs may show two for it.
+        temporary.unlink(missing_ok=True)
         self._sync_name(key)
 
     def delete(self, key: str) -> None:
