@@ -67,7 +67,7 @@ class Signalling:
     def __call__(self, done: int, total: int) -> None:
         for child in children(os.getpid()):
             line = Path(f"/proc/{child}/cmdline").read_bytes()
-            for at_work in children(child) if b"vfsd.processes.examineworker" in line else ():
+            for at_work in children(child) if b"vfsd.processes.examinestart" in line else ():
                 os.kill(at_work, self._number)
                 self.sent = True
 
@@ -191,7 +191,7 @@ def test_who_gives_up_ends_the_work(examiner: Examiner, wide_clip: Path) -> None
 
 def test_a_process_that_was_killed_while_idle_is_replaced(examiner: Examiner) -> None:
     examiner.examine(FOLDER / "portrait.mp4")
-    idle = [c for c in children(os.getpid()) if b"examineworker" in _command(c)]
+    idle = [c for c in children(os.getpid()) if b"examinestart" in _command(c)]
     assert idle
     for child in idle:
         os.kill(child, signal.SIGKILL)

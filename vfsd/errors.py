@@ -29,6 +29,7 @@ answers with, so that an error means the same thing whoever caught it.
     │       └── OverBudgetError    15   EDQUOT     tiles or renditions do not fit their budget
     └── EnvironmentMissingError    20   ENOSYS     something has to be installed or allowed first
         ├── FuseMissingError       20   ENOSYS     no libfuse, or /dev/fuse cannot be opened
+        ├── ExaminerError          20   EIO        the process that examines files does not start
         ├── MountError             21   EIO        the mount did not come up
         └── ExtraMissingError      22   ENOSYS     an optional package is not installed
 
@@ -247,6 +248,13 @@ class FuseMissingError(EnvironmentMissingError):
     """There is no libfuse, or /dev/fuse cannot be opened."""
 
     exit_code = 20
+
+
+class ExaminerError(EnvironmentMissingError):
+    """The process that examines files does not start: its libraries are broken or do not match."""
+
+    exit_code = 20
+    errno = errno.EIO
 
 
 class MountError(EnvironmentMissingError):

@@ -473,7 +473,7 @@ class Node:
     state: FileState | None = None  #: regular files only
     object_key: str | None = None  #: VIDEO only
     link_path: str | None = None  #: VIDEO only, indexed in place
-    reason: str | None = None  #: why a PLAIN file is no video
+    reason: str | None = None  #: why a PLAIN file is no video, or a SPOOLED one is not examined yet
     generation: int = 0  #: counts changes of content; a page cache of another one is stale
 
     @property

@@ -52,7 +52,7 @@ nodes = Table(
     Column(
         "link_path", LargeBinary, comment="videos indexed in place only: absolute path of the file"
     ),
-    Column("reason", Text, comment="plain files only: why it is no video"),
+    Column("reason", Text, comment="why a file is no video, or was not examined yet"),
     Column(
         "generation",
         BigInteger,

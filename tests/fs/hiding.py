@@ -63,11 +63,11 @@ class Changes:
         changing = Names.changing
 
         @contextmanager
-        def counted(names: Names) -> Iterator[Change]:
+        def counted(names: Names, *seconds: float) -> Iterator[Change]:
             self.by.append(threading.current_thread())
             if self.are_refused:
                 raise BusyError("locked")
-            with changing(names) as change:
+            with changing(names, *seconds) as change:
                 yield change
 
         monkeypatch.setattr(Names, "changing", counted)

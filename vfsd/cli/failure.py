@@ -17,6 +17,7 @@ from vfsd.cli.output import SCHEMA, colour, print_remark
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     EXIT_OK,
+    EnvironmentMissingError,
     NoSpaceError,
     ReadOnlyError,
     UsageError,
@@ -87,6 +88,13 @@ def describe(error: Exception) -> Failure:
         where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         code, hint = _WHAT_TO_DO.get(error.errno or 0, (VfsdError.exit_code, None))
         return Failure(type(error).__name__, where + error.strerror, _advice(error, hint), code)
+    if isinstance(error, ImportError):
+        return Failure(
+            type(error).__name__,
+            f"a library cannot be loaded: {error}",
+            "run `vfsd doctor`; `pip check` lists packages whose versions do not fit",
+            EnvironmentMissingError.exit_code,
+        )
     return Failure(
         type(error).__name__,
         f"{type(error).__name__}: {error}",

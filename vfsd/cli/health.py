@@ -9,10 +9,11 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from vfsd.cli.failure import describe
@@ -24,12 +25,17 @@ from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
     from vfsd.catalog import Catalog
+    from vfsd.codecs.examining.examine import Examination
     from vfsd.making.recordings import Recording
     from vfsd.store import Store
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
 _DECODERS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mpeg2video", "mjpeg")
+_REINSTALL = (
+    "install PyAV from its wheels: pip install --force-reinstall --only-binary av av; `pip check` "
+    "lists packages whose versions do not fit"
+)
 _LOW_SPACE = 1 << 30
 _LARGE_LOG = 64 << 20
 _FUSE_DEVICE = Path("/dev/fuse")
@@ -49,10 +55,11 @@ class Diagnosis:
 def machine() -> Iterator[Diagnosis]:
     """Everything that does not depend on a store."""
     yield Diagnosis("python", OK, f"{platform.python_version()}, {sys.executable}")
-    yield _asked("ffmpeg", _libraries)
+    yield _ffmpeg()
     yield _codecs("decoders", _DECODERS, _has_decoder)
     yield _codecs("encoders", tuple(CODECS), _has_encoder)
     yield _opencv()
+    yield _examiner()
     for look in (_fuse_device, _libfuse, _helper, _allow_other):
         yield look()
     yield _asked("binding", _binding)
@@ -82,20 +89,27 @@ def store(root: Path) -> Iterator[Diagnosis]:
 # ----------------------------------------------------------------------------------- the machine
 
 
-def _libraries() -> str:
-    from vfsd.codecs import library_versions
+def _ffmpeg() -> Diagnosis:
+    try:
+        from vfsd.codecs import library_versions
 
-    return library_versions()
+        return Diagnosis("ffmpeg", OK, library_versions())
+    except Exception as error:  # a binding that does not fit its libraries may raise any
+        return _no_pyav("ffmpeg", error)
+
+
+def _no_pyav(check: str, error: Exception) -> Diagnosis:
+    text = f"PyAV cannot be loaded: {type(error).__name__}: {error}"
+    return Diagnosis(check, FAIL, text, _REINSTALL)
 
 
 def _codecs(check: str, wanted: Sequence[str], is_there: Callable[[str], bool]) -> Diagnosis:
     try:
         missing = [codec for codec in wanted if not is_there(codec)]
-    except ImportError as error:
-        return Diagnosis(check, FAIL, f"PyAV cannot be loaded: {error}", "pip install av")
+    except Exception as error:
+        return _no_pyav(check, error)
     if missing:
-        advice = "install PyAV from its wheels: pip install --only-binary av av"
-        return Diagnosis(check, WARN, f"none for {', '.join(missing)}", advice)
+        return Diagnosis(check, WARN, f"none for {', '.join(missing)}", _REINSTALL)
     return Diagnosis(check, OK, ", ".join(wanted))
 
 
@@ -127,6 +141,32 @@ def _opencv() -> Diagnosis:
         advice = "apt install libgl1 libglib2.0-0"
         return Diagnosis("opencv", FAIL, f"OpenCV cannot be loaded: {error}", advice)
     return Diagnosis("opencv", OK, cv2.__version__)
+
+
+def _examiner() -> Diagnosis:
+    """Have a video with a subtitle stream examined, as every file that comes into a store is."""
+    try:
+        found = _examined_sample()
+    except BusyError as error:
+        return Diagnosis("examiner", FAIL, str(error), error.hint)
+    except VfsdError as error:
+        return Diagnosis("examiner", FAIL, str(error), _REINSTALL)
+    except Exception as error:
+        return _no_pyav("examiner", error)
+    kinds = ", ".join(stream.codec for stream in found.media.side_streams)
+    text = f"examined a sample video of {found.media.codec} with {kinds}"
+    return Diagnosis("examiner", OK, text)
+
+
+def _examined_sample() -> Examination:
+    from vfsd.codecs.examining.sample import sample_video
+    from vfsd.processes.examineorders import Limits
+    from vfsd.processes.examiner import Examiner
+
+    with closing(Examiner(Limits())) as examiner, TemporaryFile() as file:
+        file.write(sample_video())
+        file.flush()
+        return examiner.examine_open(file.fileno(), "a sample video")
 
 
 def _fuse_device() -> Diagnosis:

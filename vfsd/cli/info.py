@@ -59,7 +59,8 @@ def command(session: Session, name: str) -> None:
     """Show everything that is known of a file or directory.
 
     For a video: how it is coded, its frames and groups of pictures, what is stored of it, tags and
-    metadata, and what was odd about it when it was indexed.  For a file that is no video: why not.
+    metadata, and what was odd about it when it was indexed.  For a file that is no video, or could
+    not be examined yet: why not.
     """
     place = session.place(name)
     with session.looked_into(place.root) as parts:
@@ -82,7 +83,7 @@ def _plain_facts(node: Node, record: Mapping[str, Any]) -> Iterator[tuple[str, s
     yield "name", shown(record["name"] or "/")
     yield "kind", record["kind"]
     if node.reason:
-        yield "no video", node.reason
+        yield ("reason" if record["kind"] == "pending" else "no video"), node.reason
     if node.target is not None:
         yield "leads to", shown(node.target)
     if node.is_file:

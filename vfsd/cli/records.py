@@ -33,7 +33,7 @@ ENTRY_FIELDS: Mapping[str, str] = MappingProxyType(
         "size": "bytes",
         "modified": "time of the last change, ISO 8601, UTC",
         **VIDEO_FIELDS,
-        "reason": "why a file is no video, else null",
+        "reason": "why a file is no video, or could not be examined yet, else null",
         "target": "where a symbolic link leads, else null",
     }
 )

@@ -8,10 +8,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
-from vfsd.errors import NotFoundError
+from vfsd.errors import NotFoundError, VfsdError
 from vfsd.fs.contents import Backing, Content, Contents
 from vfsd.fs.names import Change, Names
 from vfsd.making.arrival import arrival_of_own_file
@@ -29,6 +29,8 @@ _PAUSE_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 300.0
 """A file that could not be judged, for want of room for instance, is tried again after so long, and
 then after twice as long each time."""
+_NOTE_SECONDS = 1.0
+"""How long the reason for that waits for the catalog."""
 
 _log = logging.getLogger(__name__)
 
@@ -263,11 +265,30 @@ class Judging:
             now = self._names.reread(ino) if isinstance(error, FileNotFoundError) else None
             if isinstance(error, FileNotFoundError) and (now is None or not _is_to_be_judged(now)):
                 return  # it was deleted meanwhile
-            if self._put_off_again(ino) > _PAUSE_SECONDS:
-                _log.debug("%s could not be judged again: %s", self._names.told(ino), error)
-                return
+            is_first = self._put_off_again(ino) <= _PAUSE_SECONDS
             name = self._names.told(ino)
-            _log.exception("%s could not be judged, and is tried again every few minutes", name)
+            if is_first:
+                _log.exception("%s could not be judged, and is tried again every few minutes", name)
+            else:
+                _log.debug("%s could not be judged again: %s", name, error)
+            self._note_reason(ino, error)
+
+    def _note_reason(self, ino: int, error: Exception) -> None:
+        """Let the row say why the file waits, for `vfsd info` and ``user.vfsd.reason``.
+
+        Where the catalog does not take that soon, the log alone says it.
+        """
+        hint = getattr(error, "hint", None)
+        text = f"not examined yet: {error}" + (f"; {hint}" if hint else "")
+        with suppress(VfsdError, OSError):
+            before = self._names.node(ino)
+            if before.reason == text or not _is_to_be_judged(before):
+                return
+            with self._names.changing(_NOTE_SECONDS) as change:
+                node = change.tree.nodes([ino]).get(ino)
+                if node is not None and _is_to_be_judged(node):
+                    change.touch(ino)
+                    change.tree.alter(ino, reason=text)
 
     def _put_off_again(self, ino: int) -> float:
         """For how many seconds."""

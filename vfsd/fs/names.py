@@ -299,12 +299,13 @@ class Names:
     # -- changing
 
     @contextmanager
-    def changing(self) -> Iterator[Change]:
+    def changing(self, seconds: float = BUSY_SECONDS) -> Iterator[Change]:
         """One transaction; the memory learns of it when it has been committed.
 
-        Raises `ReadOnlyError`, `BusyError`, `NoSpaceError`.  Must not be nested.
+        Raises `ReadOnlyError`, `NoSpaceError`, and `BusyError` where others have the catalog for
+        longer than `seconds`.  Must not be nested.
         """
-        with self._waiting_turn() as patience:
+        with self._waiting_turn(seconds) as patience:
             with self._parts.catalog.writing(patience) as transaction:
                 version = transaction.tree.version()
                 if version != self._version:
@@ -319,17 +320,17 @@ class Names:
             self._watch.changed()
 
     @contextmanager
-    def _waiting_turn(self) -> Iterator[float | None]:
-        """How many seconds are left to wait for other processes; None: as many as at first.
+    def _waiting_turn(self, seconds: float) -> Iterator[float]:
+        """How many seconds are left to wait for other processes: all where the turn came at once.
 
         Raises `BusyError` where those before, who wait as well, have taken all of them.
         """
         began = time.monotonic()
-        if not self._turn.acquire(timeout=BUSY_SECONDS):
-            raise BusyError(f"others have waited for the catalog for {BUSY_SECONDS} seconds")
+        if not self._turn.acquire(timeout=seconds):
+            raise BusyError(f"others have waited for the catalog for {seconds:.0f} seconds")
         try:
             waited = time.monotonic() - began
-            yield None if waited < 1 else max(1.0, BUSY_SECONDS - waited)
+            yield seconds if waited < 1 else max(1.0, seconds - waited)
         finally:
             self._turn.release()
 

@@ -144,8 +144,8 @@ class Xattrs:
         return _OF_VIDEOS[key](video, self._parts.catalog).encode()
 
     def _reason(self, node: Node) -> str | None:
-        """Why a file is no video, or why the pictures of one are not shown."""
-        if node.state is FileState.PLAIN:
+        """Why a file is no video, or not examined yet, or why the pictures of one are not shown."""
+        if node.state is FileState.PLAIN or node.state is FileState.SPOOLED:
             return node.reason or None
         if node.state is not FileState.VIDEO:
             return None

@@ -13,6 +13,9 @@ from dataclasses import asdict, dataclass
 
 from vfsd.errors import IntegrityError
 
+READY = b"ready"
+"""The first message of a worker; a `Complaint` where it cannot work."""
+
 PROGRESS = b"P"
 """Two i64: bytes done, bytes in all."""
 FOUND = b"F"

@@ -23,7 +23,7 @@ from contextlib import suppress
 from vfsd.codecs.containers.sniff import HEAD_BYTES, sniff
 from vfsd.codecs.examining.examine import Examination
 from vfsd.codecs.examining.exchange import most_bytes, unpack_examination
-from vfsd.errors import BusyError, IntegrityError, RefusedMediaError
+from vfsd.errors import BusyError, ExaminerError, IntegrityError, RefusedMediaError
 from vfsd.forks import at_fork, keep_for_good
 from vfsd.processes.examineorders import (
     BYTES,
@@ -31,6 +31,7 @@ from vfsd.processes.examineorders import (
     FOUND,
     ORDER_BYTES,
     PROGRESS,
+    READY,
     RECORD,
     REFUSED,
     UNREADABLE,
@@ -40,9 +41,11 @@ from vfsd.processes.examineorders import (
 )
 from vfsd.programs import command, environment
 
-MODULE = "vfsd.processes.examineworker"
+MODULE = "vfsd.processes.examinestart"
 
 _ATTEMPTS = 2
+_START_SECONDS = 120.0
+"""A worker imports its libraries in this time, also from a slow disk."""
 _CHUNK = 1 << 20
 _LONGEST_NAME = 512
 _END_SECONDS = 5.0
@@ -86,8 +89,8 @@ class Workers:
             nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
             for worker in [worker for worker in self._idle if worker.nice == nice]:
                 self._idle.remove(worker)
-                if worker.lives:
-                    return worker
+                if worker.lives or not worker.is_ready:
+                    return worker  # one that died before it was ready tells why
                 worker.end()
         return _Worker(nice)
 
@@ -116,6 +119,30 @@ class Examiner:
         self._workers = Workers() if workers is None else workers
         self._own = self._workers if workers is None else None
 
+    def start(self) -> None:
+        """Start a worker that idles until there is something to examine.  Raises `OSError`."""
+        self._workers.give_back(self._workers.take())
+
+    def require_start(self) -> None:
+        """Return when a worker is ready.
+
+        Raises `ExaminerError` where its libraries do not load or do not work, `BusyError` where the
+        machine has no room for another process, `OSError`.
+        """
+        for _ in range(_ATTEMPTS):
+            worker = self._workers.take()
+            try:
+                worker.require_ready()
+            except _GoneError:
+                worker.kill()
+                continue
+            except BaseException:
+                worker.kill()
+                raise
+            self._workers.give_back(worker)
+            return
+        raise _not_started()
+
     def examine(
         self,
         path: str | os.PathLike[str],
@@ -130,8 +157,8 @@ class Examiner:
         frame is decoded.  `on_progress` is told (bytes done, bytes in all); it may raise to cancel.
 
         Raises `RefusedMediaError` when the bytes are no video that can be served, or when
-        examining them crashes, hangs, or takes more than the limits allow; `OSError`; `BusyError`
-        where the machine has no room for another process.
+        examining them crashes, hangs, or takes more than the limits allow; `OSError`; and as
+        `require_start`.
         """
         called = name or os.path.basename(os.fspath(path))
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is waited for else
@@ -157,10 +184,7 @@ class Examiner:
             except _KilledError as killed:
                 if attempt + 1 == _ATTEMPTS:
                     raise RefusedMediaError(str(killed)) from killed
-        raise BusyError(
-            f"{called}: the process that examines files does not start",
-            hint="what it says stands in the log; where memory is short, try again later",
-        )
+        raise _not_started()
 
     def close(self) -> None:
         """End its processes; what is at work is ended with its work."""
@@ -184,6 +208,13 @@ class Examiner:
         return found
 
 
+def _not_started() -> BusyError:
+    return BusyError(
+        "the process that examines files was killed before it could work",
+        hint="where memory is short, try again later",
+    )
+
+
 def sniff_open(fd: int, called: str) -> None:
     """Raises `RefusedMediaError` where the first bytes of an open file are those of no video."""
     try:
@@ -193,7 +224,7 @@ def sniff_open(fd: int, called: str) -> None:
 
 
 class _Worker:
-    """A running `vfsd.processes.examineworker`.  One user at a time."""
+    """A running `vfsd.processes.examinestart`.  One user at a time."""
 
     def __init__(self, nice: int) -> None:
         self.nice = nice  #: of the thread that starts it, and so its own
@@ -209,6 +240,7 @@ class _Worker:
                 start_new_session=True,  # the signals of a terminal are for who started it
             )
         self.is_whole = True  #: nothing is under way, and nothing left to be read
+        self.is_ready = False  #: it has told that it can work
         at_fork(self)
 
     def begin_anew(self) -> None:
@@ -223,9 +255,10 @@ class _Worker:
     def examine(
         self, order: Order, fd: int, size: int, limits: Limits, on_progress: OnProgress | None
     ) -> Examination:
-        """Raises `RefusedMediaError`, `IntegrityError` for a muddled answer, `OSError`, and what
-        `on_progress` raises."""
+        """Raises `RefusedMediaError`, `IntegrityError` for a muddled answer, `OSError`, what
+        `on_progress` raises, and as `require_ready`."""
         self.is_whole = False
+        self.require_ready()
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with mine:
             with theirs:
@@ -252,6 +285,33 @@ class _Worker:
             raise RefusedMediaError(complaint.text, hint=complaint.hint)
         raise OSError(complaint.number, complaint.text)
 
+    def require_ready(self) -> None:
+        """Wait until it has loaded its libraries.
+
+        Raises `ExaminerError` where it cannot, and `_GoneError` where it was killed meanwhile.
+        """
+        if self.is_ready:
+            return
+        told = b""
+        if not _is_ready(self._control, _START_SECONDS):
+            raise _broken(f"it is not ready after {_START_SECONDS:.0f} seconds")
+        with suppress(ConnectionResetError):
+            told = self._control.recv(ORDER_BYTES)
+        if told == READY:
+            self.is_ready = True
+            return
+        if told:
+            raise _broken(Complaint.parse(told).text)
+        try:
+            status = self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise _broken("it does not answer") from None
+        if status == -signal.SIGKILL:
+            raise _GoneError
+        if status < 0:
+            raise _broken(f"it crashes ({signal.Signals(-status).name})")
+        raise _broken(f"it ends with {status}")
+
     def end(self) -> None:
         """Let it end, which it does at once."""
         self._control.close()
@@ -275,6 +335,13 @@ class _Worker:
             if told:
                 return int(json.loads(told)["status"])
         raise _GoneError
+
+
+def _broken(why: str) -> ExaminerError:
+    return ExaminerError(
+        f"the process that examines files does not start: {why}",
+        hint="run `vfsd doctor`; `pip check` lists packages whose versions do not fit",
+    )
 
 
 def _refusal(order: Order, status: int) -> RefusedMediaError | _KilledError:

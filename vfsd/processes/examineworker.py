@@ -1,9 +1,9 @@
 """The process that looks at files nobody has vouched for.
 
-``python -m vfsd.processes.examineworker FD`` never touches such a file itself.  For each it makes a
-child, which has what it needs in memory already, may open nothing, and has bounds on memory and
-time; the child's end, whatever it is, is reported.  So no file meets what another one has left, and
-starting costs a fork.  It ends when the socket FD does, and when there was nothing to do for a
+It is started by `vfsd.processes.examinestart`, and never touches such a file itself.  For each it
+makes a child, which has what it needs in memory already, may open nothing, and has bounds on memory
+and time; the child's end, whatever it is, is reported.  So no file meets what another one has left,
+and starting costs a fork.  It ends when its socket does, and when there was nothing to do for a
 while.
 """
 
@@ -61,9 +61,8 @@ _CHARSETS = (
 _log = logging.getLogger(__name__)
 
 
-def main(arguments: list[str]) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    control = socket.socket(fileno=int(arguments[0]))
+def prepare() -> None:
+    """Load what children need.  Raises whatever shows that files cannot be examined."""
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
@@ -72,6 +71,10 @@ def main(arguments: list[str]) -> None:
     _load_charsets()
     gc.collect()
     gc.freeze()  # so that children need no copies of what they only look at
+
+
+def work(control: socket.socket) -> None:
+    """Serve orders until there are no more."""
     while (order := _next(control)) is not None:
         _serve(control, *order)
 

@@ -119,7 +119,10 @@ def upgrade() -> None:
             comment="videos indexed in place only: absolute path of the file",
         ),
         sa.Column(
-            "reason", sa.Text(), nullable=True, comment="plain files only: why it is no video"
+            "reason",
+            sa.Text(),
+            nullable=True,
+            comment="why a file is no video, or was not examined yet",
         ),
         sa.Column(
             "generation",
