@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from vfsd.catalog import Catalog, Transaction
 from vfsd.codecs.examining.examine import Examination
+from vfsd.codecs.inventory.items import Inventory
 from vfsd.config import Settings
 from vfsd.copies.handcopies import lay_log
 from vfsd.copies.takeover import settled
@@ -154,6 +155,18 @@ class Parts:
             except RefusedMediaError:
                 _require_unwritten(file, name, before)
                 raise
+            _require_unwritten(file, name, before)
+            return found
+
+    def inventory(self, physical: PhysicalVideo, *, name: str) -> Inventory:
+        """Everything in an original besides samples, all of which is compared with its sums first.
+
+        Raises as `examine`.
+        """
+        with closing(self.file_of(physical).open()) as file:
+            before = version_of(os.fstat(file.fd))
+            self._require_stored(file, physical, name, lambda _: None)
+            found = self.examiner.inventory_open(file.fd, physical.media, name)
             _require_unwritten(file, name, before)
             return found
 

@@ -14,6 +14,33 @@ from av.filter import Graph
 from av.sidedata.sidedata import SideData
 from av.sidedata.sidedata import Type as SideDataType
 
+COMPARED_ELSEWHERE = frozenset(
+    (
+        "DISPLAYMATRIX",  # compared to the bit as the matrix of the file
+        "SEI_UNREGISTERED",  # listed in the packets, by the number of each kind
+        "GOP_TIMECODE",  # listed in the packets, unless it counts from 0
+        "VIDEO_ENC_PARAMS",  # quantisers of the encoding
+        "MOTION_VECTORS",  # of the encoding
+        "REGIONS_OF_INTEREST",  # hints for encoders
+        "VIDEO_HINT",
+    )
+)
+"""Kinds that differ between encodings of the same picture, or are compared in other ways."""
+
+UNKNOWN = "UNKNOWN"
+_NAMES = {
+    UNKNOWN: "EXIF, or something else of a newer kind",
+    "A53_CC": "closed captions (a53 cc)",
+    "DOVI_METADATA": "Dolby Vision metadata",
+    "DOVI_RPU_BUFFER": "Dolby Vision RPU",
+    "DYNAMIC_HDR_PLUS": "HDR10+ metadata",
+    "DYNAMIC_HDR_VIVID": "HDR Vivid metadata",
+    "ICC_PROFILE": "ICC profile",
+    "S12M_TIMECODE": "time code (s12m)",
+    "MASTERING_DISPLAY_METADATA": "mastering display",
+    "SPHERICAL": "spherical projection",
+    "STEREO3D": "stereo 3D mode",
+}
 _KINDS = 128
 """FFmpeg numbers its kinds from 0; it has far fewer."""
 
@@ -22,6 +49,26 @@ def known_side_data(frame: av.VideoFrame) -> list[SideData]:
     """What of it PyAV has a name for."""
     found = _side_data(frame)
     return (_side_data(_known_only(frame)) or []) if found is None else found
+
+
+def carried_data(frame: av.VideoFrame) -> dict[str, bytes]:
+    """The data of a picture by kind, less `COMPARED_ELSEWHERE`.
+
+    Kinds that PyAV has no name for are listed as one, `UNKNOWN`, without their data.
+    """
+    found: dict[str, bytes] = {}
+    for entry in known_side_data(frame):
+        kind = entry.type.name
+        if kind not in COMPARED_ELSEWHERE:
+            found[kind] = found.get(kind, b"") + bytes(entry)
+    if has_unknown_side_data(frame):
+        found[UNKNOWN] = b""
+    return found
+
+
+def kind_named(kind: str) -> str:
+    """A kind of side data for people."""
+    return _NAMES.get(kind, kind.replace("_", " ").lower())
 
 
 def has_unknown_side_data(frame: av.VideoFrame) -> bool:

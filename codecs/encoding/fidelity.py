@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import av
 import cv2
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.decoding.sidedata import UNKNOWN, carried_data, kind_named
 from vfsd.codecs.pictures.colors import colors_of
 from vfsd.codecs.pictures.planes import copy_colors, copy_picture, plane_pixels, shares
 from vfsd.errors import IntegrityError, RefusedMediaError
@@ -39,14 +40,39 @@ def pairs(
     """(number, as it is, as it is in the other file) of each of `frames`.
 
     Raises `IntegrityError` where one of the files does not yield a frame, and `RefusedMediaError`
-    where samples of both do not mean the same.
+    where samples of both do not mean the same, or both do not come with the same side data.
     """
     pictures, others = (each.stream(frames.start, frames.stop) for each in (source, made))
     for (number, one), (other_number, other) in zip(pictures, others, strict=True):
         assert number == other_number
         if colors_of(one) != colors_of(other):
             raise RefusedMediaError(f"the colours of frame {number} would mean something else")
+        _require_same_data(number, carried_data(one), carried_data(other))
         yield number, one, other
+
+
+def require_kept_data(number: int, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> None:
+    """Raises `RefusedMediaError` where side data of a frame would be lost or changed.
+
+    Both are of `vfsd.codecs.decoding.sidedata.carried_data`.
+    """
+    unknown = {UNKNOWN} & before.keys()  # it cannot be compared
+    changed = {kind for kind in before.keys() & after.keys() if before[kind] != after[kind]}
+    if lost := sorted((before.keys() - after.keys()) | changed | unknown):
+        named = ", ".join(map(kind_named, lost))
+        raise RefusedMediaError(
+            f"side data of frame {number} would be lost or changed: {named}",
+            hint="the original stays; a copy without that data can be replaced",
+        )
+
+
+def _require_same_data(
+    number: int, before: Mapping[str, bytes], after: Mapping[str, bytes]
+) -> None:
+    require_kept_data(number, before, after)
+    if added := sorted(after.keys() - before.keys()):
+        named = ", ".join(map(kind_named, added))
+        raise RefusedMediaError(f"side data would be added to frame {number}: {named}")
 
 
 def composed(

@@ -16,8 +16,7 @@ from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
 from vfsd.codecs.coders import open_encoder
-from vfsd.codecs.decoding.displaymatrix import UNITY, Matrix, display_matrix_of, first_picture
-from vfsd.codecs.decoding.sidedata import has_unknown_side_data, known_side_data
+from vfsd.codecs.decoding.displaymatrix import UNITY, Matrix, display_matrix_of
 from vfsd.codecs.decoding.source import Source, open_container
 from vfsd.codecs.encoding.archive import ArchiveCodec, EncodedRun, encoder_options, prepare_encoder
 from vfsd.codecs.encoding.encode import NOMINAL_RATE
@@ -35,23 +34,6 @@ _TAKES = {
     "webm": ("av1",),
 }
 """What goes into each."""
-_LOST = frozenset(
-    (
-        "A53_CC",
-        "CONTENT_LIGHT_LEVEL",
-        "DOVI_METADATA",
-        "DOVI_RPU_BUFFER",
-        "DYNAMIC_HDR_PLUS",
-        "DYNAMIC_HDR_VIVID",
-        "ICC_PROFILE",
-        "AMBIENT_VIEWING_ENVIRONMENT",
-        "S12M_TIMECODE",
-        "MASTERING_DISPLAY_METADATA",
-        "SPHERICAL",
-        "STEREO3D",
-    )
-)
-"""What pictures may come with, by PyAV's names, and encoders are not told."""
 _NOT_TAKEN = (FFmpegError, ValueError, NotImplementedError)
 """What PyAV raises for a stream that a muxer does not take."""
 _OF_THE_FILE = frozenset(("major_brand", "minor_version", "compatible_brands", "encoder"))
@@ -77,28 +59,6 @@ def require_rewritable(media: MediaInfo, codec: ArchiveCodec) -> None:
         )
     if codec.name not in _TAKES[media.container]:
         raise RefusedMediaError(f"{codec.name} does not go into {media.container}")
-
-
-def require_plain_pictures(path: str | os.PathLike[str], media: MediaInfo) -> None:
-    """Raises `RefusedMediaError` where pictures come with something that would be lost.
-
-    The first one is looked at; the others are when they are encoded.
-    """
-    first = first_picture(path, media)
-    if first is not None:
-        require_plain(first)
-
-
-def require_plain(picture: av.VideoFrame) -> None:
-    """Raises `RefusedMediaError` where a picture comes with something that would be lost."""
-    if has_unknown_side_data(picture):
-        raise RefusedMediaError(
-            "what its pictures come with would be lost: EXIF, or something else of a newer kind"
-        )
-    found = sorted({entry.type.name for entry in known_side_data(picture)} & _LOST)
-    if found:
-        names = ", ".join(name.replace("_", " ").lower() for name in found)
-        raise RefusedMediaError(f"what its pictures come with would be lost: {names}")
 
 
 class FileRewriter:
@@ -171,6 +131,13 @@ class FileRewriter:
     def finish(self) -> None:
         """All frames are there; write what is left, and close the file."""
         self._copy_until(None)
+        self.finish_here()
+
+    def finish_here(self) -> None:
+        """Close the file without the packets of other streams that come later.
+
+        Its headers are those of the whole file.
+        """
         try:
             self._writing.close()
         except (FFmpegError, OSError) as error:

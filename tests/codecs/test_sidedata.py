@@ -10,7 +10,9 @@ import pytest
 
 from tests.codecs.making import make_clip
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums
-from vfsd.codecs.encoding.rewrite import require_plain_pictures
+from vfsd.codecs.decoding.displaymatrix import first_picture
+from vfsd.codecs.decoding.sidedata import carried_data
+from vfsd.codecs.encoding.fidelity import require_kept_data
 from vfsd.codecs.examining.examine import examine
 from vfsd.errors import RefusedMediaError
 
@@ -69,5 +71,7 @@ def test_pictures_with_exif_are_served_as_it_says(
 
 def test_exif_is_not_lost_silently(tmp_path: Path) -> None:
     path = _with_exif(tmp_path / "a.mov", 1)
+    first = first_picture(path, examine(path).media)
+    assert first is not None
     with pytest.raises(RefusedMediaError, match="EXIF"):
-        require_plain_pictures(path, examine(path).media)
+        require_kept_data(0, carried_data(first), {})

@@ -19,7 +19,7 @@ READY = b"ready"
 PROGRESS = b"P"
 """Two i64: bytes done, bytes in all."""
 FOUND = b"F"
-"""An examination, see `vfsd.codecs.examining.exchange`."""
+"""An examination, see `vfsd.codecs.examining.exchange`, or an inventory."""
 REFUSED = b"R"
 """A `Complaint`: the file is no video that can be served."""
 UNREADABLE = b"U"
@@ -54,6 +54,8 @@ class Order:
     full: bool  #: decode every frame
     memory: int  #: bytes
     cpu_seconds: int
+    listed: tuple[str, int] | None = None
+    """Container and stream of the pictures, for an inventory instead of an examination."""
 
     def message(self) -> bytes:
         return json.dumps(asdict(self)).encode("ascii")

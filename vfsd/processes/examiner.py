@@ -19,12 +19,16 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from vfsd.codecs.containers.sniff import HEAD_BYTES, sniff
 from vfsd.codecs.examining.examine import Examination
 from vfsd.codecs.examining.exchange import most_bytes, unpack_examination
+from vfsd.codecs.inventory.items import MOST_INVENTORY_BYTES, Inventory, unpack_inventory
 from vfsd.errors import BusyError, ExaminerError, IntegrityError, RefusedMediaError
 from vfsd.forks import at_fork, keep_for_good
+from vfsd.model import MediaInfo
 from vfsd.processes.examineorders import (
     BYTES,
     COMPLAINT_BYTES,
@@ -54,6 +58,17 @@ _END_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 OnProgress = Callable[[int, int], None]
+
+
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected(Generic[_Found]):
+    """The answer that an order is to have."""
+
+    most: int  #: bytes
+    unpack: Callable[[bytes], _Found]  #: raises `IntegrityError` for any other
 
 
 class _GoneError(Exception):
@@ -173,12 +188,21 @@ class Examiner:
         """As `examine`, of a descriptor that stays the caller's and is only read by `pread`."""
         sniff_open(fd, called)
         size = os.fstat(fd).st_size
+        answer = _Expected(most_bytes(size), lambda body: unpack_examination(body, size))
+        return self._answer(self._order(called, size, full=full), fd, answer, on_progress)
+
+    def _order(self, called: str, size: int, *, full: bool = False) -> Order:
         shown = called[-_LONGEST_NAME:]
-        order = Order(shown, size, full, self.limits.memory, self.limits.cpu_seconds(size))
+        return Order(shown, size, full, self.limits.memory, self.limits.cpu_seconds(size))
+
+    def _answer(
+        self, order: Order, fd: int, expected: _Expected[_Found], on_progress: OnProgress | None
+    ) -> _Found:
+        """What a worker finds.  Raises as `examine`."""
         for attempt in range(_ATTEMPTS):
             worker = self._workers.take()
             try:
-                return self._examined(worker, order, fd, size, on_progress)
+                return self._found(worker, order, fd, expected, on_progress)
             except _GoneError:
                 continue
             except _KilledError as killed:
@@ -186,16 +210,40 @@ class Examiner:
                     raise RefusedMediaError(str(killed)) from killed
         raise _not_started()
 
+    def inventory(
+        self, path: str | os.PathLike[str], media: MediaInfo, *, name: str | None = None
+    ) -> Inventory:
+        """Everything in a file besides samples: `vfsd.codecs.inventory.inventory.take_inventory`.
+
+        Raises as `examine`.
+        """
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return self.inventory_open(fd, media, name or os.path.basename(os.fspath(path)))
+        finally:
+            os.close(fd)
+
+    def inventory_open(self, fd: int, media: MediaInfo, called: str) -> Inventory:
+        """As `inventory`, of a descriptor that stays the caller's and is only read by `pread`."""
+        order = self._order(called, os.fstat(fd).st_size)
+        order = replace(order, listed=(media.container, media.stream_index))
+        return self._answer(order, fd, _Expected(MOST_INVENTORY_BYTES, unpack_inventory), None)
+
     def close(self) -> None:
         """End its processes; what is at work is ended with its work."""
         if self._own is not None:
             self._own.close()
 
-    def _examined(
-        self, worker: _Worker, order: Order, fd: int, size: int, on_progress: OnProgress | None
-    ) -> Examination:
+    def _found(
+        self,
+        worker: _Worker,
+        order: Order,
+        fd: int,
+        expected: _Expected[_Found],
+        on_progress: OnProgress | None,
+    ) -> _Found:
         try:
-            found = worker.examine(order, fd, size, self.limits, on_progress)
+            found = worker.examine(order, fd, expected, self.limits, on_progress)
         except BaseException as error:
             if worker.is_whole:
                 self._workers.give_back(worker)
@@ -253,8 +301,13 @@ class _Worker:
         return self._process.poll() is None
 
     def examine(
-        self, order: Order, fd: int, size: int, limits: Limits, on_progress: OnProgress | None
-    ) -> Examination:
+        self,
+        order: Order,
+        fd: int,
+        expected: _Expected[_Found],
+        limits: Limits,
+        on_progress: OnProgress | None,
+    ) -> _Found:
         """Raises `RefusedMediaError`, `IntegrityError` for a muddled answer, `OSError`, what
         `on_progress` raises, and as `require_ready`."""
         self.is_whole = False
@@ -266,7 +319,7 @@ class _Worker:
                     socket.send_fds(self._control, [order.message()], [fd, theirs.fileno()])
                 except (BrokenPipeError, ConnectionResetError) as error:
                     raise _GoneError from error
-            answer = _Answer(mine, most_bytes(size), limits.silent_seconds)
+            answer = _Answer(mine, expected.most, limits.silent_seconds)
             try:
                 kind, body = answer.last(on_progress)
             except TimeoutError:
@@ -277,7 +330,7 @@ class _Worker:
         status = self._status()
         self.is_whole = True
         if kind == FOUND:
-            return unpack_examination(body, size)
+            return expected.unpack(body)
         if not kind:
             raise _refusal(order, status)
         complaint = Complaint.parse(body)

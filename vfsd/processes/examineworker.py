@@ -27,6 +27,8 @@ from typing import NoReturn
 from vfsd.codecs.decoding.source import OpenFile, Source
 from vfsd.codecs.examining.examine import examine_source
 from vfsd.codecs.examining.exchange import pack_examination
+from vfsd.codecs.inventory.inventory import take_inventory
+from vfsd.codecs.inventory.items import pack_inventory
 from vfsd.errors import RefusedMediaError
 from vfsd.processes.examineorders import (
     BYTES,
@@ -86,6 +88,7 @@ def _warm_up() -> None:
         os.write(fd, _WARMING)
         with Source(fd) as source:
             pack_examination(examine_source(source, "warming"))
+            pack_inventory(take_inventory(source, "y4m", 0))
         with suppress(RefusedMediaError), Source(os.open(os.devnull, os.O_RDONLY)) as source:
             examine_source(source, "nothing")
     finally:
@@ -206,8 +209,7 @@ def _answer(order: Order, file: int, answer: socket.socket) -> None:
     try:
         with Source(OpenFile(file, order.size)) as source:
             source.name = order.name
-            found = examine_source(source, order.name, on_progress=_Progress(tell), full=order.full)
-        body = pack_examination(found)
+            body = _found(order, source, _Progress(tell))
     except RefusedMediaError as refusal:
         tell(REFUSED, Complaint(str(refusal), refusal.hint).message())
     except MemoryError:
@@ -221,6 +223,17 @@ def _answer(order: Order, file: int, answer: socket.socket) -> None:
         tell(REFUSED, Complaint(text).message())
     else:
         tell(FOUND, body)
+
+
+def _found(order: Order, source: Source, on_progress: Callable[[int, int], None]) -> bytes:
+    if order.listed is None:
+        found = examine_source(source, order.name, on_progress=on_progress, full=order.full)
+        return pack_examination(found)
+    container, stream_index = order.listed
+    try:
+        return pack_inventory(take_inventory(source, container, stream_index, on_progress))
+    except RefusedMediaError as refusal:
+        raise RefusedMediaError(f"{order.name}: {refusal}", hint=refusal.hint) from refusal
 
 
 class _Progress:

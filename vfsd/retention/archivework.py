@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +14,8 @@ import numpy as np
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.decoding.displaymatrix import first_picture
+from vfsd.codecs.decoding.sidedata import carried_data
 from vfsd.codecs.encoding.archive import (
     EncodedRun,
     Measure,
@@ -22,13 +24,10 @@ from vfsd.codecs.encoding.archive import (
     whole_picture_error,
 )
 from vfsd.codecs.encoding.coarsest import coarsest_run
-from vfsd.codecs.encoding.fidelity import pairs, picture_error
-from vfsd.codecs.encoding.rewrite import (
-    FileRewriter,
-    require_plain,
-    require_plain_pictures,
-    require_rewritable,
-)
+from vfsd.codecs.encoding.fidelity import pairs, picture_error, require_kept_data
+from vfsd.codecs.encoding.rewrite import FileRewriter, require_rewritable
+from vfsd.codecs.inventory.difference import differences, foreseen, require_equal
+from vfsd.codecs.inventory.items import Inventory
 from vfsd.codecs.pictures.colors import colors_of
 from vfsd.codecs.pictures.siting import siting_of
 from vfsd.distortion import psnr_of
@@ -101,7 +100,7 @@ class ArchiveWork:
         media = video.original.media
         self.codec = archive_codec(codec, media)
         require_rewritable(media, self.codec)
-        require_plain_pictures(parts.file_of(video.original), media)
+        self._parts = parts
         self._video = video
         self._media = media
         self._table = table
@@ -113,19 +112,49 @@ class ArchiveWork:
             first = next(decoder.stream(0, 1))[1]
         self._siting = siting_of(first)
         self._colors = colors_of(first)
+        self._inventory: Inventory | None = None  # of the original, once it was taken
+        self._carried: Mapping[str, bytes] = {}  # side data of pictures that the new file has
 
     def decoder(self) -> FrameDecoder:
         """Of the original; to be closed."""
         original = self._video.original
         return FrameDecoder(self._path, original.media, original.access, self._table)
 
-    def require_writable(self) -> None:
-        """Raises `RefusedMediaError` where the container takes not all that lies in the file.
+    def require_kept(self) -> None:
+        """Raises `RefusedMediaError` where the container does not take everything in the file, or
+        a new file would not hold the same.
 
-        It is asked: a file is begun, and thrown away.
+        A file of the first picture is written for that, compared and thrown away.  Whatever shows
+        only in later packets is found by `require_same`.
         """
+        if self._inventory is not None:
+            return
         with TemporaryDirectory(prefix="vfsd-") as folder:
-            self._rewriter(Path(folder) / "begun").close()
+            begun = Path(folder) / "begun"
+            with self.decoder() as decoder, self._rewriter(begun) as file:
+                pictures = (picture for _, picture in decoder.stream(0, 1))
+                run = encode_run(
+                    self.codec, self._media, self._quality, pictures, siting=self._siting
+                )
+                file.add(0, run)
+                file.finish_here()
+            inventory = self._taken_of_original()
+            require_equal(foreseen(inventory, self._taken(begun)))
+            first = first_picture(begun, replace(self._media, codec=self.codec.name))
+        self._carried = {} if first is None else carried_data(first)
+        self._inventory = inventory
+
+    def require_same(self, path: Path) -> None:
+        """Raises `RefusedMediaError` where the finished file does not hold the same as the
+        original besides the samples of pictures."""
+        before = self._inventory or self._taken_of_original()
+        require_equal(differences(before, self._taken(path)))
+
+    def _taken_of_original(self) -> Inventory:
+        return self._parts.inventory(self._video.original, name=self._video.name)
+
+    def _taken(self, path: Path) -> Inventory:
+        return self._parts.examiner.inventory(path, self._media, name=self._video.name)
 
     def runs(self) -> list[range]:
         """Runs of frames, from key frames of the original where these come."""
@@ -138,8 +167,10 @@ class ArchiveWork:
         """A file with all frames and all else that the original's has.
 
         Raises `NothingSavedError` where the codec is not good enough, or as soon as the new file
-        is as large as the old one, `IntegrityError`, `NoSpaceError`.
+        is as large as the old one, `RefusedMediaError` as `require_kept`, `IntegrityError`,
+        `NoSpaceError`.
         """
+        self.require_kept()
         done, size = 0, 0
         self._before_picture = lambda: on_progress("encoding", done, len(self._table))
         with self.decoder() as decoder, self._rewriter(target) as file:
@@ -178,7 +209,7 @@ class ArchiveWork:
 
         Raises `RefusedMediaError` before that where there can be no such file.
         """
-        self.require_writable()
+        self.require_kept()
         runs = self.runs()
         places = np.linspace(0, len(runs) - 1, min(_SAMPLES, len(runs))).round().astype(int)
         chosen = [runs[place] for place in sorted(set(places.tolist()))]
@@ -235,11 +266,11 @@ class ArchiveWork:
         return (picture for _, picture in self._decoded(decoder, frames))
 
     def _decoded(self, decoder: FrameDecoder, frames: range) -> Iterator[tuple[int, VideoFrame]]:
-        """Raises `RefusedMediaError` where captions or the like begin in the midst of a video, or
-        samples mean something else from some picture on: the new file says it once."""
+        """Raises `RefusedMediaError` where pictures come with data that the new file has not, such
+        as captions, or samples mean something else from some picture on."""
         for number, picture in decoder.stream(frames.start, frames.stop):
             self._before_picture()
-            require_plain(picture)
+            require_kept_data(number, carried_data(picture), self._carried)
             if colors_of(picture) != self._colors:
                 raise RefusedMediaError(
                     f"the range, the matrix or other colours change on the way, at frame {number}",

@@ -1,0 +1,1 @@
+"""Lists everything in a file besides its samples, and compares two such lists."""

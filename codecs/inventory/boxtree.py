@@ -1,0 +1,355 @@
+"""Lists the boxes of an MP4 or MOV file (ISO/IEC 14496-12, QuickTime File Format).
+
+Every box is listed under its path, known or not.  Headers whose fields mean different things are
+listed field by field.  The track of the pictures is called ``pictures``, the others ``stream N``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from vfsd.codecs.inventory.items import Collector
+from vfsd.codecs.inventory.window import Window
+
+PICTURES = "pictures"
+"""The name of the pictures' track in paths."""
+
+_MOST_DEPTH = 16
+_MOST_LEAF = 1 << 20
+"""Leaves up to so many bytes are held in memory, larger ones are only digested."""
+_HEAD = 8
+
+CONTAINERS = frozenset(b"moov mdia minf stbl edts dinf mvex moof mfra".split())
+"""Boxes that hold other boxes and nothing else."""
+_VIDEO_ENTRY = 78
+_AUDIO_ENTRY = 28
+_AUDIO_EXTENSIONS = {1: 16, 2: 36}
+_QUICKTIME_HANDLERS = (b"vide", b"soun")
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Where a box lies in a file."""
+
+    kind: bytes  #: four characters
+    start: int  #: of its header
+    content: int
+    end: int
+
+
+def boxes(window: Window, start: int, end: int) -> Iterator[Box]:
+    """The boxes from `start` to before `end`, up to the first that does not fit."""
+    at = start
+    while at + _HEAD <= end:
+        head = window.read(at, 16)
+        if len(head) < _HEAD:
+            return
+        size, kind = struct.unpack_from(">I4s", head)
+        content = at + _HEAD
+        if size == 1 and len(head) == 16:
+            (size,) = struct.unpack_from(">Q", head, 8)
+            content += 8
+        elif size == 0:
+            size = end - at
+        if size < content - at or at + size > end:
+            return
+        yield Box(kind, at, content, at + size)
+        at += size
+
+
+def kind_name(kind: bytes) -> str:
+    """A box type for people: hexadecimal where it is not printable."""
+    text = kind.decode("latin-1")
+    return text if text.isprintable() else f"0x{kind.hex()}"
+
+
+def add_boxes(window: Window, stream_index: int, into: Collector) -> None:
+    """Add all boxes of a file; the pictures are the track with the number `stream_index`."""
+    _Walk(window, stream_index, into).file()
+
+
+class _Walk:
+    def __init__(self, window: Window, stream_index: int, into: Collector) -> None:
+        self._window = window
+        self._stream_index = stream_index
+        self._into = into
+        self._tracks: dict[int, str] = {}  # names by track ID
+        self._count = 0
+        self._name = ""
+        self._handler = b""
+        self._display = (0, 0)
+        self._keys: list[str] = []
+        self._references: list[tuple[str, bytes]] = []
+        self._handlers: dict[bytes, Callable[[Box, str, int], None]] = {
+            b"trak": self._trak,
+            b"traf": self._traf,
+            b"tkhd": self._tkhd,
+            b"mvhd": self._mvhd,
+            b"mdhd": self._mdhd,
+            b"hdlr": self._hdlr,
+            b"vmhd": self._vmhd,
+            b"stsd": self._stsd,
+            b"udta": self._udta,
+            b"meta": self._meta,
+            b"ilst": self._ilst,
+            b"tref": self._tref,
+            b"tapt": self._tapt,
+            b"sgpd": self._group,
+            b"sbgp": self._group,
+            b"uuid": self._uuid,
+            b"mdat": self._nothing,
+        }
+
+    def file(self) -> None:
+        self._children(0, self._window.size, "", 0)
+        for path, ids in self._references:
+            tracks = (int.from_bytes(ids[at : at + 4], "big") for at in range(0, len(ids), 4))
+            named = ", ".join(self._tracks.get(one, f"track {one}") for one in tracks)
+            self._into.add_text(path, named)
+
+    # -- the tree
+
+    def _children(self, start: int, end: int, path: str, depth: int) -> None:
+        at = start
+        for box in boxes(self._window, start, end):
+            self._box(box, path, depth)
+            at = box.end
+        self._rest(at, end, path)
+
+    def _rest(self, start: int, end: int, path: str) -> None:
+        """Bytes behind the last box: vendors append data there."""
+        size = end - start
+        if size > _MOST_LEAF or self._window.read(start, size).strip(b"\0"):
+            self._digest(start, end, f"{path}/bytes behind the last box".lstrip("/"))
+
+    def _box(self, box: Box, path: str, depth: int) -> None:
+        inner = f"{path}/{kind_name(box.kind)}".lstrip("/")
+        handler = self._handlers.get(box.kind)
+        if depth >= _MOST_DEPTH:
+            self._digest(box.content, box.end, inner)
+        elif handler is not None:
+            handler(box, inner, depth + 1)
+        elif box.kind in CONTAINERS:
+            self._children(box.content, box.end, inner, depth + 1)
+        else:
+            self._digest(box.content, box.end, inner)
+
+    def _digest(self, start: int, end: int, path: str, text: str = "") -> None:
+        self._into.add_pieces(path, self._window.chunks(start, end), end - start, text)
+
+    def _bytes(self, box: Box) -> bytes:
+        return self._window.read(box.content, min(box.end - box.content, _MOST_LEAF))
+
+    def _nothing(self, box: Box, path: str, depth: int) -> None:
+        """Samples are compared as packets."""
+
+    # -- tracks
+
+    def _trak(self, box: Box, path: str, depth: int) -> None:
+        is_pictures = self._count == self._stream_index
+        self._name = PICTURES if is_pictures else f"stream {self._count}"
+        self._count += 1
+        self._children(box.content, box.end, f"{path.removesuffix('/trak')}/{self._name}", depth)
+
+    def _traf(self, box: Box, path: str, depth: int) -> None:
+        name = "a track"
+        for inner in boxes(self._window, box.content, box.end):
+            if inner.kind == b"tfhd":
+                number = int.from_bytes(self._bytes(inner)[4:8], "big")
+                name = self._tracks.get(number, name)
+        self._children(box.content, box.end, f"moof/{name}", depth)
+
+    def _tref(self, box: Box, path: str, depth: int) -> None:
+        for inner in boxes(self._window, box.content, box.end):
+            self._references.append((f"{path}/{kind_name(inner.kind)}", self._bytes(inner)))
+
+    # -- headers
+
+    def _mvhd(self, box: Box, path: str, depth: int) -> None:
+        data = self._bytes(box)
+        wide = 8 if data[:1] == b"\1" else 4
+        self._times(data, wide, path)
+        rest = data[4 + 2 * wide + 4 + wide :]
+        self._into.add(f"{path}/rate and volume", rest[:6])
+        self._into.add(f"{path}/matrix", rest[16:52])
+        if rest[52:76].strip(b"\0"):
+            self._into.add(f"{path}/preview, poster and selection", rest[52:76])
+
+    def _tkhd(self, box: Box, path: str, depth: int) -> None:
+        data = self._bytes(box)
+        wide = 8 if data[:1] == b"\1" else 4
+        at = 4 + 2 * wide
+        self._tracks[int.from_bytes(data[at : at + 4], "big")] = self._name
+        self._times(data, wide, path)
+        flags = int.from_bytes(data[1:4], "big")
+        self._into.add_text(f"{path}/flags", f"{flags:#x}")
+        rest = data[at + 8 + wide + 8 :]
+        self._into.add(f"{path}/layer and group", rest[:4])
+        self._into.add(f"{path}/volume", rest[4:6])
+        self._into.add(f"{path}/matrix", rest[8:44])
+        if len(rest) >= 52:
+            self._display = struct.unpack_from(">II", rest, 44)
+
+    def _mdhd(self, box: Box, path: str, depth: int) -> None:
+        data = self._bytes(box)
+        wide = 8 if data[:1] == b"\1" else 4
+        self._times(data, wide, path)
+        at = 4 + 2 * wide + 4 + wide
+        self._into.add_text(f"{path}/language", _language(data[at : at + 2]))
+
+    def _times(self, data: bytes, wide: int, path: str) -> None:
+        for name, at in (("creation time", 4), ("modification time", 4 + wide)):
+            told = int.from_bytes(data[at : at + wide], "big")
+            if told:
+                self._into.add_text(f"{path}/{name}", f"{told} s after 1904")
+
+    def _hdlr(self, box: Box, path: str, depth: int) -> None:
+        data = self._bytes(box)
+        if len(data) < 24 or path.endswith("minf/hdlr"):
+            return  # QuickTime's handler of data, which says that they lie in the file
+        self._handler = data[8:12]
+        self._into.add_text(f"{path}/type", kind_name(data[8:12]))
+        name = data[24:]
+        if name and name[0] == len(name) - 1:
+            name = name[1:]  # QuickTime counts its characters
+        name = name.rstrip(b"\0")
+        if name:
+            self._into.add(f"{path}/name", name, name.decode("utf-8", "replace"))
+
+    def _vmhd(self, box: Box, path: str, depth: int) -> None:
+        mode = int.from_bytes(self._bytes(box)[4:6], "big")
+        self._into.add_text(f"{path}/graphics mode", f"{mode:#x}")
+
+    def _tapt(self, box: Box, path: str, depth: int) -> None:
+        """Apertures of QuickTime, where they are not the size that the track has anyway."""
+        sizes = {
+            struct.unpack_from(">II", data, 4)
+            for data in map(self._bytes, boxes(self._window, box.content, box.end))
+            if len(data) >= 12
+        }
+        if sizes - {self._display}:
+            self._digest(box.content, box.end, path)
+
+    def _group(self, box: Box, path: str, depth: int) -> None:
+        data = self._bytes(box)
+        self._digest(box.content, box.end, f"{path} {kind_name(data[4:8])}")
+
+    def _uuid(self, box: Box, path: str, depth: int) -> None:
+        number = self._window.read(box.content, 16)
+        self._digest(box.content, box.end, f"{path} {number.hex()}")
+
+    # -- sample descriptions
+
+    def _stsd(self, box: Box, path: str, depth: int) -> None:
+        count = 0
+        for entry in boxes(self._window, box.content + 8, box.end):
+            count += 1
+            self._entry(entry, path if count == 1 else f"{path} {count}", depth)
+        if count > 1:
+            self._into.add_text(f"{path}/descriptions", str(count))
+
+    def _entry(self, box: Box, path: str, depth: int) -> None:
+        head = self._window.read(box.content, 16)
+        if self._handler == b"vide":
+            start = box.content + _VIDEO_ENTRY
+        elif self._handler == b"soun":
+            version = int.from_bytes(head[8:10], "big")
+            start = box.content + _AUDIO_ENTRY + _AUDIO_EXTENSIONS.get(version, 0)
+        else:
+            data = _without_rate(self._bytes(box))
+            self._into.add(f"{path}/{kind_name(box.kind)}", data)
+            return
+        for inner in boxes(self._window, start, box.end):
+            data = self._bytes(inner)
+            name = kind_name(inner.kind)
+            if inner.kind == b"colr":
+                name = f"colr {kind_name(data[:4])}"
+            elif inner.kind == b"fiel" and data[:1] == b"\1":
+                continue  # progressive, as without it
+            if inner.kind == b"uuid":
+                name = f"uuid {data[:16].hex()}"
+            self._digest(inner.content, inner.end, f"{path}/{name}")
+
+    # -- metadata
+
+    def _udta(self, box: Box, path: str, depth: int) -> None:
+        end = box.end
+        at = box.content
+        for inner in boxes(self._window, box.content, box.end):
+            self._box(inner, path, depth)
+            at = inner.end
+        self._rest(at, end, path)
+
+    def _meta(self, box: Box, path: str, depth: int) -> None:
+        # In MP4 it has a version and flags, in QuickTime it has none.
+        is_plain = self._window.read(box.content + 4, 4) == b"hdlr"
+        start = box.content + (0 if is_plain else 4)
+        outer, self._keys = self._keys, []
+        handler = self._handler
+        for inner in boxes(self._window, start, box.end):
+            if inner.kind == b"keys":
+                self._keys = list(_keys(self._bytes(inner)))
+        for inner in boxes(self._window, start, box.end):
+            if inner.kind == b"keys":
+                continue  # they are listed as names of the values
+            if inner.kind == b"hdlr":
+                kind = self._window.read(inner.content + 8, 4)
+                self._into.add_text(f"{path}/hdlr", kind_name(kind))
+            else:
+                self._box(inner, path, depth)
+        self._keys, self._handler = outer, handler
+
+    def _ilst(self, box: Box, path: str, depth: int) -> None:
+        for inner in boxes(self._window, box.content, box.end):
+            name = kind_name(inner.kind)
+            number = int.from_bytes(inner.kind, "big")
+            if self._keys and 0 < number <= len(self._keys):
+                name = self._keys[number - 1]
+            elif inner.kind == b"----":
+                name = self._freeform(inner)
+            self._digest(inner.content, inner.end, f"{path}/{name}", self._value(inner))
+
+    def _freeform(self, box: Box) -> str:
+        told = [
+            self._bytes(inner)[4:].decode("utf-8", "replace")
+            for inner in boxes(self._window, box.content, box.end)
+            if inner.kind in (b"mean", b"name")
+        ]
+        return ":".join(("----", *told))
+
+    def _value(self, box: Box) -> str:
+        """The text of a value, where it is text."""
+        for inner in boxes(self._window, box.content, box.end):
+            data = self._bytes(inner)
+            if inner.kind == b"data" and data[:4] == b"\0\0\0\1":
+                return data[8:].decode("utf-8", "replace")
+        return ""
+
+
+def _keys(data: bytes) -> Iterator[str]:
+    """The names in a keys box."""
+    at = 8
+    while at + _HEAD <= len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        if size < _HEAD or at + size > len(data):
+            return
+        yield data[at + _HEAD : at + size].decode("utf-8", "replace")
+        at += size
+
+
+def _language(data: bytes) -> str:
+    code = int.from_bytes(data, "big")
+    if code < 0x400:
+        return "und" if code in (0, 0x3FF) else f"Macintosh language {code}"
+    if code == 0x7FFF:
+        return "und"
+    return "".join(chr((code >> shift & 31) + 0x60) for shift in (10, 5, 0))
+
+
+def _without_rate(entry: bytes) -> bytes:
+    """A sample description without the bit rates that writers append."""
+    place = len(entry) - 20
+    is_rate = place > 0 and entry[place : place + 8] == b"\0\0\0\x14btrt"
+    return entry[:place] if is_rate else entry

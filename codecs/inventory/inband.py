@@ -1,0 +1,294 @@
+"""Lists the data that encoded pictures carry besides samples: SEI messages, metadata OBUs,
+MPEG user data, JPEG application segments, and units that no plain decoder shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from vfsd.codecs.bitstreams import nal, obu
+from vfsd.codecs.bitstreams.bits import DamagedError, unescaped
+from vfsd.codecs.inventory.items import Collector
+
+Lister = Callable[[bytes], None]
+"""Takes the packets of a stream one after the other."""
+
+_H264_PLAIN = frozenset((1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12))
+"""Slices, parameter sets, delimiters, ends and filler."""
+_HEVC_PLAIN = frozenset((*range(32), 32, 33, 34, 35, 36, 37, 38))
+_H264_NAMES = {
+    13: "sequence parameter set extension",
+    14: "prefix unit",
+    15: "subset sequence parameter set",
+    19: "auxiliary slice",
+    20: "slice extension",
+    21: "depth slice",
+}
+_HEVC_NAMES = {62: "Dolby Vision RPU", 63: "Dolby Vision enhancement layer"}
+_HEVC_SEI = (39, 40)
+_H264_SEI = 6
+
+SEI_NAMES = {
+    0: "buffering period",
+    1: "picture timing",
+    2: "pan and scan",
+    3: "filler",
+    4: "ITU-T T.35 data",
+    5: "user data",
+    6: "recovery point",
+    19: "film grain",
+    45: "frame packing",
+    47: "display orientation",
+    128: "structure of pictures",
+    129: "active parameter sets",
+    130: "decoding unit",
+    132: "picture hash",
+    133: "scalable nesting",
+    136: "time code",
+    137: "mastering display",
+    144: "content light level",
+    147: "alternative transfer characteristics",
+    148: "ambient viewing environment",
+    149: "content colour volume",
+    165: "alpha channel",
+    176: "3D reference displays",
+}
+_USER_DATA, _REGISTERED = 5, 4
+_UUID_BYTES = 16
+
+_OBU_PLAIN = frozenset((1, 2, 3, 4, 6, 7, 15))
+"""Sequence header, delimiter, frame headers, tile groups, frames, padding."""
+_OBU_METADATA = 5
+_OBU_NAMES = {1: "content light level", 2: "mastering display", 3: "scalability"}
+_OBU_NAMES |= {4: "ITU-T T.35 data", 5: "time code"}
+
+_GROUP_START, _USER_START = 0xB8, 0xB2
+_JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
+_JPEG_COMMENT = 0xFE
+
+
+def lister(codec: str, extradata: bytes, into: Collector, path: str) -> Lister | None:
+    """Adds the data of packets to `into`, below `path`; those of the configuration at once.
+
+    None for codecs whose packets are not looked into: they carry nothing besides samples, or
+    nothing that is known.
+    """
+    if codec in ("h264", "hevc"):
+        units = _Units(codec, nal.prefix_size(codec, extradata), into, path)
+        units.configuration(extradata)
+        return units.packet
+    if codec == "av1":
+        found = _Obus(into, path)
+        if extradata[:1] == b"\x81":
+            found.packet(extradata[4:])
+        return found.packet
+    if codec in ("mpeg1video", "mpeg2video", "mpeg4"):
+        codes = _StartCodes(codec == "mpeg4", into, path)
+        codes.packet(extradata)
+        return codes.packet
+    return _Segments(into, path).packet if codec == "mjpeg" else None
+
+
+class _Units:
+    """NAL units of H.264 and HEVC."""
+
+    def __init__(self, codec: str, prefix: int, into: Collector, path: str) -> None:
+        self._codec = codec
+        self._prefix = prefix
+        self._into = into
+        self._path = path
+        self._plain = _HEVC_PLAIN if codec == "hevc" else _H264_PLAIN
+        self._sei = _HEVC_SEI if codec == "hevc" else (_H264_SEI,)
+        self._names = _HEVC_NAMES if codec == "hevc" else _H264_NAMES
+
+    def configuration(self, extradata: bytes) -> None:
+        if not self._prefix:
+            if extradata:
+                self._all(extradata, 0)
+            return
+        record = _hvcc_units(extradata) if self._codec == "hevc" else _avcc_extensions(extradata)
+        for unit in record:
+            self._unit(unit)
+
+    def packet(self, data: bytes) -> None:
+        self._all(data, self._prefix)
+
+    def _all(self, data: bytes, prefix: int) -> None:
+        try:
+            for start, end in nal.units(data, prefix):
+                if self._is_plain(data, start, end):
+                    continue
+                self._unit(data[start:end])
+        except DamagedError:
+            self._into.add(f"{self._path}/damaged packet", data)
+
+    def _is_plain(self, data: bytes, start: int, end: int) -> bool:
+        first = data[start]
+        if self._codec == "hevc":
+            layer = (first & 1) << 5 | (data[start + 1] >> 3 if start + 1 < end else 0)
+            return first >> 1 & 63 in self._plain and not layer
+        return first & 31 in self._plain
+
+    def _unit(self, unit: bytes) -> None:
+        kind = nal.unit_type(self._codec, unit)
+        layer = (unit[0] & 1) << 5 | unit[1] >> 3 if self._codec == "hevc" and unit[1:] else 0
+        if kind in self._sei and not layer:
+            for number, payload in _messages(unescaped(unit)[2 if self._codec == "hevc" else 1 :]):
+                self._message(number, payload)
+            return
+        if kind in self._plain and not layer:
+            return
+        name = self._names.get(kind)
+        where = f"NAL unit {kind}" + (f" ({name})" if name else "")
+        if layer:
+            where = f"layer {layer}/{where}"
+        self._into.add(f"{self._path}/{where}", unit)
+
+    def _message(self, number: int, payload: bytes) -> None:
+        name = SEI_NAMES.get(number)
+        where = f"SEI {number}" + (f" ({name})" if name else "")
+        text = ""
+        if number == _USER_DATA:
+            where += f" {payload[:_UUID_BYTES].hex()}"
+            text = payload[_UUID_BYTES:].rstrip(b"\0").decode("latin-1")
+        elif number == _REGISTERED:
+            where += f" {payload[:8].hex()}"
+        self._into.add(f"{self._path}/{where}", payload, text)
+
+
+def _messages(payload: bytes) -> Iterator[tuple[int, bytes]]:
+    """(type, payload) of each SEI message in a unit without its header."""
+    payload = payload.rstrip(b"\0").removesuffix(b"\x80")
+    at, end = 0, len(payload)
+    while at + 2 <= end:
+        numbers = []
+        for _ in range(2):
+            number = 0
+            while at < end and payload[at] == 0xFF:
+                number, at = number + 255, at + 1
+            if at >= end:
+                return
+            numbers.append(number + payload[at])
+            at += 1
+        kind, size = numbers
+        yield kind, payload[at : at + size]
+        at += size
+
+
+def _hvcc_units(record: bytes) -> Iterator[bytes]:
+    """All units in an hvcC record, of any type."""
+    at = 23
+    for _ in range(record[22]):
+        count = int.from_bytes(record[at + 1 : at + 3], "big")
+        at += 3
+        for _ in range(count):
+            size = int.from_bytes(record[at : at + 2], "big")
+            unit = record[at + 2 : at + 2 + size]
+            at += 2 + size
+            if not unit:
+                return
+            yield unit
+
+
+def _avcc_extensions(record: bytes) -> Iterator[bytes]:
+    """The sequence parameter set extensions at the end of an avcC record: those of alpha."""
+    at = 5
+    for mask in (0x1F, 0xFF):
+        count = record[at] & mask if at < len(record) else 0
+        at += 1
+        for _ in range(count):
+            at += 2 + int.from_bytes(record[at : at + 2], "big")
+    if at + 4 > len(record):
+        return
+    count, at = record[at + 3], at + 4
+    for _ in range(count):
+        size = int.from_bytes(record[at : at + 2], "big")
+        unit = record[at + 2 : at + 2 + size]
+        at += 2 + size
+        if not unit:
+            return
+        yield unit
+
+
+class _Obus:
+    """Open bitstream units of AV1."""
+
+    def __init__(self, into: Collector, path: str) -> None:
+        self._into = into
+        self._path = path
+
+    def packet(self, data: bytes) -> None:
+        try:
+            for kind, start, end in obu.units(data):
+                if kind == _OBU_METADATA:
+                    self._metadata(data[start:end])
+                elif kind not in _OBU_PLAIN:
+                    self._into.add(f"{self._path}/OBU {kind}", data[start:end])
+        except DamagedError:
+            self._into.add(f"{self._path}/damaged packet", data)
+
+    def _metadata(self, unit: bytes) -> None:
+        at = 1 + (unit[0] >> 2 & 1)
+        while at < len(unit) and unit[at] & 0x80:
+            at += 1
+        content = unit[at + 1 :]
+        kind = content[0] if content else 0
+        name = _OBU_NAMES.get(kind)
+        where = f"metadata OBU {kind}" + (f" ({name})" if name else "")
+        self._into.add(f"{self._path}/{where}", content)
+
+
+class _StartCodes:
+    """User data and group headers of MPEG-1, MPEG-2 and MPEG-4 part 2."""
+
+    def __init__(self, is_mpeg4: bool, into: Collector, path: str) -> None:
+        self._into = into
+        self._path = path
+        self._is_mpeg4 = is_mpeg4
+        self._is_first_group = True
+
+    def packet(self, data: bytes) -> None:
+        code = data.find(b"\0\0\1")
+        while code >= 0 and code + 3 < len(data):
+            following = data.find(b"\0\0\1", code + 4)
+            kind = data[code + 3]
+            if kind == _USER_START:
+                end = len(data) if following < 0 else following
+                content = data[code + 4 : end].rstrip(b"\0")
+                name = "captions" if content[:4] == b"GA94" else "user data"
+                self._into.add(f"{self._path}/{name}", content, content.decode("latin-1"))
+            elif kind == _GROUP_START and not self._is_mpeg4 and self._is_first_group:
+                self._is_first_group = False
+                self._time_code(int.from_bytes(data[code + 4 : code + 8], "big") >> 7)
+            code = following
+
+    def _time_code(self, told: int) -> None:
+        """That of the first group, from which encoders count on, unless it is 0."""
+        parts = (told >> 19 & 31, told >> 13 & 63, told >> 6 & 63, told & 63)
+        if any(parts):
+            text = ":".join(f"{part:02}" for part in parts)
+            self._into.add_text(f"{self._path}/time code", text)
+
+
+class _Segments:
+    """Application segments and comments of JPEG pictures, up to the samples."""
+
+    def __init__(self, into: Collector, path: str) -> None:
+        self._into = into
+        self._path = path
+
+    def packet(self, data: bytes) -> None:
+        at = 2
+        while at + 4 <= len(data) and data[at] == 0xFF:
+            kind = data[at + 1]
+            if kind in (_JPEG_SCAN, _JPEG_END):
+                return
+            size = int.from_bytes(data[at + 2 : at + 4], "big")
+            content = data[at + 4 : at + 2 + size]
+            if kind == _JPEG_COMMENT:
+                self._into.add(f"{self._path}/comment", content, content.decode("latin-1"))
+            elif 0xE0 <= kind <= 0xEF:
+                name = content[:32].split(b"\0")[0].decode("latin-1")
+                name = name if name.isprintable() else ""
+                self._into.add(f"{self._path}/APP{kind - 0xE0} {name}".rstrip(), content)
+            at += 2 + size

@@ -1,0 +1,131 @@
+"""The items of an inventory: each place in a file, with a digest of the data found there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from blake3 import blake3
+
+from vfsd.errors import IntegrityError, RefusedMediaError
+
+MOST_ITEMS = 20_000
+"""Distinct places in one file.  A file with more is refused rather than compared in part."""
+MOST_INVENTORY_BYTES = 1 << 26
+_MOST_PATH = 1000
+_MOST_TEXT = 80
+_DIGEST_DIGITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """The data at one place of a file.
+
+    Data that repeats, such as a message in every packet, is one item.
+    """
+
+    count: int  #: how many pieces there are
+    size: int  #: bytes of all pieces
+    digest: str  #: of the pieces and their lengths, in file order
+    text: str = ""  #: the value where all pieces have the same, for messages; else empty
+
+    def __str__(self) -> str:
+        if self.text:
+            return self.text
+        pieces = f"{self.count} times, " if self.count > 1 else ""
+        return f"{pieces}{self.size} bytes"
+
+
+Inventory = Mapping[str, Item]
+"""Items by path.  A path names containers from the outside in: ``moov/udta/©xyz``."""
+
+
+class _Digest(Protocol):
+    def update(self, data: bytes, /) -> object: ...
+    def hexdigest(self) -> str: ...
+
+
+class Collector:
+    """Collects the items of one file."""
+
+    def __init__(self) -> None:
+        self._digests: dict[str, _Digest] = {}
+        self._counts: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
+        self._texts: dict[str, str] = {}
+
+    def add(self, path: str, data: bytes, text: str = "") -> None:
+        """Add one piece of data.  Raises `RefusedMediaError` above `MOST_ITEMS` paths."""
+        self.add_pieces(path, (data,), len(data), text)
+
+    def add_text(self, path: str, text: str) -> None:
+        """Add a value that is shown as it is."""
+        self.add(path, text.encode("utf-8", "surrogateescape"), text)
+
+    def add_pieces(self, path: str, pieces: Iterable[bytes], size: int, text: str = "") -> None:
+        """Add one piece of data of `size` bytes that is read in parts."""
+        path = path[:_MOST_PATH]
+        digest = self._digests.get(path)
+        if digest is None:
+            if len(self._digests) >= MOST_ITEMS:
+                raise RefusedMediaError(f"it holds more than {MOST_ITEMS} kinds of data")
+            digest = self._digests[path] = blake3()
+        digest.update(size.to_bytes(8, "little"))
+        for piece in pieces:
+            digest.update(piece)
+        self._counts[path] = self._counts.get(path, 0) + 1
+        self._sizes[path] = self._sizes.get(path, 0) + size
+        if self._texts.setdefault(path, text[:_MOST_PATH]) != text[:_MOST_PATH]:
+            self._texts[path] = ""
+
+    def items(self) -> dict[str, Item]:
+        """Everything that was added."""
+        return {
+            path: Item(
+                self._counts[path],
+                self._sizes[path],
+                digest.hexdigest()[:_DIGEST_DIGITS],
+                _shown(self._texts[path]),
+            )
+            for path, digest in self._digests.items()
+        }
+
+
+def _shown(text: str) -> str:
+    printable = "".join(c if c.isprintable() else " " for c in text[: _MOST_TEXT + 1]).strip()
+    return printable if len(printable) <= _MOST_TEXT else printable[:_MOST_TEXT] + "..."
+
+
+# --------------------------------------------------------------------------------- as plain bytes
+
+
+def pack_inventory(found: Inventory) -> bytes:
+    """The reverse of `unpack_inventory`."""
+    rows = [[path, one.count, one.size, one.digest, one.text] for path, one in found.items()]
+    return json.dumps(rows).encode("ascii")
+
+
+def unpack_inventory(data: bytes) -> dict[str, Item]:
+    """An inventory from a process that is not trusted.
+
+    Raises `IntegrityError` for anything that `pack_inventory` does not write.
+    """
+    try:
+        return dict(_unpacked(json.loads(data)))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise IntegrityError(f"not an inventory of a file: {error}") from error
+
+
+def _unpacked(rows: Any) -> Iterator[tuple[str, Item]]:
+    if type(rows) is not list or len(rows) > MOST_ITEMS:
+        raise ValueError("not a list of items")
+    for path, count, size, digest, text in rows:
+        if any(type(one) is not str for one in (path, digest, text)):
+            raise ValueError("an item without text")
+        if any(type(one) is not int or not 0 <= one < 1 << 62 for one in (count, size)):
+            raise ValueError("an item with an impossible size")
+        if len(path) > _MOST_PATH or len(digest) > _DIGEST_DIGITS or len(text) > _MOST_TEXT + 3:
+            raise ValueError("an item that is too long")
+        yield path, Item(count, size, digest, text)
