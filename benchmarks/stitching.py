@@ -31,6 +31,7 @@ from benchmarks.common import arguments, existing_file, finish, footage, interle
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.encoding.encode import EncoderSettings
 from vfsd.codecs.pictures.planes import plane_bytes
+from vfsd.codecs.pyav import exact
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, TileStream
 from vfsd.codecs.stitching.kvazaar import TREE_BLOCK, encode_tiled, kvazaar_available
 from vfsd.codecs.stitching.stitch import Stitched, stitch
@@ -127,7 +128,7 @@ def head(path: Path, count: int) -> tuple[list[av.VideoFrame], Fraction]:
             found.append(frame.reformat(width=width, height=height, format="yuv420p"))
             if len(found) == count:
                 break
-        return found, stream.average_rate or Fraction(25)
+        return found, exact(stream.average_rate) or Fraction(25)
 
 
 def sizes(layout: str, width: int, height: int) -> tuple[list[int], list[int]]:

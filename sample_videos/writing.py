@@ -20,6 +20,7 @@ from sample_videos.scene import Scene
 from sample_videos.textures import Image
 from sample_videos.truth import GroundTruth
 from vfsd.codecs.coders import open_encoder
+from vfsd.codecs.pyav import exact
 
 _CLOCK = 60_000  # ticks per second where the frame rate varies; MPEG-4 part 2 cannot count finer
 _SAMPLE_RATE = 48_000
@@ -178,7 +179,7 @@ def _measure(scene: Scene, encoding: Encoding, path: Path) -> GroundTruth:
     with av.open(str(path)) as source:
         stream = source.streams.video[0]
         found = [p.pts for p in source.demux(stream) if p.size and not p.is_discard]
-        time_base = stream.time_base
+        time_base = exact(stream.time_base)
     assert time_base is not None
     shown = ticks[first:]
     if len(found) != len(shown):

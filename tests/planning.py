@@ -45,7 +45,7 @@ def some_costs(rng: np.random.Generator) -> Costs:
         start, picture, pixel, byte = rng.random(4) * (3e-3, 1e-4, 5e-9, 1e-7) * scale
         return DecodeCost(start, picture, pixel, byte)
 
-    by_name = {"h264": cost(1), "mpeg4": cost(1), "fast": cost(rng.choice([0.1, 1]))}
+    by_name = {"h264": cost(1), "mpeg4": cost(1), "fast": cost(float(rng.choice([0.1, 1.0])))}
     return Costs(by_name, threads=int(rng.integers(1, 4)))
 
 

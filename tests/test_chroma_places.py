@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any, cast
 
 import av
 import numpy as np
@@ -29,8 +30,8 @@ def blocks(count: int, pixel_format: str) -> list[av.VideoFrame]:
         picture = av.VideoFrame(WIDTH, HEIGHT, pixel_format)
         scale = 4 if "10" in pixel_format else 1
         for number, plane in enumerate(picture.planes):
-            rows = np.frombuffer(plane, np.uint16 if scale > 1 else np.uint8)  # type: ignore[call-overload]
-            rows = rows.reshape(plane.height, -1)
+            kind: Any = np.uint16 if scale > 1 else np.uint8
+            rows = np.frombuffer(cast("Any", plane), kind).reshape(plane.height, -1)
             stripes = rng.choice([100, 156] if number else [110, 130], rows.shape[1])
             rows[...] = scale * stripes
         found.append(picture)

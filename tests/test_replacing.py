@@ -10,7 +10,6 @@ import signal
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
@@ -25,6 +24,7 @@ from vfsd import check
 from vfsd.catalog.originals import Originals
 from vfsd.catalog.videos import Videos
 from vfsd.codecs.pictures.siting import siting_of
+from vfsd.codecs.pyav import side_data_of
 from vfsd.detections import Detection, Source
 from vfsd.errors import (
     BusyError,
@@ -112,8 +112,7 @@ def matrix(path: Path) -> list[int]:
     """The display matrix of a file by FFmpeg's own decoder."""
     with av.open(str(path)) as opened:
         frame = next(opened.decode(video=0))
-        entries: Any = frame.side_data  # a sequence, whatever its annotation says
-        told = [one for one in entries if one.type.name == "DISPLAYMATRIX"]
+        told = [one for one in side_data_of(frame) if one.type.name == "DISPLAYMATRIX"]
         return list(struct.unpack("<9i", bytes(told[0]))) if told else []
 
 

@@ -15,6 +15,7 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.decoding.context import decoder_for, numbered_packet
 from vfsd.codecs.pictures.comparing import Shot, SitedComparer, Squares, Tally
+from vfsd.codecs.pyav import decode
 from vfsd.errors import IntegrityError
 from vfsd.likeness import Likeness
 
@@ -67,7 +68,7 @@ class CellCheck(Generic[_Source]):
         self, decoder: VideoCodecContext, packet: Packet[VideoStream] | None
     ) -> list[av.VideoFrame]:
         try:
-            return decoder.decode(packet)
+            return decode(decoder, packet)
         except FFmpegError as error:
             raise IntegrityError(f"packet {self._fed - 1} of a tile does not decode") from error
 

@@ -13,6 +13,7 @@ from vfsd.codecs.cells.losslesscells import LosslessCellDecoder
 from vfsd.codecs.cells.pack import PackedCell
 from vfsd.codecs.decoding.context import decoder_for, numbered_packet
 from vfsd.codecs.pictures.siting import Sited
+from vfsd.codecs.pyav import decode
 from vfsd.errors import IntegrityError
 from vfsd.tiling.cost import LOSSLESS
 
@@ -86,14 +87,14 @@ class StreamCellDecoder:
         self._is_fresh = False
         number, self.fed = self.fed, self.fed + 1
         try:
-            pictures = self._context.decode(numbered_packet(number, payload))
+            pictures = decode(self._context, numbered_packet(number, payload))
         except FFmpegError as error:
             raise IntegrityError(f"packet {number} of a tile is damaged") from error
         return self._numbered(pictures)
 
     def drain(self) -> list[tuple[int, av.VideoFrame]]:
         try:
-            left = self._context.decode(None)
+            left = decode(self._context, None)
         except FFmpegError as error:  # an empty packet has drained it before
             raise IntegrityError("the last packets of a tile are damaged") from error
         pictures = self._numbered(left)

@@ -12,6 +12,7 @@ from av.sidedata.sidedata import Type as SideDataType
 
 from vfsd.codecs.decoding.sidedata import known_side_data
 from vfsd.codecs.decoding.source import Source, demuxed_to_the_end, open_stream
+from vfsd.codecs.pyav import decode
 from vfsd.model import MediaInfo
 
 Matrix = tuple[int, int, int, int, int, int, int, int, int]
@@ -44,6 +45,6 @@ def first_picture(path: str | os.PathLike[str], media: MediaInfo) -> av.VideoFra
         with opened:
             for packet in demuxed_to_the_end(opened, stream):
                 with suppress(FFmpegError):
-                    for picture in stream.codec_context.decode(packet):
+                    for picture in decode(stream.codec_context, packet):
                         return picture
     return None

@@ -16,6 +16,7 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.decoding.packets import PacketReader
 from vfsd.codecs.pictures.colors import coding_of, told_coding, well_named
+from vfsd.codecs.pyav import decode
 from vfsd.errors import DamagedFileError
 from vfsd.forks import Origin, at_fork, keep_for_good
 from vfsd.framepages import PacketFlag
@@ -251,7 +252,7 @@ class _Run:
             if packet.pts is not None:
                 self.last = packet.pts
             try:
-                pictures = self.context.decode(packet)
+                pictures = decode(self.context, packet)
             except FFmpegError:
                 if self.kind.strict and packet.pts not in self.ignored:
                     raise
@@ -265,7 +266,7 @@ class _Run:
         """What is left in the decoder."""
         for _ in range(_MAX_DRAIN_ERRORS):
             try:
-                return self.context.decode(None)
+                return decode(self.context, None)
             except DrainedError:
                 break
             except FFmpegError:

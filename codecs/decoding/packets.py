@@ -16,6 +16,7 @@ from av.video.stream import VideoStream
 from vfsd.codecs.decoding.context import decoder_context, most_pixels, needs_first_packet, prepare
 from vfsd.codecs.decoding.source import File, Source, demuxed_to_the_end, open_stream
 from vfsd.codecs.pictures.colors import tell_colors
+from vfsd.codecs.pyav import decode
 from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.framepages import PacketColumns, PacketFlag
 from vfsd.frametable import FrameTable
@@ -103,7 +104,7 @@ class PacketReader:
             for first in self.packets(0, 1):
                 if needs_first_packet(self._media, bytes(first)):
                     with suppress(FFmpegError):
-                        context.decode(first)
+                        decode(context, first)
                     context.flush_buffers()
         return context
 

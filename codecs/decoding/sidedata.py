@@ -14,6 +14,8 @@ from av.filter import Graph
 from av.sidedata.sidedata import SideData
 from av.sidedata.sidedata import Type as SideDataType
 
+from vfsd.codecs.pyav import side_data_of
+
 COMPARED_ELSEWHERE = frozenset(
     (
         "DISPLAYMATRIX",  # compared to the bit as the matrix of the file
@@ -35,12 +37,14 @@ _NAMES = {
     "DOVI_RPU_BUFFER": "Dolby Vision RPU",
     "DYNAMIC_HDR_PLUS": "HDR10+ metadata",
     "DYNAMIC_HDR_VIVID": "HDR Vivid metadata",
+    "EXIF": "EXIF",  # known from PyAV 19 on
     "ICC_PROFILE": "ICC profile",
     "S12M_TIMECODE": "time code (s12m)",
     "MASTERING_DISPLAY_METADATA": "mastering display",
     "SPHERICAL": "spherical projection",
     "STEREO3D": "stereo 3D mode",
 }
+
 _KINDS = 128
 """FFmpeg numbers its kinds from 0; it has far fewer."""
 
@@ -79,8 +83,7 @@ def has_unknown_side_data(frame: av.VideoFrame) -> bool:
 def _side_data(frame: av.VideoFrame) -> list[SideData] | None:
     """None: there is something that PyAV has no name for."""
     try:
-        entries: Any = frame.side_data  # a sequence, whatever its annotation says
-        return list(entries)
+        return side_data_of(frame)
     except ValueError:
         return None
 

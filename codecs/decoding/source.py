@@ -17,6 +17,7 @@ from av.stream import Discard, Stream
 from av.video.stream import VideoStream
 
 from vfsd.codecs.containers.sniff import container_of
+from vfsd.codecs.pyav import open_input
 from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.integrity.summedfile import StoredFile, SummedFile
 
@@ -178,12 +179,10 @@ def open_as(source: Source, demuxer: str) -> InputContainer:
 
     Time stamps are those of the file: missing ones are not made up.  Raises `FFmpegError`.
     """
-    opened = av.open(
+    opened = open_input(
         _Stream(source),
-        mode="r",
         format=demuxer,
         options=_OPTIONS,
-        metadata_errors="replace",
         buffer_size=_BUFFER_BYTES,
         timeout=(_OPEN_SECONDS, None),
         io_open=_open_nothing,

@@ -21,6 +21,7 @@ from vfsd.codecs.encoding.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.encoding.fidelity import picture_error
 from vfsd.codecs.pictures.planes import chroma_shares
 from vfsd.codecs.pictures.siting import SITINGS
+from vfsd.codecs.pyav import decode
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.model import MediaInfo
 
@@ -207,8 +208,8 @@ def decode_run(codec: ArchiveCodec, run: EncodedRun) -> Iterator[av.VideoFrame]:
     """The pictures of a run, in the order in which they are shown."""
     decoder = decoder_for(codec.name, run.configuration)
     for packet in run.packets:
-        yield from decoder.decode(numbered_packet(packet.shown, packet.payload))
-    yield from decoder.decode(None)
+        yield from decode(decoder, numbered_packet(packet.shown, packet.payload))
+    yield from decode(decoder, None)
 
 
 class _Run:
@@ -234,12 +235,12 @@ class _Run:
             raise IntegrityError(f"{self._codec.encoder} has put pictures out of order")
         self._packets.append(RunPacket(payload, number, packet.is_keyframe))
         try:
-            self._compare(self._decoder.decode(numbered_packet(number, payload)))
+            self._compare(decode(self._decoder, numbered_packet(number, payload)))
         except FFmpegError as error:
             raise IntegrityError("what was encoded does not decode") from error
 
     def finish(self) -> EncodedRun:
-        self._compare(self._decoder.decode(None))
+        self._compare(decode(self._decoder, None))
         numbers = sorted(packet.shown for packet in self._packets)
         if self._waiting or numbers != list(range(self._given)) or not self._packets[0].is_key:
             raise IntegrityError(

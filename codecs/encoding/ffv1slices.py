@@ -17,6 +17,7 @@ from av.error import FFmpegError
 
 from vfsd.codecs.coders import new_decoder, new_encoder
 from vfsd.codecs.pictures.planes import plane_bytes
+from vfsd.codecs.pyav import decode
 
 _WANTED = 4
 _HIGHEST = 256
@@ -54,6 +55,6 @@ def _keeps(picture: av.VideoFrame, slices: int) -> bool:
         return False
     decoder.extradata = encoder.extradata
     decoder.width, decoder.height = picture.width, picture.height
-    (shown,) = [*decoder.decode(packets[0]), *decoder.decode(None)]
+    (shown,) = [*decode(decoder, packets[0]), *decode(decoder, None)]
     planes = zip(plane_bytes(picture), plane_bytes(shown), strict=True)
     return all(np.array_equal(one, other) for one, other in planes)

@@ -27,6 +27,7 @@ from vfsd.codecs.encoding.archive import ArchiveCodec, encoder_options
 from vfsd.codecs.encoding.fileforms import FileForm
 from vfsd.codecs.encoding.groupencoder import GROUP_CODECS, GroupEncoder, group_media
 from vfsd.codecs.pictures.siting import SITINGS
+from vfsd.codecs.pyav import open_output
 from vfsd.codecs.sound.givensound import SoundFeed, sound_feed
 from vfsd.codecs.sound.samples import SampleArray, Samples
 from vfsd.codecs.sound.soundpieces import SoundPieces
@@ -74,9 +75,8 @@ class FileWriter:
         self._before_group = (0, -1, 1)  # these three, before the first picture of its group
         self._sound_until = 0  # pts of the last picture whose sound may be in the file by now
         muxer, _ = _CONTAINERS[form.container]
-        self._output = av.open(
+        self._output = open_output(
             file,
-            "w",
             format=muxer,
             options=_muxer_options(form),
             buffer_size=_BUFFER_BYTES,

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 from io import BytesIO
 
-import av
 from av.container import InputContainer
 from av.error import FFmpegError
 from av.packet import Packet
@@ -20,6 +19,7 @@ from vfsd.codecs.decoding.displaymatrix import UNITY, Matrix, display_matrix_of
 from vfsd.codecs.decoding.source import Source, open_container
 from vfsd.codecs.encoding.archive import ArchiveCodec, EncodedRun, encoder_options, prepare_encoder
 from vfsd.codecs.encoding.encode import NOMINAL_RATE
+from vfsd.codecs.pyav import open_output, tick_of
 from vfsd.diskroom import NO_SPACE
 from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
 from vfsd.framepages import Ints
@@ -92,9 +92,8 @@ class FileRewriter:
         self._packets = 0
         self._source = Source(source)
         self._reading = open_container(self._source, media.container)
-        self._writing = av.open(
+        self._writing = open_output(
             os.fspath(target),
-            "w",
             format=_MUXERS[media.container],
             options=_options(media),
         )
@@ -276,7 +275,7 @@ def _refusal(
 
 def _can_be_copied(stream: Stream, container: str) -> bool:
     """Whether the muxer takes it, as far as the header tells."""
-    with av.open(BytesIO(), "w", format=_MUXERS[container]) as writing:
+    with open_output(BytesIO(), format=_MUXERS[container], options={}) as writing:
         try:
             writing.add_stream_from_template(stream)
             writing.start_encoding()
@@ -314,7 +313,7 @@ def _packets_beside(opened: InputContainer, stream_index: int) -> Iterator[Packe
 
 def _time(packet: Packet[Stream]) -> Fraction:
     ticks = packet.pts if packet.dts is None else packet.dts
-    return Fraction(0) if ticks is None else ticks * packet.time_base
+    return Fraction(0) if ticks is None else ticks * tick_of(packet)
 
 
 def _kept(tags: dict[str, str], skipped: tuple[str, ...]) -> dict[str, str]:

@@ -42,6 +42,7 @@ from vfsd.codecs.examining.tablecolumns import (
 from vfsd.codecs.examining.timeline import Timeline, settle
 from vfsd.codecs.examining.verify import Decoded, KeyProof, decode_all
 from vfsd.codecs.pictures.planes import fingerprint
+from vfsd.codecs.pyav import decode
 from vfsd.errors import DamagedFileError, IntegrityError, RefusedMediaError
 from vfsd.framepages import Ints, PacketColumns, PacketFlag
 from vfsd.frametable import FrameTable
@@ -237,7 +238,7 @@ class _Examiner:
             context = reader.context()
             for packet in [*reader.packets(0, packets), None]:
                 try:
-                    frames = context.decode(packet)
+                    frames = decode(context, packet)
                 except MemoryError:
                     raise
                 except FFmpegError:
@@ -348,7 +349,7 @@ def _first_frames(stream: VideoStream, scanned: Scan) -> list[av.VideoFrame]:
     found: list[av.VideoFrame] = []
     for packet in [*scanned.head, None]:
         try:
-            frames = stream.codec_context.decode(packet)
+            frames = decode(stream.codec_context, packet)
         except MemoryError:
             raise
         except FFmpegError:

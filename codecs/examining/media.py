@@ -16,6 +16,7 @@ from vfsd.codecs.bitstreams.colorcodes import PRIMARIES, RANGES, SPACES, TRANSFE
 from vfsd.codecs.containers.sniff import Container
 from vfsd.codecs.decoding.displaymatrix import display_matrix
 from vfsd.codecs.pictures.rangenames import names_full_range
+from vfsd.codecs.pyav import exact, readable_tags
 from vfsd.errors import RefusedMediaError
 from vfsd.model import MediaInfo, SideStream
 
@@ -57,7 +58,6 @@ def describe(
     context = stream.codec_context
     notes: list[str] = []
     rotation, mirrored = _orientation(frame, notes)
-    ratio = stream.sample_aspect_ratio or context.sample_aspect_ratio
     full_range = names_full_range(frame.format.name)
     return MediaInfo(
         container=container.name,
@@ -67,11 +67,11 @@ def describe(
         width=frame.width,
         height=frame.height,
         pixel_format=frame.format.name,
-        time_base=stream.time_base or Fraction(1, 1_000_000),
-        average_rate=stream.average_rate or None,
+        time_base=exact(stream.time_base) or Fraction(1, 1_000_000),
+        average_rate=exact(stream.average_rate),
         stream_index=stream.index,
         rotation=rotation,
-        sample_aspect_ratio=Fraction(ratio) if ratio else None,
+        sample_aspect_ratio=exact(stream.sample_aspect_ratio) or exact(context.sample_aspect_ratio),
         color_range="full" if full_range else RANGES.get(frame.color_range),
         color_space=SPACES.get(frame.colorspace),
         color_primaries=PRIMARIES.get(frame.color_primaries),
@@ -125,13 +125,13 @@ def _side_stream(stream: Stream) -> SideStream:
         index=stream.index,
         kind=stream.type,
         codec=context.codec.canonical_name if context is not None else "unknown",
-        language=stream.metadata.get("language"),
+        language=readable_tags(stream).get("language"),
         channels=getattr(audio, "channels", None),
         sample_rate=getattr(audio, "sample_rate", None),
     )
 
 
 def _tags(opened: InputContainer, stream: VideoStream) -> dict[str, str]:
-    tags = {**stream.metadata, **opened.metadata}
+    tags = {**readable_tags(stream), **readable_tags(opened)}
     short = {k: v[:_MAX_TAG_LENGTH] for k, v in sorted(tags.items()) if v}
     return dict(list(short.items())[:_MAX_TAGS])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from vfsd.codecs.decoding.source import Source, open_container
+from vfsd.codecs.pyav import tick_of
 from vfsd.errors import RefusedMediaError
 from vfsd.model import MediaInfo
 
@@ -69,9 +70,9 @@ def _contents(path: str | os.PathLike[str], media: MediaInfo) -> list[_Content]:
             content = found[packet.stream_index]
             content.packets += 1
             content.checksum = zlib.crc32(bytes(packet), content.checksum)
-            content.tick = packet.time_base
+            content.tick = tick_of(packet)
             if packet.pts is not None:
-                seconds = packet.pts * packet.time_base
+                seconds = packet.pts * content.tick
                 content.first = seconds if content.first is None else content.first
                 content.last = seconds
         source.check()

@@ -11,7 +11,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from av.stream import Disposition
 from vfsd.codecs.containers.sniff import Container
 from vfsd.codecs.decoding.source import Source, demuxed, discard_others, open_container
 from vfsd.codecs.examining.scan import Slices
+from vfsd.codecs.pyav import exact, readable_tags
 from vfsd.codecs.sound.soundunits import UNITED, UnitPackets
 from vfsd.framepages import Ints, PacketColumns, PacketFlag
 from vfsd.model import Sound
@@ -196,13 +196,14 @@ def _told(
 ) -> SoundScan:
     context = stream.codec_context
     codec = _codec(stream)
-    assert stream.time_base is not None
+    time_base = exact(stream.time_base)
+    assert time_base is not None
     if not duration and len(pts) > 1:
         duration = int(np.median(np.diff(pts)))
     sound = Sound(
         codec=codec,
         stream_index=stream.index,
-        time_base=Fraction(stream.time_base),
+        time_base=time_base,
         sample_rate=context.sample_rate,
         channels=context.channels,
         bit_depth=context.format.bits if codec.startswith("pcm") else 0,
@@ -212,7 +213,7 @@ def _told(
         packets=len(pts),
         first_pts=int(pts[0]),
         end_pts=int(pts[-1]) + max(1, duration),
-        language=(stream.metadata.get("language") or "")[:16] or None,
+        language=(readable_tags(stream).get("language") or "")[:16] or None,
     )
     flags = np.full(len(pts), int(PacketFlag.KEY), np.uint8)
     return SoundScan(sound, PacketColumns(pts, pts, position, size, flags))

@@ -19,6 +19,7 @@ from vfsd.codecs.examining.scan import Progress
 from vfsd.codecs.pictures.colors import UNTOLD, coding_of
 from vfsd.codecs.pictures.planes import fingerprint
 from vfsd.codecs.pictures.rangenames import without_range
+from vfsd.codecs.pyav import decode
 from vfsd.errors import RefusedMediaError
 from vfsd.framepages import Ints, PacketColumns, PacketFlag
 from vfsd.frametable import FrameTable
@@ -75,14 +76,14 @@ def decode_all(
             on_progress(min(total, max(0, packet.pos or 0)), total)
         packet.pts = packet.dts = index
         try:
-            frames.add(index, context.decode(packet))
+            frames.add(index, decode(context, packet))
         except MemoryError:
             raise  # it tells of the machine, not of the file
         except FFmpegError:
             continue
     for _ in range(_MAX_DRAIN_ERRORS):
         try:
-            frames.add(index + 1, context.decode(None))
+            frames.add(index + 1, decode(context, None))
         except EOFError:
             break
         except MemoryError:

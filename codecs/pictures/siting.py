@@ -18,6 +18,7 @@ from av.video.reformatter import Interpolation
 from vfsd.codecs.coders import new_decoder
 from vfsd.codecs.pictures.planes import copy_colors, copy_picture, plane_bytes
 from vfsd.codecs.pictures.rangenames import without_range
+from vfsd.codecs.pyav import decode
 
 SITINGS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 """Where chroma may lie, by FFmpeg's names."""
@@ -142,7 +143,7 @@ def _raw(pixel_format: str, siting: str, interlaced: bool) -> av.VideoFrame:
     }
     like = av.VideoFrame(side, side, pixel_format)
     size = sum(plane.size for plane in plane_bytes(like))
-    (picture,) = context.decode(av.Packet(bytes(size)))
+    (picture,) = decode(context, av.Packet(bytes(size)))
     return picture
 
 

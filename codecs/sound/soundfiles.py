@@ -22,6 +22,7 @@ from av.stream import Stream
 from vfsd.codecs.containers.filetimes import LONGEST_STEP
 from vfsd.codecs.containers.sniff import HEAD_BYTES, sniff
 from vfsd.codecs.decoding.source import Source, demuxed, discard_others, open_as
+from vfsd.codecs.pyav import exact, tick_of
 from vfsd.codecs.sound.samples import LAYOUTS
 from vfsd.errors import RefusedMediaError, UsageError
 
@@ -98,8 +99,8 @@ class SoundFile:
                         hint="say in which codec it is to be encoded",
                     )
                 last = packet.pts
-                begin = packet.pts * packet.time_base - self._origin
-                reach = 0 if is_cut else (packet.duration or 0) * packet.time_base
+                begin = packet.pts * tick_of(packet) - self._origin
+                reach = 0 if is_cut else (packet.duration or 0) * tick_of(packet)
                 if begin + reach >= 0:
                     yield begin, packet
         except FFmpegError as error:
@@ -128,8 +129,7 @@ class SoundFile:
         """Decoded; pts in ticks from the first picture."""
         try:
             for frame in self._opened.decode(self.stream):
-                assert frame.time_base is not None
-                frame.pts = (frame.pts or 0) - round(self._origin / frame.time_base)
+                frame.pts = (frame.pts or 0) - round(self._origin / tick_of(frame))
                 yield frame
         except FFmpegError as error:
             raise self._unreadable(error) from error
@@ -152,7 +152,7 @@ class SoundFile:
         """Seconds on the file's timeline."""
         pictures = self._opened.streams.best("video")
         stream = self.stream if pictures is None else pictures
-        start, base = stream.start_time, stream.time_base
+        start, base = stream.start_time, exact(stream.time_base)
         return Fraction(0) if start is None or base is None else start * base
 
     def _unreadable(self, error: FFmpegError) -> UsageError:
@@ -177,7 +177,7 @@ class CopiedSound:
     def until(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
         while self._next is not None and self._next[0] < seconds:
             begin, packet = self._next
-            packet.pts = packet.dts = round(begin / packet.time_base)
+            packet.pts = packet.dts = round(begin / tick_of(packet))
             packet.stream = self._stream
             yield cast("Packet[Stream]", packet)
             self._next = next(self._packets, None)

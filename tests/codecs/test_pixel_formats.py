@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import av
 import numpy as np
 import numpy.typing as npt
 import pytest
 from av.error import FFmpegError
-from av.video.format import names  # type: ignore[attr-defined]
+from av.video import format as video_formats
 
 from tests.codecs.making import media_of
 from vfsd.codecs.pictures.filelayouts import file_layout, lossless_layout
@@ -41,7 +41,11 @@ KILLING = ("yaf32be", "yaf32le")
 @cache
 def _formats() -> tuple[str, ...]:
     """Those from which FFmpeg makes others."""
-    return tuple(name for name in sorted(names) if name not in KILLING and _is_convertible(name))
+    return tuple(
+        name
+        for name in sorted(cast("Any", video_formats).names)
+        if name not in KILLING and _is_convertible(name)
+    )
 
 
 def _is_convertible(name: str) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from vfsd.aspect import scaled_aspect
+from vfsd.codecs.pyav import exact
 from vfsd.store import Store
 from vfsd.videos.video import Video
 
@@ -51,8 +52,8 @@ def shape(video: Video, view: str) -> tuple[int, int, Fraction | None]:
     with video.view(view) as file, av.open(io.BytesIO(file.read()), "r") as container:
         stream = container.streams.video[0]
         next(container.decode(stream))
-        ratio = stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio
-        return stream.width, stream.height, Fraction(ratio) if ratio else None
+        ratio = exact(stream.sample_aspect_ratio) or exact(stream.codec_context.sample_aspect_ratio)
+        return stream.width, stream.height, ratio
 
 
 @pytest.mark.parametrize("form", FORMS)

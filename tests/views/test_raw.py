@@ -54,17 +54,18 @@ def test_what_a_name_asks_for_is_what_read_gives(
 
 def test_a_crop_of_the_vfs_paper_is_cut_from_the_scaled_picture(shelf: Shelf) -> None:
     """But for what filters see beyond its inner edges, which are not part of the region."""
-    whole = np.frombuffer(shelf.read("traffic.mp4", "160x120s1e2.rgb"), np.uint8)
-    cut = np.frombuffer(shelf.read("traffic.mp4", "160x120s1e2x80-160y0-60.rgb"), np.uint8)
-    whole, cut = whole.reshape(-1, 120, 160, 3), cut.reshape(-1, 60, 80, 3)
+    data = shelf.read("traffic.mp4", "160x120s1e2.rgb")
+    part = shelf.read("traffic.mp4", "160x120s1e2x80-160y0-60.rgb")
+    whole = np.frombuffer(data, np.uint8).reshape(-1, 120, 160, 3)
+    cut = np.frombuffer(part, np.uint8).reshape(-1, 60, 80, 3)
     assert np.array_equal(cut[:, :-8, 8:], whole[:, :52, 88:])
     assert psnr(cut, whole[:, :60, 80:]) > 40
 
 
 def test_nv12_has_the_colours_in_turns(shelf: Shelf) -> None:
     planar = shelf.video("traffic.mp4").read(format="yuv420p").data
-    mixed = np.frombuffer(shelf.read("traffic.mp4", "pix=nv12.raw"), np.uint8)
-    mixed = mixed.reshape(planar.shape)
+    data = shelf.read("traffic.mp4", "pix=nv12.raw")
+    mixed = np.frombuffer(data, np.uint8).reshape(planar.shape)
     assert np.array_equal(mixed[:, :240], planar[:, :240])
     chroma = mixed[:, 240:].reshape(len(mixed), -1)
     apart = planar[:, 240:].reshape(len(planar), 2, -1)

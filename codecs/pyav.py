@@ -1,0 +1,143 @@
+"""Differences between versions of PyAV, each behind one function.  No other module names a version.
+
+Up to PyAV 18 a rational number is a `Fraction`, or None where FFmpeg has not set it.  From PyAV 19
+on it is an `av.rational.AVRational`, which has 0 for unset, rounds when two are multiplied, and
+cannot be written as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Protocol, cast
+
+import av
+from av import VideoFrame
+from av.container import InputContainer, OutputContainer
+from av.error import FFmpegError, InvalidDataError, tag_to_code
+from av.frame import Frame
+from av.packet import Packet
+from av.sidedata.sidedata import SideData
+from av.stream import Stream
+from av.video.codeccontext import VideoCodecContext
+from av.video.stream import VideoStream
+
+_MAJOR = int(av.__version__.partition(".")[0])
+_ESCAPED = "surrogateescape"
+# PyAV 19 has this for good; before, the caller had to ask for it.
+_TAG_OPTIONS: dict[str, Any] = {} if _MAJOR >= 19 else {"metadata_errors": _ESCAPED}
+
+
+class Ratio(Protocol):
+    """A rational number as PyAV gives it."""
+
+    @property
+    def numerator(self) -> int: ...
+    @property
+    def denominator(self) -> int: ...
+
+
+class Timed(Protocol):
+    """A packet or a frame."""
+
+    @property
+    def time_base(self) -> Any: ...
+
+
+class Tagged(Protocol):
+    """A container or a stream."""
+
+    metadata: dict[str, str]
+
+
+def exact(ratio: Ratio | None) -> Fraction | None:
+    """The same number as a `Fraction`; None where FFmpeg has not set it (0, or x/0)."""
+    if ratio is None or not ratio.numerator or not ratio.denominator:
+        return None
+    return Fraction(ratio.numerator, ratio.denominator)
+
+
+def tick_of(timed: Timed) -> Fraction:
+    """Seconds of one tick of a demuxed packet or a decoded frame.
+
+    Raises `ValueError` where it has no time base.
+    """
+    tick = exact(timed.time_base)
+    if tick is None:
+        raise ValueError("it has no time base")
+    return tick
+
+
+def open_input(
+    file: object,
+    *,
+    format: str,
+    options: Mapping[str, str],
+    buffer_size: int,
+    timeout: tuple[float | None, float | None],
+    io_open: Callable[..., Any],
+) -> InputContainer:
+    """`av.open` for reading.
+
+    Tags that are not UTF-8 keep their bytes: muxing them writes the same bytes again, and
+    `readable_tags` makes text of them.  Raises `FFmpegError`.
+    """
+    opened: InputContainer = av.open(
+        file,
+        mode="r",
+        format=format,
+        options=dict(options),
+        buffer_size=buffer_size,
+        timeout=timeout,
+        io_open=io_open,
+        **_TAG_OPTIONS,
+    )
+    return opened
+
+
+def open_output(
+    file: object, *, format: str, options: Mapping[str, str], buffer_size: int = 32768
+) -> OutputContainer:
+    """`av.open` for writing; takes tags as `open_input` gives them.  Raises `FFmpegError`."""
+    opened: OutputContainer = av.open(
+        file, "w", format=format, options=dict(options), buffer_size=buffer_size, **_TAG_OPTIONS
+    )
+    return opened
+
+
+def readable_tags(tagged: Tagged) -> dict[str, str]:
+    """The tags of a container or a stream, with U+FFFD for bytes that are not UTF-8."""
+    return {_readable(key): _readable(value) for key, value in tagged.metadata.items()}
+
+
+def decode(
+    context: VideoCodecContext, packet: Packet[VideoStream] | Packet[Stream] | None
+) -> list[VideoFrame]:
+    """`context.decode(packet)`; None flushes the decoder.
+
+    Raises `FFmpegError`, also for each packet after the one at which the decoder failed to open:
+    it has lost its codec by then, for which PyAV 19 raises `ValueError`.
+    """
+    try:
+        return context.decode(packet)
+    except FFmpegError:
+        raise
+    except ValueError as error:
+        raise InvalidDataError(tag_to_code(b"INDA"), "the decoder cannot be opened") from error
+
+
+def side_data_of(frame: Frame) -> list[SideData]:
+    """All side data of a decoded frame, in FFmpeg's order.
+
+    Raises `ValueError` where PyAV has no name for one kind.
+    """
+    entries = cast("Any", frame.side_data)
+    found: Sequence[SideData] = entries[:] if _MAJOR >= 19 else list(entries)
+    unnamed = [each.type.value for each in found if each.type.name.startswith("UNKNOWN_")]
+    if unnamed:  # PyAV 19 makes up names, where earlier versions raise
+        raise ValueError(f"{unnamed[0]} is not a valid Type")
+    return list(found)
+
+
+def _readable(text: str) -> str:
+    return text.encode("utf-8", _ESCAPED).decode("utf-8", "replace")

@@ -1,0 +1,97 @@
+"""What `vfsd.codecs.pyav` gives is the same with every version of PyAV."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+from av.codec import CodecContext
+from av.error import FFmpegError
+from av.video.codeccontext import VideoCodecContext
+
+from tests.codecs.making import make_clip
+from vfsd.codecs.decoding.source import Source, open_container
+from vfsd.codecs.examining.examine import examine
+from vfsd.codecs.pyav import decode, exact, open_output, readable_tags, side_data_of, tick_of
+
+_LATIN = "Z\udcfcrich"  # b"Z\xfcrich", which is not UTF-8
+_KEPT = "Zürich"
+
+
+def _tagged(path: Path) -> Path:
+    """A clip whose title is not UTF-8."""
+    made = make_clip(path.with_suffix(".mov"), "libx264", frames=4)
+    with (
+        av.open(str(made)) as source,
+        open_output(str(path), format="matroska", options={}) as target,
+    ):
+        old = source.streams.video[0]
+        new = target.add_stream_from_template(old)
+        target.metadata["title"] = _LATIN
+        target.metadata["artist"] = _KEPT
+        for packet in source.demux(old):
+            if packet.size:
+                packet.stream = new
+                target.mux(packet)
+    return path
+
+
+def test_ratios_are_fractions(tmp_path: Path) -> None:
+    path = make_clip(tmp_path / "a.mov", "libx264", frames=4, rate=25)
+    with av.open(str(path)) as opened:
+        stream = opened.streams.video[0]
+        frame = next(opened.decode(stream))
+        opened.seek(0)
+        packet = next(opened.demux(stream))
+        found = [exact(stream.average_rate), exact(stream.time_base), tick_of(packet)]
+        assert tick_of(frame) == tick_of(packet) == found[1]
+        assert found[0] == 25
+        assert all(type(one) is Fraction for one in found)
+
+
+@pytest.mark.parametrize("unset", [None, Fraction(0)])
+def test_unset_ratios(unset: Fraction | None) -> None:
+    assert exact(unset) is None
+    frame = av.VideoFrame(16, 16, "gray")
+    with pytest.raises(ValueError, match="no time base"):
+        tick_of(frame)
+
+
+def test_examined_numbers_are_fractions(tmp_path: Path) -> None:
+    media = examine(make_clip(tmp_path / "a.mkv", "libx264", frames=4)).media
+    for number in (media.time_base, media.average_rate, media.sample_aspect_ratio):
+        assert number is None or type(number) is Fraction
+
+
+def test_tags_keep_their_bytes(tmp_path: Path) -> None:
+    path = _tagged(tmp_path / "a.mkv")
+    assert b"Z\xfcrich" in path.read_bytes()
+    with Source(path) as source, open_container(source, "matroska") as opened:
+        tags = {key.lower(): value for key, value in opened.metadata.items()}
+        assert tags["title"] == _LATIN
+        readable = {key.lower(): value for key, value in readable_tags(opened).items()}
+    assert (readable["title"], readable["artist"]) == ("Z�rich", _KEPT)
+    found = {key.lower(): value for key, value in examine(path).media.tags.items()}
+    assert json.loads(json.dumps(found).encode())["title"] == "Z�rich"
+
+
+def test_decoder_that_does_not_open() -> None:
+    context = CodecContext.create("qtrle", "r")
+    assert isinstance(context, VideoCodecContext)
+    context.width = context.height = 16
+    context.bits_per_coded_sample = 7  # there are no such pictures
+    for _ in range(3):
+        with pytest.raises(FFmpegError):
+            decode(context, av.Packet(b"\0" * 64))
+
+
+def test_side_data_of_each_kind(tmp_path: Path) -> None:
+    path = make_clip(tmp_path / "a.mkv", "libx264", frames=2)
+    with av.open(str(path)) as opened:
+        frame = next(opened.decode(video=0))
+        found = side_data_of(frame)
+    assert [one.type.name for one in found] == ["SEI_UNREGISTERED"]
+    assert b"x264" in bytes(found[0])
