@@ -28,11 +28,11 @@ def _round(number: int, name: str) -> list[list[str]]:
     rows = 2 + number % 2
     return [
         ["scrub"],
-        ["retile", name, "--layout", f"uniform:{rows}x2", "--span", "0:1"],
+        ["retile", name, "--layout", f"uniform:{rows}x2", "--span", "0-1"],
         ["gc"],
-        ["render", name, "--size", "320x0", "--span", "0:1"],
+        ["render", name, "--size", "320x0", "--span", "0-1"],
         ["budget", "set", ("1M", "30M")[number % 2]],
-        ["retile", name, "--layout", "uniform:2x2", "--span", "0:1", "--codec", "lossless"],
+        ["retile", name, "--layout", "uniform:2x2", "--span", "0-1", "--codec", "lossless"],
         ["compress", name],
         ["gc"],
     ]

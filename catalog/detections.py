@@ -258,6 +258,12 @@ class Detections:
     def label_names(self, ids: Iterable[int]) -> dict[int, str]:
         return dict(self._by_ids(sa.select(labels.c.id, labels.c.name), labels.c.id, ids))
 
+    def all_labels(self) -> list[str]:
+        """The labels that any video has ever used, by name."""
+        return list(
+            self._connection.execute(sa.select(labels.c.name).order_by(labels.c.name)).scalars()
+        )
+
     def known_labels(self, names: Iterable[str]) -> dict[str, int]:
         """The numbers of those among `names` that any video has ever used."""
         possible = filter(is_storable, names)

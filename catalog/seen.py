@@ -190,7 +190,7 @@ class SeenInVideos(CatalogTransactions):
     ) -> DetectionQuery:
         """The boxes for which everything given holds (see `DetectionFilter`).
 
-        `labels` is a label, a list of which one has to fit, or a list of lists that all have to.
+        `labels` is an expression of `vfsd.labelexpr`, or the lists that one stands for.
         `frames`: numbers, of which negative ones count from the end and those of no frame find
         nothing, or a mask.  Raises `UsageError` for what is neither.
         """
@@ -198,6 +198,17 @@ class SeenInVideos(CatalogTransactions):
         chosen = None if frames is None else frames_meant(frames, video.original.frames)
         what = make_filter(labels, chosen, region, source, min_confidence, track, attributes)
         return DetectionQuery(self._database.reading, video, what)
+
+    def unknown_labels(self, labels: Labels | None) -> list[str]:
+        """The labels in an expression that no box in the store has ever had, by name."""
+        wanted = frozenset().union(*clauses_of(labels))
+        with self.reading() as seen:
+            return sorted(wanted - set(seen.detections.known_labels(wanted)))
+
+    def all_labels(self) -> list[str]:
+        """Every label that a box in the store has ever had, by name."""
+        with self.reading() as seen:
+            return seen.detections.all_labels()
 
     def labels(
         self, video: LogicalVideo, *, source: str | Source | None = None

@@ -14,7 +14,7 @@ import pytest
 from sample_videos import FOLDER
 from vfsd import Detection, DetectionColumns, Source, Store, Video
 from vfsd.detections import Examined
-from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
+from vfsd.errors import NotFoundError, OutOfRangeError, UnknownLabelWarning, UsageError
 from vfsd.labels import FORMATS, place_of, read_labels, write_labels
 
 
@@ -163,3 +163,19 @@ def test_many_boxes_go_in_through_the_command_line(tmp_path: Path, video: Video)
     )
     assert done.returncode == 0, done.stderr
     assert len(video.detections("car")) == count
+
+
+def test_expressions_are_parsed_in_python(video: Video) -> None:
+    video.add_detection(3, "car", (0, 0, 8, 8), source="a")
+    video.add_detection(5, "person", (0, 0, 8, 8), source="a")
+    assert [one.frame for one in video.detections("car|person")] == [3, 5]
+    assert [one.frame for one in video.detections("car & person")] == []
+
+
+def test_unknown_label_warns(video: Video) -> None:
+    video.add_detection(3, "car", (0, 0, 8, 8), source="a")
+    text = "the store has no label 'car near person for 2 s'; it has car"
+    with pytest.warns(UnknownLabelWarning, match=text):
+        assert list(video.detections("car near person for 2 s")) == []
+    with pytest.warns(UnknownLabelWarning, match="'truck'"):
+        assert len(video.detections(["car", "truck"])) == 1

@@ -58,6 +58,14 @@ class VfsdError(Exception):
         self.hint = hint
 
 
+class VfsdWarning(UserWarning):
+    """Base of all warnings: the answer is right, but may not be what the caller expects."""
+
+
+class UnknownLabelWarning(VfsdWarning):
+    """A query asks for a label that no box in the store has ever had."""
+
+
 class UsageError(VfsdError, ValueError):
     """The request itself is malformed, or asks for something impossible."""
 

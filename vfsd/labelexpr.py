@@ -1,12 +1,13 @@
-"""Which labels are meant: words, either-or, and both-at-once.
+"""The language in which labels are asked for, in Python and on the command line alike.
 
     car                 boxes that are labelled car
     car|truck           either; car,truck is the same
     car|truck & red     either, and the same object is labelled red, too
-    "sign|left"         quoted where a label itself holds | or & or , or "
+    "sign|left"         quotes around a label that holds | or & or , or "
 
-``|`` and the comma bind tighter than ``&``: an expression is an AND of ORs.  In Python the same is
-a `str`, a list of them (either), or a list of lists (all of them: ``[["car", "truck"], ["red"]]``).
+``|`` and the comma bind tighter than ``&``: an expression is an AND of ORs.  Python callers may
+also give lists, whose words are labels and are not parsed: ``["car", "truck"]`` for either, and
+``[["car", "truck"], ["red"]]`` for an AND of ORs.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ Clauses = tuple[frozenset[str], ...]
 """All of them have to hold; each holds when one of its labels does."""
 
 _TOKEN = re.compile(r'\s*(?:([|&,])|"((?:[^"]|"")*)"|([^|&,"]+))')
+_MOST_LISTED = 20
 _HINT = "write it as in: car|truck & red"
 
 
 def clauses_of(labels: Labels | None) -> Clauses:
-    """The one form of what Python callers give; nothing at all for None.
+    """The clauses of what Python callers give; no clause for None.  A string is parsed.
 
-    Raises `UsageError` for an empty list and for a mixture of words and lists.
+    Raises `UsageError` for a string that cannot be parsed, for an empty list and for a mixture of
+    words and lists.
     """
     if labels is None:
         return ()
     if isinstance(labels, str):
-        return (frozenset((labels,)),)
+        return tuple(map(frozenset, parse_labels(labels)))
     try:
         parts: list[Any] = list(labels)
     except TypeError:  # no list, or an array without an axis
@@ -48,8 +51,8 @@ def clauses_of(labels: Labels | None) -> Clauses:
             or not all(isinstance(word, str) for word in part)
         ):
             raise UsageError(
-                f"{labels!r} does not say which labels are meant",
-                hint='give "car", ["car", "truck"] or [["car", "truck"], ["red"]]',
+                f"labels must be an expression or a list of labels, got {labels!r}",
+                hint='for example "car|truck & red", ["car", "truck"] or [["car"], ["red"]]',
             )
         made.append(frozenset(part))
     return tuple(made)
@@ -87,6 +90,16 @@ def parse_labels(text: str) -> list[list[str]]:
     if wants_word:
         raise UsageError(f"{text!r} ends where a label was expected", hint=_HINT)
     return clauses
+
+
+def unknown_labels_text(unknown: Sequence[str], known: Sequence[str]) -> str:
+    """The sentence about labels that are not among those that a store has."""
+    words = " or ".join(map(repr, unknown))
+    if not known:
+        return f"the store has no label {words}: it has no labels yet"
+    listed = ", ".join(map(_quoted, known[:_MOST_LISTED]))
+    more = f" and {len(known) - _MOST_LISTED} more" if len(known) > _MOST_LISTED else ""
+    return f"the store has no label {words}; it has {listed}{more}"
 
 
 def format_labels(clauses: Sequence[Sequence[str]]) -> str:

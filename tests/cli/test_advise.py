@@ -40,15 +40,15 @@ def test_what_is_advised_can_be_made_and_makes_reads_cheaper(run: Run, name: str
     assert drawn is not None
     assert drawn.shape == (680, 1120, 3)
 
-    before = run("explain", name, *region, "--span", "0:2", "--json").object
-    assert run("read", name, "before.npy", *region, "--span", "0:2").code == 0
+    before = run("explain", name, *region, "--span", "0-2", "--json").object
+    assert run("read", name, "before.npy", *region, "--span", "0-2").code == 0
     made = run("retile", name, "--layout-file", "best.json", "--json").object
     assert made["segments"] == len(advised["layouts"]) == by_name["foreseen"]["segments"]
     assert made["tiles"] == by_name["foreseen"]["tiles"]
-    after = run("explain", name, *region, "--span", "0:2", "--json").object
+    after = run("explain", name, *region, "--span", "0-2", "--json").object
     assert {one["source"] for one in after["sources"]} == {"tiles"}
     assert after["decoded"]["seconds"] < before["decoded"]["seconds"] / 2
-    assert run("read", name, "after.npy", *region, "--span", "0:2").code == 0
+    assert run("read", name, "after.npy", *region, "--span", "0-2").code == 0
     change = np.abs(np.load("after.npy").astype(int) - np.load("before.npy"))
     assert 0 < change.mean() < 2
 

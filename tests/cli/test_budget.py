@@ -53,7 +53,7 @@ def test_what_does_not_fit_ends_with_its_own_code(run: Run) -> None:
 
 def test_pins(run: Run, place: Path) -> None:
     assert run("render", TRAFFIC, "--size", "160x120").code == 0
-    pinned = run("pin", TRAFFIC, "--size", "160x0", "--span", "1:3", "--json").object
+    pinned = run("pin", TRAFFIC, "--size", "160x0", "--span", "1-3", "--json").object
     assert (pinned["frames"], pinned["what"]) == ([30, 90], "160x120")
     assert run("budget", "set", TRAFFIC, "0", "--json").object["evicted"] == 2
     shown = run("budget", "show", TRAFFIC, "--json").object

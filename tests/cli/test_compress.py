@@ -42,7 +42,7 @@ def test_lossless_tiles_take_less_room(run: Run, place: Path) -> None:
 
 
 def test_videos_without_lossless_tiles_are_passed_over(run: Run) -> None:
-    assert run("retile", TRAFFIC, "--layout", "uniform:1x1", "--span", "0:1").code == 0
+    assert run("retile", TRAFFIC, "--layout", "uniform:1x1", "--span", "0-1").code == 0
     done = run("compress")
     assert done.code == 0
     assert "no video has lossless tiles" in done.out

@@ -27,7 +27,7 @@ def test_without_tiles(run: Run) -> None:
 
 
 def test_with_tiles_for_a_part(run: Run) -> None:
-    assert run("retile", TRAFFIC, "--layout", "uniform:3x4", "--span", "1:3").code == 0
+    assert run("retile", TRAFFIC, "--layout", "uniform:3x4", "--span", "1-3").code == 0
     found = run("explain", TRAFFIC, *REGION, "--json").object
     sources = found["sources"]
     assert [one["source"] for one in sources] == ["original", "tiles", "tiles", "original"]
@@ -106,7 +106,7 @@ def test_reads_may_be_kept_from_tiles(run: Run, place: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "frames", "size"),
     [
-        (("--span", "1:2"), 30, (320, 240)),
+        (("--span", "1-2"), 30, (320, 240)),
         (("--frames", "0:120:10", "--size", "160x0"), 12, (160, 120)),
         (("--at", "1.5", "--format", "gray"), 1, (320, 240)),
         (("--fps", "5", "--region", "100x50+0+0"), 20, (100, 50)),
@@ -124,9 +124,9 @@ def test_views_are_those_of_read(
     ("args", "code"),
     [
         (("none.mp4",), 3),
-        ((TRAFFIC, "--span", "9:10"), 6),
+        ((TRAFFIC, "--span", "9-10"), 6),
         ((TRAFFIC, "--region", "400x400+0+0"), 6),
-        ((TRAFFIC, "--span", "0:1", "--at", "1"), 2),
+        ((TRAFFIC, "--span", "0-1", "--at", "1"), 2),
         ((TRAFFIC, "--size", "4000x4000", "--run"), 2),
     ],
 )
@@ -141,7 +141,7 @@ STEP = ["does", "frames", "count", "from", "codec", "bytes", "seconds"]
 
 
 def test_what_becomes_of_a_view_is_told(run: Run, place: Path) -> None:
-    asked = ("--span", "0.5:3.5", "--codec", "h264")
+    asked = ("--span", "0.5-3.5", "--codec", "h264")
     found = run("explain", TRAFFIC, *asked, "--json").object
     assert (found["view"], found["made"]) == ("t=0.5-3.5,codec=h264.mp4", "spliced")
     assert [step["does"] for step in found["steps"]][:3] == ["decode", "encode", "copy"]
@@ -174,7 +174,7 @@ def test_what_becomes_of_other_forms_is_told(run: Run) -> None:
 @pytest.mark.parametrize(
     ("args", "code"),
     [
-        (("full.mp4", "--span", "0:1"), 2),
+        (("full.mp4", "--span", "0-1"), 2),
         (("full.mp4", "--run"), 2),
         (("--codec", "h264", "--run"), 2),
         (("--as", "y4m", "--codec", "h264"), 2),

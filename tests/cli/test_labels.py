@@ -116,6 +116,14 @@ def test_each_row_keeps_its_source(run: Run, place: Path) -> None:
     assert done.err == f"4 boxes by me into {VIDEO}\n"
 
 
+@pytest.mark.parametrize("json", [(), ("--json",)])
+def test_unknown_label_is_named(imported: Run, json: tuple[str, ...]) -> None:
+    done = imported("labels", "query", VIDEO, "car near person for 2 s", *json)
+    assert done.code == 0
+    assert "warning: the store has no label 'car near person for 2 s'; it has" in done.err
+    assert "car" in done.err.partition("it has")[2]
+
+
 def test_query_by_label_time_and_region(imported: Run) -> None:
     def frames(*args: str) -> list[int]:
         done = imported("labels", "query", VIDEO, *args, "--json")
@@ -126,7 +134,7 @@ def test_query_by_label_time_and_region(imported: Run) -> None:
     assert frames("car|truck") == [0, 5, 7]
     assert frames("car & red") == [0, 0]
     assert frames("car", "--frames", "1:6") == [5]
-    assert frames("--span", "0:0.1") == [0, 0]
+    assert frames("--span", "0-0.1") == [0, 0]
     assert frames("--region", "20x20+290+170") == [7]
     assert frames("--min-confidence", "0.5") == [0, 7]
     assert frames("--track", "1", "--source", "traffic") == [0, 5]
@@ -166,12 +174,12 @@ def test_query_by_label_time_and_region(imported: Run) -> None:
     ("args", "code"),
     [
         (("labels", "query", VIDEO, "car|"), 2),
-        (("labels", "query", VIDEO, "--span", "0:1", "--frames", "3"), 2),
+        (("labels", "query", VIDEO, "--span", "0-1", "--frames", "3"), 2),
         (("labels", "query", VIDEO, "--model", "x"), 2),
         (("labels", "query", "cam1/none.mp4"), 3),
         (("labels", "query", VIDEO, "--frames", "0:100000"), 6),
-        (("labels", "query", VIDEO, "--span", "4:5"), 6),
-        (("labels", "export", VIDEO, "--format", "csv", "-o", "out.csv", "--span", "4:5"), 6),
+        (("labels", "query", VIDEO, "--span", "4-5"), 6),
+        (("labels", "export", VIDEO, "--format", "csv", "-o", "out.csv", "--span", "4-5"), 6),
         (("labels", "import", VIDEO, "labels/none.csv"), 3),
         (("labels", "import", VIDEO, "footage/traffic.mp4"), 2),
         (("labels", "import", VIDEO, "footage/traffic.mp4", "--format", "csv"), 2),
@@ -267,7 +275,7 @@ def test_export_to_stdout_of_a_part(imported: Run) -> None:
         "5,car,20,20,70,50.5,0.4,1,traffic,,",
     ]
     done = imported(
-        "labels", "export", VIDEO, "--format", "coco", "-o", "-", "--span", "0:0.1", "-q"
+        "labels", "export", VIDEO, "--format", "coco", "-o", "-", "--span", "0-0.1", "-q"
     )
     assert len(json.loads(done.out)["annotations"]) == 2
 
@@ -290,18 +298,24 @@ def test_what_clip_leaves_out_is_said(run: Run, place: Path) -> None:
 def test_ls_sums_up(imported: Run) -> None:
     imported("labels", "import", VIDEO, "labels/traffic.csv", "--source", "b", "--examined", "all")
     summary = imported("labels", "ls", VIDEO, "--json").object
-    assert summary["labels"][0] == {
+    cars = [one for one in summary["labels"] if one["label"] == "car"]
+    assert [one["source"] for one in cars] == ["traffic", "b"]
+    assert cars[0] == {
         "label": "car",
-        "boxes": 4,
+        "source": "traffic",
+        "model": "",
+        "version": "",
+        "boxes": 2,
         "frames": 2,
-        "tracks": 2,
+        "tracks": 1,
         "first_frame": 0,
         "end_frame": 6,
     }
     frames = imported("info", VIDEO, "--json").object["frames"]
     assert [one["examined"] for one in summary["sources"]] == [[], [[0, frames]]]
     lines = imported("labels", "ls", VIDEO).lines
-    assert lines[0].split() == ["car", "4", "boxes", "2", "frames", "2", "tracks", "0-5"]
+    words = ["car", "traffic", "2", "boxes", "2", "frames", "1", "tracks", "0-5"]
+    assert lines[0].split() == words
     assert lines[-2:] == [
         "traffic: it is not known which frames were examined",
         f"b: examined 0-{frames - 1}",

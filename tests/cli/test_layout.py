@@ -20,7 +20,7 @@ TWO, THREE = "160+160x128+112", "112+96+112x80+80+80"
 def tiled(run: Run) -> Run:
     """2x2 everywhere, then 3x3 in the first second."""
     assert run("retile", TRAFFIC, "--layout", "uniform:2x2").code == 0
-    assert run("retile", TRAFFIC, "--layout", "uniform:3x3", "--span", "0:1").code == 0
+    assert run("retile", TRAFFIC, "--layout", "uniform:3x3", "--span", "0-1").code == 0
     return run
 
 
@@ -36,7 +36,7 @@ def test_show_lists_segments_in_a_row(tiled: Run) -> None:
     assert first.endswith(THREE)
     assert rest.split()[:5] == ["0:01.00-0:04.00", "30-119", "3", "4", "fast"]
     assert rest.endswith(TWO)
-    assert len(tiled("layout", "show", TRAFFIC, "--span", "2:3").lines) == 2
+    assert len(tiled("layout", "show", TRAFFIC, "--span", "2-3").lines) == 2
 
 
 def test_show_tells_programs_everything(tiled: Run) -> None:
@@ -139,13 +139,13 @@ def test_history_has_what_is_retired(tiled: Run) -> None:
 
 
 def test_rollback_and_back_again(tiled: Run) -> None:
-    done = tiled("layout", "rollback", TRAFFIC, "--span", "0:1", "--json").object
+    done = tiled("layout", "rollback", TRAFFIC, "--span", "0-1", "--json").object
     assert (done["retired"], done["restored"]) == (1, 1)
     assert layouts(tiled) == [TWO] * 4
-    assert tiled("layout", "rollback", TRAFFIC, "--span", "0:1").code == 0
+    assert tiled("layout", "rollback", TRAFFIC, "--span", "0-1").code == 0
     assert layouts(tiled) == [THREE, TWO, TWO, TWO]
     assert tiled("layout", "rollback", "cam1/open-gop.mkv").code == 3
-    assert tiled("layout", "rollback", TRAFFIC, "--span", "9:10").code == 6
+    assert tiled("layout", "rollback", TRAFFIC, "--span", "9-10").code == 6
 
 
 def test_drop_takes_away_what_is_named(tiled: Run) -> None:
@@ -153,7 +153,7 @@ def test_drop_takes_away_what_is_named(tiled: Run) -> None:
     (old,) = (one for one in kept if one["retired"] is not None)
     done = tiled("layout", "drop", TRAFFIC, "--retired", "--json").object
     assert (done["segments"], done["bytes"]) == (1, old["size"])
-    assert tiled("layout", "drop", TRAFFIC, "--span", "0:1", "--json").object["segments"] == 1
+    assert tiled("layout", "drop", TRAFFIC, "--span", "0-1", "--json").object["segments"] == 1
     assert layouts(tiled) == [TWO] * 3
     assert tiled("layout", "drop", TRAFFIC).err.startswith("dropped 3 segments")
     assert tiled("layout", "drop", TRAFFIC, "--json").object["segments"] == 0
@@ -181,12 +181,12 @@ def test_drop_asks_at_a_terminal(
     [
         (("show", "none.mp4"), 3),
         (("show", TRAFFIC, "--at", "9"), 6),
-        (("show", TRAFFIC, "--at", "1", "--span", "0:1"), 2),
+        (("show", TRAFFIC, "--at", "1", "--span", "0-1"), 2),
         (("show", TRAFFIC, "--nothing"), 2),
         (("diff", "none.mp4"), 3),
         (("history", "none.mp4"), 3),
         (("drop", "none.mp4"), 3),
-        (("drop", TRAFFIC, "--span", "9:10"), 6),
+        (("drop", TRAFFIC, "--span", "9-10"), 6),
         (("paint",), 2),
     ],
 )
@@ -203,8 +203,8 @@ def test_errors_say_whose_help_to_read(run: Run) -> None:
 
 def test_info_tells_of_tiles(run: Run) -> None:
     assert run("info", TRAFFIC, "--json").object["tiles"] is None
-    assert run("retile", TRAFFIC, "--layout", "uniform:2x2", "--span", "1:4").code == 0
-    assert run("retile", TRAFFIC, "--layout", "uniform:3x3", "--span", "1:2").code == 0
+    assert run("retile", TRAFFIC, "--layout", "uniform:2x2", "--span", "1-4").code == 0
+    assert run("retile", TRAFFIC, "--layout", "uniform:3x3", "--span", "1-2").code == 0
     found = run("info", TRAFFIC, "--json").object
     tiles = found["tiles"]
     assert list(tiles) == [

@@ -12,7 +12,7 @@ TRAFFIC, PORTRAIT = "cam1/traffic.mp4", "cam1/portrait.mp4"
 def test_what_was_read_is_listed_the_newest_first(run: Run, tmp_path: Path) -> None:
     region = ("--region", "160x120+80+60")
     assert run("reads", TRAFFIC).out == ""
-    assert run("read", TRAFFIC, tmp_path / "a.npy", "--span", "0:1", *region).code == 0
+    assert run("read", TRAFFIC, tmp_path / "a.npy", "--span", "0-1", *region).code == 0
     assert run("read", TRAFFIC, tmp_path / "b.mp4", "--frames", "30:60", *region).code == 0
     assert run("explain", TRAFFIC, *region, "--run").code == 0  # tries are no reads
     view, array = run("reads", TRAFFIC, "--json").objects

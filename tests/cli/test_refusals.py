@@ -27,7 +27,7 @@ BEYOND = str(10**20)
         (("read", TRAFFIC, "x.png", "--at", "1000"), 6, "1000 seconds", "begins at 0"),
         (("layout", "show", TRAFFIC, "--at", "100"), 6, "from 0 to 4", "begins at 0"),
         (("read", TRAFFIC, "not/there/x.png", "--at", "1"), 3, "not/there", "mkdir -p"),
-        (("read", TRAFFIC, "not/there/x.mp4", "--span", "0:1"), 3, "not/there", "mkdir -p"),
+        (("read", TRAFFIC, "not/there/x.mp4", "--span", "0-1"), 3, "not/there", "mkdir -p"),
         (("read", TRAFFIC, "footage/.mp4", "--at", "1"), 2, "form", ""),
         (("read", TRAFFIC, "x.npy", "--size", "0x0"), 2, "0x0 holds no pixel", "at least 1"),
         (("render", TRAFFIC, "--size", "0x0"), 2, "0x0 holds no pixel", "at least 1"),

@@ -46,7 +46,7 @@ def test_tiles_are_made_once(run: Run, place: Path) -> None:
 
 
 def test_what_was_made_is_said(run: Run) -> None:
-    said = run("retile", TRAFFIC, "--layout", "128+192x240", "--span", "1:2", "--quality", "30")
+    said = run("retile", TRAFFIC, "--layout", "128+192x240", "--span", "1-2", "--quality", "30")
     assert said.out.startswith(f"{TRAFFIC}: 1 segments of 2 tiles together, ")
     assert "30 frames in" in said.out
     assert "minimum_psnr" in said.err  # a rate factor of 30 does not come to 40 dB
@@ -139,7 +139,7 @@ def test_layouts_are_those_of_the_displayed_frame(run: Run) -> None:
 
 
 def test_what_show_prints_is_a_layout_file(run: Run, place: Path) -> None:
-    assert run("retile", TRAFFIC, "--layout", "uniform:2x2", "--span", "1:3").code == 0
+    assert run("retile", TRAFFIC, "--layout", "uniform:2x2", "--span", "1-3").code == 0
     path = place / "layout.json"
     printed = run("layout", "show", TRAFFIC, "--json")
     path.write_text(printed.out, encoding="utf-8")
@@ -168,7 +168,7 @@ def test_a_layout_file_may_be_written_by_hand(run: Run, place: Path) -> None:
     ]
     assert [[tile["tile"] for tile in s["tiles"]] for s in found] == [[0], [1]]
     assert run("retile", TRAFFIC, "--layout-file", path, "--seconds", "2").code == 2
-    part = run("retile", TRAFFIC, "--layout-file", path, "--span", "2:3", "--json").object
+    part = run("retile", TRAFFIC, "--layout-file", path, "--span", "2-3", "--json").object
     assert (part["segments"], part["kept"]) == (0, 1)
 
 
@@ -207,7 +207,7 @@ def test_a_wrong_layout_file_is_told_apart(run: Run, place: Path, wanted: Any, w
 def test_a_layout_file_may_want_no_tiles(run: Run, place: Path, wanted: Any) -> None:
     path = place / "layouts.json"
     path.write_text(json.dumps(wanted))
-    done = run("retile", TRAFFIC, "--layout-file", path, "--span", "2:3")
+    done = run("retile", TRAFFIC, "--layout-file", path, "--span", "2-3")
     assert done.code == 0
     assert "layouts.json wants no tiles there" in done.out
     assert "boxes" not in done.out
@@ -233,7 +233,7 @@ def test_a_layout_file_that_is_none(run: Run, place: Path) -> None:
         ((TRAFFIC, "--layout", "640x480"), 2, "320x240"),
         ((TRAFFIC, "--layout", "best"), 2, "not a layout"),
         ((TRAFFIC, "--roi", "300x300+300+0"), 6, "outside"),
-        ((TRAFFIC, "--layout", "uniform:2x2", "--span", "9:10"), 6, "after the end"),
+        ((TRAFFIC, "--layout", "uniform:2x2", "--span", "9-10"), 6, "after the end"),
         ((TRAFFIC, "--layout", "uniform:2x2", "--psnr", "40", "--quality", "20"), 2, "either"),
         ((TRAFFIC, "--layout", "uniform:2x2", "--codec", "best"), 2, "best"),
         ((TRAFFIC, "--layout", "uniform:2x2", "--seconds", "0"), 2, "--seconds"),

@@ -437,7 +437,7 @@ def test_doctor_looks_into_a_store_on_a_full_disk(place: Path) -> None:
     [
         ("config", "workers", "2"),
         ("ingest", OTHER, "--as", "b.mp4"),
-        ("read", "a.mp4", "OUT", "--span", "0:2"),
+        ("read", "a.mp4", "OUT", "--span", "0-2"),
     ],
 )
 def test_what_there_is_no_room_for_is_named_with_what_to_do(

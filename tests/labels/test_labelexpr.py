@@ -45,6 +45,8 @@ def test_what_is_formatted_is_parsed_again(clauses: list[list[str]]) -> None:
 
 def test_python_forms() -> None:
     assert clauses_of(None) == ()
-    assert clauses_of("a|b") == (frozenset({"a|b"}),)
+    assert clauses_of("a|b & c") == (frozenset({"a", "b"}), frozenset({"c"}))
+    assert clauses_of('"a|b"') == (frozenset({"a|b"}),)
+    assert clauses_of(["a|b"]) == (frozenset({"a|b"}),)
     assert clauses_of(("a", "b")) == (frozenset({"a", "b"}),)
     assert clauses_of([["a"], ("b", "c")]) == (frozenset({"a"}), frozenset({"b", "c"}))

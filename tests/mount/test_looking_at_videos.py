@@ -90,7 +90,7 @@ def test_a_picture_has_the_size_of_its_bytes_when_tiles_have_just_gone(
     """The kernel has been told another one a moment ago."""
     mounted.mount()
     shutil.copyfile(wide_clip, mounted.at / "a.mp4")
-    tiles = ("--layout", "uniform:2x2", "--span", "0:1")
+    tiles = ("--layout", "uniform:2x2", "--span", "0-1")
     assert run_command("-s", mounted.store, "retile", mounted.at / "a.mp4", *tiles).code == 0
     picture = mounted.at / "a.mp4@" / "frames" / "000005.jpg"
     before = picture.stat().st_size
@@ -110,7 +110,7 @@ def test_a_picture_that_is_open_stays_what_is_found_by_its_name(
     picture = mounted.at / "a.mp4@" / "frames" / "000005.jpg"
     first = picture.read_bytes()
     with open(picture, "rb", 0) as file:
-        tiles = ("--layout", "uniform:2x2", "--span", "0:1")
+        tiles = ("--layout", "uniform:2x2", "--span", "0-1")
         assert run_command("-s", mounted.store, "retile", mounted.at / "a.mp4", *tiles).code == 0
         with open(picture, "rb", 0) as other:
             assert os.fstat(other.fileno()).st_size == os.fstat(file.fileno()).st_size

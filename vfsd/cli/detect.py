@@ -16,6 +16,7 @@ from vfsd.errors import ExtraMissingError, NotFoundError, OutOfRangeError, Usage
 
 if TYPE_CHECKING:
     from vfsd.detect.detector import Detector, Every
+    from vfsd.detections import Source
     from vfsd.videos.video import Video
 
 
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
         "name": "path from the root of the store",
         "source": "object of name, model and version: who has looked",
         "boxes": "number of boxes that went in",
-        "frames": "number of frames that were looked at just now",
-        "examined": "number of frames that this source has looked at by now",
+        "frames": "number of frames that this run examined",
+        "examined": "number of frames that this source has examined by now",
     },
     exits=[NotFoundError, OutOfRangeError, ExtraMissingError],
     listing=True,
@@ -106,18 +107,13 @@ def _detect(
     span: Span | None,
     replace: bool,
 ) -> None:
-    looked_at = 0
-    title = f"looking at {video.name}"
-    with Progress(title, None, shown=session.shows_progress) as progress:
-
-        def report(done: int, total: int) -> None:
-            nonlocal looked_at
-            looked_at = done
-            progress.reach(done, total)
-
-        boxes = video.detect(detector, span, every, report, replace)
     source = detector.source
-    examined = sum(len(one.frames) for one in video.examined(source))
+    before = 0 if replace else _examined(video, source)
+    with Progress(f"examining {video.name}", None, shown=session.shows_progress) as progress:
+        boxes = video.detect(detector, span, every, progress.reach, replace)
+    examined = _examined(video, source)
+    # A detector of motion reads more frames than it judges: only judged ones are counted.
+    looked_at = examined - before
     if session.json:
         print_json(
             {
@@ -137,3 +133,7 @@ def _detect(
             f"{boxes} boxes by {source} on {looked_at} frames of {shown(video.name)}"
             + ("" if looked_at else ", which it has examined before")
         )
+
+
+def _examined(video: Video, source: Source) -> int:
+    return sum(len(one.frames) for one in video.examined(source))

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     "explain",
     examples=[
         "vfsd -s videos explain cam1/traffic.mp4 --region 80x60+100+90",
-        "vfsd -s videos explain cam1/traffic.mp4 --span 1:3 --region 80x60+100+90 --run",
-        "vfsd -s videos explain cam1/traffic.mp4 --span 0.5:3.5 --codec h264",
+        "vfsd -s videos explain cam1/traffic.mp4 --span 1-3 --region 80x60+100+90 --run",
+        "vfsd -s videos explain cam1/traffic.mp4 --span 0.5-3.5 --codec h264",
         "vfsd -s videos explain cam1/traffic.mp4 t=0.5-3.5,roi=160x120+80+60.mp4",
     ],
     fields={

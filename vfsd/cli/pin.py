@@ -16,7 +16,7 @@ from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
     "pin",
     examples=[
         "vfsd -s videos pin cam1/traffic.mp4",
-        "vfsd -s videos pin cam1/traffic.mp4 --tiles --span 0:2",
+        "vfsd -s videos pin cam1/traffic.mp4 --tiles --span 0-2",
         "vfsd -s videos pin cam1/traffic.mp4 --size 160x120",
     ],
     fields={

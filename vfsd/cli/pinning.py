@@ -19,7 +19,7 @@ def of_pins(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--size", metavar="WxH", type=a_size, help="Only the rendition in that size."),
         click.option("--tiles", is_flag=True, help="Only tiles."),
         click.option(
-            "--span", metavar="A:B", type=a_span, help="Only what appears in these seconds."
+            "--span", metavar="A-B", type=a_span, help="Only what appears in these seconds."
         ),
     ):
         function = option(function)

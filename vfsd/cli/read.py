@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     "read",
     examples=[
         "vfsd -s videos read cam1/traffic.mp4 still.png --at 1.5",
-        "vfsd -s videos read cam1/traffic.mp4 clip.npy --span 0.5:2 --region 160x120+80+60",
+        "vfsd -s videos read cam1/traffic.mp4 clip.npy --span 0.5-2 --region 160x120+80+60",
         "vfsd -s videos read cam1/traffic.mp4 'frame-%06d.jpg' --frames 0:120:30 --size 160x0",
-        "vfsd -s videos read cam1/traffic.mp4 car.mp4 --span 1:3 --region 160x120+80+60 --fps 10",
+        "vfsd -s videos read cam1/traffic.mp4 car.mp4 --span 1-3 --region 160x120+80+60 --fps 10",
     ],
     fields={
         "name": "path from the root of the store",

@@ -50,7 +50,7 @@ from vfsd.errors import (
     required=True,
     help="Of the displayed frame; both even, or one 0: as the other has it.",
 )
-@click.option("--span", metavar="A:B", type=a_span, help="Only what appears in these seconds.")
+@click.option("--span", metavar="A-B", type=a_span, help="Only what appears in these seconds.")
 @click.option(
     "--codec",
     type=click.Choice(("fast", "small", "lossless")),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     examples=[
         "vfsd -s videos retile cam1/traffic.mp4 --layout uniform:2x2",
         "vfsd -s videos retile cam1/traffic.mp4 --around car,truck",
-        "vfsd -s videos retile cam1/traffic.mp4 --roi 80x60+100+90 --span 1:3 --codec small",
+        "vfsd -s videos retile cam1/traffic.mp4 --roi 80x60+100+90 --span 1-3 --codec small",
         "vfsd -s videos retile 'cam1/*.mp4' --layout 160+160x128+112 --psnr 42 --dry-run",
     ],
     fields=MADE_FIELDS,
@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     help='What `vfsd layout show --json` printed, or a list of {"frames": [first, end], '
     '"layout": LAYOUT, "tiles": [NUMBER, ...]}; without "tiles": all.',
 )
-@click.option("--span", metavar="A:B", type=a_span, help="Only what appears in these seconds.")
+@click.option("--span", metavar="A-B", type=a_span, help="Only what appears in these seconds.")
 @click.option(
     "--codec",
     type=click.Choice(("fast", "small", "stitchable", "lossless")),

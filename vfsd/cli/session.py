@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vfsd.cli.output import print_remark
-from vfsd.errors import ReadOnlyError, UsageError
+from vfsd.errors import ReadOnlyError, UsageError, VfsdWarning
 
 if TYPE_CHECKING:
     from vfsd.parts import Parts
@@ -97,8 +98,24 @@ class Session:
 
         if writing:
             require_writable(root)
-        with Store.open(root, read_only=_is_read_only(root)) as store:
+        with (
+            self._warnings_shown(),
+            Store.open(root, read_only=_is_read_only(root)) as store,
+        ):
             yield store
+
+    @contextmanager
+    def _warnings_shown(self) -> Iterator[None]:
+        """Print the library's warnings as remarks, each once, instead of as Python prints them."""
+
+        def show(message: Warning | str, *_: object, **__: object) -> None:
+            if not self.quiet:
+                print_remark(f"warning: {message}")
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", VfsdWarning)
+            warnings.showwarning = show
+            yield
 
     @contextmanager
     def looked_into(self, root: Path) -> Iterator[Parts]:

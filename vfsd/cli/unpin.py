@@ -17,7 +17,7 @@ from vfsd.units import human_bytes
     "unpin",
     examples=[
         "vfsd -s videos unpin cam1/traffic.mp4",
-        "vfsd -s videos unpin cam1/traffic.mp4 --span 0:1",
+        "vfsd -s videos unpin cam1/traffic.mp4 --span 0-1",
     ],
     fields={
         "name": "path from the root of the store",

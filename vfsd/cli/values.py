@@ -63,13 +63,31 @@ def a_time(text: str) -> Fraction:
     return seconds(text)
 
 
-@_of_form("A:B, in seconds, or A-B")
+@_of_form("A-B, in seconds or as 1:02:03.5")
 def a_span(text: str) -> Span:
-    # With clock times in it (1:00-1:30) the colon is taken; a dash parts them as well.
-    if text.startswith("-") and ":" in text:
-        raise ValueError(text)  # to 1:30, or from before the beginning on?
-    start, stop = text.split("-" if "-" in text else ":")
+    start, dash, stop = text.partition("-")
+    if not dash:
+        raise UsageError(_not_a_span(text))
+    if "-" in stop:
+        raise ValueError(text)
     return (seconds(start) if start else Fraction(0), seconds(stop) if stop else None)
+
+
+def _not_a_span(text: str) -> str:
+    """Why a span without a dash is refused: 1:30 may mean two times or one."""
+    start, colon, stop = text.partition(":")
+    if not colon:
+        return f"{text!r} is a time, not a span; write {text}- for everything from there on"
+    parts = f"{start or 0}-{stop}"
+    try:
+        one = seconds(text)
+        seconds(start or "0")
+    except UsageError:
+        return f"{text!r} has no dash; write {parts}"
+    return (
+        f"{text!r} may mean {start} s to {stop} s or the time {float(one):g} s; "
+        f"write {parts} or {text}-"
+    )
 
 
 @_of_form("A:B, A:B:STEP or N")

@@ -34,7 +34,7 @@ _OPTIONS = (
         "--span",
         metavar="A:B",
         type=a_span,
-        help="Frames that appear in these seconds: 10:20, 1:05-1:10.",
+        help="Frames that appear in these seconds: 10-20, 1:05-1:10, 20-.",
     ),
     click.option(
         "--frames",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,9 +18,9 @@ from vfsd.detections import (
     LabelSummary,
     Source,
 )
-from vfsd.errors import UsageError
+from vfsd.errors import UnknownLabelWarning, UsageError
 from vfsd.framenumbers import cut
-from vfsd.labelexpr import Labels
+from vfsd.labelexpr import Labels, unknown_labels_text
 from vfsd.labels import Clip
 from vfsd.units import Seconds
 from vfsd.videos.facts import VideoFacts
@@ -167,7 +168,9 @@ class VideoLabels(VideoFacts):
     ) -> DetectionQuery:
         """The boxes for which everything given holds, by frame.
 
-        `labels`: "car"; ["car", "truck"], either; [["car", "truck"], ["red"]], both on one object.
+        `labels`: an expression such as "car|truck & red" (see `vfsd.labelexpr`), or lists of labels
+        that are not parsed: ["car", "truck"] for either, [["car", "truck"], ["red"]] for both on
+        one object.  A label that no box in the store has ever had causes an `UnknownLabelWarning`.
         `span`: frames that appear in ``span[0] <= t < span[1]`` seconds.  `region`: x1, y1, x2,
         y2; what shares a part of it.  Iterating gives `Detection`s; `columns()` numpy arrays.
         Raises `UsageError`, `OutOfRangeError` for a span that starts after the end.
@@ -178,7 +181,12 @@ class VideoLabels(VideoFacts):
             frames = cut(range(self.info.original.frames), frames)
         if span is not None:
             frames = self.frames_of_span(span)
-        return self._parts.catalog.detections(
+        catalog = self._parts.catalog
+        unknown = catalog.unknown_labels(labels) if labels is not None else []
+        if unknown:
+            text = unknown_labels_text(unknown, catalog.all_labels())
+            warnings.warn(UnknownLabelWarning(text), stacklevel=2)
+        return catalog.detections(
             self.info,
             labels,
             frames=frames,

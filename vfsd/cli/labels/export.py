@@ -48,7 +48,7 @@ _STREAMS = ("coco", "csv")
     help="A file; a folder for yolo and voc; - is stdout, for coco and csv.",
 )
 @source_options("Only what this source says.")
-@click.option("--span", metavar="A:B", type=a_span, help="Only frames in these seconds.")
+@click.option("--span", metavar="A-B", type=a_span, help="Only frames in these seconds.")
 @click.option("--min-confidence", type=float, help="Only boxes with this confidence, or more.")
 @click.option(
     "--clip",

@@ -26,8 +26,8 @@ _MOST_RANGES = 6
     ],
     fields={
         "name": "path from the root of the store",
-        "labels": "list of objects: label, boxes, frames (that have one), tracks, first_frame, "
-        "end_frame (exclusive)",
+        "labels": "list of objects, one for each label of each source: label, source, model, "
+        "version, boxes, frames (that have one), tracks, first_frame, end_frame (exclusive)",
         "sources": "list of objects: name, model, version, parameters, examined (list of "
         "[first frame, end frame), what was looked at)",
     },
@@ -36,10 +36,12 @@ _MOST_RANGES = 6
 @click.argument("name", metavar="VIDEO")
 @click.pass_obj
 def command(session: Session, name: str) -> None:
-    """Sum up the labels of a VIDEO, and who has looked where.
+    """List the labels of a VIDEO, and the frames that each source has examined.
 
-    A line of a label gives its boxes, the frames that have one, its tracks, and the first and last
-    such frame.  Where a source has examined a frame and there is no box, there was nothing.
+    A line gives a label, its source, the number of boxes, of frames that have one and of tracks,
+    and the first and last such frame.  Sources are never added up: two sources that saw the same
+    car have a line each.  A frame that a source has examined and that has no box of it is empty,
+    as far as that source can tell.
     """
     place = session.place(name)
     with session.opened(place.root) as store:
@@ -51,6 +53,7 @@ def command(session: Session, name: str) -> None:
     rows = [
         (
             shown(one["label"]),
+            shown(_source_words(one["source"], one["model"], one["version"])),
             f"{one['boxes']} boxes",
             f"{one['frames']} frames",
             f"{one['tracks']} tracks",
@@ -58,10 +61,10 @@ def command(session: Session, name: str) -> None:
         )
         for one in record["labels"]
     ]
-    for line in columns(rows, "<>>><"):
+    for line in columns(rows, "<<>>><"):
         print_line(line)
     for one in record["sources"]:
-        words = " ".join(one[key] for key in ("name", "model", "version") if one[key])
+        words = _source_words(one["name"], one["model"], one["version"])
         print_line(f"{shown(words)}: {_ranges(one['examined'])}")
 
 
@@ -73,13 +76,17 @@ def _record(video: Video) -> dict[str, Any]:
         "labels": [
             {
                 "label": one.label,
+                "source": source.name,
+                "model": source.model,
+                "version": source.version,
                 "boxes": one.boxes,
                 "frames": one.frames,
                 "tracks": one.tracks,
                 "first_frame": one.first_frame,
                 "end_frame": one.end_frame,
             }
-            for one in video.labels()
+            for source in ranges
+            for one in video.labels(source=source)
         ],
         "sources": [
             {
@@ -92,6 +99,10 @@ def _record(video: Video) -> dict[str, Any]:
             for one, examined in ranges.items()
         ],
     }
+
+
+def _source_words(name: str, model: str, version: str) -> str:
+    return " ".join(word for word in (name, model, version) if word)
 
 
 def _ranges(examined: list[list[int]]) -> str:

@@ -25,7 +25,7 @@ _ROWS_AT_ONCE = 10_000
 @define(
     "labels query",
     examples=[
-        "vfsd -s videos labels query cam1/traffic.mp4 'car|truck' --span 0:2",
+        "vfsd -s videos labels query cam1/traffic.mp4 'car|truck' --span 0-2",
         "vfsd -s videos labels query cam1/traffic.mp4 'car & red' --region 160x120+0+0 --json",
         "vfsd -s videos labels query cam1/traffic.mp4 --min-confidence 0.5 --count",
     ],
@@ -47,7 +47,7 @@ _ROWS_AT_ONCE = 10_000
 )
 @click.argument("name", metavar="VIDEO")
 @click.argument("expression", metavar="[LABELS]", required=False)
-@click.option("--span", metavar="A:B", type=a_span, help="In frames that appear in these seconds.")
+@click.option("--span", metavar="A-B", type=a_span, help="In frames that appear in these seconds.")
 @click.option(
     "--frames", "chosen", metavar="A:B:S", type=some_frames, help="In frames A to B - 1, or one."
 )

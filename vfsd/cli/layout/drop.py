@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "layout drop",
     examples=[
         "vfsd -s videos layout drop cam1/traffic.mp4 --retired",
-        "vfsd -s videos layout drop cam1/traffic.mp4 --span 0:1 -y",
+        "vfsd -s videos layout drop cam1/traffic.mp4 --span 0-1 -y",
     ],
     fields={
         "name": "path from the root of the store",

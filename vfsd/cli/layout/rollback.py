@@ -14,7 +14,7 @@ from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
 
 @define(
     "layout rollback",
-    examples=["vfsd -s videos layout rollback cam1/traffic.mp4 --span 0:1"],
+    examples=["vfsd -s videos layout rollback cam1/traffic.mp4 --span 0-1"],
     fields={
         "name": "path from the root of the store",
         "retired": "number of segments that reads use no longer",

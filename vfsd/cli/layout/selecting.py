@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vfsd.store import Store
     from vfsd.videos.video import Video
 
-SPAN = click.option("--span", metavar="A:B", type=a_span, help="Only what touches these seconds.")
+SPAN = click.option("--span", metavar="A-B", type=a_span, help="Only what touches these seconds.")
 
 
 def both(store: Store, video: Video) -> tuple[list[Segment], list[Segment]]:
