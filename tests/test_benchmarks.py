@@ -480,3 +480,17 @@ def test_a_file_that_is_not_there_is_a_wrong_argument(
         importlib.import_module(f"benchmarks.{name}").main()
     assert end.value.code == 2
     assert "there is no file nowhere.mp4" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_corpus(tmp_path: Path) -> None:
+    if shutil.which("ffprobe") is None:
+        pytest.skip("ffmpeg is not installed")
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for name in ("traffic.mp4", "edit-list.mp4", "README.md"):
+        shutil.copy(FOLDER / name, corpus / name)
+    report = run(tmp_path, "corpus", "--corpus", str(corpus), "--jobs", "1")
+    assert report["passed"], report["figures"]
+    states = {row["file"]: row["state"] for row in report["figures"]}
+    assert states == {"traffic.mp4": "served", "edit-list.mp4": "served", "README.md": "refused"}

@@ -1,0 +1,329 @@
+"""Every file of a folder, from frame counts to replaced originals, compared with ffmpeg.
+
+The folder is ``$VFSD_CORPUS`` or ``--corpus``; collections of test files of players, muxers and
+cameras serve best.  Each file is ingested into a store of its own and compared with what the ffmpeg
+program makes of it: the number of frames, their order and times, every plane of every frame;
+random access against sequential; the frames and the sound of views; and what ffprobe shows of the
+file before and after its original was replaced.
+
+A file passes when vfsd serves it without a difference, or refuses it and ffmpeg does not play it in
+full either.  A refusal of a file that ffmpeg plays is listed with its reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import av
+import numpy as np
+
+from benchmarks.common import arguments, directory, finish, table
+from benchmarks.corpus_reference import (
+    Playback,
+    copy_sound,
+    ffmpeg_program,
+    inventory,
+    play_video,
+)
+from vfsd.codecs.pictures.planes import plane_bytes
+from vfsd.config import Settings
+from vfsd.errors import ForbiddenError, RefusedMediaError, VfsdError
+from vfsd.making.ingest import Source, ingest_copy
+from vfsd.store import Store
+from vfsd.videos.video import Video
+
+_CHUNK = 8
+"""Files that are checked in one store."""
+_RANDOM_READS = 8
+_VIEW_FRAMES = 40
+_LEAST_VIEW_PSNR = 24.0
+_MOST_REPLACED = 60_000_000
+"""Pixels of all frames of a video whose original is replaced: encoding more takes too long."""
+_SOUND_SECONDS = 0.05
+"""By how much sound may lie otherwise in a view: about a packet of AAC at 22.05 kHz."""
+
+
+@dataclass
+class Checked:
+    """The comparison of one file."""
+
+    file: str
+    state: str = "error"  #: served, refused or error
+    reason: str = ""
+    expected: int = 0  #: frames that ffmpeg plays
+    plays: bool = False  #: ffmpeg plays it without printing an error
+    frames: int = 0
+    wrong: list[str] = field(default_factory=list)  #: one sentence each
+    notes: list[str] = field(default_factory=list)
+    replaced: str = ""  #: yes, or why not
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        if self.state == "served":
+            return not self.wrong
+        return self.state == "refused" and not (self.plays and self.expected)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--corpus", type=directory, default=os.environ.get("VFSD_CORPUS"))
+    parser.add_argument("--ffmpeg", help="the ffmpeg program (default: the newest installed)")
+    parser.add_argument("--match", default="*", help="only files whose path matches this pattern")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="files at a time")
+    parser.add_argument("--timeout", type=int, default=180, help="seconds for one file")
+    parser.add_argument("--log", type=Path, help="append a line of JSON for each file")
+    options = parser.parse_args()
+    if options.corpus is None:
+        parser.error("give a folder of media files: --corpus FOLDER, or set VFSD_CORPUS")
+    corpus = Path(options.corpus)
+    files = [path for path in sorted(corpus.rglob(options.match)) if path.is_file()]
+    ffmpeg = ffmpeg_program(options.ffmpeg)
+    results: list[Checked] = []
+    with ProcessPoolExecutor(options.jobs) as pool:
+        # Stores and examiner processes cost more to start than most files cost to check.
+        chunks = [files[start : start + _CHUNK] for start in range(0, len(files), _CHUNK)]
+        for chunk in [pool.submit(check_files, c, corpus, ffmpeg, options.timeout) for c in chunks]:
+            results += chunk.result()
+            if options.log:
+                lines = [json.dumps(asdict(result)) + "\n" for result in chunk.result()]
+                with options.log.open("a", encoding="utf-8") as log:
+                    log.writelines(lines)
+            shown = results[-1].file[-60:]
+            print(f"\r{len(results)}/{len(files)} {shown:60}", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    print(summary(results))
+    figures = [asdict(result) for result in results]
+    finish(options, "corpus", figures, passed=all(result.passed for result in results))
+
+
+def summary(results: list[Checked]) -> str:
+    """Tables of what differs, what is refused although it plays, and the totals."""
+    wrong = [(r.file, "; ".join(r.wrong)) for r in results if r.wrong or r.state == "error"]
+    refused = [
+        (r.file, r.expected, r.reason)
+        for r in results
+        if r.state == "refused" and r.plays and r.expected
+    ]
+    states = Counter(result.state for result in results)
+    replaced = Counter(r.replaced.partition(":")[0] for r in results if r.replaced)
+    totals = [
+        ("files", len(results)),
+        ("served", states["served"]),
+        ("refused", states["refused"]),
+        ("refused, though ffmpeg plays them in full", len(refused)),
+        ("different, or failed", len(wrong)),
+        *((f"replace: {name}", count) for name, count in replaced.items()),
+    ]
+    return "\n\n".join(
+        (
+            table(("file", "difference"), wrong),
+            table(("file", "frames in ffmpeg", "refused because"), refused),
+            table(("total", "number"), totals),
+        )
+    )
+
+
+def check_files(paths: list[Path], corpus: Path, ffmpeg: str, timeout: int) -> list[Checked]:
+    """Compare files with ffmpeg in one store, each within `timeout` seconds."""
+    with tempfile.TemporaryDirectory(prefix="corpus-") as name:
+        work = Path(name)
+        with Store.create(work / "store") as store:
+            Settings(tune=False).save(store.parts.directory.settings)
+        with Store.open(work / "store") as store:
+            return [_check_file(store, path, corpus, ffmpeg, timeout) for path in paths]
+
+
+def _check_file(store: Store, path: Path, corpus: Path, ffmpeg: str, timeout: int) -> Checked:
+    result = Checked(str(path.relative_to(corpus)))
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="corpus-") as work:
+        try:
+            with _time_limit(timeout):
+                _check(store, path, Path(work), ffmpeg, result)
+        except TimeoutError:
+            result.wrong.append(f"took longer than {timeout} s")
+        except Exception as error:
+            # One file must not end the run: any failure is a result of that file.
+            result.wrong.append(f"{type(error).__name__}: {error}")
+    result.seconds = time.monotonic() - start
+    return result
+
+
+@contextmanager
+def _time_limit(seconds: int) -> Iterator[None]:
+    def expire(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _check(store: Store, path: Path, work: Path, ffmpeg: str, result: Checked) -> None:
+    truth = play_video(ffmpeg, path)
+    result.expected, result.plays = len(truth), truth.clean
+    try:
+        ingest_copy(store.parts, Source(path, result.file, path.stat().st_size))
+    except RefusedMediaError as error:
+        result.state, result.reason = "refused", str(error)
+        return
+    result.state = "served"
+    video = store[result.file]
+    _check_frames(store, video, truth, result)
+    _check_random(video, result)
+    _check_views(video, path, work, ffmpeg, truth, result)
+    _check_replace(store, video, path, work, result)
+
+
+def _check_frames(store: Store, video: Video, truth: Playback, result: Checked) -> None:
+    result.frames = len(video)
+    if len(video) != len(truth):
+        result.wrong.append(f"{len(video)} frames, {len(truth)} in ffmpeg")
+    base = video.table.time_base
+    times = [int(pts) * base for pts in video.table.pts()]
+    if times and truth.seconds:
+        late = [
+            index
+            for index, (mine, theirs) in enumerate(zip(times, truth.seconds, strict=False))
+            if abs((mine - times[0]) - (theirs - truth.seconds[0])) > base
+        ]
+        if late:
+            result.wrong.append(f"{len(late)} frames at other times, the first is {late[0]}")
+    hashes = list(_hashes(store, video))
+    differ = [i for i, (a, b) in enumerate(zip(hashes, truth.hashes, strict=False)) if a != b]
+    if differ:
+        result.wrong.append(f"{len(differ)} frames differ, the first is {differ[0]}")
+
+
+def _hashes(store: Store, video: Video) -> Iterator[str]:
+    with store.tools.pool.decoder(video.original, video.table) as decoder:
+        for _, frame in decoder.stream(0):
+            digest = hashlib.md5(usedforsecurity=False)
+            for plane in plane_bytes(frame):
+                digest.update(plane.tobytes())
+            yield digest.hexdigest()
+
+
+def _check_random(video: Video, result: Checked) -> None:
+    if len(video) < 2:
+        return
+    rng = np.random.default_rng(len(video))
+    last = min(len(video), 300)
+    wanted = {int(index) for index in rng.integers(0, last, _RANDOM_READS)}
+    sequential = {}
+    for frame in video.iterate(frames=range(max(wanted) + 1)):
+        if frame.index in wanted:
+            sequential[frame.index] = frame.data.copy()
+    for index in rng.permutation(sorted(wanted)):
+        if not np.array_equal(video[int(index)].data, sequential[int(index)]):
+            result.wrong.append(f"frame {index} alone differs from frame {index} in sequence")
+
+
+def _check_views(
+    video: Video, source: Path, work: Path, ffmpeg: str, truth: Playback, result: Checked
+) -> None:
+    first = len(video) // 4
+    part = range(first, min(first + _VIEW_FRAMES, len(video)))
+    cut = work / "part.mkv"
+    explained = video.explain_save(cut, frames=part)
+    video.save(cut, frames=part)
+    shown = play_video(ffmpeg, cut)
+    if len(shown) != len(part):
+        result.wrong.append(f"view of {len(part)} frames ({explained.made}) has {len(shown)}")
+    elif explained.made == "copied":
+        if shown.hashes != truth.hashes[part.start : part.stop]:
+            result.wrong.append("a copied view has other frames")
+    else:
+        worst = min(_psnrs(video, cut, part))
+        if worst < _LEAST_VIEW_PSNR:
+            result.wrong.append(f"an encoded view differs by {worst:.1f} dB")
+    sound = copy_sound(ffmpeg, source)
+    if not sound.hashes:
+        return
+    whole = work / "whole.mkv"
+    told = video.explain_save(whole)
+    if told.sound is None:
+        result.notes.append(f"silent: {told.silence}")
+        if not told.silence:
+            result.wrong.append("a view is silent and no reason is given")
+        return
+    video.save(whole)
+    heard, seen = copy_sound(ffmpeg, whole), play_video(ffmpeg, whole)
+    if not heard.hashes:
+        result.wrong.append(f"a view has no sound, though explain says {told.sound}")
+    elif seen.seconds and truth.seconds:
+        start = next((i for i, h in enumerate(sound.hashes) if h == heard.hashes[0]), None)
+        if start is None:
+            result.notes.append(f"sound of views is transcoded: {told.sound}")
+            start = 0
+        meant = sound.seconds[start] - truth.seconds[0]
+        off = float(heard.seconds[0] - seen.seconds[0] - meant)
+        if abs(off) > _SOUND_SECONDS and start:
+            result.wrong.append(f"sound of a view lies {off:.3f} s off")
+
+
+def _psnrs(video: Video, cut: Path, part: range) -> Iterator[float]:
+    with av.open(str(cut)) as container:
+        for index, frame in zip(part, container.decode(video=0), strict=False):
+            mine = video[index].data.astype(np.float32)
+            theirs = frame.to_ndarray(format="rgb24").astype(np.float32)
+            if mine.shape != theirs.shape:
+                yield 0.0
+                return
+            error = float(np.mean((mine - theirs) ** 2))
+            yield 99.0 if not error else 10 * float(np.log10(255**2 / error))
+
+
+def _check_replace(store: Store, video: Video, source: Path, work: Path, result: Checked) -> None:
+    if len(video) * video.width * video.height > _MOST_REPLACED:
+        result.replaced = "not tried: too large"
+        return
+    video.set_policy("original=replaceable,psnr=20")
+    before = inventory(source)
+    count, times = len(video), video.table.pts().tolist()
+    base = video.table.time_base
+    try:
+        video.replace_original(psnr=20, codec="h264")
+    except (ForbiddenError, RefusedMediaError) as error:
+        result.replaced = f"refused: {error}"
+        return
+    except VfsdError as error:
+        result.replaced = f"refused: {type(error).__name__}: {error}"
+        return
+    result.replaced = "yes"
+    stored = work / ("replaced" + source.suffix)
+    again = store[video.name]
+    shutil.copyfile(store.parts.path_of(again.original.place), stored)
+    after = inventory(stored)
+    for name, value in before.items():
+        if name not in after:
+            result.wrong.append(f"replace lost {name} ({value[:60]})")
+        elif after[name] != value:
+            result.wrong.append(f"replace changed {name}: {value[:60]} to {after[name][:60]}")
+    moved = [pts * base for pts in times] != [
+        int(pts) * again.table.time_base for pts in again.table.pts()
+    ]
+    if len(again) != count or moved:
+        result.wrong.append("replace changed the number or the times of frames")
+
+
+if __name__ == "__main__":
+    main()
