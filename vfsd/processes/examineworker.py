@@ -27,6 +27,7 @@ from typing import NoReturn
 from vfsd.codecs.decoding.source import OpenFile, Source
 from vfsd.codecs.examining.examine import examine_source
 from vfsd.codecs.examining.exchange import pack_examination
+from vfsd.codecs.extensions import load_extensions
 from vfsd.codecs.inventory.inventory import take_inventory
 from vfsd.codecs.inventory.items import pack_inventory
 from vfsd.errors import RefusedMediaError
@@ -69,6 +70,7 @@ def prepare() -> None:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     be_killed_first(_KILLED_FIRST)
+    load_extensions()
     _warm_up()
     _load_charsets()
     gc.collect()
