@@ -186,7 +186,7 @@ class FrameTable:
         return found
 
     def frame_at(self, ticks: int) -> int:
-        """The frame that is on the screen at `ticks`.
+        """The last frame whose pts is `ticks` or less; see `vfsd.frametimes` for times.
 
         Raises `OutOfRangeError` before the first frame and at or after `end_pts`.
         """
@@ -205,20 +205,23 @@ class FrameTable:
         first = self._last_frame_not_after(start - 1) + 1
         return range(first, max(first, self._last_frame_not_after(stop - 1) + 1))
 
+    def last_not_after(self, ticks: Ints) -> Ints:
+        """For each of `ticks`, the last frame with that pts or an earlier one; -1: none."""
+        if not self._in_order:  # time stamps that run backwards somewhere: look at all of them
+            return _last_not_after(self.pts(), ticks)
+        found = np.full(len(ticks), -1, np.int64)
+        pages = np.searchsorted([b.first_pts for b in self._bounds], ticks, side="right") - 1
+        for ordinal in np.unique(pages[pages >= 0]).tolist():
+            page = self._page(ordinal)
+            mine = pages == ordinal
+            within = _last_not_after(page.columns.pts[page.order], ticks[mine])
+            found[mine] = page.bounds.first_frame + within
+        return found
+
     def _last_frame_not_after(self, ticks: int) -> int:
         """Index of the last frame with pts <= ticks, or -1."""
-        if not self._in_order:  # time stamps that run backwards somewhere: look at all of them
-            found = np.flatnonzero(self.pts() <= ticks)
-            return int(found[-1]) if len(found) else -1
-        ordinal = bisect_right(self._bounds, ticks, key=lambda b: b.first_pts) - 1
-        if ordinal < 0:
-            return -1
-        page = self._page(ordinal)
-        shown = page.columns.pts[page.order]
-        found = np.flatnonzero(shown <= ticks)
-        if not len(found):
-            return page.bounds.first_frame - 1
-        return page.bounds.first_frame + int(found[-1])
+        most = np.iinfo(np.int64).max
+        return int(self.last_not_after(np.array([max(-most, min(ticks, most))], np.int64))[0])
 
     # -- packets
 
@@ -444,6 +447,12 @@ class FrameTable:
             while len(self._cache) > _CACHED_PAGES:
                 self._cache.popitem(last=False)
         return page
+
+
+def _last_not_after(pts: Ints, ticks: Ints) -> Ints:
+    """For each of `ticks`, the place of the last pts that is not greater; -1: there is none."""
+    least = np.minimum.accumulate(pts[::-1])[::-1]  # of this and all that follow: ascending
+    return np.searchsorted(least, ticks, side="right") - 1
 
 
 def _require_all(bounds: Sequence[PageBounds]) -> None:

@@ -125,6 +125,12 @@ class Role(Enum):
     JOINED = "joined"  #: segments kept together with those of another camera's video
 
 
+_ROUNDED_TICKS = Fraction(3, 2)
+"""By so many the end of the last frame may be wrong: its beginning and its duration are rounded."""
+_ROUNDED_SECONDS = Fraction(3, 2000)
+"""The same where time stamps were milliseconds before the file was written."""
+
+
 @dataclass(frozen=True, slots=True)
 class PhysicalVideo:
     """One stored encoding of (a part of) a logical video."""
@@ -173,9 +179,31 @@ class PhysicalVideo:
         return self.media.time_base
 
     @property
+    def constant_rate(self) -> Fraction | None:
+        """The nominal frames per second; None where the rate varies or is not known."""
+        return None if self.media.variable_rate else self.media.average_rate
+
+    @property
+    def mean_rate(self) -> Fraction | None:
+        """Frames per second: the nominal rate, or the mean where the rate varies."""
+        if self.constant_rate is not None:
+            return self.constant_rate
+        return Fraction(self.frames) / self.duration if self.duration else None
+
+    @property
     def duration(self) -> Fraction:
-        """Seconds from the first frame's appearance to the last one's end."""
-        return (self.end_pts - self.first_pts) * self.media.time_base
+        """Seconds from the first frame's appearance to the last one's end.
+
+        At a constant rate it is that of so many frames, where the last time stamp differs from
+        that by rounding alone.
+        """
+        told = (self.end_pts - self.first_pts) * self.media.time_base
+        if self.constant_rate is None:
+            return told
+        nominal = self.frames / self.constant_rate
+        rounding = max(_ROUNDED_TICKS * self.media.time_base, _ROUNDED_SECONDS)
+        is_rounded = abs(told - nominal) <= min(rounding, 1 / (4 * self.constant_rate))
+        return nominal if is_rounded else told
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from collections.abc import Container as Collected
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import av
 import numpy as np
@@ -30,7 +31,7 @@ from vfsd.codecs.decoding.source import (
     runs_out_of_streams,
 )
 from vfsd.codecs.examining.doubts import doubt_of
-from vfsd.codecs.examining.media import choose_stream, describe
+from vfsd.codecs.examining.media import choose_stream, claimed_rates, describe
 from vfsd.codecs.examining.scan import NONE, Scan, scan
 from vfsd.codecs.examining.soundscan import SoundScan, scan_sound, without_sound
 from vfsd.codecs.examining.tablecolumns import (
@@ -138,6 +139,7 @@ class _Examiner:
         self._left_out = left_out
         self._container: Container = sniff(source.read_at(0, HEAD_BYTES))
         self._scanned: Scan | None = None  # what the container says of all packets
+        self._claims: tuple[Fraction | None, ...] = ()  # frames per second
 
     def examine(self, full: bool) -> Examination:
         try:
@@ -176,6 +178,7 @@ class _Examiner:
                 raise _too_many_streams()
             stream = choose_stream(opened)
             discard_others(opened, stream)
+            self._claims = claimed_rates(stream)
             scanned = scan(
                 self._source,
                 self._container,
@@ -302,6 +305,7 @@ class _Examiner:
             reorder_delay=delay,
             time_base=media.time_base,
             rate=media.average_rate,
+            claims=self._claims,
         )
 
     def _examination(

@@ -86,6 +86,12 @@ def describe(
     ), notes
 
 
+def claimed_rates(stream: VideoStream) -> tuple[Fraction | None, ...]:
+    """Frames per second as the codec's own timing and the demuxer's guess tell them."""
+    told = (stream.codec_context.framerate, stream.base_rate)
+    return tuple(Fraction(rate) if rate else None for rate in told)
+
+
 def _codec_tag(context: VideoCodecContext) -> str:
     try:
         return context.codec_tag.rstrip("\0")

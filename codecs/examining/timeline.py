@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
+from vfsd.codecs.examining.framerate import constant_rate
 from vfsd.codecs.examining.scan import NONE, Scan
 from vfsd.framepages import Ints
 
@@ -52,12 +54,14 @@ def settle(
     reorder_delay: int,
     time_base: Fraction,
     rate: Fraction | None,
+    claims: Sequence[Fraction | None] = (),
 ) -> Timeline:
     """Complete the time stamps of a table.
 
     `order` is the packets that show a frame, in display order; their `pts` must be known and
     ascending.  Decoding times that are missing are made up so that they ascend and no frame is
-    decoded after it is shown.  `rate` is that which the container claims.
+    decoded after it is shown.  `rate` is the one that the container claims; `claims` are further
+    ones, of the codec for example.
     """
     shown = pts[order]
     step = _step(shown, time_base, rate)
@@ -66,12 +70,10 @@ def settle(
     last = int(duration[order[-1]]) or step
     end_pts = int(shown[-1]) + max(1, last)
     average = _rate_of(shown, end_pts, time_base)
-    if rate is not None and _is_constant(shown, 1 / (rate * time_base)):
-        return Timeline(pts, dts, end_pts, False, rate)
-    constant = len(shown) > 1 and _is_constant(
-        shown, Fraction(int(shown[-1] - shown[0]), len(shown) - 1)
-    )
-    return Timeline(pts, dts, end_pts, not constant and len(shown) > 1, average or rate)
+    if len(shown) < 2:
+        return Timeline(pts, dts, end_pts, False, rate or average)
+    constant = constant_rate(shown, time_base, (rate, *claims))
+    return Timeline(pts, dts, end_pts, constant is None, constant or average or rate)
 
 
 def _step(shown: Ints, time_base: Fraction, rate: Fraction | None) -> int:
@@ -106,9 +108,3 @@ def _rate_of(shown: Ints, end_pts: int, time_base: Fraction) -> Fraction | None:
     if ticks <= 0:
         return None
     return (Fraction(len(shown)) / (ticks * time_base)).limit_denominator(1 << 20)
-
-
-def _is_constant(shown: Ints, step: Fraction) -> bool:
-    """Whether the frames lie `step` ticks apart, but for the rounding to whole ticks."""
-    ideal = shown[0] + np.arange(len(shown)) * float(step)
-    return bool(np.abs(shown - ideal).max() <= 1.0)

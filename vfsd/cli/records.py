@@ -19,7 +19,7 @@ VIDEO_FIELDS: Mapping[str, str] = MappingProxyType(
         "width": "pixels of the displayed frame",
         "height": "pixels of the displayed frame",
         "seconds": "duration",
-        "rate": "mean frames per second",
+        "rate": "frames per second: nominal, or the mean where it varies",
         "codec": "FFmpeg's name of the codec",
         "container": "short name of the container",
     }
@@ -74,13 +74,13 @@ def video_record(video: LogicalVideo | None) -> dict[str, object]:
     if video is None:
         return dict.fromkeys(VIDEO_FIELDS)
     original = video.original
-    duration = original.duration
+    rate = original.mean_rate
     return {
         "frames": original.frames,
         "width": original.media.display_width,
         "height": original.media.display_height,
-        "seconds": float(duration),
-        "rate": float(original.frames / duration) if duration else None,
+        "seconds": float(original.duration),
+        "rate": None if rate is None else float(rate),
         "codec": original.media.codec,
         "container": original.media.container,
     }

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from fractions import Fraction
 
 from vfsd.catalog import NAME_BYTES, ROOT, Catalog
 from vfsd.drawing.layouttext import layout_text
@@ -199,10 +198,7 @@ def _is_left_alone(node: Node, name: str) -> bool:
 
 
 def _rate(video: LogicalVideo, _: Catalog) -> str:
-    original = video.original
-    rate = original.media.average_rate
-    if rate is None and original.duration > 0:
-        rate = Fraction(original.frames) / original.duration
+    rate = video.original.mean_rate
     return "unknown" if rate is None else str(rate)
 
 

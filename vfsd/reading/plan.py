@@ -12,12 +12,12 @@ from vfsd.codecs.pictures.filepixels import FilePixelConverter
 from vfsd.errors import DamagedFileError, OutOfRangeError
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
+from vfsd.frametimes import FrameTimes
 from vfsd.integrity.blocksums import merged
 from vfsd.model import PhysicalVideo, Segment
 from vfsd.reading.resultform import ResultForm
 from vfsd.reading.tileplan import Costs, Good, Needed, TileRun, choose_tiles
 from vfsd.tiling import Rect
-from vfsd.units import ticks_at_or_after, ticks_at_or_before
 from vfsd.view import View
 
 _ROUNDING = 1e-9
@@ -127,14 +127,6 @@ class ReadPlan:
         return min(found)
 
 
-def require_before_end(time: Fraction, physical: PhysicalVideo) -> None:
-    """Raises `OutOfRangeError` for a time, in seconds, at which the video is over."""
-    if time >= physical.duration:
-        raise OutOfRangeError(
-            f"{float(time):.3f} s is after the end of the video at {float(physical.duration):.3f} s"
-        )
-
-
 def select_frames(view: View, physical: PhysicalVideo, table: FrameTable) -> Ints:
     """The frame index of each picture of the result.
 
@@ -148,19 +140,13 @@ def select_frames(view: View, physical: PhysicalVideo, table: FrameTable) -> Int
                 f"the video has {len(table)}"
             )
         return np.arange(first, len(table) if end is None else end, step, dtype=np.int64)
+    times = FrameTimes(physical, table)
     start, stop = view.span or (Fraction(0), None)
-    duration = physical.duration
-    require_before_end(start, physical)
-    stop = duration if stop is None else min(stop, duration)
-    origin, base = physical.first_pts, physical.time_base
-    if view.fps is None:
-        chosen = table.frames_starting_between(
-            origin + ticks_at_or_after(start, base), origin + ticks_at_or_after(stop, base)
-        )
-        return np.arange(chosen.start, chosen.stop, dtype=np.int64)
-    count = max(1, ((stop - start) * view.fps).__ceil__())
-    times = [origin + ticks_at_or_before(start + k / view.fps, base) for k in range(count)]
-    return np.array([table.frame_at(min(t, table.end_pts - 1)) for t in times], dtype=np.int64)
+    if view.fps is not None:
+        return times.at_rate(view.fps, start, stop)
+    times.require_before_end(start)
+    chosen = times.between(start, stop)
+    return np.arange(chosen.start, chosen.stop, dtype=np.int64)
 
 
 def is_stream(frames: Ints) -> bool:

@@ -21,16 +21,17 @@ from vfsd.errors import ChangedSizeError, IntegrityError, NotFoundError
 from vfsd.forks import at_fork
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
+from vfsd.frametimes import FrameTimes
 from vfsd.making.ingest import describe_original, pages, put_sound
 from vfsd.making.reindexing import frames_fault, is_same_table
 from vfsd.model import LogicalVideo, PhysicalVideo
 from vfsd.parts import Parts
-from vfsd.reading.plan import require_before_end, select_frames
+from vfsd.reading.plan import select_frames
 from vfsd.reading.tileplan import Costs
 from vfsd.reading.tools import Tools
 from vfsd.retention.samefootage import are_alike
 from vfsd.tiling import cut_sequences
-from vfsd.units import Seconds, exact_span, on_tick, ticks_at_or_after, ticks_at_or_before
+from vfsd.units import Seconds, exact_span, on_tick
 from vfsd.view import View
 
 
@@ -50,9 +51,12 @@ class Counted(NamedTuple):
 
     def index_at(self, time: Seconds) -> int:
         """See `VideoFacts.index_at`."""
-        base = self.original.time_base
-        ticks = ticks_at_or_before(on_tick(time, base), base)
-        return self.table.frame_at(self.original.first_pts + ticks)
+        return self.times.at(on_tick(time, self.original.time_base))
+
+    @property
+    def times(self) -> FrameTimes:
+        """From times to frames."""
+        return FrameTimes(self.original, self.table)
 
 
 class VideoFacts:
@@ -102,8 +106,9 @@ class VideoFacts:
 
     @property
     def rate(self) -> Fraction:
-        """Mean frames per second, from the frames' own times."""
-        return Fraction(len(self)) / self.duration if self.duration else Fraction(0)
+        """Frames per second: the nominal rate where it is constant, such as 30000/1001, whatever
+        the time base; else the mean, from the frames' own times."""
+        return self.original.mean_rate or Fraction(0)
 
     @property
     def table(self) -> FrameTable:
@@ -141,12 +146,10 @@ class VideoFacts:
 
         Raises `OutOfRangeError` where the span starts after the end.
         """
-        original, base, table = self.original, self.original.time_base, self.table
-        start, end = exact_span(span, base)
-        require_before_end(start, original)
-        low = original.first_pts + ticks_at_or_after(start, base)
-        high = None if end is None else original.first_pts + ticks_at_or_after(end, base)
-        return table.frames_starting_between(low, table.end_pts if high is None else high)
+        counted = self._counted()
+        start, end = exact_span(span, counted.original.time_base)
+        counted.times.require_before_end(start)
+        return counted.times.between(start, end)
 
     def frames_in(self, span: tuple[Seconds, Seconds | None] | None = None) -> range:
         """The frames that appear in a span of seconds; all of them without one.

@@ -58,6 +58,7 @@ def info_json(
     Fractions are written as text, times in seconds, sizes in bytes.
     """
     original = video.original
+    rate = original.mean_rate
     content = {
         "name": video.name,
         "size": video.size,
@@ -66,7 +67,7 @@ def info_json(
         "created_ns": video.created_ns,
         "frames": original.frames,
         "seconds": float(original.duration),
-        "rate": float(original.frames / original.duration) if original.duration else None,
+        "rate": None if rate is None else float(rate),
         "width": original.media.display_width,
         "height": original.media.display_height,
         "media": _media(original.media),

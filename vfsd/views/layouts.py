@@ -16,10 +16,11 @@ from vfsd.codecs.pictures.plainstills import png, png_size
 from vfsd.drawing.layoutfacts import layout_facts
 from vfsd.drawing.layoutpicture import draw_layout, picture_size
 from vfsd.drawing.lettering import Picture
-from vfsd.errors import NotFoundError, OutOfRangeError
+from vfsd.errors import NotFoundError
+from vfsd.frametimes import FrameTimes
 from vfsd.model import LogicalVideo
 from vfsd.reading.tools import Tools
-from vfsd.units import seconds, ticks_at_or_after, ticks_at_or_before
+from vfsd.units import seconds
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
 from vfsd.views.slots import EvenSlots, Slots
@@ -96,21 +97,14 @@ def _frame_of(footage: Footage, path: str) -> int:
     match = _MOMENT.fullmatch(path)
     if match is None:
         raise NotFoundError(f"there is no view {path!r}")
-    physical, moment = footage.physical, seconds(match[1])
-    if moment >= physical.duration:
-        raise OutOfRangeError(
-            f"{float(moment):.3f} s is after the end at {float(physical.duration):.3f} s"
-        )
-    ticks = ticks_at_or_before(moment, physical.time_base)
-    return footage.table.frame_at(physical.first_pts + ticks)
+    return FrameTimes(footage.physical, footage.table).at(seconds(match[1]))
 
 
 def _second(footage: Footage, frame: int) -> range:
     """The frames that appear in the same second of the timeline."""
     physical, table = footage.physical, footage.table
-    origin, base = physical.first_pts, physical.time_base
-    second = ((table.frame_pts(frame) - origin) * base).__floor__()
-    return table.frames_starting_between(
-        origin + ticks_at_or_after(Fraction(second), base),
-        origin + ticks_at_or_after(Fraction(second + 1), base),
-    )
+    shown = (table.frame_pts(frame) - physical.first_pts) * physical.time_base
+    second, times = Fraction(shown.__floor__()), FrameTimes(physical, table)
+    found = times.between(second, second + 1)
+    # Its time stamp may be rounded down to the second before the one in which it is due.
+    return found if frame in found else times.between(second + 1, second + 2)

@@ -1,0 +1,112 @@
+"""The nominal rate of time stamps that were rounded, and none where the rate varies."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vfsd.codecs.examining.framerate import STANDARD_RATES, constant_rate
+from vfsd.framepages import Ints
+
+MILLISECOND = Fraction(1, 1000)
+RATES = [Fraction(24000, 1001), Fraction(25), Fraction(30000, 1001), Fraction(60)]
+BASES = [MILLISECOND, Fraction(1, 600), Fraction(1, 90_000), Fraction(1, 15_360)]
+
+
+def rounded(rate: Fraction, base: Fraction, count: int, phase: Fraction = Fraction(0)) -> Ints:
+    """Time stamps of a constant rate, rounded to the nearest tick; half a tick goes up."""
+    exact = (phase + Fraction(number) / (rate * base) for number in range(count))
+    return np.array([(time + Fraction(1, 2)).__floor__() for time in exact], np.int64)
+
+
+@given(
+    rate=st.sampled_from(RATES),
+    base=st.sampled_from(BASES),
+    count=st.integers(2, 400),
+    phase=st.fractions(0, 1),
+)
+def test_a_claimed_rate_is_recognised(
+    rate: Fraction, base: Fraction, count: int, phase: Fraction
+) -> None:
+    assert constant_rate(rounded(rate, base, count, phase), base, [rate]) == rate
+
+
+@given(rate=st.sampled_from(STANDARD_RATES), phase=st.fractions(0, 1))
+def test_a_standard_rate_needs_no_claim(rate: Fraction, phase: Fraction) -> None:
+    shown = rounded(rate, MILLISECOND, 4000, phase)
+    assert constant_rate(shown, MILLISECOND, [None]) == rate
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("rate", RATES)
+def test_a_wrong_claim_is_refuted(rate: Fraction, base: Fraction) -> None:
+    shown = rounded(rate, base, 2000)
+    assert constant_rate(shown, base, [Fraction(50), rate * Fraction(999, 1000)]) == rate
+
+
+def test_a_rate_with_too_few_digits_is_the_standard_one() -> None:
+    shown = rounded(Fraction(30000, 1001), MILLISECOND, 300)
+    assert constant_rate(shown, MILLISECOND, [Fraction("29.97")]) == Fraction(30000, 1001)
+    exact = np.arange(300, dtype=np.int64) * 100
+    assert constant_rate(exact, Fraction(1, 2997), [Fraction("29.97")]) == Fraction("29.97")
+
+
+@pytest.mark.parametrize("rate", [Fraction(17), Fraction(37, 2), Fraction(3001, 100)])
+def test_an_odd_rate_is_fitted(rate: Fraction) -> None:
+    found = constant_rate(rounded(rate, MILLISECOND, 5000), MILLISECOND, [])
+    assert found is not None
+    assert abs(found / rate - 1) < Fraction(1, 1_000_000)
+
+
+@pytest.mark.parametrize("base", [Fraction(1, 16_000), Fraction(1, 90_000)])
+@pytest.mark.parametrize("rate", RATES)
+def test_milliseconds_in_a_finer_clock(rate: Fraction, base: Fraction) -> None:
+    shown = rounded(rate, MILLISECOND, 500) * int(MILLISECOND / base)
+    assert constant_rate(shown, base, [rate]) == rate
+
+
+def test_a_whole_step_with_a_tick_of_noise() -> None:
+    shown = np.arange(200, dtype=np.int64) * 40
+    shown[::3] += 1
+    assert constant_rate(shown, MILLISECOND, [Fraction(25)]) == 25
+
+
+@pytest.mark.parametrize(
+    ("base", "steps"),
+    [
+        (Fraction(1, 30), [1] * 40 + [2] + [1] * 40),  # a frame that AVI leaves out
+        (Fraction(1, 1000), [33, 34, 33] * 10 + [66] + [33, 34, 33] * 10),
+        (Fraction(1, 1000), [40] * 50 + [42] + [40] * 50),
+        (Fraction(1, 60), [2, 3] * 30),  # 2:3 pulldown
+        (Fraction(1, 90_000), [3003, 4504] * 30),
+        (Fraction(1, 1000), [20, 40] * 30),
+        (Fraction(1, 90_000), [1800, 3600, 1800] * 30),
+        (Fraction(1, 1000), [37, 29, 44, 31, 35, 25] * 20),
+    ],
+)
+def test_a_variable_rate_is_never_constant(base: Fraction, steps: list[int]) -> None:
+    shown = np.cumsum([0, *steps])
+    claims = [Fraction(30), Fraction(24000, 1001), Fraction(25), Fraction(60)]
+    assert constant_rate(shown, base, claims) is None
+
+
+@given(
+    steps=st.lists(st.integers(5, 200), min_size=3, max_size=60),
+    base=st.sampled_from([MILLISECOND, Fraction(1, 600)]),
+    claim=st.sampled_from(STANDARD_RATES),
+)
+def test_what_is_called_constant_deviates_by_rounding_alone(
+    steps: list[int], base: Fraction, claim: Fraction
+) -> None:
+    shown = np.cumsum([0, *steps])
+    rate = constant_rate(shown, base, [claim])
+    if rate is None:
+        return
+    step = 1 / (rate * base)
+    late = [int(pts) - number * step for number, pts in enumerate(shown)]
+    coarse = int(np.gcd.reduce(shown))
+    assert max(late) - min(late) <= max(1, coarse)
