@@ -19,6 +19,7 @@ from vfsd.codecs.decoding.displaymatrix import UNITY, Matrix, display_matrix_of
 from vfsd.codecs.decoding.source import Source, open_container
 from vfsd.codecs.encoding.archive import ArchiveCodec, EncodedRun, encoder_options, prepare_encoder
 from vfsd.codecs.encoding.encode import NOMINAL_RATE
+from vfsd.codecs.encoding.headerfields import copy_header_fields
 from vfsd.codecs.pyav import open_output, tick_of
 from vfsd.diskroom import NO_SPACE
 from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
@@ -27,6 +28,7 @@ from vfsd.model import MediaInfo
 
 _MUXERS = {"mp4": "mp4", "mov": "mov", "matroska": "matroska", "webm": "webm"}
 """FFmpeg's muxer for each container that is written."""
+_BOXED = ("mp4", "mov")
 _TAKES = {
     "mp4": ("h264", "hevc", "av1"),
     "mov": ("h264", "hevc"),
@@ -83,6 +85,8 @@ class FileRewriter:
     ) -> None:
         require_rewritable(media, codec)
         self._codec = codec
+        self._container = media.container
+        self._target = target
         self._siting = siting
         self._matrix = display_matrix_of(source, media)
         self._base = media.time_base
@@ -139,6 +143,9 @@ class FileRewriter:
         """
         try:
             self._writing.close()
+            if self._container in _BOXED:
+                numbers = range(len(self._reading.streams))
+                copy_header_fields(self._source, self._target, {n + 1: n for n in numbers})
         except (FFmpegError, OSError) as error:
             raise _failure(error) from error
 
@@ -291,8 +298,18 @@ def _named(stream: Stream) -> str:
     return f"stream {stream.index} ({stream.type}, {codec})"
 
 
+def pictures_index(path: str | os.PathLike[str], container: str, codec: str) -> int:
+    """The stream of the pictures in a file that `FileRewriter` wrote: the first of that codec."""
+    with Source(path) as source, open_container(source, container) as opened:
+        for stream in opened.streams.video:
+            context = stream.codec_context
+            if context is not None and context.codec.canonical_name == codec:
+                return stream.index
+    raise IntegrityError(f"the new file holds no stream of {codec}")
+
+
 def _options(media: MediaInfo) -> dict[str, str]:
-    if media.container not in ("mp4", "mov"):
+    if media.container not in _BOXED:
         return {}
     found = {"movflags": "+faststart"}
     if media.time_base.numerator == 1:

@@ -208,6 +208,15 @@ _LEAVES: dict[int, tuple[str, str, int | float | str | None]] = {
 }
 """Name, type and the value that absence stands for."""
 
+_LANGUAGE, _LANGUAGE_TAG = 0x22B59C, 0x22B59D
+_TAGS = {
+    "ar": "ara", "cs": "cze", "da": "dan", "de": "ger", "el": "gre", "en": "eng", "es": "spa",
+    "fi": "fin", "fr": "fre", "he": "heb", "hi": "hin", "hu": "hun", "it": "ita", "ja": "jpn",
+    "ko": "kor", "nl": "dut", "no": "nor", "pl": "pol", "pt": "por", "ro": "rum", "ru": "rus",
+    "sv": "swe", "th": "tha", "tr": "tur", "uk": "ukr", "vi": "vie", "zh": "chi", "und": "und",
+}  # fmt: skip
+"""Languages of BCP 47 and the codes of ISO 639-2 that mean the same."""
+
 _TARGET_UIDS = {0x63C5: "track", 0x63C9: "edition", 0x63C4: "chapter", 0x63C6: "attachment"}
 _TOP_LEVEL = frozenset(
     (_CLUSTER, _TRACKS, _CHAPTERS, _ATTACHMENTS, 0x1549A966, 0x114D9B74, 0x1C53BB6B, 0x1254C367)
@@ -396,6 +405,18 @@ class _Walk:
         self._numbers[self._number(element, 0xD7)] = name
         self._uids["track", self._number(element, 0x73C5)] = name
         self._children(element, f"{path}/{name}", depth + 1)
+        if self._says_no_more(element):
+            self._into.discard(f"{path}/{name}/LanguageBCP47")
+
+    def _says_no_more(self, track: Element) -> bool:
+        """Whether LanguageBCP47 says just what Language does."""
+        told = {
+            one.identifier: str(self._value(one))
+            for one in elements(self._window, track.content, track.end)
+            if one.identifier in (_LANGUAGE, _LANGUAGE_TAG)
+        }
+        tag = told.get(_LANGUAGE_TAG, "")
+        return tag == "und" or _TAGS.get(tag) == told.get(_LANGUAGE, "eng")
 
     def _numbered(self, element: Element, path: str, depth: int) -> None:
         """An edition or a chapter, by the order in which they come."""

@@ -66,7 +66,7 @@ class Collector:
 
     def add_pieces(self, path: str, pieces: Iterable[bytes], size: int, text: str = "") -> None:
         """Add one piece of data of `size` bytes that is read in parts."""
-        path = path[:_MOST_PATH]
+        path = path[:_MOST_PATH].encode("utf-8", "backslashreplace").decode()[:_MOST_PATH]
         digest = self._digests.get(path)
         if digest is None:
             if len(self._digests) >= MOST_ITEMS:
@@ -79,6 +79,10 @@ class Collector:
         self._sizes[path] = self._sizes.get(path, 0) + size
         if self._texts.setdefault(path, text[:_MOST_PATH]) != text[:_MOST_PATH]:
             self._texts[path] = ""
+
+    def discard(self, path: str) -> None:
+        """Forget what was added at `path`."""
+        self._digests.pop(path, None)
 
     def items(self) -> dict[str, Item]:
         """Everything that was added."""

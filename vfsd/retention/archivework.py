@@ -25,7 +25,7 @@ from vfsd.codecs.encoding.archive import (
 )
 from vfsd.codecs.encoding.coarsest import coarsest_run
 from vfsd.codecs.encoding.fidelity import pairs, picture_error, require_kept_data
-from vfsd.codecs.encoding.rewrite import FileRewriter, require_rewritable
+from vfsd.codecs.encoding.rewrite import FileRewriter, pictures_index, require_rewritable
 from vfsd.codecs.inventory.difference import differences, foreseen, require_equal
 from vfsd.codecs.inventory.items import Inventory
 from vfsd.codecs.pictures.colors import colors_of
@@ -33,7 +33,7 @@ from vfsd.codecs.pictures.siting import siting_of
 from vfsd.distortion import psnr_of
 from vfsd.errors import NothingSavedError, RefusedMediaError
 from vfsd.frametable import FrameTable
-from vfsd.model import LogicalVideo
+from vfsd.model import LogicalVideo, MediaInfo
 from vfsd.parts import Parts
 from vfsd.tiling import cut_sequences
 from vfsd.units import human_bytes
@@ -139,22 +139,24 @@ class ArchiveWork:
                 file.add(0, run)
                 file.finish_here()
             inventory = self._taken_of_original()
-            require_equal(foreseen(inventory, self._taken(begun)))
-            first = first_picture(begun, replace(self._media, codec=self.codec.name))
+            index = pictures_index(begun, self._media.container, self.codec.name)
+            made = replace(self._media, codec=self.codec.name, stream_index=index)
+            require_equal(foreseen(inventory, self._taken(begun, made)))
+            first = first_picture(begun, made)
         self._carried = {} if first is None else carried_data(first)
         self._inventory = inventory
 
-    def require_same(self, path: Path) -> None:
+    def require_same(self, path: Path, made: MediaInfo) -> None:
         """Raises `RefusedMediaError` where the finished file does not hold the same as the
         original besides the samples of pictures."""
         before = self._inventory or self._taken_of_original()
-        require_equal(differences(before, self._taken(path)))
+        require_equal(differences(before, self._taken(path, made)))
 
     def _taken_of_original(self) -> Inventory:
         return self._parts.inventory(self._video.original, name=self._video.name)
 
-    def _taken(self, path: Path) -> Inventory:
-        return self._parts.examiner.inventory(path, self._media, name=self._video.name)
+    def _taken(self, path: Path, made: MediaInfo) -> Inventory:
+        return self._parts.examiner.inventory(path, made, name=self._video.name)
 
     def runs(self) -> list[range]:
         """Runs of frames, from key frames of the original where these come."""

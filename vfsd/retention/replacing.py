@@ -192,7 +192,7 @@ class Replacer:
         require_same_picture(self._media, found.media)
         require_same_matrix(self._path, self._media, path, found.media)
         require_same_beside(self._path, self._media, path, found.media)
-        self._work.require_same(path)
+        self._work.require_same(path, found.media)
         table = FrameTable.in_memory(
             found.columns, found.order, time_base=found.media.time_base, end_pts=found.end_pts
         )

@@ -1,0 +1,235 @@
+"""Replacing an original keeps everything in the file besides samples, or refuses and names it."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from tests.carrying import element, noisy_clip, sei, spherical, value_at, with_box, with_element
+from vfsd import check
+from vfsd.codecs.containers.boxes import box, full_box
+from vfsd.errors import RefusedMediaError, UsageError
+from vfsd.retention.archivework import ArchiveWork
+from vfsd.store import Store
+
+ENTRY = "moov/trak/mdia/minf/stbl/stsd/avc1"
+XMP = bytes.fromhex("be7acfcb97a942e89c71999491e3afac") + b"<x:xmpmeta/>"
+REPLACEABLE = "original=replaceable,psnr=20"
+FREEFORM = box(
+    b"----",
+    full_box(b"mean", 0, 0, b"com.example"),
+    full_box(b"name", 0, 0, b"site"),
+    box(b"data", struct.pack(">II", 1, 0) + b"north"),
+)
+
+
+def refused(store: Store, path: Path, codec: str = "hevc") -> str:
+    """The message of the refusal; the original is as it was."""
+    video = store.ingest(path)
+    video.set_policy(REPLACEABLE)
+    with pytest.raises(RefusedMediaError) as refusal:
+        video.replace_original(codec=codec, psnr=20)
+    assert store[path.name].info.digest == video.info.digest
+    assert store.parts.bytes_of(video.original).read_bytes() == path.read_bytes()
+    assert check.collect(store.parts, dry_run=True).objects == []
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "added", "named"),
+    [
+        ("moov/udta", box(b"zzzz", b"unknown"), "moov/udta/zzzz"),
+        ("moov", box(b"zzzz", b"unknown"), "moov/zzzz"),
+        ("moov/trak", box(b"zzzz", b"unknown"), "moov/pictures/zzzz"),
+        ("moov/trak/mdia/minf/stbl", box(b"zzzz", b""), "moov/pictures/mdia/minf/stbl/zzzz"),
+        (ENTRY, box(b"zzzz", b"unknown"), "stsd/zzzz"),
+        (ENTRY, box(b"dvvC", bytes(24)), "Dolby Vision"),
+        ("moov/udta/meta/ilst", FREEFORM, "----:com.example:site: north"),
+        ("", box(b"uuid", XMP), "XMP"),
+        ("", b"behind the last box, by a vendor", "bytes behind the last box"),
+    ],
+)
+def test_boxes_are_named(
+    store: Store, tmp_path: Path, place: str, added: bytes, named: str
+) -> None:
+    path = with_box(noisy_clip(tmp_path / "a.mp4", sound=False), place, added)
+    assert named in refused(store, path)
+
+
+@pytest.mark.parametrize(
+    ("added", "named"),
+    [
+        (box(b"clap", struct.pack(">8I", 80, 1, 64, 1, 0, 1, 0, 1)), "crop"),
+        (full_box(b"st3d", 0, 0, b"\2"), "stereo 3D mode"),
+        (spherical(), "spherical projection"),
+        (box(b"mdcv", struct.pack(">8H2I", *range(1, 9), 10_000_000, 1)), "mastering display"),
+        (box(b"clli", struct.pack(">HH", 1000, 400)), "content light level"),
+        (box(b"colr", b"prof" + bytes(128)), "ICC profile"),
+        (box(b"fiel", b"\2\6"), ""),
+    ],
+)
+def test_marks_of_pictures_are_kept_or_named(
+    store: Store, tmp_path: Path, added: bytes, named: str
+) -> None:
+    path = with_box(noisy_clip(tmp_path / "a.mp4", sound=False), ENTRY, added)
+    video = store.ingest(path)
+    video.set_policy(REPLACEABLE)
+    before = value_at(path, f"{ENTRY}/{added[4:8].decode()}")
+    assert before is not None
+    try:
+        video.replace_original(codec="h264", psnr=20)
+    except RefusedMediaError as refusal:
+        assert named in str(refusal)  # noqa: PT017 - either will do
+    except UsageError as refusal:
+        assert "interlaced" in str(refusal)  # noqa: PT017
+    else:
+        made = store.parts.bytes_of(store["a.mp4"].original)
+        assert value_at(made, f"{ENTRY}/{added[4:8].decode()}") == before
+
+
+def test_keys_of_quicktime_are_kept_or_named(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "a.mov"
+    with (
+        av.open(str(noisy_clip(tmp_path / "b.mov", sound=False))) as source,
+        av.open(str(path), "w", options={"movflags": "use_metadata_tags"}) as target,
+    ):
+        target.metadata["com.apple.quicktime.location.ISO6709"] = "+48.1000+011.5000+500/"
+        target.metadata["com.apple.quicktime.model"] = "a camera"
+        copy = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux():
+            if packet.size:
+                packet.stream = copy
+                target.mux(packet)
+    keys = value_at(path, "moov/meta") or value_at(path, "moov/udta/meta")
+    assert keys is not None
+    video = store.ingest(path)
+    video.set_policy(REPLACEABLE)
+    try:
+        video.replace_original(psnr=20)
+    except RefusedMediaError as refusal:
+        assert "location.ISO6709: +48.1" in str(refusal)  # noqa: PT017 - either will do
+        assert "model: a camera" in str(refusal)  # noqa: PT017
+    else:
+        made = store.parts.bytes_of(store["a.mov"].original)
+        assert keys in (value_at(made, "moov/meta"), value_at(made, "moov/udta/meta"))
+
+
+def test_data_of_other_streams_is_named(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They show in the finished file only."""
+    path = noisy_clip(tmp_path / "a.mp4")
+    with_box(path, "moov/trak 1", box(b"zzzz", b"unknown"))
+    checked = []
+    require_same = ArchiveWork.require_same
+
+    def note(self: ArchiveWork, *told: object) -> None:
+        checked.append(told)
+        require_same(self, *told)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ArchiveWork, "require_same", note)
+    assert "moov/stream 1/zzzz" in refused(store, path)
+    assert len(checked) == 1
+
+
+@pytest.mark.parametrize(
+    ("added", "named"),
+    [
+        (element("4dad", b"unknown"), "Segment/element 0x4DAD"),
+        (element("1549a966", element("4dad", b"unknown")), "Segment/Info/element 0x4DAD"),
+        (
+            element("1254c367", element("7373", element("67c8", element("45a3", b"SITE")))),
+            "",
+        ),
+        (
+            element(
+                "1254c367",
+                element(
+                    "7373",
+                    element("63c0", element("68ca", b"\x1e"))
+                    + element("67c8", element("45a3", b"SITE") + element("4487", b"north")),
+                ),
+            ),
+            "Segment/Tags/level 30/SITE",
+        ),
+        (
+            element(
+                "1254c367",
+                element(
+                    "7373",
+                    element("67c8", element("45a3", b"SITE") + element("4485", b"\1\2\3")),
+                ),
+            ),
+            "Segment/Tags/file/SITE/TagBinary",
+        ),
+    ],
+)
+def test_elements_are_named(store: Store, tmp_path: Path, added: bytes, named: str) -> None:
+    path = with_element(noisy_clip(tmp_path / "a.mkv", sound=False), added)
+    if named:
+        assert named in refused(store, path)
+        return
+    video = store.ingest(path)
+    video.set_policy(REPLACEABLE)
+    video.replace_original(psnr=20)
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        (sei(200, b"unknown message"), "SEI 200"),
+        (sei(5, bytes(range(1, 17)) + b"MISPmicrosectime"), "SEI 5 (user data) 01020304"),
+        (sei(45, b"\x81\x82\x83"), "frame packing"),
+        (b"\x1c" + b"unspecified unit", "NAL unit 28"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_messages_are_named(
+    store: Store, tmp_path: Path, message: bytes, named: str, suffix: str
+) -> None:
+    path = noisy_clip(tmp_path / f"a.{suffix}", message=message, sound=False)
+    assert named in refused(store, path)
+
+
+def test_alpha_is_named(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "a.mkv"
+    rng = np.random.default_rng(7)
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libvpx-vp9", rate=25, options={"crf": "5", "cpu-used": "8"})
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuva420p"
+        for _ in range(4):
+            picture = rng.integers(60, 120, (64, 96, 4), np.uint8)
+            frame = av.VideoFrame.from_ndarray(picture, format="rgba").reformat(format="yuva420p")
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+    assert "alpha channel" in refused(store, path, "av1")
+
+
+def test_fields_of_headers_stay(store: Store, tmp_path: Path) -> None:
+    path = noisy_clip(tmp_path / "a.mp4")
+    data = path.read_bytes()
+    fields = {"moov/mvhd": (4, 12), "moov/trak/tkhd": (4, 12), "moov/trak 1/tkhd": (4, 12)}
+    for place, (start, end) in fields.items():
+        content = value_at(path, place)
+        assert content is not None
+        at = data.index(content)
+        changed = content[:start] + struct.pack(">II", 3_600_000_000, 3_600_000_123) + content[end:]
+        if place.endswith("tkhd"):
+            changed = b"\0\0\0\7" + changed[4:]  # in a movie and its preview
+        data = data[:at] + changed + data[at + len(content) :]
+    path.write_bytes(data)
+    video = store.ingest(path)
+    video.set_policy(REPLACEABLE)
+    video.replace_original(psnr=20)
+    made = store.parts.bytes_of(store["a.mp4"].original)
+    for place, (start, end) in fields.items():
+        before, after = value_at(path, place), value_at(made, place)
+        assert before is not None
+        assert after is not None
+        assert after[start:end] == before[start:end]
+        if place.endswith("tkhd"):
+            assert after[:4] == before[:4]
