@@ -88,7 +88,21 @@ def _magicyuv(packet: bytes) -> PictureSize | None:
     return tuple(packet[_MAGICYUV_SIZE]) if packet.startswith(_MAGICYUV) else None
 
 
+def _flv1(packet: bytes) -> PictureSize | None:
+    """Sorenson's H.263: behind a start code, a format and the time."""
+    bits = BitReader(packet[:16])
+    try:
+        bits.bits(17 + 5 + 8)
+        form = bits.bits(3)
+        return form, bits.bits(_FLV1_BITS.get(form, 0))
+    except DamagedError:
+        return None
+
+
+_FLV1_BITS = {0: 16, 1: 32}
+"""That tell the size, where the three bits before do not."""
 _TOLD_BY = {
+    "flv1": _flv1,
     "vp8": _vp8,
     "vp9": _vp9,
     "av1": _av1,

@@ -8,29 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.bits import BitReader, DamagedError
 from vfsd.codecs.bitstreams.jpeg import parse_header
+from vfsd.codecs.bitstreams.mpegvideo import Mpeg4, Mpeg12
 from vfsd.codecs.bitstreams.pictureforms import PictureSize, picture_size
+from vfsd.codecs.bitstreams.trait import Trait
 
 INTRA_CODECS = frozenset(
     {"mjpeg", "ljpeg", "png", "jpeg2000", "rawvideo", "v210", "v410", "r210", "prores", "dnxhd"}
     | {"cfhd", "dvvideo", "huffyuv", "ffvhuff", "utvideo", "magicyuv"}
 )
 """Codecs whose pictures all decode alone; of `mjpeg` those which bring their tables along."""
-
-
-class Trait:
-    """Bits of a whole number; not an `IntFlag`, which costs more than reading the packet."""
-
-    STARTS = 1  #: decoding that starts here is exact, for all that is shown after it
-    RESETS = 2  #: and nothing that follows is shown before it
-    LEADING = 4  #: shown before the key picture it follows, and needs what lies before that
-    UNREFERENCED = 8  #: no other picture needs it
-    HIDDEN = 16  #: shows no picture
-    PARAMETERS = 32  #: holds every kind of parameter set that decoding needs
-    FOREIGN = 64  #: holds a parameter set that the codec configuration does not
-    ODD = 128  #: something that only a decode can judge
-    DAMAGED = 256  #: does not parse
-    SUBLAYER = 0x7000  #: HEVC: a number, that of the temporal sub-layer
 
 
 _SUBLAYER_UNIT = 0x1000
@@ -74,7 +62,14 @@ def _inspector(codec: str, extradata: bytes) -> Inspector | None:
         return _MotionJpeg()
     if codec in INTRA_CODECS:
         return _intra
-    return None
+    if codec in ("mpeg1video", "mpeg2video"):
+        return Mpeg12(extradata)
+    if codec == "mpeg4":
+        try:
+            return Mpeg4(extradata)
+        except DamagedError:
+            return None
+    return _TYPED.get(codec)
 
 
 class _OfOneSize:
@@ -275,3 +270,59 @@ def _keyed(packet: bytes, key: bool) -> int:
 
 def _intra(packet: bytes, key: bool) -> int:
     return Trait.STARTS | Trait.RESETS | Trait.UNREFERENCED
+
+
+def _ffv1(packet: bytes, key: bool) -> int:
+    """The first bit, of even odds, of a range coder whose range begins as 0xFF00 (RFC 9043)."""
+    is_key = int.from_bytes(packet[:2], "big") >= _FFV1_KEY
+    return _typed(is_key, key)
+
+
+def _theora(packet: bytes, key: bool) -> int:
+    """A flag for headers, which are no pictures; one for pictures that need others."""
+    if not packet:
+        return Trait.HIDDEN
+    return Trait.ODD if packet[0] & 0x80 else _typed(not packet[0] & 0x40, key)
+
+
+def _flv1(packet: bytes, key: bool) -> int:
+    """Sorenson's H.263: a start code, a format, the time, and a size of three bits or more."""
+    bits = BitReader(packet[:16])
+    try:
+        if bits.bits(17) != 1 or bits.bits(5) > 1:
+            return Trait.DAMAGED
+        bits.bits(8)
+        form = bits.bits(3)
+        bits.bits({0: 16, 1: 32}.get(form, 0))
+        return _typed(bits.bits(2) == 0, key)
+    except DamagedError:
+        return Trait.DAMAGED
+
+
+def _msmpeg4(packet: bytes, key: bool) -> int:
+    """Of versions 2 and later, and of WMV 1: the kind of the picture comes first."""
+    kind = packet[0] >> 6 if packet else 2
+    return Trait.DAMAGED if kind > 1 else _typed(kind == 0, key)
+
+
+def _wmv2(packet: bytes, key: bool) -> int:
+    return _typed(not packet[0] & 0x80, key) if packet else Trait.DAMAGED
+
+
+def _typed(is_key: bool, key: bool) -> int:
+    """Of a codec whose pictures come as they are shown, where packet and container must agree."""
+    if is_key != key:
+        return Trait.ODD
+    return Trait.STARTS | Trait.RESETS if is_key else 0
+
+
+_FFV1_KEY = 0x7F80
+_TYPED: dict[str, Inspector] = {
+    "ffv1": _ffv1,
+    "theora": _theora,
+    "flv1": _flv1,
+    "msmpeg4v2": _msmpeg4,
+    "msmpeg4v3": _msmpeg4,
+    "wmv1": _msmpeg4,
+    "wmv2": _wmv2,
+}

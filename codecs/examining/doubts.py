@@ -6,32 +6,46 @@ import numpy as np
 from av.video.stream import VideoStream
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.traits import INTRA_CODECS, Trait
+from vfsd.codecs.bitstreams.trait import Trait
+from vfsd.codecs.bitstreams.traits import INTRA_CODECS
 from vfsd.codecs.containers.sniff import Container
 from vfsd.codecs.examining.scan import NONE, Scan
 
+LONGEST_CUT = 300
+"""Packets that an edit list may leave out at the beginning."""
 _WHOLE_PICTURES = ("mp4", "mov", "matroska", "webm")
 """Containers whose packets hold both fields of a picture."""
 
 
-def doubt_of(container: Container, stream: VideoStream, scanned: Scan) -> str:
-    """Why the table has to be proven by decoding; empty when it need not be."""
+def packet_doubt(stream: VideoStream, scanned: Scan) -> str:
+    """Why no table can be read off these packets; empty where one can be."""
     codec = stream.codec_context.codec.canonical_name
     traits = scanned.traits
     if not scanned.inspected:
         return f"packets of {codec} are not looked into"
     if scanned.error or scanned.corrupt.any():
         return "the container is damaged"
-    if (traits & Trait.DAMAGED != 0).any() or not scanned.size.all():
+    if (traits[scanned.size > 0] & Trait.DAMAGED != 0).any():
         return "a packet is damaged"
-    if scanned.discard.any():
-        return "an edit list hides pictures"
+    if scanned.discard.any() and not _is_one_cut(scanned):
+        return "an edit list that is more than one cut"
     if scanned.reconfigured or (traits & Trait.FOREIGN != 0).any():
         return "the codec configuration changes on the way"
-    if not traits[0] & Trait.STARTS:
-        return "it does not start with a key picture"
     if (traits & Trait.ODD != 0).any():
         return "key pictures that may not be exact"
+    return ""
+
+
+def stamps_doubt(container: Container, stream: VideoStream, scanned: Scan) -> str:
+    """Why the order of pictures is not that of their time stamps; empty where it is.
+
+    Of packets that a table can be read off.
+    """
+    codec = stream.codec_context.codec.canonical_name
+    if not scanned.size.all():
+        return "a packet is damaged"
+    if not scanned.traits[0] & Trait.STARTS:
+        return "it does not start with a key picture"
     if (scanned.pts == NONE).any():
         return "not every picture has a time stamp"
     if not container.timed and not (codec in INTRA_CODECS and (np.diff(scanned.pts) > 0).all()):
@@ -41,6 +55,21 @@ def doubt_of(container: Container, stream: VideoStream, scanned: Scan) -> str:
     if not _keys_part_the_pictures(scanned):
         return "time stamps that contradict the key pictures"
     return ""
+
+
+def _is_one_cut(scanned: Scan) -> bool:
+    """Whether an edit list leaves pictures out, but repeats none, and keeps their order.
+
+    What is cut off the beginning is so short that a trial can decode it.
+    """
+    kept = np.flatnonzero(~scanned.discard)
+    return bool(
+        len(kept)
+        and kept[0] <= LONGEST_CUT
+        and len(np.unique(scanned.position)) == len(scanned)
+        and (scanned.dts != NONE).all()
+        and (np.diff(scanned.dts) > 0).all()
+    )
 
 
 def _has_odd_parameters(container: Container, codec: str, extradata: bytes) -> bool:
@@ -58,8 +87,8 @@ def _has_odd_parameters(container: Container, codec: str, extradata: bytes) -> b
 
 def _keys_part_the_pictures(scanned: Scan) -> bool:
     """Whether time stamps are unique, and run over a key picture as its kind allows."""
-    pts = scanned.pts[scanned.traits & Trait.HIDDEN == 0]
-    traits = scanned.traits[scanned.traits & Trait.HIDDEN == 0]
+    is_shown = (scanned.traits & Trait.HIDDEN == 0) & ~scanned.discard
+    pts, traits = scanned.pts[is_shown], scanned.traits[is_shown]
     if len(np.unique(pts)) < len(pts):
         return False
     keys = np.flatnonzero(traits & Trait.STARTS)

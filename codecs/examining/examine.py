@@ -1,9 +1,10 @@
 """What a file holds: its media description and its frame table, or why it is refused.
 
-Two ways lead to a table.  Where the container gives every picture a time stamp and the packets'
-own bytes tell where decoding may start, those are believed, after the first pictures have been
-decoded and found to agree.  Everything else is decoded from end to end, and each key packet is
-tried.
+Three ways lead to a table.  Where the container gives every picture a time stamp and the packets'
+own bytes tell where decoding may start, the time stamps give the order, once the first pictures
+have been decoded and found to agree.  Of codecs whose decoders show pictures by a fixed rule, that
+rule gives the order, once a trial of some runs of packets agrees.  Everything else is decoded from
+end to end, and each key packet is tried.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from av.error import FFmpegError
 from av.video.stream import VideoStream
 
-from vfsd.codecs.bitstreams.traits import Trait
+from vfsd.codecs.bitstreams.trait import Trait
 from vfsd.codecs.containers.sniff import HEAD_BYTES, Container, sniff
 from vfsd.codecs.decoding.context import prepare
 from vfsd.codecs.decoding.packets import PacketReader
@@ -30,8 +31,9 @@ from vfsd.codecs.decoding.source import (
     open_container,
     runs_out_of_streams,
 )
-from vfsd.codecs.examining.doubts import doubt_of
+from vfsd.codecs.examining.doubts import packet_doubt, stamps_doubt
 from vfsd.codecs.examining.media import choose_stream, claimed_rates, describe
+from vfsd.codecs.examining.outputs import BY_STAMPS, predictions
 from vfsd.codecs.examining.scan import NONE, Scan, scan
 from vfsd.codecs.examining.soundscan import SoundScan, scan_sound, without_sound
 from vfsd.codecs.examining.tablecolumns import (
@@ -41,6 +43,7 @@ from vfsd.codecs.examining.tablecolumns import (
     reorder_delay,
 )
 from vfsd.codecs.examining.timeline import Timeline, settle
+from vfsd.codecs.examining.trial import Trial
 from vfsd.codecs.examining.verify import Decoded, KeyProof, decode_all
 from vfsd.codecs.pictures.planes import fingerprint
 from vfsd.codecs.pyav import decode
@@ -191,14 +194,19 @@ class _Examiner:
             if not len(scanned):
                 raise RefusedMediaError("it holds no picture: the media data is missing")
             first = _first_frames(stream, scanned)
-            doubt = doubt_of(self._container, stream, scanned)
-            if first and not doubt:
+            doubt = packet_doubt(stream, scanned)
+            if first and not doubt and not full:
                 media, notes = describe(self._container, opened, stream, first[0])
-                believed = self._believe(scanned, media, list(map(fingerprint, first)), notes)
+                prints = list(map(fingerprint, first))
+                doubt = stamps_doubt(self._container, stream, scanned)
+                believed = None
+                if not doubt and media.codec in BY_STAMPS:
+                    believed = self._believe(scanned, media, prints, list(notes))
                 if believed is None:
-                    doubt = "its first pictures are not those that its packets promise"
-                elif not full:
+                    believed = self._predict(scanned, media, prints, notes)
+                if believed is not None:
                     return believed
+                doubt = doubt or "its first pictures are not those that its packets promise"
             decoded = decode_all(
                 self._source,
                 self._container,
@@ -217,11 +225,12 @@ class _Examiner:
         self, scanned: Scan, media: MediaInfo, first_prints: list[int], notes: list[str]
     ) -> Examination | None:
         """The table as container and packets tell it; None where a sample contradicts it."""
-        hidden = scanned.traits & Trait.HIDDEN != 0
+        hidden = (scanned.traits & Trait.HIDDEN != 0) | scanned.discard
         shown = np.flatnonzero(~hidden)
         order = shown[np.argsort(scanned.pts[shown], kind="stable")]
         flags = packet_flags(scanned, hidden)
-        flags[h264_leading(media, scanned)] |= np.uint8(PacketFlag.LEADING)
+        leading = h264_leading(media, scanned)
+        flags[leading[~hidden[leading]]] |= np.uint8(PacketFlag.LEADING)
         delay = reorder_delay(order)
         if delay > media.reorder_delay and media.codec in ("h264", "hevc"):
             return None
@@ -229,10 +238,38 @@ class _Examiner:
         result = self._examination(scanned, media, order, flags, times, delay, notes)
         return result if self._sample_agrees(result, first_prints) else None
 
+    def _predict(
+        self, scanned: Scan, media: MediaInfo, first_prints: list[int], notes: list[str]
+    ) -> Examination | None:
+        """The table as decoders of the codec give it; None where a trial contradicts it."""
+        for output in predictions(media.codec, scanned):
+            if not len(output.order):
+                continue
+            told = list(notes)
+            hidden = _others(output.order, len(scanned))
+            flags = packet_flags(scanned, hidden)
+            _note_hidden(hidden, told)
+            delay = max(reorder_delay(output.order), media.reorder_delay)
+            pts, dts, duration = proven_times(self._container, scanned, output, media, told)
+            times = self._times(pts, dts, duration, output.order, media, delay)
+            result = self._examination(scanned, media, output.order, flags, times, delay, told)
+            with PacketReader(
+                self._source.shared, result.media, result.access, _table(result)
+            ) as reader:
+                trial = Trial(reader, result.columns, scanned, output, self._alive)
+                if trial.agrees(first_prints):
+                    return result
+        return None
+
+    def _alive(self) -> None:
+        if self._on_progress:
+            self._on_progress(self._source.size, self._source.size)
+
     def _sample_agrees(self, result: Examination, first_prints: list[int]) -> bool:
         """Whether the first packets show one picture each, in the order of the table, and the
         first of all are those that they should be."""
-        packets = min(_SAMPLE_PACKETS, len(result.columns))
+        hidden = result.columns.flags & PacketFlag.HIDDEN != 0
+        packets = min(int(result.order.min()) + _SAMPLE_PACKETS, len(result.columns))
         expected = [int(packet) for packet in result.order if packet < packets]
         order: list[int] = []
         with PacketReader(
@@ -247,6 +284,8 @@ class _Examiner:
                 except FFmpegError:
                     return False
                 for frame in frames:
+                    if frame.pts is not None and hidden[frame.pts]:
+                        continue
                     shown = len(order)
                     if shown < len(first_prints) and fingerprint(frame) != first_prints[shown]:
                         return False
@@ -258,16 +297,14 @@ class _Examiner:
     ) -> Examination:
         """The table as a full decode tells it."""
         order = decoded.order
-        hidden = np.ones(len(scanned), np.bool_)
-        hidden[order] = False
+        hidden = _others(order, len(scanned))
         flags = packet_flags(scanned, hidden)
         if (scanned.traits & Trait.FOREIGN != 0).any():
             bare = scanned.traits & Trait.PARAMETERS == 0
             flags[bare] &= ~np.uint8(PacketFlag.KEY)
         if scanned.reconfigured:
             flags[1:] &= ~np.uint8(PacketFlag.KEY)
-        if hidden.any():
-            notes.append(f"packets that show no picture of their own: {int(hidden.sum())}")
+        _note_hidden(hidden, notes)
         delay = max(reorder_delay(order), media.reorder_delay)
         pts, dts, duration = proven_times(self._container, scanned, decoded, media, notes)
         times = self._times(pts, dts, duration, order, media, delay)
@@ -362,6 +399,18 @@ def _first_frames(stream: VideoStream, scanned: Scan) -> list[av.VideoFrame]:
         if len(found) >= _COMPARED:
             break
     return found[:_COMPARED]
+
+
+def _others(order: Ints, packets: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Of each packet, whether it is not in `order`."""
+    others = np.ones(packets, np.bool_)
+    others[order] = False
+    return others
+
+
+def _note_hidden(hidden: np.ndarray[tuple[int], np.dtype[np.bool_]], notes: list[str]) -> None:
+    if hidden.any():
+        notes.append(f"packets that show no picture of their own: {int(hidden.sum())}")
 
 
 def _table(result: Examination) -> FrameTable:

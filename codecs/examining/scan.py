@@ -27,6 +27,7 @@ NONE = -(1 << 63)
 """Stands for a time stamp that the container does not give."""
 
 HEAD_PACKETS = 12
+_MOST_HEAD_PACKETS = 320
 
 _FARTHEST = 1 << 56
 _PAYLOAD_SEARCH = 64
@@ -53,7 +54,9 @@ class Scan:
     sliced: bool  #: every packet lies in the file in one piece, at `position`
     reconfigured: bool  #: the codec configuration changes on the way
     error: str | None  #: what ended the pass before the end of the file
-    head: tuple[Packet[VideoStream], ...]  #: the first `HEAD_PACKETS` that are not empty
+    head: tuple[
+        Packet[VideoStream], ...
+    ]  #: the first, up to `HEAD_PACKETS` that are not empty or discarded
 
     def __len__(self) -> int:
         return len(self.pts)
@@ -108,6 +111,7 @@ def scan(
     total, reconfigured, error = source.size, False, None
     found = array("q")
     head: list[Packet[VideoStream]] = []
+    shown = 0
     try:
         for packet in demuxed(opened, stream):
             if packet.pos in left_out:
@@ -128,8 +132,9 @@ def scan(
                 raise RefusedMediaError("its index lists more packets than the file can hold")
             if len(pts) > 1 and packet.has_sidedata("new_extradata"):
                 reconfigured = True
-            if len(head) < HEAD_PACKETS and payload:
+            if payload and shown < HEAD_PACKETS and len(head) < _MOST_HEAD_PACKETS:
                 head.append(packet)
+                shown += not packet.is_discard
             if on_progress and len(pts) % _PROGRESS_PACKETS == 0:
                 on_progress(min(total, max(0, found[-1])), total)
     except MemoryError:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from vfsd.codecs.bitstreams.traits import Trait
+from vfsd.codecs.bitstreams.trait import Trait
 from vfsd.codecs.containers.sniff import Container
+from vfsd.codecs.examining.outputs import Output
 from vfsd.codecs.examining.scan import NONE, Scan
 from vfsd.codecs.examining.timeline import continued
-from vfsd.codecs.examining.verify import Decoded
 from vfsd.framepages import Ints, PacketFlag
 from vfsd.model import MediaInfo
 
@@ -46,7 +46,7 @@ def reorder_delay(order: Ints) -> int:
 
 
 def proven_times(
-    container: Container, scanned: Scan, decoded: Decoded, media: MediaInfo, notes: list[str]
+    container: Container, scanned: Scan, decoded: Output, media: MediaInfo, notes: list[str]
 ) -> tuple[Ints, Ints, Ints]:
     """(pts, dts, duration), such that pts are known and ascend along the decoder's output.
 
@@ -76,7 +76,7 @@ def proven_times(
     return pts, np.full(len(pts), NONE, np.int64), np.zeros(len(pts), np.int64)
 
 
-def _times_of_output(decoded: Decoded, dts: Ints) -> Ints:
+def _times_of_output(decoded: Output, dts: Ints) -> Ints:
     """Frames shown when the decoder gives them: the decoding time of the packet it is then fed."""
     steps = np.diff(dts)
     step = int(np.median(steps)) if len(steps) else 1

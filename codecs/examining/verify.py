@@ -15,13 +15,14 @@ from vfsd.codecs.containers.sniff import Container
 from vfsd.codecs.decoding.context import prepare
 from vfsd.codecs.decoding.decode import EXTRA_PACKETS, FrameDecoder
 from vfsd.codecs.decoding.source import Source, demuxed_to_the_end, open_stream
+from vfsd.codecs.examining.outputs import Output
 from vfsd.codecs.examining.scan import Progress
 from vfsd.codecs.pictures.colors import UNTOLD, coding_of
 from vfsd.codecs.pictures.planes import fingerprint
 from vfsd.codecs.pictures.rangenames import without_range
 from vfsd.codecs.pyav import decode
 from vfsd.errors import RefusedMediaError
-from vfsd.framepages import Ints, PacketColumns, PacketFlag
+from vfsd.framepages import PacketColumns, PacketFlag
 from vfsd.frametable import FrameTable
 from vfsd.model import Access, MediaInfo
 
@@ -38,11 +39,9 @@ _GOES_ON = 8
 
 
 @dataclass(frozen=True)
-class Decoded:
+class Decoded(Output):
     """The outcome of decoding a whole stream in order, as FFmpeg's command does it."""
 
-    order: Ints  #: the packet of each frame, in the decoder's output order
-    fed: Ints  #: the packet that the decoder had just been given when the frame came out
     prints: dict[int, int]  #: packet -> checksum of its frame
     first: av.VideoFrame | None
 

