@@ -37,6 +37,7 @@ from vfsd.errors import (
     OutOfRangeError,
     ReadOnlyError,
     RefusedMediaError,
+    ShortSpanWarning,
     StoreError,
     StoreVersionError,
     UsageError,
@@ -1033,6 +1034,14 @@ def test_a_store_that_is_closed_while_threads_read(store: Store, video: Video) -
             with pytest.raises(ClosedError):
                 one.result(60)
     assert threading.active_count() <= threads_before
+
+
+def test_span_past_the_end_warns(video: Video, tmp_path: Path) -> None:
+    with pytest.warns(ShortSpanWarning, match=r"ends at 30\.000 s, but the video at 4\.000 s"):
+        assert len(video.read(span=(3, 30))) == 30
+    with pytest.warns(ShortSpanWarning):
+        video.save(tmp_path / "a.mp4", span=(3, 30))
+    assert len(video.read(span=(3, 4))) == len(video.read(span=(3, None))) == 30
 
 
 def test_a_span_between_two_frames_is_no_file(video: Video, tmp_path: Path) -> None:

@@ -66,6 +66,10 @@ class UnknownLabelWarning(VfsdWarning):
     """A query asks for a label that no box in the store has ever had."""
 
 
+class ShortSpanWarning(VfsdWarning):
+    """A span of time ends after the video does, so the result is shorter than the span."""
+
+
 class UsageError(VfsdError, ValueError):
     """The request itself is malformed, or asks for something impossible."""
 

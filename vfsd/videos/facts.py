@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 from vfsd.budget.reclaim import clear_away
 from vfsd.catalog import Transaction
 from vfsd.codecs.examining.examine import Examination
-from vfsd.errors import ChangedSizeError, IntegrityError, NotFoundError
+from vfsd.errors import ChangedSizeError, IntegrityError, NotFoundError, ShortSpanWarning
 from vfsd.forks import at_fork
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
@@ -57,6 +58,15 @@ class Counted(NamedTuple):
     def times(self) -> FrameTimes:
         """From times to frames."""
         return FrameTimes(self.original, self.table)
+
+
+def warn_of_short_span(end: Fraction | None, original: PhysicalVideo) -> None:
+    """Issue a `ShortSpanWarning` where a span ends more than a frame after the video does."""
+    duration = original.duration
+    if end is None or end <= duration + duration / max(original.frames, 1):
+        return
+    text = f"the span ends at {float(end):.3f} s, but the video at {float(duration):.3f} s"
+    warnings.warn(ShortSpanWarning(text), stacklevel=4)
 
 
 class VideoFacts:
@@ -144,23 +154,26 @@ class VideoFacts:
     def frames_of_span(self, span: tuple[Seconds, Seconds | None]) -> range:
         """The numbers of the frames that appear in ``span[0] <= t < span[1]`` seconds.
 
-        Raises `OutOfRangeError` where the span starts after the end.
+        Raises `OutOfRangeError` where the span starts after the end; causes a `ShortSpanWarning`
+        where it ends after that.
         """
         counted = self._counted()
         start, end = exact_span(span, counted.original.time_base)
         counted.times.require_before_end(start)
+        warn_of_short_span(end, counted.original)
         return counted.times.between(start, end)
 
     def frames_in(self, span: tuple[Seconds, Seconds | None] | None = None) -> range:
         """The frames that appear in a span of seconds; all of them without one.
 
-        Raises `OutOfRangeError` where the span starts after the end.
+        Raises `OutOfRangeError` where the span starts after the end; causes a `ShortSpanWarning`
+        where it ends after that.
         """
         if span is None:
             return range(len(self))
-        chosen = select_frames(
-            View(exact_span(span, self.original.time_base)), self.original, self.table
-        )
+        exact = exact_span(span, self.original.time_base)
+        chosen = select_frames(View(exact), self.original, self.table)
+        warn_of_short_span(exact[1], self.original)
         return range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
 
     def sequences(

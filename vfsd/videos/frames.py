@@ -34,7 +34,7 @@ from vfsd.reading.reader import Reader
 from vfsd.reading.tilestreams import plan_converter
 from vfsd.tiling import Rect
 from vfsd.units import Seconds, exact_span, nearest_seconds, rate
-from vfsd.videos.facts import Counted, VideoFacts
+from vfsd.videos.facts import Counted, VideoFacts, warn_of_short_span
 from vfsd.view import View
 
 _log = logging.getLogger(__name__)
@@ -406,6 +406,8 @@ def view_of(
         stop = frames[-1] + 1 if frames and frames.step > 0 else frames.stop
         chosen = (frames.start, stop, frames.step)
     exact = None if span is None else exact_span(span, counted.original.time_base)
+    if exact is not None and exact[0] < counted.original.duration:
+        warn_of_short_span(exact[1], counted.original)
     return View(exact, chosen, _rect(region), size, None if fps is None else rate(fps))
 
 
