@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sample_videos import FOLDER
+from tests.codecs.reference import alike
 from vfsd.codecs.examining.examine import Examination, examine
 from vfsd.codecs.examining.exchange import pack_examination, unpack_examination
 from vfsd.errors import IntegrityError, RefusedMediaError
-from vfsd.framepages import PacketColumns
 from vfsd.processes.examineorders import Limits
 from vfsd.processes.examiner import Examiner
 
@@ -31,23 +31,6 @@ def examiner() -> Iterator[Examiner]:
     made = Examiner(Limits())
     yield made
     made.close()
-
-
-def alike(one: Examination, other: Examination) -> bool:
-    if (one.sound is None) != (other.sound is None):
-        return False
-    plain = [(e.media, e.access, e.end_pts, e.verified, e.notes) for e in (one, other)]
-    same = plain[0] == plain[1] and np.array_equal(one.order, other.order)
-    same = same and _alike_columns(one.columns, other.columns)
-    if one.sound is not None and other.sound is not None:
-        same = same and one.sound.sound == other.sound.sound
-        same = same and _alike_columns(one.sound.columns, other.sound.columns)
-    return same
-
-
-def _alike_columns(one: PacketColumns, other: PacketColumns) -> bool:
-    names = ("pts", "dts", "position", "size", "flags")
-    return all(np.array_equal(getattr(one, n), getattr(other, n)) for n in names)
 
 
 def children(pid: int) -> list[int]:

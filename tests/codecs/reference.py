@@ -9,11 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import av
+import numpy as np
 import pytest
 
 from vfsd.codecs.decoding.decode import FrameDecoder
 from vfsd.codecs.examining.examine import Examination
 from vfsd.codecs.pictures.planes import plane_bytes
+from vfsd.framepages import PacketColumns
 from vfsd.frametable import FrameTable
 
 
@@ -84,3 +86,21 @@ def table_of(found: Examination, *, page_packets: int = 64) -> FrameTable:
 
 def decoder_for(path: Path, found: Examination) -> FrameDecoder:
     return FrameDecoder(path, found.media, found.access, table_of(found))
+
+
+def alike(one: Examination, other: Examination) -> bool:
+    """Whether two examinations of one file have found the same."""
+    if (one.sound is None) != (other.sound is None):
+        return False
+    plain = [(e.media, e.access, e.end_pts, e.verified, e.notes) for e in (one, other)]
+    same = plain[0] == plain[1] and np.array_equal(one.order, other.order)
+    same = same and _alike_columns(one.columns, other.columns)
+    if one.sound is not None and other.sound is not None:
+        same = same and one.sound.sound == other.sound.sound
+        same = same and _alike_columns(one.sound.columns, other.sound.columns)
+    return same
+
+
+def _alike_columns(one: PacketColumns, other: PacketColumns) -> bool:
+    names = ("pts", "dts", "position", "size", "flags")
+    return all(np.array_equal(getattr(one, n), getattr(other, n)) for n in names)
