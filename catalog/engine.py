@@ -18,7 +18,7 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionError
 from vfsd.catalog.databaseurl import files_of, parsed_url, require_database
 from vfsd.catalog.failures import LOST, error_for_users, is_of_text
 from vfsd.catalog.gate import Gate
+from vfsd.catalog.movedfile import PlacedConnection
 from vfsd.catalog.onewriter import OneWriter, busy
 from vfsd.catalog.rows import parsed_json, strange_values
 from vfsd.catalog.schema import entries
@@ -84,16 +85,26 @@ told so to who waits, and not hours later.  What the URL says of these goes befo
 class Database:
     """An engine that survives a fork and speaks our errors."""
 
-    def __init__(self, url: str, *, read_only: bool = False, patience: float | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        read_only: bool = False,
+        patience: float | None = None,
+        require_in_place: Callable[[], None] = lambda: None,
+    ) -> None:
         """Who reads waits for an SQLite file for `patience` seconds (default: `BUSY_SECONDS`).
 
-        Raises as `require_database` and `require_regular` do.
+        `require_in_place` is called after each connection and before each change; it raises where
+        another store has taken the place of the one that has this catalog.  Raises as
+        `require_database` and `require_regular` do.
         """
         require_database(url)
         self.url = parsed_url(url)
         if self.path:
             require_regular(*files_of(self.path))
         self.read_only = read_only
+        self._require_in_place = require_in_place
         self._patience = BUSY_SECONDS if patience is None else patience
         self._unwritten = UnwrittenFile.at(self.path) if read_only and self.path else None
         self._is_closed = False
@@ -253,6 +264,7 @@ class Database:
         try:
             yield
         except (DatabaseError, sqlite3.DatabaseError) as error:
+            self._require_in_place()  # that the store was moved says more than what SQLite met
             meant = error_for_users(error, self.path, patience)
             if meant is None:
                 raise
@@ -284,6 +296,7 @@ class Database:
     @contextmanager
     def _transaction(self, patience: float) -> Iterator[Connection]:
         """Write, after waiting for others for so many seconds at most."""
+        self._require_in_place()
         try:
             self._writing.active = True
             if self.is_sqlite:
@@ -397,12 +410,28 @@ class Database:
                 },
                 **pool,
             )
-        arguments: dict[str, Any] = {"check_same_thread": False, "timeout": self._patience}
+        arguments: dict[str, Any] = {
+            "check_same_thread": False,
+            "timeout": self._patience,
+            "factory": PlacedConnection,
+        }
         more: dict[str, Any] = {}
         if self._unwritten is not None:
             more["creator"] = partial(self._unwritten.connect, **arguments)
         engine = sa.create_engine(self.url, connect_args=arguments, **pool, **more)
         read_only, path = self.read_only, self.path
+        require_in_place = self._require_in_place
+
+        @event.listens_for(engine, "connect")
+        def be_in_place(connection: PlacedConnection, _record: object) -> None:
+            # Before anything is read: SQLite opens the log with the first statement that does.
+            try:
+                if path:
+                    connection.note_place(path)
+                require_in_place()
+            except BaseException:
+                connection.close()
+                raise
 
         @event.listens_for(engine, "connect")
         def prepare(connection: Any, _record: object) -> None:

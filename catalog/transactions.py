@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,14 +60,23 @@ class CatalogTransactions:
         self._database = database
 
     @classmethod
-    def open(cls, url: str, *, read_only: bool = False, store_id: str | None = None) -> Self:
+    def open(
+        cls,
+        url: str,
+        *,
+        read_only: bool = False,
+        store_id: str | None = None,
+        require_in_place: Callable[[], None] = lambda: None,
+    ) -> Self:
         """Open an existing catalog, bringing its schema up to date unless `read_only`.
 
         With `store_id` it is opened for the store that has this id; where nobody's is written down
-        yet, it is, unless `read_only`.  Raises `NoStoreError`, `StoreVersionError` (a newer vfsd
-        wrote it), `StoreError` for the catalog of another store, `BusyError`.
+        yet, it is, unless `read_only`.  `require_in_place` is called after each connection and
+        before each change, and raises where the store is another one by then.  Raises
+        `NoStoreError`, `StoreVersionError` (a newer vfsd wrote it), `StoreError` for the catalog of
+        another store, `BusyError`.
         """
-        database = Database(url, read_only=read_only)
+        database = Database(url, read_only=read_only, require_in_place=require_in_place)
         try:
             with database.reading() as connection:
                 revision, owner = current_revision(connection), owner_of(connection)

@@ -62,6 +62,7 @@ class ObjectStore:
     ) -> None:
         """`before_first` is called with the first that comes where it `is_bare`; where it raises,
         none does."""
+        self._directory = directory
         self._root = directory.objects
         self._tmp = directory.objects_tmp
         self._before_first = before_first
@@ -259,7 +260,9 @@ class ObjectStore:
     def exchange(self, temporary: Path, key: str) -> None:
         """Let synced bytes that hash to `key` have its name, whatever had it before; who has that
         open keeps it.  Raises `IntegrityError` for a directory that is not empty, and where
-        something else lies in the place of the one above."""
+        something else lies in the place of the one above; `StoreError` where another store has
+        taken this one's place."""
+        self._directory.require_in_place()
         final = self.path(key)
         if not final.parent.exists() and self.is_bare():
             self._before_first(key)
@@ -284,8 +287,9 @@ class ObjectStore:
         """Nothing may refer to it any more; that it is gone already is fine, or never could be.
 
         Raises `IntegrityError` for a directory that is not empty, and where a link leads to the
-        one above.
+        one above; `StoreError` where another store has taken this one's place.
         """
+        self._directory.require_in_place()
         if is_key(key):
             path = self.path(key)
             _require_own_folder(path)
@@ -340,8 +344,10 @@ class ObjectStore:
     def take_away(self, path: Path) -> bool:
         """Delete one of the `leftovers`; whether it is gone, or somebody has it in hand by now.
 
-        Raises `IntegrityError` for a directory that is not empty, `OSError`.
+        Raises `IntegrityError` for a directory that is not empty, `OSError`, and `StoreError` where
+        another store has taken this one's place.
         """
+        self._directory.require_in_place()
         main = self.main_file(path)
         if main == path:
             return take_away(path)

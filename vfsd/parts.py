@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -48,11 +48,24 @@ class Parts:
     suspects: Suspects
     summed: SummedFiles
     read_only: bool = False
+    on_close: Callable[[], None] = lambda: None
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> Parts:
         """Those of the store in the directory `path`.  Raises as `vfsd.Store.open`."""
-        directory = StoreDirectory.open(path)
+        directory = StoreDirectory.open_watched(path)
+        try:
+            return replace(cls.of(directory, read_only=read_only), on_close=directory.close)
+        except BaseException:
+            directory.close()
+            raise
+
+    @classmethod
+    def of(cls, directory: StoreDirectory, *, read_only: bool = False) -> Parts:
+        """Those of a store whose directory was opened, and stays the caller's.
+
+        Raises as `vfsd.Store.open`.
+        """
         directory.require_objects()
         if not read_only:
             directory.lay_out()
@@ -61,7 +74,10 @@ class Parts:
             catalog = with_reserve(
                 directory,
                 lambda: Catalog.open(
-                    directory.catalog_url, read_only=read_only, store_id=directory.id
+                    directory.catalog_url,
+                    read_only=read_only,
+                    store_id=directory.id,
+                    require_in_place=directory.require_in_place,
                 ),
             )
         if not read_only:
@@ -74,7 +90,7 @@ class Parts:
             settings,
             Examiner(limits),
             Suspects(directory),
-            SummedFiles(catalog, directory.root),
+            SummedFiles(catalog, directory.top),
             read_only,
         )
 
@@ -82,6 +98,7 @@ class Parts:
         self.examiner.close()
         self.catalog.close()
         lay_log(self.directory)
+        self.on_close()
 
     def require_writable(self) -> None:
         """Raises `ReadOnlyError`: before anything is computed in vain."""

@@ -44,6 +44,7 @@ from vfsd.errors import (
     StoreError,
     StoreVersionError,
 )
+from vfsd.helddirectory import HeldDirectory
 from vfsd.inhand import NEW_NAME, new_name, on_their_way, put_in_place
 from vfsd.mounts.mountinfo import mount_above, mount_at
 from vfsd.regularfiles import is_regular_or_missing, open_own, require_own, require_regular
@@ -72,9 +73,18 @@ def url_of_file(path: Path) -> str:
 class StoreDirectory:
     """Names below a store's directory, and its marker."""
 
-    def __init__(self, root: Path, marker: dict[str, object]) -> None:
-        self.root = root
+    def __init__(
+        self,
+        root: Path,
+        marker: dict[str, object],
+        held: HeldDirectory | None = None,
+        top: Path | None = None,
+    ) -> None:
+        """`top` is another path to the same directory, by which everything below is opened."""
+        self.root = root  #: as messages name it
+        self.top = top or root
         self._marker = marker
+        self._anchor = held
 
     @classmethod
     @contextmanager
@@ -147,22 +157,51 @@ class StoreDirectory:
     def open(cls, root: Path) -> StoreDirectory:
         """Raises `NoStoreError`, `StoreVersionError` for a newer format, and as `require_files`."""
         root = root.absolute()
+        return cls._opened(root, root)
+
+    @classmethod
+    def open_watched(cls, root: Path) -> StoreDirectory:
+        """A store whose files are opened by path, for as long as the path leads to it.
+
+        See `require_in_place`.  To be closed.  Raises as `open`.
+        """
+        root = root.absolute()
+        with _no_store_at(root):
+            held = HeldDirectory.open(root)
+        found = cls(root, cls._opened(root, root)._marker, held)
+        found.require_in_place()
+        return found
+
+    @classmethod
+    def open_held(cls, root: Path, held: HeldDirectory | None = None) -> StoreDirectory:
+        """A store whose files are opened through a descriptor of its directory.
+
+        The directory may be moved, and another take its path: this object stays with the one that
+        was opened.  `held` is a descriptor that the process has already.  Where there is no /proc,
+        files are opened by path, as with `open_watched`.  To be closed.  Raises as `open`.
+        """
+        root = root.absolute()
+        with _no_store_at(root):
+            held = held or HeldDirectory.open(root)
+        top = held.path or root
+        return cls(root, cls._opened(root, top)._marker, held, top)
+
+    @classmethod
+    def _opened(cls, root: Path, top: Path) -> StoreDirectory:
+        """`top` is another path to `root`, by which everything is opened."""
         try:
-            if not is_regular_or_missing(root / _MARKER):
+            if not is_regular_or_missing(top / _MARKER):
                 raise ValueError("it is no regular file")
-            marker = json.loads((root / _MARKER).read_text(encoding="utf-8"))
+            marker = json.loads((top / _MARKER).read_text(encoding="utf-8"))
             number = int(marker["format"])
             str(marker["id"]).encode()  # it is shown
         except (FileNotFoundError, NotADirectoryError):
-            if (root / CATALOG).exists():
+            if (top / CATALOG).exists():
                 raise NoStoreError(
                     f"the store in {root} has lost its {_MARKER}",
                     hint="put it back from a backup of this store (`vfsd restore`)",
                 ) from None
-            raise NoStoreError(
-                f"there is no store in {root}",
-                hint=f"make one with `vfsd init {shlex.quote(str(root))}`",
-            ) from None
+            raise _no_store(root) from None
         except (
             ValueError,
             KeyError,
@@ -179,7 +218,7 @@ class StoreDirectory:
                 f"{root} has store format {number}, this vfsd knows up to {FORMAT}",
                 hint="install the version of vfsd that wrote it, or a newer one",
             )
-        directory = cls(root, marker)
+        directory = cls(root, marker, top=top)
         directory.require_files()
         return directory
 
@@ -196,10 +235,10 @@ class StoreDirectory:
 
     def files_on_their_way(self) -> list[Path]:
         """Those beside the catalog that somebody writes, or that those who died have left."""
-        begun = self.root / _UNFINISHED
+        begun = self.top / _UNFINISHED
         files = (
             *(self.settings, self.suspects, self.scrub_note),
-            *(self.root / _MARKER, self.backup_notes),
+            *(self.top / _MARKER, self.backup_notes),
         )
         left = [path for file in files for path in on_their_way(file)]
         return [*left, begun] if begun.exists() else left
@@ -219,7 +258,7 @@ class StoreDirectory:
         for folder in (self.objects, self.spool, self.cache):
             self._require_no_others(folder)
         require_regular(
-            self.root / _MARKER,
+            self.top / _MARKER,
             self.settings,
             self.catalog_file,
             self.suspects,
@@ -252,7 +291,7 @@ class StoreDirectory:
         if not folder.is_symlink():
             return
         for above in Path(os.path.realpath(folder)).parents:
-            if (above / _MARKER).exists() and not above.samefile(self.root):
+            if (above / _MARKER).exists() and not above.samefile(self.top):
                 raise StoreError(
                     f"{folder} is a link into the store in {above}",
                     hint="let it lead to a directory that is this store's alone",
@@ -287,6 +326,38 @@ class StoreDirectory:
                 "`vfsd restore`, or make it anew, and `vfsd fsck` tells what is missing",
             )
 
+    def close(self) -> None:
+        """Let go of the directory; nothing is opened through its descriptor any more."""
+        if self._anchor is not None:
+            self._anchor.close()
+            self._anchor = None
+
+    def require_in_place(self) -> None:
+        """Raises `StoreError` where the directory that was opened is no longer at its path.
+
+        To be called before anything is written or deleted by path: another store may be there.
+        """
+        if self._anchor is None or self._anchor.is_at(self.top):
+            return
+        now = self._anchor.location()
+        where = "it was deleted" if now is None else f"it is at {now}"
+        raise StoreError(
+            f"the store that was opened in {self.root} is no longer there: {where}",
+            hint="open the store again at its new place",
+        )
+
+    @property
+    def anchor(self) -> HeldDirectory | None:
+        """The descriptor through which everything is opened; None where paths are used."""
+        return None if self.top == self.root else self._anchor
+
+    @property
+    def location(self) -> Path:
+        """Where the store is now, as far as that can be told; `root` where it was not moved."""
+        if self._anchor is None or self._anchor.is_at(self.root):
+            return self.root
+        return self._anchor.location() or self.root
+
     @property
     def id(self) -> str:
         return str(self._marker["id"])
@@ -308,87 +379,87 @@ class StoreDirectory:
     @property
     def catalog_file(self) -> Path:
         """Where the catalog is, if the store `has_own_catalog`."""
-        return self.root / CATALOG
+        return self.top / CATALOG
 
     def beside_catalog(self) -> tuple[Path, Path]:
         """What SQLite has beside the catalog while it is open: its log, and its shared memory."""
-        return self.root / f"{CATALOG}-wal", self.root / f"{CATALOG}-shm"
+        return self.top / f"{CATALOG}-wal", self.top / f"{CATALOG}-shm"
 
     @property
     def rollback_journal(self) -> Path:
         """What SQLite has beside the catalog while it changes how that is opened."""
-        return self.root / f"{CATALOG}-journal"
+        return self.top / f"{CATALOG}-journal"
 
     @property
     def incoming(self) -> StoreDirectory:
         """What takes the place of what is here, when there is a catalog in it."""
-        return StoreDirectory.unmarked(self.root / "incoming")
+        return StoreDirectory.unmarked(self.top / "incoming")
 
     @property
     def new_catalog(self) -> Path:
         """A catalog that is not one yet."""
-        return self.root / "catalog.new"
+        return self.top / "catalog.new"
 
     def replaced(self, when: str) -> Path:
         """Where a catalog and private files are kept in whose place others came at some time."""
-        return self.root / f"replaced-{when}"
+        return self.top / f"replaced-{when}"
 
     @property
     def backup_sign(self) -> Path:
         """A file that only backups have."""
-        return self.root / "vfsd-backup.json"
+        return self.top / "vfsd-backup.json"
 
     @property
     def backup_notes(self) -> Path:
         """What a backup knows of its private files."""
-        return self.root / "vfsd-backup-files.json"
+        return self.top / "vfsd-backup-files.json"
 
     @property
     def objects(self) -> Path:
-        return self.root / "objects"
+        return self.top / "objects"
 
     @property
     def objects_tmp(self) -> Path:
-        return self.root / "objects" / "tmp"
+        return self.top / "objects" / "tmp"
 
     @cached_property
     def spool(self) -> Path:
-        return self.root / "spool"
+        return self.top / "spool"
 
     @property
     def cache(self) -> Path:
-        return self.root / "cache"
+        return self.top / "cache"
 
     @property
     def settings(self) -> Path:
-        return self.root / "config.toml"
+        return self.top / "config.toml"
 
     @cached_property
     def reserve(self) -> Path:
-        return self.root / "reserve"
+        return self.top / "reserve"
 
     @property
     def mount_lock(self) -> Path:
-        return self.root / "mount.lock"
+        return self.top / "mount.lock"
 
     @property
     def decoding_note(self) -> Path:
         """That of the mount's own process."""
-        return self.root / "mount.decoding"
+        return self.top / "mount.decoding"
 
     @property
     def rendering_note(self) -> Path:
         """That of the process which makes views for the mount."""
-        return self.root / "mount.rendering"
+        return self.top / "mount.rendering"
 
     @property
     def suspects(self) -> Path:
-        return self.root / "suspects.json"
+        return self.top / "suspects.json"
 
     @property
     def scrub_note(self) -> Path:
         """See `vfsd.integrity.scrubnote`."""
-        return self.root / "scrub.json"
+        return self.top / "scrub.json"
 
     def spool_file(self, ino: int) -> Path:
         """Where the bytes of a file lie that is not a video (yet)."""
@@ -509,7 +580,7 @@ class StoreDirectory:
     @property
     def can_be_written(self) -> bool:
         """Whether files can be made in it by this process; never so on a read-only disk."""
-        return os.access(self.root, os.W_OK)
+        return os.access(self.top, os.W_OK)
 
     def is_shown_at(self, path: Path) -> bool:
         """Whether a path, which may not exist yet, lies in this store's own mount.
@@ -564,6 +635,21 @@ def _id_in(text: str) -> str | None:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     return str(number)
+
+
+def _no_store(root: Path) -> NoStoreError:
+    return NoStoreError(
+        f"there is no store in {root}",
+        hint=f"make one with `vfsd init {shlex.quote(str(root))}`",
+    )
+
+
+@contextmanager
+def _no_store_at(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise _no_store(root) from None
 
 
 def not_of_one_disk(spool: Path, objects: Path) -> StoreError:

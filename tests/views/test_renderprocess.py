@@ -67,7 +67,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
         store.ingest(FOLDER / NAME, NAME)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which it leaves alone
-        starter, pid = renderworker.start(store.path, read_only=False)
+        starter, pid = renderworker.start(store.parts.directory, read_only=False)
     with Store.open(store.path) as store:
         accused: list[bool] = []
         deference = Deference(lambda: False)

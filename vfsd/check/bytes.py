@@ -135,7 +135,7 @@ def _looked(parts: Parts, place: Place, digest: str) -> Looked | None:
     shown.  Raises `OSError`."""
     if place.link_path is not None:
         try:
-            require_linked(place.link_path, parts.directory.root)
+            require_linked(place.link_path, parts.directory.top)
         except IntegrityError:
             return None
         except OSError as error:

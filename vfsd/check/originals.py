@@ -91,7 +91,7 @@ def _changed(run: Run, node: Node) -> Finding | None:
         return None
     path = Path(node.link_path)
     try:
-        fd = open_linked(path, run.parts.directory.root)
+        fd = open_linked(path, run.parts.directory.top)
     except (IntegrityError, OSError) as error:
         is_gone = isinstance(error, FileNotFoundError)
         with run.parts.catalog.reading() as seen:

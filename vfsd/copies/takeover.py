@@ -67,7 +67,7 @@ def take_over(
     somebody has the store open for longer than `PATIENCE_SECONDS`; nothing has changed then.
     """
     coming = directory.incoming
-    for path in (coming.new_catalog, coming.settings, coming.spool, coming.root, directory.root):
+    for path in (coming.new_catalog, coming.settings, coming.spool, coming.root, directory.top):
         if path.exists():
             fsync_path(path)
     return _once_closed(directory, partial(_take_place, directory, has_all, keep_old))
@@ -99,7 +99,7 @@ def settled(directory: StoreDirectory) -> Iterator[None]:
     """
     while True:
         finish(directory)
-        with held_directory(directory.root, fcntl.LOCK_SH):
+        with held_directory(directory.top, fcntl.LOCK_SH):
             if not _is_to_come(directory):
                 yield
                 return
@@ -110,7 +110,7 @@ def finish(directory: StoreDirectory) -> None:
     if not _is_to_come(directory):
         return
     try:
-        with held_directory(directory.root, fcntl.LOCK_EX):
+        with held_directory(directory.top, fcntl.LOCK_EX):
             _put_in_place(directory)
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EACCES):
@@ -151,7 +151,7 @@ def _is_to_come(directory: StoreDirectory) -> bool:
 def _done_if_closed(directory: StoreDirectory, action: Callable[[], T]) -> tuple[T] | None:
     """What it gives; None where it was not done."""
     try:
-        with held_directory(directory.root, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with held_directory(directory.top, fcntl.LOCK_EX | fcntl.LOCK_NB):
             if not come_to_rest(directory.catalog_file):
                 return None
             try:
@@ -261,9 +261,9 @@ def _put_in_place(directory: StoreDirectory, copies: Mapping[int, Path] | None =
         for path in (*directory.beside_catalog(), directory.rollback_journal):
             path.unlink(missing_ok=True)
         # SQLite would take what a power cut brings back of these for the new catalog's.
-        fsync_path(directory.root)
+        fsync_path(directory.top)
         coming.catalog_file.replace(directory.catalog_file)
-        fsync_path(directory.root)
+        fsync_path(directory.top)
         lay_log(directory)
         discard(directory)
 

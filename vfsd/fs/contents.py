@@ -359,7 +359,7 @@ class Contents:
         place = Place(node.object_key, node.link_path)
         stored = self._parts.path_of(place)
         if node.link_path is not None:
-            fd = open_linked(stored, self._parts.directory.root)
+            fd = open_linked(stored, self._parts.directory.top)
         else:
             fd = os.open(stored, os.O_RDONLY | AS_BYTES)
         return fd, self._parts.summed.opened(stored, place, fd)

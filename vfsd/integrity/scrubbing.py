@@ -309,7 +309,7 @@ class Scrubber:
         from looking at the rest.
         """
         try:
-            require_linked(path, self._parts.directory.root)
+            require_linked(path, self._parts.directory.top)
         except IntegrityError as error:
             yield Damage(item.place, "linked", self._names(item), str(error), (), (), None)
             return False

@@ -201,7 +201,7 @@ def _examined(parts: Parts, node: Node) -> _Again | None:
 
 def _opened(parts: Parts, node: Node) -> FileIO:
     if node.link_path is not None:
-        return FileIO(open_linked(node.link_path, parts.directory.root))
+        return FileIO(open_linked(node.link_path, parts.directory.top))
     return FileIO(open_stored(parts.objects.path(node.object_key or "")))
 
 

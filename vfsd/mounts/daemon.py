@@ -31,6 +31,7 @@ from vfsd.mounts import mountlog
 from vfsd.mounts.mounting import DRAIN_SECONDS, checked
 from vfsd.mounts.supervisor import READY, STOPPING, notify
 from vfsd.mounts.verifier import Verifier
+from vfsd.parts import Parts
 from vfsd.processes import renderworker
 from vfsd.processes.deference import Deference
 from vfsd.processes.foreground import Foreground, ObservedViews
@@ -78,12 +79,16 @@ def _serve(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     with ExitStack() as stack:
         stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
-        directory = StoreDirectory.open(root)
+        directory = stack.enter_context(closing(StoreDirectory.open_held(root)))
+        mountlog.show_paths(directory.top, lambda: directory.location)
+        stack.enter_context(_naming(directory))
         if directory.can_be_written or not parsed.read_only:
             with_reserve(directory, lambda: stack.enter_context(directory.mounted(str(place))))
-        starter = stack.enter_context(_render_starter(root, parsed))  # while there are no threads
+        # While there are no threads:
+        starter = stack.enter_context(_render_starter(directory, parsed))
         be_prompt()
-        store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
+        parts = Parts.of(directory, read_only=parsed.read_only)
+        store = stack.enter_context(Store(parts))
         if not parsed.read_only:
             directory.require_one_disk()
             store.parts.require_filled()
@@ -132,6 +137,21 @@ def _serve(
         notify(STOPPING)
 
 
+@contextmanager
+def _naming(directory: StoreDirectory) -> Iterator[None]:
+    """Errors of the block name the store's path where they name its descriptor."""
+    try:
+        yield
+    except VfsdError as error:
+
+        def shown(text: str) -> str:
+            return mountlog.with_paths(text, str(directory.top), lambda: directory.location)
+
+        error.args = (shown(str(error)),)
+        error.hint = error.hint and shown(error.hint)
+        raise
+
+
 def _allow_open_files() -> None:
     """What somebody has open in a mount is open in its process, too: the 1024 of a login are soon
     used up by all programs together."""
@@ -142,12 +162,14 @@ def _allow_open_files() -> None:
 
 
 @contextmanager
-def _render_starter(root: Path, options: MountOptions) -> Iterator[socket.socket | None]:
+def _render_starter(
+    directory: StoreDirectory, options: MountOptions
+) -> Iterator[socket.socket | None]:
     """See `vfsd.processes.renderworker.start`; None: views are made by this process."""
     if not renderworker.can_start():
         yield None
         return
-    starter, pid = renderworker.start(root, read_only=options.read_only)
+    starter, pid = renderworker.start(directory, read_only=options.read_only)
     try:
         yield starter
     finally:

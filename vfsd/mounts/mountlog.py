@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -63,6 +64,34 @@ class OneLine(logging.Formatter):
             shown.exc_info, shown.exc_text = None, None
         line = super().format(shown)
         return f"<{_priority(record.levelno)}>{line}" if self._journal else line
+
+
+class ShownPaths(logging.Formatter):
+    """Another formatter's lines, with a store's path in the place of one through a descriptor."""
+
+    def __init__(self, inner: logging.Formatter, top: Path, shown: Callable[[], Path]) -> None:
+        super().__init__()
+        self._inner = inner
+        self._top = str(top)
+        self._shown = shown
+
+    def format(self, record: logging.LogRecord) -> str:
+        return with_paths(self._inner.format(record), self._top, self._shown)
+
+
+def with_paths(text: str, top: str, shown: Callable[[], Path]) -> str:
+    """`text` with the path that `shown` gives wherever the path `top` is in it."""
+    # A longer number is another descriptor.
+    found = re.compile(re.escape(top) + r"(?![0-9])")
+    return found.sub(lambda _: str(shown()), text) if top in text else text
+
+
+def show_paths(top: Path, shown: Callable[[], Path]) -> None:
+    """Let all lines from now on name the path that `shown` gives instead of `top`."""
+    for handler in logging.getLogger().handlers:
+        inner = handler.formatter
+        if isinstance(inner, OneLine):
+            handler.setFormatter(ShownPaths(inner, top, shown))
 
 
 class Sparing(logging.Filter):

@@ -18,13 +18,14 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
-from pathlib import Path
 from typing import NoReturn
 
 from vfsd.errors import VfsdError
 from vfsd.heap import Trimmer, share_arenas
+from vfsd.parts import Parts
 from vfsd.processes.deference import ORDINARY
 from vfsd.processes.offspring import be_killed_first, end_with
 from vfsd.processes.renderorders import (
@@ -41,6 +42,7 @@ from vfsd.processes.renderorders import (
 from vfsd.processes.sheets import Desk
 from vfsd.processes.standback import set_share
 from vfsd.store import Store
+from vfsd.storedir import StoreDirectory
 from vfsd.views.renderqueue import GivenUpError
 from vfsd.views.slotmaker import SlotMaker
 
@@ -63,8 +65,8 @@ def can_start() -> bool:
     return hasattr(os, "memfd_create") and hasattr(os, "pidfd_open")
 
 
-def start(root: Path, *, read_only: bool) -> tuple[socket.socket, int]:
-    """Fork the process that starts those which make views of the store in `root`.
+def start(directory: StoreDirectory, *, read_only: bool) -> tuple[socket.socket, int]:
+    """Fork the process that starts those which make views of the store in `directory`.
 
     Gives the socket by which it is told to (`START`, `KILL`), and by which it tells how they
     ended, and its number.  To be called while this process has one thread, and before it opens the
@@ -76,8 +78,9 @@ def start(root: Path, *, read_only: bool) -> tuple[socket.socket, int]:
         child = os.fork()
         if not child:
             try:
-                _begin(parent, theirs)
-                _start_whenever_told(theirs, root, read_only)
+                held = directory.anchor
+                _begin(parent, [theirs.fileno(), *([] if held is None else [held.fd])])
+                _start_whenever_told(theirs, directory, read_only)
             finally:
                 os._exit(1)
     return mine, child
@@ -86,24 +89,28 @@ def start(root: Path, *, read_only: bool) -> tuple[socket.socket, int]:
 # ------------------------------------------------------------------------- the one that starts
 
 
-def _begin(parent: int, keep: socket.socket) -> None:
-    """Leave behind what is the mount's, and end with it."""
+def _begin(parent: int, keep: Sequence[int]) -> None:
+    """Leave behind what is the mount's but for the descriptors `keep`, and end with it."""
     end_with(parent)
     ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # of a terminal: it is the mount's to end us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    low, high = 3, keep.fileno()
-    os.closerange(low, high)
-    os.closerange(high + 1, _MOST_DESCRIPTORS)
+    low = 3
+    for fd in sorted(keep):
+        os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, _MOST_DESCRIPTORS)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     gc.collect()
     gc.freeze()  # so that children need no copies of what they only look at
 
 
-def _start_whenever_told(control: socket.socket, root: Path, read_only: bool) -> NoReturn:
+def _start_whenever_told(
+    control: socket.socket, directory: StoreDirectory, read_only: bool
+) -> NoReturn:
     """One at a time; the mount waits to hear of the end of one before it wants another."""
     child, ended = 0, -1
     while True:
@@ -124,7 +131,8 @@ def _start_whenever_told(control: socket.socket, root: Path, read_only: bool) ->
             if not message:
                 os._exit(0)
             if message == START and not child:
-                child, ended = _started(control, socket.socket(fileno=fds[0]), root, read_only)
+                orders = socket.socket(fileno=fds[0])
+                child, ended = _started(control, orders, directory, read_only)
 
 
 def _tell(control: socket.socket, what: str, number: int) -> None:
@@ -133,7 +141,7 @@ def _tell(control: socket.socket, what: str, number: int) -> None:
 
 
 def _started(
-    control: socket.socket, orders: socket.socket, root: Path, read_only: bool
+    control: socket.socket, orders: socket.socket, directory: StoreDirectory, read_only: bool
 ) -> tuple[int, int]:
     """The child, and a descriptor that tells of its end."""
     with orders:
@@ -145,7 +153,7 @@ def _started(
                 _leave_session()
                 _tell(control, "pid", os.getpid())
                 control.close()
-                _make_views(orders, root, read_only)
+                _make_views(orders, directory, read_only)
             except BaseException:
                 _log.exception("the process that makes views has ended")
             finally:
@@ -165,13 +173,13 @@ def _leave_session() -> None:
     set_share(os.getpid(), ORDINARY)
 
 
-def _make_views(orders: socket.socket, root: Path, read_only: bool) -> NoReturn:
+def _make_views(orders: socket.socket, directory: StoreDirectory, read_only: bool) -> NoReturn:
     """Until the mount has gone, or has wanted nothing for long; ends the process then."""
     os.nice(_NICENESS)
     be_killed_first(_KILLED_FIRST)
     share_arenas()
     with ExitStack() as stack:
-        store = stack.enter_context(Store.open(root, read_only=read_only))
+        store = stack.enter_context(Store(Parts.of(directory, read_only=read_only)))
         if not read_only:
             note = store.parts.directory.rendering_note
             stack.enter_context(store.parts.suspects.noting(note))

@@ -156,7 +156,7 @@ class BackgroundTuner:
             self._doing = "starting"
             self._making = ALL
             resting = self._patience.resting(now)
-            self._process = TunerProcess(str(self._store.path), resting)
+            self._process = TunerProcess(self._store.parts.directory, resting)
         if not self._working:
             self._doing = "looking for what pays"
             self._working = True
@@ -194,7 +194,7 @@ class BackgroundTuner:
                 minute=local.tm_hour * 60 + local.tm_min,
                 load=self._load.share,
                 calm=self._foreground.calm,
-                free=shutil.disk_usage(self._store.path).free,
+                free=shutil.disk_usage(self._store.parts.directory.top).free,
             )
         )
 

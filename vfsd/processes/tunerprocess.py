@@ -12,6 +12,7 @@ from contextlib import suppress
 from vfsd.host import cpu_seconds
 from vfsd.processes.tuneorders import Report
 from vfsd.programs import command, environment
+from vfsd.storedir import StoreDirectory
 
 MODULE = "vfsd.processes.tuneworker"
 
@@ -25,10 +26,18 @@ class TunerProcess:
     `order` may be called by any thread, everything else by one.
     """
 
-    def __init__(self, store: str, avoid: Sequence[int]) -> None:
+    def __init__(self, directory: StoreDirectory, avoid: Sequence[int]) -> None:
         """It leaves the videos with the ids `avoid` alone.  Raises `OSError`."""
+        held = [] if directory.anchor is None else [directory.anchor.fd]
+        task = {
+            "store": str(directory.root),
+            "held": held,
+            "parent": os.getpid(),
+            "avoid": avoid,
+        }
         self._process = subprocess.Popen(
-            command(MODULE, json.dumps({"store": store, "parent": os.getpid(), "avoid": avoid})),
+            command(MODULE, json.dumps(task)),
+            pass_fds=held,
             cwd="/",
             env=environment(),
             stdin=subprocess.PIPE,

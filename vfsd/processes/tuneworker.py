@@ -12,13 +12,18 @@ import json
 import os
 import signal
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
+from vfsd.helddirectory import HeldDirectory
 from vfsd.mounts import mountlog
+from vfsd.parts import Parts
 from vfsd.processes.offspring import end_with
 from vfsd.processes.standback import LOWEST_PRIORITY, set_share, stand_back
 from vfsd.processes.tuneorders import Orders, Report, StopError
 from vfsd.processes.tunework import Tell, TuneWork
 from vfsd.store import Store
+from vfsd.storedir import StoreDirectory
 
 
 def main(arguments: list[str]) -> None:
@@ -31,7 +36,7 @@ def main(arguments: list[str]) -> None:
     # Where the pipe is broken, nobody is left to report to.
     with (
         suppress(StopError, BrokenPipeError),
-        Store.open(task["store"], threads=1) as store,
+        Store(Parts.of(_store_directory(task)), threads=1) as store,
     ):
         work = TuneWork(store, orders.obey, tell, avoid)
         while True:
@@ -40,6 +45,14 @@ def main(arguments: list[str]) -> None:
 
 
 # --------------------------------------------------------------------------------- the process
+
+
+def _store_directory(task: dict[str, Any]) -> StoreDirectory:
+    """The store through the descriptor of the mount, where that has one."""
+    root = Path(task["store"])
+    for fd in task["held"]:
+        return StoreDirectory.open_held(root, HeldDirectory(int(fd)))
+    return StoreDirectory.open_watched(root)
 
 
 def _take_pipes() -> tuple[Orders, Tell]:
