@@ -27,6 +27,14 @@ def test_a_rendition_is_made_listed_and_dropped(run: Run, place: Path) -> None:
         assert store.catalog.renditions(store[TRAFFIC].info) == []
 
 
+def test_larger_than_the_original_is_said_first(run: Run) -> None:
+    done = run("render", TRAFFIC, "--size", "160x0", "--codec", "lossless")
+    assert done.code == 0
+    assert "times the same frames of the original" in done.err
+    done = run("render", TRAFFIC, "--size", "80x60", "--codec", "small", "--psnr", "25")
+    assert "times the same frames" not in done.err
+
+
 def test_a_dry_run_stores_nothing(run: Run) -> None:
     found = run("render", TRAFFIC, "--size", "80x60", "--dry-run", "--json").object
     assert found["segments"] == 4

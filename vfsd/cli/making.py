@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from vfsd.cli.output import facts, print_json, print_line, shown
+from vfsd.cli.output import facts, print_json, print_line, print_remark, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
 from vfsd.units import human_bytes
@@ -30,6 +30,7 @@ MADE_FIELDS: Mapping[str, str] = MappingProxyType(
         "frames": "number of frames in the segments that were made",
         "tiles": "number of tiles in them",
         "bytes": "their size",
+        "original_bytes": "size of the same frames in the original, about",
         "psnr": "dB of the worst tile that was made, null where none was",
         "seconds": "that it took",
         "rate": "frames a second, null where none was tiled",
@@ -83,6 +84,25 @@ def make(session: Session, store: Store, video: Video, order: Order, jobs: int |
     _report(session, store, video, order, made, kept, seconds)
 
 
+def warn_of_size(
+    session: Session, store: Store, video: Video, order: Order, jobs: int | None
+) -> None:
+    """Say before anything is made that it will be larger than the original, by one segment."""
+    from vfsd.cli.retiling import estimate
+
+    if session.quiet:
+        return
+    with Progress(f"trying a segment of {video.name}", None, shown=session.shows_progress):
+        found = estimate(store, video, order, jobs)
+    original = video.original.size * found.frames / len(video)
+    if found.bytes > original:
+        print_remark(
+            f"warning: {shown(video.name)}: this will take about {human_bytes(found.bytes)}, "
+            f"{found.bytes / original:.1f} times the same frames of the original; "
+            "`--codec small` or a lower `--psnr` takes less"
+        )
+
+
 def _say_what_is_there(
     session: Session,
     store: Store,
@@ -113,6 +133,7 @@ def _report(
     frames = sum(len(segment.frames) for segment in made)
     tiles = sum(len(segment.cells) for segment in made)
     size = sum(segment.size for segment in made)
+    original = video.original.size * frames / len(video)
     worst = min((segment.psnr for segment in made), default=None)
     if session.json:
         print_json(
@@ -123,6 +144,7 @@ def _report(
                 "frames": frames,
                 "tiles": tiles,
                 "bytes": size,
+                "original_bytes": round(original),
                 "psnr": worst,
                 "seconds": seconds,
                 "rate": frames / seconds if frames and seconds else None,
@@ -137,7 +159,8 @@ def _report(
         return
     print_line(
         f"{shown(video.name)}: {len(made)} segments of {tiles} tiles together, "
-        f"{human_bytes(size)}, at least {worst:.1f} dB; {frames} frames in {seconds:.1f} s, "
+        f"{human_bytes(size)} ({size / original:.0%} of those frames in the original), "
+        f"at least {worst:.1f} dB; {frames} frames in {seconds:.1f} s, "
         f"{frames / seconds:.0f} a second" + (f"; {kept} segments were there" if kept else "")
     )
     usual = usual_psnr(store.parts, video.info)

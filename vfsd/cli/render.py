@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.making import FORETOLD_FIELDS, MADE_FIELDS, PSNR, foretell, make
+from vfsd.cli.making import FORETOLD_FIELDS, MADE_FIELDS, PSNR, foretell, make, warn_of_size
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
 from vfsd.cli.values import Number, Span, a_size, a_span
@@ -92,7 +92,7 @@ def command(
     of a half or a third of it, and of regions whose edges are whole pixels in it, take such a
     rendition where it is cheaper.  Segments of about a second are made and used one by one: what
     was interrupted with Ctrl-C goes on when it is said again.  `--dry-run` encodes one segment
-    without storing it.
+    without storing it.  A warning says so first where a rendition will be larger than the original.
     """
     if psnr is not None and quality is not None:
         raise UsageError("give either --psnr or --quality, not both")
@@ -110,4 +110,5 @@ def command(
             if dry_run:
                 foretell(session, store, video, order, jobs)
             else:
+                warn_of_size(session, store, video, order, jobs)
                 make(session, store, video, order, jobs)
