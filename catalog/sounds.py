@@ -14,7 +14,7 @@ from vfsd.catalog.rows import blob, row_of
 from vfsd.catalog.schema import sound_pages, sounds
 from vfsd.errors import IntegrityError
 from vfsd.framepages import PageBounds
-from vfsd.model import Sound
+from vfsd.model import Access, Sound
 
 Page = tuple[PageBounds, bytes]
 
@@ -30,7 +30,9 @@ _PLAIN = (
     "end_pts",
     "language",
     "reason",
+    "matroska_codec",
 )
+_OPTIONAL_BYTES = ("matroska_private", "mp4_entry")
 _OF_PAGES = ("first_packet", "packets", "first_pts", "last_pts")
 
 
@@ -85,12 +87,14 @@ class Sounds:
     def put(self, physical_id: int, sound: Sound, pages: Iterable[Page]) -> None:
         """Write down the sound of an original, in the place of what was known of it."""
         self.remove(physical_id)
-        values = {name: getattr(sound, name) for name in _PLAIN}
+        values: dict[str, Any] = {name: getattr(sound, name) for name in _PLAIN}
+        values |= {name: getattr(sound, name) or None for name in _OPTIONAL_BYTES}
         self._connection.execute(
             sa.insert(sounds).values(
                 physical_id=physical_id,
                 time_base_num=sound.time_base.numerator,
                 time_base_den=sound.time_base.denominator,
+                access=sound.access.value,
                 **values,
             )
         )
@@ -111,6 +115,10 @@ class Sounds:
 def _from_row(row: Row[Any]) -> Sound:
     fields = {name: getattr(row, name) for name in _PLAIN}
     fields["configuration"] = blob(row.configuration)
+    for name in _OPTIONAL_BYTES:
+        told = getattr(row, name)
+        fields[name] = b"" if told is None else blob(told)
+    fields["access"] = Access(row.access)
     return Sound(time_base=Fraction(row.time_base_num, row.time_base_den), **fields)
 
 

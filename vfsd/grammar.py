@@ -20,6 +20,8 @@ A name is understood whole or not at all.  Keys may stand in any order, each onc
     codec=C          h264, hevc, av1, mjpeg or ffv1 (lossless, in the source's layout), for mp4
                      and mkv
     sound=no         without the sound of the original, which mp4 and mkv carry else
+    sound=aac|opus   with the sound in that codec: copied if it is, else transcoded; mp4 takes aac
+                     by itself for sound that it cannot hold
     pix=P            the layout of pixels; of raw: rgb24, bgr24, rgb48, gray, gray16, yuv420p,
                      yuv422p, yuv444p, yuv420p10 or nv12; of y4m and ffv1: yuv420p, yuv422p,
                      yuv444p or yuv420p10; of h264, hevc and av1: yuv420p or yuv420p10
@@ -52,6 +54,9 @@ _PAPER_LAYOUTS = {
     "rgb": "rgb24",
     **{layout: layout for layout in PIXEL_LAYOUTS},
 }
+
+SOUND_CODECS = ("aac", "opus")
+"""What the sound of views is transcoded to."""
 
 _MOST_DIGITS = 18
 """After the point."""
@@ -89,6 +94,9 @@ class Form:
     codec: str | None = None
     pixel_format: str | None = None
     sound: bool = True  #: mp4 and matroska: the original's, where it can be carried
+    sound_codec: str | None = None
+    """aac or opus: sound is transcoded to it unless it is that; None: it is copied, or, where mp4
+    does not take it, transcoded to AAC."""
 
     @property
     def layout(self) -> str:
@@ -198,6 +206,22 @@ def form_of(suffix: str, codec: str | None = None, pixel_format: str | None = No
         ) from None
 
 
+def with_sound(form: Form, asked: str | None) -> Form:
+    """`form` with the sound that is asked for: ``no``, or one of `SOUND_CODECS`; None: as it is.
+
+    Raises `UsageError` for another one, and for a file that has no sound.
+    """
+    if asked is None:
+        return form
+    if asked not in ("no", *SOUND_CODECS):
+        raise UsageError(f"sound must be one of no, {', '.join(SOUND_CODECS)}, got {shown(asked)}")
+    if form.container not in ("mp4", "matroska"):
+        raise UsageError(
+            f"{_suffix(form)} files hold pictures only", hint="leave out the choice of sound"
+        )
+    return replace(form, sound=asked != "no", sound_codec=None if asked == "no" else asked)
+
+
 def unparse(request: Request) -> str:
     """The canonical name that asks for `request`."""
     view, form = request.view, request.form
@@ -225,6 +249,8 @@ def unparse(request: Request) -> str:
         parts.append(f"codec={form.codec}")
     if not form.sound:
         parts.append("sound=no")
+    elif form.sound_codec is not None:
+        parts.append(f"sound={form.sound_codec}")
     if form.pixel_format is not None:
         parts.append(f"pix={form.pixel_format}")
     return f"{','.join(parts) or 'full'}.{_suffix(form)}"
@@ -257,9 +283,10 @@ def _from_keys(name: str, stem: str, suffix: str) -> Request:
         psnr = float(_match(_PSNR, values["psnr"], name)[0])
     form = _form(name, suffix, values.get("codec"), values.get("pix"))
     if "sound" in values:
-        if values["sound"] != "no" or form.container not in ("mp4", "matroska"):
-            raise _unknown(name)
-        form = replace(form, sound=False)
+        try:
+            form = with_sound(form, values["sound"])
+        except UsageError:
+            raise _unknown(name) from None
     return Request(View(span, frames, region, None, fps), form, scale, psnr)
 
 

@@ -111,6 +111,10 @@ class Sound:
     end_pts: int = 0  #: when the last one has sounded
     language: str | None = None
     reason: str | None = None  #: why views do not carry it; None: they do
+    access: Access = Access.EXTENT  #: how packets are read: EXTENT or DEMUX
+    matroska_codec: str = ""  #: CodecID in Matroska; empty where the name of the codec implies it
+    matroska_private: bytes = b""  #: CodecPrivate in Matroska, with `matroska_codec`
+    mp4_entry: bytes = b""  #: sample entry in MP4 as a whole box; empty where the codec implies it
 
 
 # --------------------------------------------------------------------------------------- videos

@@ -165,6 +165,22 @@ sounds = Table(
     Column("end_pts", BigInteger, nullable=False, comment="ticks: the last one has sounded"),
     Column("language", String(16), comment="as the file tells it"),
     Column("reason", Text, comment="why views do not carry it; null: they do"),
+    Column(
+        "access",
+        String(16),
+        nullable=False,
+        server_default="extent",
+        comment="how packets are read: extent or demux",
+    ),
+    Column(
+        "matroska_codec",
+        String(64),
+        nullable=False,
+        server_default="",
+        comment="CodecID in Matroska; empty: see vfsd.codecs.containers.soundentries",
+    ),
+    Column("matroska_private", Bytes, comment="CodecPrivate in Matroska"),
+    Column("mp4_entry", Bytes, comment="sample entry in MP4, as a whole box"),
     CheckConstraint("time_base_num > 0 AND time_base_den > 0", name="time"),
     comment="The sound of videos that have an audio stream; a video without a row has none, or was "
     "indexed before there was this table.",

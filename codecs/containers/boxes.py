@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 
 def box(kind: bytes, *contents: bytes) -> bytes:
@@ -56,3 +57,32 @@ def _language(code: str | None) -> int:
     known = code if code and len(code) == 3 and code.isascii() and code.islower() else "und"
     first, second, third = (ord(letter) - 0x60 for letter in known)
     return first << 10 | second << 5 | third
+
+
+def boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """(kind, body) of each box that `data` begins with.
+
+    A box that is cut off has all that is left.  Ends where the bytes are no box.
+    """
+    at = 0
+    while at + 8 <= len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        head = 8
+        if size == 1 and at + 16 <= len(data):
+            size, head = int.from_bytes(data[at + 8 : at + 16], "big"), 16
+        elif size == 0:
+            size = len(data) - at
+        if size < head:
+            return
+        yield kind, data[at + head : at + size]
+        at += size
+
+
+def first_box(data: bytes, *path: bytes) -> bytes | None:
+    """The body of the first box at a path of kinds; None where there is none."""
+    for kind in path:
+        found = next((body for name, body in boxes(data) if name == kind), None)
+        if found is None:
+            return None
+        data = found
+    return data

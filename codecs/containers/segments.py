@@ -56,6 +56,9 @@ class SoundTrack:
     channels: int
     bit_depth: int = 0  #: of PCM
     language: str | None = None  #: three letters
+    matroska_codec: str = ""  #: see `vfsd.model.Sound`
+    matroska_private: bytes = b""
+    mp4_entry: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

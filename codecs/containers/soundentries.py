@@ -33,6 +33,8 @@ _MATROSKA_IDS = {
     "pcm_s32le": "A_PCM/INT/LIT",
     "pcm_f32le": "A_PCM/FLOAT/IEEE",
 }
+_CHANGED_IN_MATROSKA = frozenset({"wavpack", "cook", "sipr", "atrac3", "ra_288"})
+"""Codecs whose packets are not those that demuxers give."""
 _OPUS_RATE = 48000
 _STREAMINFO_BYTES = 34
 _ALAC_BYTES = 36  # a box: size, kind, version and flags, and the 24 bytes of the configuration
@@ -43,6 +45,10 @@ def takes(container: str, track: SoundTrack) -> bool:
     """Whether packets of that codec go into mp4 or matroska as they are."""
     if container not in ("mp4", "matroska"):
         return False
+    if container == "matroska" and track.codec not in _MATROSKA_IDS:
+        return bool(track.matroska_codec) and track.codec not in _CHANGED_IN_MATROSKA
+    if container == "mp4" and track.mp4_entry:
+        return track.sample_rate < _HIGHEST_RATE
     is_known = {
         "flac": len(track.configuration) == _STREAMINFO_BYTES,
         "alac": len(track.configuration) == _ALAC_BYTES,
@@ -71,6 +77,8 @@ def sound_trak(track: SoundTrack) -> bytes:
 
 
 def _entry(track: SoundTrack) -> bytes:
+    if track.mp4_entry:
+        return track.mp4_entry
     fields = struct.pack(
         ">6xH8xHH4xI", 1, track.channels, track.bit_depth or 16, track.sample_rate << 16
     )
@@ -118,6 +126,8 @@ def _dac3(head: bytes) -> bytes:
 
 def matroska_codec(track: SoundTrack) -> tuple[str, bytes]:
     """(CodecID, CodecPrivate), the latter empty where there is none."""
+    if track.codec not in _MATROSKA_IDS:
+        return track.matroska_codec, track.matroska_private
     told = track.configuration
     if track.codec == "flac":
         told = b"fLaC" + struct.pack(">I", 0x8000_0000 | len(told)) + told

@@ -41,6 +41,7 @@ _MOST_SIDE = 1 << 16
 _LARGEST_PACKET = 1 << 31
 _FLAGS = int(PacketFlag.KEY | PacketFlag.HIDDEN | PacketFlag.DISPOSABLE | PacketFlag.LEADING)
 _COLUMN_BYTES = 4 * 8 + 1
+_MOST_CODEC_ID = 64
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
 _NUMBER = re.compile(r"-?[0-9]{1,30}(/[0-9]{1,30})?")
 
@@ -105,9 +106,9 @@ def _unpacked(data: bytes, size: int) -> Examination:
     sound = None
     if head["sound"] is not None:
         heard = _unpacked_columns(rest[_COLUMN_BYTES * packets + 8 * frames :], sound_packets)
-        if sound_packets:
-            _require_columns(heard, Access.EXTENT, size)
         sound = SoundScan(_sound(head["sound"]), heard)
+        if sound_packets:
+            _require_columns(heard, sound.sound.access, size)
         if sound.sound.packets != sound_packets:
             raise ValueError("sound that is counted otherwise")
     elif sound_packets:
@@ -181,6 +182,8 @@ def _fields(value: Any) -> dict[str, Any]:
         told = getattr(value, field.name)
         if isinstance(told, Fraction):
             told = str(told)
+        elif isinstance(told, Access):
+            told = told.value
         elif isinstance(told, bytes):
             told = told.hex()
         elif isinstance(told, Mapping):
@@ -256,6 +259,10 @@ def _sound(told: Mapping[str, Any]) -> Sound:
         end_pts=_whole(told["end_pts"], -_FARTHEST, _FARTHEST),
         language=_maybe(_text, told["language"]),
         reason=_maybe(_text, told["reason"]),
+        access=Access(told["access"]),
+        matroska_codec=_text(told["matroska_codec"])[:_MOST_CODEC_ID],
+        matroska_private=_bytes(told["matroska_private"]),
+        mp4_entry=_bytes(told["mp4_entry"]),
     )
 
 

@@ -31,6 +31,8 @@ _MOST_HEAD_PACKETS = 320
 
 _FARTHEST = 1 << 56
 _PAYLOAD_SEARCH = 64
+_LACE_SEARCH = 8 << 10
+"""Bytes ahead of the first packet of a Matroska block that holds up to 256 of them."""
 _SPARE_PACKETS = 10_000
 _LEAST_BYTES = 4
 """An index that lists more than `_SPARE_PACKETS` packets of fewer bytes on average is made up."""
@@ -68,6 +70,7 @@ class Slices:
     def __init__(self, source: Source, possible: bool) -> None:
         self._source = source
         self._offset = 0
+        self._unit = self._end = -1  # of the packet before: its unit, and where its payload ends
         self.holds = possible
 
     def position(self, packet: Packet[Any], payload: bytes) -> int:
@@ -78,14 +81,35 @@ class Slices:
         if found < 0:
             self.holds = False
             return found
+        at = self._laced(found, payload)
+        if at is None:
+            at = self._found(found, payload)
+        if at is None:
+            self.holds = False
+            return found
+        self._unit, self._end = found, at + len(payload)
+        return at
+
+    def _laced(self, found: int, payload: bytes) -> int | None:
+        """A block of Matroska may hold several packets, one directly after the other."""
+        if found != self._unit:
+            return None
+        follows = self._source.read_at(self._end, len(payload)) == payload
+        return self._end if follows else None
+
+    def _found(self, found: int, payload: bytes) -> int | None:
         near = self._source.read_at(found, len(payload) + _PAYLOAD_SEARCH)
-        if not near.startswith(payload, self._offset):
+        if near.startswith(payload, self._offset):
+            return found + self._offset
+        offset = near.find(payload)
+        if offset < 0:
+            near = self._source.read_at(found, len(payload) + _LACE_SEARCH)
             offset = near.find(payload)
-            if offset < 0:
-                self.holds = False
-                return found
+        if offset < 0:
+            return None
+        if offset < _PAYLOAD_SEARCH:
             self._offset = offset
-        return found + self._offset
+        return found + offset
 
 
 def scan(

@@ -1,8 +1,9 @@
 """Sound out of containers that cut packets up: whole packets, as a file can hold them.
 
 MPEG-TS and MPEG-PS have their own units (PES packets), in which packets of sound begin and end
-anywhere, and so may the chunks of AVI.  Only FFmpeg takes these apart.  Several packets have the
-position of one unit, that in which they begin.
+anywhere, and so may the chunks of AVI.  Ogg cuts packets up into pages, and Matroska may compress
+them.  Only FFmpeg takes these apart.  Several packets may have the position of one unit, that in
+which they begin.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import chain, islice
 
 import numpy as np
@@ -20,11 +22,12 @@ from av.error import FFmpegError
 from av.packet import Packet
 
 from vfsd.codecs.decoding.source import File, Source, demuxed, discard_others, open_container
+from vfsd.codecs.pyav import exact
 from vfsd.errors import IntegrityError
 from vfsd.frametable import FrameTable
 
 UNITED = frozenset({"mpegts", "mpegps", "avi"})
-"""Containers whose sound is read through the demuxer."""
+"""Containers whose sound always is read through the demuxer, which seeks to a unit in them."""
 
 _UNITS_BACK = (2, 8, 32)
 """How many units before the packet wanted a seek aims at, one try after the other."""
@@ -55,12 +58,29 @@ class UnitPacket:
 class UnitPackets:
     """Whole packets of a stream, from where its container stands."""
 
-    def __init__(self, opened: InputContainer, stream: AudioStream) -> None:
+    def __init__(
+        self,
+        opened: InputContainer,
+        stream: AudioStream,
+        *,
+        head: list[Packet[AudioStream]] | None = None,
+        most: int = 0,
+    ) -> None:
+        """The first `most` packets are added to `head` as the demuxer gives them."""
         self._opened = opened
         self._stream = stream
-        context = stream.codec_context
-        has_headers = context.codec.canonical_name == "aac" and not context.extradata
-        self._filter = BitStreamFilterContext("aac_adtstoasc", stream) if has_headers else None
+        self._head, self._most = head, most
+        is_filtered = has_headers(stream)
+        self._filter = BitStreamFilterContext("aac_adtstoasc", stream) if is_filtered else None
+
+    @property
+    def stream(self) -> AudioStream:
+        return self._stream
+
+    @property
+    def time_base(self) -> Fraction:
+        """Seconds per tick."""
+        return exact(self._stream.time_base) or Fraction(1)
 
     def __iter__(self) -> Iterator[UnitPacket]:
         """Raises `FFmpegError`."""
@@ -74,6 +94,8 @@ class UnitPackets:
     def _packets(self, is_cut: bool) -> Iterator[UnitPacket]:
         position = -1
         for packet in demuxed(self._opened, self._stream):
+            if self._head is not None and len(self._head) < self._most:
+                self._head.append(packet)
             if packet.pos is not None:
                 position = packet.pos
             pts, duration = packet.pts, max(0, packet.duration or 0)
@@ -100,6 +122,12 @@ class UnitPackets:
         (bare,) = self._filter.filter(packet)
         told = bare.has_sidedata("new_extradata")
         return bytes(bare), bytes(bare.get_sidedata("new_extradata")) if told else b""
+
+
+def has_headers(stream: AudioStream) -> bool:
+    """Whether each packet begins with the configuration (AAC with ADTS headers)."""
+    context = stream.codec_context
+    return context.codec.canonical_name == "aac" and not context.extradata
 
 
 class UnitReader:
@@ -139,7 +167,7 @@ class UnitReader:
     def _following(self) -> UnitPacket | None:
         """Raises `DamagedFileError`, which FFmpeg takes for the end of the file."""
         try:
-            packet = next(self._packets, None)
+            packet = next((one for one in self._packets if one.payload), None)
         except FFmpegError:
             packet = None
         error, self._source.interrupted_by = self._source.interrupted_by, None
@@ -162,7 +190,7 @@ class UnitReader:
         """Make `first`, or a packet before it, the next one."""
         if self._units is not None and self._next <= first <= self._next + _NEAR:
             return
-        if first <= _NEAR or not any(self._seek(first, back) for back in _UNITS_BACK):
+        if first <= _NEAR or not self._sought(first):
             self._let_go()
             self._packets = iter(self._opened_units())
             self._next = 0
@@ -185,6 +213,44 @@ class UnitReader:
                 return self._units
         self._let_go()
         raise IntegrityError(f"{self._source.name}: audio stream {self._stream_index} is gone")
+
+    def _sought(self, first: int) -> bool:
+        """Whether a seek has led to `first`, or to a packet before it."""
+        if self._container in UNITED:
+            return any(self._seek(first, back) for back in _UNITS_BACK)
+        return any(self._seek_time(first, back) for back in _UNITS_BACK)
+
+    def _seek_time(self, first: int, back: int) -> bool:
+        """Seek to the time of the packet so many before `first`; False where that leads nowhere.
+
+        Time stamps may be missing, or shared by several packets: the first packet of a time stamp,
+        and those after it, must be those of the table.
+        """
+        low = max(0, first - _LOOKED_AT)
+        columns = self._table.columns(low, min(first + _MATCHED, self._table.packets))
+        rows = {pts: row for row, pts in enumerate(columns.pts.tolist())}
+        sizes = columns.size.tolist()
+        units = self._opened_units()
+        assert self._opened is not None
+        scale = units.time_base / self._table.time_base
+        aim = int(int(columns.pts[max(0, first - low - back)]) / scale)
+        try:
+            self._opened.seek(aim, stream=units.stream)
+        except FFmpegError:
+            return False
+        following = (packet for packet in units.after_a_seek() if packet.payload)
+        met = list(islice(following, _MET))
+        for skipped in range(1, len(met) - _MATCHED + 1):
+            pts, before = met[skipped].pts, met[skipped - 1].pts
+            row = rows.get(round(pts * scale)) if pts is not None and pts != before else None
+            if row is None or row > first - low:
+                continue
+            run = [len(packet.payload) for packet in met[skipped : skipped + _MATCHED]]
+            if sizes[row : row + _MATCHED] == run:
+                self._packets = chain(met[skipped:], following)
+                self._next = low + row
+                return True
+        return False
 
     def _seek(self, first: int, back: int) -> bool:
         """Seek to so many units before that of `first`; False where that leads nowhere.

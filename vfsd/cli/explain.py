@@ -14,7 +14,13 @@ from vfsd.cli.explainview import duration, file_form, gain, read_record, tell_vi
 from vfsd.cli.output import columns, facts, print_json, print_line, shown
 from vfsd.cli.session import Place, Session
 from vfsd.cli.values import Span
-from vfsd.cli.viewoptions import check_one, request_for, view_options
+from vfsd.cli.viewoptions import (
+    asked_sound,
+    check_one,
+    request_for,
+    sound_options,
+    view_options,
+)
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.forms import CODECS, ENDINGS
 from vfsd.units import clock, human_bytes
@@ -45,6 +51,8 @@ if TYPE_CHECKING:
         "lost": "what a lossless view has not of the source: samples, or that they are of "
         "fields; else null",
         "sound": "the codec of the sound that the view carries, null where it has none",
+        "sound_made": "copied or transcoded, null where it has none",
+        "sound_from": "the codec of the stored sound, null where the view has none",
         "silence": "why it has none, else null",
         "steps": "list of objects, by time: does (copy, decode or encode), frames ([first, end]), "
         "count, from (original, tiles or joined; null of what is encoded), codec, bytes (of what "
@@ -85,7 +93,7 @@ if TYPE_CHECKING:
 @click.option(
     "--as", "ending", type=click.Choice(ENDINGS), help="The file that `vfsd read` would write."
 )
-@click.option("--no-sound", "silent", is_flag=True, help="Of mp4 and mkv: pictures only.")
+@sound_options("mp4 and mkv")
 @click.option("--run", is_flag=True, help="Read it both ways as well, and measure.")
 @click.pass_obj
 def command(
@@ -103,6 +111,7 @@ def command(
     codec: str | None,
     ending: str | None,
     silent: bool,
+    sound: str | None,
     run: bool,
 ) -> None:
     """Say what a read decodes, and what a view copies and encodes.
@@ -119,11 +128,12 @@ def command(
     """
     check_one(span, chosen, moment)
     options = (span, chosen, moment, region, size, fps, pixel_format, psnr, codec, ending)
-    if asked is not None and (silent or any(option is not None for option in options)):
+    wanted = asked_sound(silent, sound)
+    if asked is not None and (wanted is not None or any(option is not None for option in options)):
         raise UsageError("a view is said by its name alone", hint="leave out the options")
     form_asked = None
-    if asked is None and (codec is not None or ending is not None or silent):
-        form_asked = file_form(codec, ending, pixel_format, silent)
+    if asked is None and (codec is not None or ending is not None or wanted is not None):
+        form_asked = file_form(codec, ending, pixel_format, wanted)
     is_view = asked is not None or form_asked is not None
     if is_view and run:
         raise UsageError("--run measures reads of pixels, not views", hint="leave it out")

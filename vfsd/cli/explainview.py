@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from vfsd.cli.output import columns, facts, print_json, print_line, shown
 from vfsd.cli.session import Session
-from vfsd.errors import UsageError
 from vfsd.forms import CONTAINERS
 from vfsd.units import clock, human_bytes
 
@@ -20,22 +19,17 @@ if TYPE_CHECKING:
 
 
 def file_form(
-    codec: str | None, ending: str | None, pixel_format: str | None, silent: bool
+    codec: str | None, ending: str | None, pixel_format: str | None, sound: str | None
 ) -> Form:
     """The form of the file that options ask for: mp4 where none says another.
 
     Raises `UsageError`.
     """
-    from dataclasses import replace
-
-    from vfsd.grammar import form_of
+    from vfsd.grammar import form_of, with_sound
 
     if ending is None:
         ending = "mp4" if codec is None or codec in CONTAINERS["mp4"] else "mkv"
-    form = form_of(ending, codec, pixel_format)
-    if silent and form.container not in ("mp4", "matroska"):
-        raise UsageError(f"{ending} carries no sound", hint="leave out --no-sound")
-    return replace(form, sound=not silent)
+    return with_sound(form_of(ending, codec, pixel_format), sound)
 
 
 def read_record(video: Video, found: Explanation) -> dict[str, Any]:
@@ -43,7 +37,7 @@ def read_record(video: Video, found: Explanation) -> dict[str, Any]:
     from vfsd.views.explaining import decode_step
 
     steps = [decode_step(video.original, source).record for source in found.sources]
-    told = ("view", "made", "why", "lost", "sound", "silence")
+    told = ("view", "made", "why", "lost", "sound", "sound_made", "sound_from", "silence")
     return {**dict.fromkeys(told), "steps": steps}
 
 
@@ -84,6 +78,8 @@ def _cells(video: Video, step: Step) -> tuple[str, ...]:
 
 
 def _conclusions(found: ViewExplanation) -> Iterator[tuple[str, str]]:
+    from vfsd.views import SoundOfView
+
     decoding = f"{found.work.pictures} pictures, {duration(found.seconds)}"
     yield "decoded", decoding if found.sources else "nothing"
     if any(source.segment is not None for source in found.sources):
@@ -93,7 +89,9 @@ def _conclusions(found: ViewExplanation) -> Iterator[tuple[str, str]]:
     if found.lost is not None:
         yield "lost", found.lost
     if found.sound is not None:
-        yield "sound", found.sound
+        yield "sound", SoundOfView(found.sound, found.sound_from, None).text
+    elif found.silence is not None:
+        yield "no sound", found.silence
 
 
 def gain(found: Decoding) -> str:

@@ -17,7 +17,13 @@ from vfsd.cli.output import print_json, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span
-from vfsd.cli.viewoptions import check_one, request_for, view_options
+from vfsd.cli.viewoptions import (
+    asked_sound,
+    check_one,
+    request_for,
+    sound_options,
+    view_options,
+)
 from vfsd.errors import (
     BusyError,
     ChangedSizeError,
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     from vfsd.frames import Frame
     from vfsd.grammar import Request
     from vfsd.tiling import Rect
+    from vfsd.views import SoundOfView
 
 
 @define(
@@ -55,6 +62,8 @@ if TYPE_CHECKING:
         "format": "layout of the pixels, or the container of a video",
         "bytes": "size of the files together",
         "sound": "the codec of the sound in them, null where there is none",
+        "sound_made": "copied or transcoded, null where there is none",
+        "sound_from": "the codec of the stored sound, null where there is none",
         "silence": "why there is none in a video, else null",
         "psnr": "dB that the pictures that they were made from have at least, in each plane or "
         "channel, against the very first original; 0: nobody has measured it; null: they are that",
@@ -66,7 +75,7 @@ if TYPE_CHECKING:
 @click.argument("out")
 @view_options
 @click.option("--codec", type=click.Choice(tuple(CODECS)), help="Of a video; else as it suits.")
-@click.option("--no-sound", "silent", is_flag=True, help="Of .mp4 and .mkv: pictures only.")
+@sound_options(".mp4 and .mkv")
 @click.option("--replace", is_flag=True, help="Write over files that are there.")
 @click.pass_obj
 def command(
@@ -83,6 +92,7 @@ def command(
     psnr: float | None,
     codec: str | None,
     silent: bool,
+    sound: str | None,
     replace: bool,
 ) -> None:
     """Read frames of a video, exactly, and write them to OUT.
@@ -97,13 +107,14 @@ def command(
     being written what is complete can be read, as pictures, arrays and bare pixels.
     """
     from vfsd.cli.growing import readable
-    from vfsd.cli.writing import target_of, without_sound
+    from vfsd.cli.writing import target_of, with_asked_sound
     from vfsd.videos.video import Video
 
     check_one(span, chosen, moment)
     target = target_of(out, pixel_format, codec)
-    if silent:
-        target = without_sound(target)
+    asked = asked_sound(silent, sound)
+    if asked is not None:
+        target = with_asked_sound(target, asked)
     if target.is_stdout and session.json:
         raise UsageError("pixels and JSON cannot both go to stdout", hint="name a file")
     place = session.place(name)
@@ -123,7 +134,7 @@ def command(
                 raise
             written = work(session, target, video, request, True)
         count, (width, height), left = _extent(target, video, request)
-        sound, silence = _sound(target, video, request)
+        heard_as = _sound(target, video, request)
         is_growing = not isinstance(video, Video)
     if session.json:
         print_json(
@@ -135,16 +146,18 @@ def command(
                 "height": height,
                 "format": target.format,
                 "bytes": written.size,
-                "sound": sound,
-                "silence": silence,
+                "sound": heard_as.codec,
+                "sound_made": heard_as.made,
+                "sound_from": heard_as.origin,
+                "silence": heard_as.silence,
                 "psnr": None if math.isinf(left) else left,
                 "growing": is_growing,
             }
         )
     else:
-        heard = "" if sound is None else f" with {sound}"
-        if silence is not None and target.form.container in ("mp4", "matroska"):
-            heard = _unheard(video, target, silence)
+        heard = "" if heard_as.codec is None else f" with {heard_as.text}"
+        if heard_as.silence is not None and target.form.container in ("mp4", "matroska"):
+            heard = _unheard(video, target, heard_as.silence)
         lost = "" if math.isinf(left) else f", made from {_known(left)}"
         so_far = ", of what is there of it so far" if is_growing else ""
         text = (
@@ -204,12 +217,13 @@ def _extent(
     return len(plan.frames), form.size, plan.psnr
 
 
-def _sound(target: Target, video: Readable, request: Request) -> tuple[str | None, str | None]:
-    """(codec, or why there is none) of the sound of a video; (None, None) of what is none."""
+def _sound(target: Target, video: Readable, request: Request) -> SoundOfView:
+    """What becomes of the sound of the video."""
     from vfsd.cli.growing import whole
+    from vfsd.views import SoundOfView
 
     if target.kind != "video":
-        return None, None
+        return SoundOfView(None, None, None)
     return whole(video, "a video").sound_of(request)
 
 

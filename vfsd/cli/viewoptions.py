@@ -78,6 +78,32 @@ _PSNR = click.option(
 )
 
 
+def sound_options(of: str) -> Callable[[_F], _F]:
+    """Give a command the parameters `silent` and `sound`, for files `of` some kinds."""
+
+    def decorated(function: _F) -> _F:
+        for option in (
+            click.option("--no-sound", "silent", is_flag=True, help=f"Of {of}: pictures only."),
+            click.option(
+                "--sound",
+                type=click.Choice(("aac", "opus")),
+                help=f"Of {of}: transcode sound to this codec unless it is that. Else it is "
+                "copied; in mp4 sound that cannot be copied becomes AAC.",
+            ),
+        ):
+            function = option(function)
+        return function
+
+    return decorated
+
+
+def asked_sound(silent: bool, sound: str | None) -> str | None:
+    """As `vfsd.grammar.with_sound` takes it.  Raises `UsageError` for both options."""
+    if silent and sound is not None:
+        raise UsageError("give one of --sound and --no-sound")
+    return "no" if silent else sound
+
+
 def view_options(function: _F) -> _F:
     """Give a command the parameters `span`, `chosen` (frames), `moment`, `region`, `size`, `fps`,
     `pixel_format` and `psnr`.

@@ -101,11 +101,13 @@ def target_of(out: str, pixel_format: str | None, codec: str | None) -> Target:
     return Target(out, ending.kind, Form("raw", None, pixel_format or ending.formats[0]))
 
 
-def without_sound(target: Target) -> Target:
-    """Raises `UsageError` for what carries none anyway."""
+def with_asked_sound(target: Target, asked: str) -> Target:
+    """`asked` is no, aac or opus.  Raises `UsageError` for files that have no sound."""
+    from vfsd.grammar import with_sound
+
     if target.kind != "video" or target.form.container not in ("mp4", "matroska"):
-        raise UsageError(f"{target.out} carries no sound", hint="leave out --no-sound")
-    return replace(target, form=replace(target.form, sound=False))
+        raise UsageError(f"{target.out} carries no sound", hint="leave out --no-sound and --sound")
+    return replace(target, form=with_sound(target.form, asked))
 
 
 def write(target: Target, frames: Iterator[Frame], count: int, *, replace: bool) -> Written:

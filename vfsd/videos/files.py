@@ -14,7 +14,15 @@ from vfsd.objects import Progress
 from vfsd.units import Seconds
 from vfsd.videos.facts import VideoFacts
 from vfsd.videos.frames import Region, view_of
-from vfsd.views import ViewExplanation, explain_path, explain_view, open_view, render, sound
+from vfsd.views import (
+    SoundOfView,
+    ViewExplanation,
+    explain_path,
+    explain_view,
+    open_view,
+    render,
+    sound_of_view,
+)
 from vfsd.wholefiles import whole_file
 
 _BUFFER = 1 << 20
@@ -35,6 +43,7 @@ class VideoFiles(VideoFacts):
         codec: str | None = None,
         format: str | None = None,
         psnr: float | None = None,
+        sound: str | None = None,
         replace: bool = False,
         on_progress: Progress | None = None,
     ) -> int:
@@ -45,14 +54,17 @@ class VideoFiles(VideoFacts):
         The ending says which form: mp4, mkv, h264, hevc, y4m, rgb, yuv or raw.  `codec` is h264,
         hevc, av1, mjpeg or ffv1, which is lossless; without it packets are copied where
         they can be.  `format` is the layout of the pixels (default: of 8 bits), see `vfsd.forms`;
-        0 for a side of `size` keeps the shape.  All else is as for `read`.
+        0 for a side of `size` keeps the shape.  `sound` of an mp4 or mkv is ``"aac"`` or
+        ``"opus"`` to transcode it unless it is that, or ``"no"``; without it sound is copied, and
+        what mp4 does not take becomes AAC.  All else is as for `read`.
 
         The file appears under its name whole, or not at all.  `on_progress` is called with bytes
         that are done.  Raises `ExistsError` unless `replace`, `UsageError` for what cannot be
         made, `OutOfRangeError`, `NoSpaceError`, `OSError`.
         """
         view = view_of(self._counted(), span=span, frames=frames, region=region, fps=fps)
-        request = grammar.Request(view, _form(path, codec, format), size, psnr)
+        form = grammar.with_sound(_form(path, codec, format), sound)
+        request = grammar.Request(view, form, size, psnr)
         return self.save_view(path, request, replace=replace, on_progress=on_progress)
 
     def explain_save(
@@ -67,6 +79,7 @@ class VideoFiles(VideoFacts):
         codec: str | None = None,
         format: str | None = None,
         psnr: float | None = None,
+        sound: str | None = None,
     ) -> ViewExplanation:
         """What `save` with these arguments copies, decodes and encodes; it makes nothing.
 
@@ -76,7 +89,8 @@ class VideoFiles(VideoFacts):
         Of `path` the ending alone counts.  Raises `OutOfRangeError`, `UsageError`.
         """
         view = view_of(self._counted(), span=span, frames=frames, region=region, fps=fps)
-        return self.explain_request(grammar.Request(view, _form(path, codec, format), size, psnr))
+        form = grammar.with_sound(_form(path, codec, format), sound)
+        return self.explain_request(grammar.Request(view, form, size, psnr))
 
     def explain_request(self, request: grammar.Request) -> ViewExplanation:
         """As `explain_save`, for a request of `vfsd.grammar`."""
@@ -106,9 +120,9 @@ class VideoFiles(VideoFacts):
                 raise
         return self._rendered(target, request, replace, on_progress)
 
-    def sound_of(self, request: grammar.Request) -> tuple[str | None, str | None]:
-        """(the codec of the sound that a view carries, or why it carries none)."""
-        return sound(self._parts, self._tools, self.info, request)
+    def sound_of(self, request: grammar.Request) -> SoundOfView:
+        """What becomes of the sound of the video in a view."""
+        return sound_of_view(self._parts, self._tools, self.info, request)
 
     def view(self, name: str) -> io.BufferedReader:
         """The file that a mount shows as ``NAME@/name``, to be read without a mount.

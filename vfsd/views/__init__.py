@@ -12,15 +12,17 @@ somebody writes.
 from vfsd.views.explaining import ViewExplanation
 from vfsd.views.folder import Views
 from vfsd.views.offers import Offer
-from vfsd.views.single import explain_path, explain_view, open_view, render, sound
+from vfsd.views.rendition import SoundOfView
+from vfsd.views.single import explain_path, explain_view, open_view, render, sound_of_view
 
 __all__ = [
     "Offer",
+    "SoundOfView",
     "ViewExplanation",
     "Views",
     "explain_path",
     "explain_view",
     "open_view",
     "render",
-    "sound",
+    "sound_of_view",
 ]

@@ -66,6 +66,8 @@ class ViewExplanation(Decoding):
     why: str | None  #: of what is encoded: why none of its packets are copied
     lost: str | None  #: what a lossless view has not of the source: samples, or fields
     sound: str | None  #: the codec of the sound that it carries
+    sound_made: str | None  #: whether the sound is copied or transcoded
+    sound_from: str | None  #: the codec of the stored sound
     silence: str | None  #: why it carries none
     frames: int  #: pictures that it shows
     size: tuple[int, int]
@@ -84,6 +86,8 @@ class ViewExplanation(Decoding):
             "why": self.why,
             "lost": self.lost,
             "sound": self.sound,
+            "sound_made": self.sound_made,
+            "sound_from": self.sound_from,
             "silence": self.silence,
             "steps": [step.record for step in self.steps],
             **result_record(self, self.physical, self.frames, self.size, self.psnr),
@@ -97,7 +101,7 @@ def explained_view(footage: Footage, request: Request, packs: PackPool) -> ViewE
     request = request.of_region(media.display_width, media.display_height)
     rendition = rendition_of(footage, request, packs)
     view = request.sized(media.display_width, media.display_height)
-    codec, silence = sound_of(footage, request)
+    sound = sound_of(footage, request)
     parts = rendition.parts
     tiles = footage_for(request, footage).tiles
     found = {number: _decoding(part, tiles) for number, part in enumerate(parts) if _is_made(part)}
@@ -107,8 +111,10 @@ def explained_view(footage: Footage, request: Request, packs: PackPool) -> ViewE
         made=rendition.made,
         why=rendition.why if isinstance(rendition, EncodedRendition) else None,
         lost=_lost(rendition, media, found.values()),
-        sound=codec,
-        silence=silence,
+        sound=sound.codec,
+        sound_made=sound.made,
+        sound_from=sound.origin,
+        silence=sound.silence,
         frames=sum(map(_pictures, parts)),
         size=view_picture_form(media, view, request.form).size,
         psnr=min(_psnr(part, found.get(number)) for number, part in enumerate(parts)),
@@ -132,6 +138,8 @@ def explained_still(footage: Footage, index: int, name: str) -> ViewExplanation:
         why=None,
         lost=None,
         sound=None,
+        sound_made=None,
+        sound_from=None,
         silence=None,
         frames=1,
         size=plan.size,

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from vfsd.codecs.containers.segments import SoundTrack
+from vfsd.codecs.containers.soundentries import takes
 from vfsd.codecs.sound.soundunits import UNITED
 from vfsd.framepages import PacketFlag
 from vfsd.frametable import FrameTable
@@ -29,6 +31,32 @@ def silence_of(media: MediaInfo, sound: Sound) -> str | None:
     return sound.reason
 
 
+def sound_track(sound: Sound) -> SoundTrack:
+    """Of packets that are copied."""
+    return SoundTrack(
+        sound.codec,
+        sound.configuration,
+        sound.sample_rate,
+        sound.channels,
+        sound.bit_depth,
+        sound.language,
+        sound.matroska_codec,
+        sound.matroska_private,
+        sound.mp4_entry,
+    )
+
+
+def carried_codec(container: str, sound: Sound, asked: str | None = None) -> str | None:
+    """The codec in which an mp4 or matroska view carries sound that is indexed; None: it does not.
+
+    It is that of the stored sound unless another is `asked` for.  In mp4 sound that cannot be
+    copied is AAC.
+    """
+    if asked in (None, sound.codec) and takes(container, sound_track(sound)):
+        return sound.codec
+    return asked or ("aac" if container == "mp4" else None)
+
+
 def sound_record(media: MediaInfo, sound: Sound | None) -> dict[str, Any] | None:
     """What views carry of a video's sound, or why they do not; None where it has none."""
     if sound is None:
@@ -36,6 +64,7 @@ def sound_record(media: MediaInfo, sound: Sound | None) -> dict[str, Any] | None
         if audio is None:
             return None
         sound = Sound(audio.codec, audio.index, reason=NOT_INDEXED)
+    silence = silence_of(media, sound)
     return {
         "codec": sound.codec,
         "stream": sound.stream_index if sound.stream_index >= 0 else None,
@@ -43,8 +72,23 @@ def sound_record(media: MediaInfo, sound: Sound | None) -> dict[str, Any] | None
         "channels": sound.channels or None,
         "packets": sound.packets,
         "seconds": float((sound.end_pts - sound.first_pts) * sound.time_base),
-        "silence": silence_of(media, sound),
+        "silence": silence,
+        "views": {} if silence is not None else _views_of_sound(sound),
     }
+
+
+def _views_of_sound(sound: Sound) -> dict[str, str]:
+    """By ending of a view: whether it copies the sound, transcodes it, or drops it."""
+    told = {}
+    for ending, container in (("mp4", "mp4"), ("mkv", "matroska")):
+        codec = carried_codec(container, sound)
+        if codec is None:
+            told[ending] = f"dropped: {ending} does not take {sound.codec}"
+        elif codec == sound.codec:
+            told[ending] = "copied"
+        else:
+            told[ending] = f"transcoded from {sound.codec} to {codec}"
+    return told
 
 
 def info_json(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -46,7 +46,7 @@ from vfsd.views.workshop import Workshop
 STILL_SIZES = {"npy": npy_size, "png": png_size}
 """Forms of stills whose size follows from width and height."""
 
-_REVISION = 13
+_REVISION = 14
 """To be raised whenever other bytes come out for the same request, between versions too."""
 
 
@@ -173,15 +173,39 @@ def footage_for(request: Request, footage: Footage) -> Footage:
     return footage if psnr is None else footage.of_quality(psnr)
 
 
-def sound_of(footage: Footage, request: Request) -> tuple[str | None, str | None]:
-    """(the codec of the sound that a view carries, or why it carries none).
+@dataclass(frozen=True, slots=True)
+class SoundOfView:
+    """What becomes of the sound of a video in a view."""
 
-    Raises as `rendition_of`.
-    """
+    codec: str | None  #: of the sound that the view carries; None: it carries none
+    origin: str | None  #: of the stored sound that this is made from
+    silence: str | None  #: why the view carries none
+
+    @property
+    def made(self) -> str | None:
+        """copied or transcoded; None where there is none."""
+        if self.codec is None:
+            return None
+        return "copied" if self.codec == self.origin else "transcoded"
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        if self.codec is None:
+            return f"no sound: {self.silence}"
+        if self.codec == self.origin:
+            return f"{self.codec}, copied"
+        return f"{self.codec}, transcoded from {self.origin}"
+
+
+def sound_of(footage: Footage, request: Request) -> SoundOfView:
+    """What becomes of the sound of a video in a view.  Raises as `rendition_of`."""
     media = footage.physical.media
     view = request.sized(media.display_width, media.display_height)
     found = find_sound(footage, view, request.form, show(view, footage.physical, footage.table))
-    return (None, found) if isinstance(found, str) else (found.track.codec, None)
+    if isinstance(found, str):
+        return SoundOfView(None, None, found)
+    return SoundOfView(found.track.codec, found.origin, None)
 
 
 class StillRendition:

@@ -16,7 +16,13 @@ from vfsd.views.explained import explained_path
 from vfsd.views.explaining import ViewExplanation, explained_view
 from vfsd.views.footage import footage_of
 from vfsd.views.rendering import Renderer, RenditionFile, write_out
-from vfsd.views.rendition import Rendition, StillRendition, rendition_of, sound_of
+from vfsd.views.rendition import (
+    Rendition,
+    SoundOfView,
+    StillRendition,
+    rendition_of,
+    sound_of,
+)
 from vfsd.views.renditions import Renditions
 
 if TYPE_CHECKING:
@@ -44,10 +50,10 @@ def render(
         renderer.close()
 
 
-def sound(
+def sound_of_view(
     parts: Parts, tools: Tools, info: LogicalVideo, request: grammar.Request
-) -> tuple[str | None, str | None]:
-    """(the codec of the sound that a view carries, or why it carries none)."""
+) -> SoundOfView:
+    """What becomes of the sound of a video in a view.  Raises as `render`."""
     return sound_of(footage_of(parts, tools, info), request)
 
 

@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 
 from vfsd.codecs.decoding.packets import PacketReader
-from vfsd.codecs.sound.soundunits import UNITED, UnitReader
+from vfsd.codecs.sound.soundreader import SoundReader, sound_reader
+from vfsd.codecs.sound.soundsamples import SoundSamples
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
-from vfsd.model import Access, PhysicalVideo, Sound
+from vfsd.model import PhysicalVideo, Sound
 from vfsd.reading.suspects import Suspects
 from vfsd.reading.tools import Tools
 from vfsd.views.candidates import Candidates
@@ -20,7 +21,7 @@ from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter
 from vfsd.views.renderqueue import Check
 
-Reader = PacketReader | UnitReader
+Reader = SoundReader | SoundSamples
 
 _READERS = 4
 _CHECK_SECONDS = 0.1
@@ -59,16 +60,28 @@ class PacketReaders:
     @contextmanager
     def reader_of_sound(
         self, footage: Footage, sound: Sound, table: FrameTable
-    ) -> Iterator[Reader]:
+    ) -> Iterator[SoundReader]:
         """As `reader`, of packets of sound."""
-        media = footage.physical.media
 
         def make() -> Reader:
-            if media.container in UNITED:
-                return UnitReader(footage.path, media.container, sound.stream_index, table)
-            return PacketReader(footage.path, media, Access.EXTENT, table)
+            return sound_reader(footage.path, footage.physical.media, sound, table)
 
         with self._lent(footage.physical, f"{footage.key}/sound", make) as reader:
+            assert not isinstance(reader, SoundSamples)
+            yield reader
+
+    @contextmanager
+    def samples_of_sound(
+        self, footage: Footage, sound: Sound, table: FrameTable, layout: str
+    ) -> Iterator[SoundSamples]:
+        """As `reader`, of decoded sound in a layout of channels."""
+
+        def make() -> Reader:
+            media = footage.physical.media
+            return SoundSamples(footage.path, media, sound, table, layout, footage.damage)
+
+        with self._lent(footage.physical, f"{footage.key}/samples/{layout}", make) as reader:
+            assert isinstance(reader, SoundSamples)
             yield reader
 
     @contextmanager
