@@ -1,11 +1,16 @@
 #!/bin/sh
-# Installs what the tests need, and runs them on all cores.  Arguments go to pytest: sh scripts/test.sh -k frames
+# Installs what the tests need, and runs them on all cores.  Arguments go to pytest:
+#
+#   sh scripts/test.sh -k frames
+#   sh scripts/test.sh @tests/smoke.txt     a short selection from every part, for other versions
+#
+# scripts/setup.sh says how to choose the Python, the environment and the versions.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
 vfsd_environment test,fusepy,stitch ffmpeg rsync git attr gcc
-# The tests start hundreds of processes: none is to compile what it imports once more.
+# The tests start hundreds of processes: compiled modules are to be kept for the next one.
 unset PYTHONDONTWRITEBYTECODE
-# Nor is numpy's BLAS to look for work for tens of milliseconds in each.
+# OpenBLAS threads of numpy spin while they wait for work; 2^4 cycles are enough.
 export OPENBLAS_THREAD_TIMEOUT=4
 exec "$PYTHON" -m pytest -n auto --dist worksteal "$@"

@@ -1,0 +1,106 @@
+"""The measurements of scripts/demo.sh: one read of a region, before and after it is a tile.
+
+python -m scripts.demo_tiles STORE VIDEO span             print the seconds that are tiled: 0-6
+python -m scripts.demo_tiles STORE VIDEO region           print the region: 640x360+320+180
+python -m scripts.demo_tiles STORE VIDEO before KEPT.npz  measure, and keep pixels and time
+python -m scripts.demo_tiles STORE VIDEO after KEPT.npz   measure, compare, and print both times
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd import Frames, Store, Video
+
+_LONGEST = Fraction(10)
+"""Seconds that are tiled, at most: of a long video the demo tiles only the beginning."""
+_READ = Fraction(4)
+"""Seconds that are read for the measurement, at most."""
+_TRIES = 3
+_LOWEST = 30.0
+"""dB that each channel needs where the store has not measured what it gives."""
+_ROUNDING = 0.1
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one command; returns the exit status."""
+    store, name, command, *rest = arguments
+    if command in ("span", "region"):
+        with Store.open(store) as opened:
+            print(_span(opened[name]) if command == "span" else _geometry(opened[name]))
+        return 0
+    (kept,) = rest
+    frames, seconds = _measure(store, name)
+    if command == "before":
+        np.savez(kept, pixels=frames.data, seconds=seconds)
+        print(f"{_about(frames)}: {seconds * 1000:.0f} ms, from the original")
+        return 0
+    with np.load(kept) as before:
+        pixels, earlier = before["pixels"], float(before["seconds"])
+    print(f"before tiling  {earlier * 1000:6.0f} ms")
+    print(f"after tiling   {seconds * 1000:6.0f} ms, {earlier / seconds:.1f} times as fast")
+    if pixels.shape != frames.data.shape:
+        print(f"the read must give {len(pixels)} frames again, got {len(frames.data)}")
+        return 1
+    worst = _worst_psnr(pixels, frames.data)
+    print(f"{_about(frames)}, the same; every channel of each has at least {worst:.1f} dB")
+    wanted = frames.psnr or _LOWEST
+    if worst < wanted - _ROUNDING:
+        print(f"every channel of each frame must have {wanted:.1f} dB")
+        return 1
+    return 0
+
+
+def _span(video: Video) -> str:
+    return f"0-{float(min(video.duration, _LONGEST)):.3f}"
+
+
+def _region(video: Video) -> tuple[int, int, int, int]:
+    """The middle of the displayed frame, half as wide and high: (x1, y1, x2, y2) in pixels."""
+    left, top = video.width // 4, video.height // 4
+    return left, top, left + max(1, video.width // 2), top + max(1, video.height // 2)
+
+
+def _geometry(video: Video) -> str:
+    x1, y1, x2, y2 = _region(video)
+    return f"{x2 - x1}x{y2 - y1}+{x1}+{y1}"
+
+
+def _measure(store: str, name: str) -> tuple[Frames, float]:
+    """The region's frames and the wall time of the best of some reads, in seconds.
+
+    Each read is in a store that was just opened, so that no decoder is warm.
+    """
+    best = math.inf
+    for _ in range(_TRIES):
+        with Store.open(store) as opened:
+            video = opened[name]
+            end = min(video.duration, _READ)
+            start = time.perf_counter()
+            frames = video.read(span=(0, end), region=_region(video))
+            best = min(best, time.perf_counter() - start)
+    return frames, best
+
+
+def _about(frames: Frames) -> str:
+    count, height, width = frames.data.shape[:3]
+    return f"{count} frames of {width}x{height}"
+
+
+def _worst_psnr(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> float:
+    """The least dB of any channel of any frame; infinite where all pixels are equal."""
+    worst = 0.0
+    for mine, theirs in zip(one, other, strict=True):  # one by one, since the floats are large
+        difference = mine.astype(np.float32) - theirs.astype(np.float32)
+        worst = max(worst, float(np.square(difference).mean(axis=(0, 1)).max()))
+    return math.inf if worst == 0 else 10 * math.log10(255**2 / worst)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
