@@ -168,7 +168,13 @@ class Parts:
             before = version_of(os.fstat(file.fd))
             self._require_stored(file, physical, name, note)
             try:
-                found = self.examiner.examine_open(file.fd, name, full=full, on_progress=go_on)
+                found = self.examiner.examine_open(
+                    file.fd,
+                    name,
+                    full=full,
+                    stream=physical.media.stream_index,
+                    on_progress=go_on,
+                )
             except RefusedMediaError:
                 _require_unwritten(file, name, before)
                 raise

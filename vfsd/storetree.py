@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from reprlib import repr as shown
 
-from vfsd.arguments import local_path, no_such_file, yes_or_no
+from vfsd.arguments import local_path, no_such_file, whole_number, yes_or_no
 from vfsd.budget.reclaim import clear_away
 from vfsd.catalog import Transaction, not_there, require_name, split
 from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
@@ -45,13 +45,18 @@ class StoreTree(StoreWrites):
         *,
         link: bool = False,
         replace: bool = False,
+        stream: int | None = None,
         on_progress: Progress | None = None,
     ) -> Video:
         """Put a video file into the store, under its own name or `name`, which may also be that of
         a directory with a slash at the end.
 
         The file is copied as it is; with `link` it stays where it is, is indexed there, and is
-        never written or deleted by the store.  Raises `RefusedMediaError` for what is no video,
+        never written or deleted by the store.  The frames are those of the video stream that FFmpeg
+        takes for the best, or of `stream`, a number counted among all streams of the file.  One
+        file may be ingested under two names with two streams; its bytes are stored once.
+
+        Raises `RefusedMediaError` for what is no video,
         `ExistsError`, `UsageError` for a file of the store's own and for a name that no mount can
         show (of more than 255 bytes in UTF-8, or with a NUL), `BusyError` where somebody writes the
         file meanwhile, `NoSpaceError`; the store is then as it was before.
@@ -70,7 +75,11 @@ class StoreTree(StoreWrites):
         what = Source(path, name or path.name, path.stat().st_size)
         require_outside(self._parts, what)
         put = ingest_link if link else ingest_copy
-        return self.open_video(put(self._parts, what, replace=replace, on_progress=on_progress))
+        if stream is not None:
+            stream = whole_number(stream, "number of a stream")
+        return self.open_video(
+            put(self._parts, what, replace=replace, stream=stream, on_progress=on_progress)
+        )
 
     def set_policy(self, path: str, policy: Policy | str | None) -> Policy:
         """Say what may become of the original of a video, or of those below a directory.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from vfsd.errors import RefusedMediaError
 
-HEAD_BYTES = 4096
+HEAD_BYTES = 1 << 16
 """How much of a file `sniff` wants to see."""
 
 
@@ -43,13 +43,27 @@ _CONTAINERS = {
         Container("mpegvideo", "mpegvideo", timed=False),
         Container("m4v", "m4v", timed=False),
         Container("y4m", "yuv4mpegpipe"),
+        Container("mxf", "mxf"),
+        Container("asf", "asf", sliced=False),
+        Container("rm", "rm", sliced=False),
+        Container("dv", "dv"),
+        Container("nut", "nut"),
+        Container("gif", "gif", sliced=False),
+        Container("apng", "apng", sliced=False),
     )
 }
 
 _SYNC = b"\x47"
 """The first byte of each packet of a transport stream."""
+_MANY_PACKETS = 16
+"""So many sync bytes in a row are those of a transport stream, wherever they begin."""
+_MXF_PARTITION = b"\x06\x0e\x2b\x34\x02\x05\x01\x01\x0d\x01\x02\x01\x01\x02"
+"""The key of the header's partition pack (SMPTE 377-1, 7.1)."""
+_ANIMATED_PNG = re.compile(rb"\x89PNG\r\n\x1a\n(?:(?!IDAT).)*acTL", re.DOTALL)
 _MP4_BOXES = frozenset(b"ftyp moov mdat free skip wide styp sidx moof pnot uuid emsg prft".split())
 _STILL_BRANDS = frozenset(b"heic heix heim heis mif1 avif".split())
+_MOVING_BRANDS = frozenset(b"avis msf1 hevc hevx".split())
+"""Of image files that hold a track of pictures beside still ones."""
 
 _REFUSED = (
     (rb"#EXTM3U", "a playlist (M3U/HLS) is not a video"),
@@ -57,15 +71,10 @@ _REFUSED = (
     (rb"\[playlist\]|\[Reference\]", "a playlist is not a video"),
     (rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|MPD|smil|SmoothStreamingMedia|asx)", "XML is not a video"),
     (rb"v=0\r?\n", "a session description (SDP) is not a video"),
-    (rb"\x89PNG(?:(?!IDAT).)*acTL", "PNG animations are not served"),
-    (rb"RIFF....WEBPVP8X.*ANIM", "WebP animations are not served"),
+    (rb"RIFF....WEBPVP8X.{0,99}ANIM", "WebP animations, which FFmpeg does not decode"),
     (rb"\xff\xd8\xff", "a still image, or several in no container, which is not served"),
     (rb"\x89PNG|BM.{4}\0\0\0\0|II\*\0|MM\0\*|RIFF....WEBP", "a still image"),
-    (rb"GIF8[79]a", "GIF animations are not served"),
     (rb"ID3|fLaC|RIFF....WAVE|RF64|FORM....AIF|\xff[\xe2-\xe7\xf2-\xf7\xfa-\xff]", "audio only"),
-    (rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "Windows Media (ASF) is not served"),
-    (rb"\.RMF", "RealMedia is not served"),
-    (rb"\x06\x0e\x2b\x34", "MXF is not served"),
     (rb"%PDF|PK\x03\x04|\x7fELF|\x1f\x8b|SQLite", "not a video"),
 )
 
@@ -88,6 +97,9 @@ def sniff(head: bytes) -> Container:
     for pattern, reason in _REFUSED:
         if re.match(pattern, head, re.DOTALL):
             raise RefusedMediaError(reason)
+    # Last of all: what begins as anything else does is no transport stream.
+    if _is_transport_stream(head) or _is_transport_stream_behind(head):
+        return _CONTAINERS["mpegts"]
     raise RefusedMediaError("its first bytes are those of no video format that is served")
 
 
@@ -103,10 +115,21 @@ def _named(head: bytes) -> str | None:
         (b"DKIF\0\0", "ivf"),
         (b"OggS\0", "ogg"),
         (b"YUV4MPEG2 ", "y4m"),
+        (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\0\xaa\0\x62\xce\x6c", "asf"),
+        (b".RMF\0\0\0", "rm"),
+        (b"nut/multimedia container\0", "nut"),
+        (b"GIF87a", "gif"),
+        (b"GIF89a", "gif"),
     ):
         if head.startswith(magic):
             return name
-    if _is_transport_stream(head):
+    if head.startswith(_MXF_PARTITION):
+        return "mxf"
+    if _ANIMATED_PNG.match(head):
+        return "apng"
+    if _is_dv(head):
+        return "dv"
+    if _SYNC in (head[:1], head[4:5]) and _is_transport_stream(head):
         return "mpegts"
     return _start_code_kind(head)
 
@@ -114,9 +137,29 @@ def _named(head: bytes) -> str | None:
 def _mp4_kind(head: bytes) -> str:
     if head[4:8] != b"ftyp":
         return "mov"
-    if head[8:12] in _STILL_BRANDS:
+    brands = {head[at : at + 4] for at in range(16, min(int.from_bytes(head[:4]), 256), 4)}
+    if head[8:12] in _STILL_BRANDS and not brands & _MOVING_BRANDS:
         raise RefusedMediaError("a still image (HEIF)")
     return "mov" if head[8:12] == b"qt  " else "mp4"
+
+
+def _is_dv(head: bytes) -> bool:
+    """The sections that a frame begins with: a header, two of subcode, and video data (IEC 61834-2,
+    11.2), each of blocks of 80 bytes."""
+    sections = [head[at : at + 1] for at in (0, 80, 160, 240, 320, 400)]
+    kinds = [section[0] >> 5 for section in sections if section]
+    return head[:1] == b"\x1f" and head[1:3] == b"\x07\0" and kinds == [0, 1, 1, 2, 2, 2]
+
+
+def _is_transport_stream_behind(head: bytes) -> bool:
+    """Sync bytes at one distance behind bytes that are something else, many in a row."""
+    for stride in (188, 192, 204):
+        at = head.find(_SYNC)
+        while 0 <= at <= len(head) - _MANY_PACKETS * stride:
+            if head[at : at + _MANY_PACKETS * stride : stride] == _SYNC * _MANY_PACKETS:
+                return True
+            at = head.find(_SYNC, at + 1)
+    return False
 
 
 def _is_transport_stream(head: bytes) -> bool:

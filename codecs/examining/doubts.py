@@ -13,6 +13,8 @@ from vfsd.codecs.examining.scan import NONE, Scan
 
 LONGEST_CUT = 300
 """Packets that an edit list may leave out at the beginning."""
+_DECODING_TIMES = ("asf", "mxf", "rm", "nut")
+"""Containers that may tell when pictures are decoded where they should tell when they are shown."""
 _WHOLE_PICTURES = ("mp4", "mov", "matroska", "webm")
 """Containers whose packets hold both fields of a picture."""
 
@@ -50,6 +52,9 @@ def stamps_doubt(container: Container, stream: VideoStream, scanned: Scan) -> st
         return "not every picture has a time stamp"
     if not container.timed and not (codec in INTRA_CODECS and (np.diff(scanned.pts) > 0).all()):
         return f"{container.name} files do not time pictures"
+    is_reordered = stream.codec_context.reorder_depth > 0
+    if container.name in _DECODING_TIMES and is_reordered and (scanned.pts == scanned.dts).all():
+        return "time stamps that may be those of decoding"
     if _has_odd_parameters(container, codec, stream.codec_context.extradata or b""):
         return "fields or hidden pictures may have packets of their own"
     if not _keys_part_the_pictures(scanned):

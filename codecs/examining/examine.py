@@ -80,20 +80,22 @@ def examine(
     on_progress: Callable[[int, int], None] | None = None,
     name: str | None = None,
     full: bool = False,
+    stream: int | None = None,
 ) -> Examination:
     """Probe a file and build its frame table.
 
     `on_progress` is told (bytes done, bytes in all) now and then, from the start again for each
     pass that it takes; it may raise to cancel.  `name` is what messages call the file (default:
     the last part of `path`).  With `full` every frame is decoded even where the container can be
-    believed.
+    believed.  `stream` is the number of the video stream, counted among all streams (default: the
+    one that FFmpeg takes for the best).
 
     Raises `RefusedMediaError` when the bytes are no video that can be served, `OSError`, and
     `DamagedFileError` of an original.
     """
     called = name or os.path.basename(os.fspath(path))
     with Source(path) as source:
-        return examine_source(source, called, on_progress=on_progress, full=full)
+        return examine_source(source, called, on_progress=on_progress, full=full, stream=stream)
 
 
 def examine_source(
@@ -102,6 +104,7 @@ def examine_source(
     *,
     on_progress: Callable[[int, int], None] | None = None,
     full: bool = False,
+    stream: int | None = None,
     left_out: Collected[int] = (),
 ) -> Examination:
     """As `examine`, of what is open already; it stays so.
@@ -109,7 +112,7 @@ def examine_source(
     Packets of the video at the places `left_out` are passed over, as if they were not there.
     """
     try:
-        result = _Examiner(source, on_progress, left_out).examine(full)
+        result = _Examiner(source, on_progress, left_out, stream).examine(full)
         source.check()
         return result
     except RefusedMediaError as refusal:
@@ -136,7 +139,9 @@ class _Examiner:
         source: Source,
         on_progress: Callable[[int, int], None] | None,
         left_out: Collected[int],
+        wanted: int | None,
     ) -> None:
+        self._wanted = wanted
         self._source = source
         self._on_progress = on_progress
         self._left_out = left_out
@@ -179,7 +184,7 @@ class _Examiner:
         with opened:
             if len(opened.streams) > MAX_STREAMS:
                 raise _too_many_streams()
-            stream = choose_stream(opened)
+            stream = choose_stream(opened, self._wanted)
             discard_others(opened, stream)
             self._claims = claimed_rates(stream)
             scanned = scan(

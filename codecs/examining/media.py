@@ -26,20 +26,31 @@ _NOT_FILMED = Disposition.attached_pic | Disposition.timed_thumbnails | Disposit
 _PROGRESSIVE = (0, 1)  # of AVFieldOrder: unknown, progressive
 
 
-def choose_stream(opened: InputContainer) -> VideoStream:
-    """The first video stream that is no cover picture.
+def choose_stream(opened: InputContainer, index: int | None = None) -> VideoStream:
+    """The video stream that FFmpeg takes for the best, cover pictures aside; or that of `index`.
 
     Raises `RefusedMediaError` when there is none, or none that can be decoded.
     """
     videos = opened.streams.video
     filmed = [stream for stream in videos if not stream.disposition & _NOT_FILMED]
+    if index is not None:
+        there = ", ".join(str(stream.index) for stream in filmed)
+        filmed = [stream for stream in filmed if stream.index == index]
+        if not filmed:
+            raise RefusedMediaError(
+                f"stream {index} is not a video stream",
+                hint=f"its video streams: {there}" if there else None,
+            )
     if not filmed:
         if videos:
             raise RefusedMediaError("its only picture is a cover or a still image")
         if opened.streams.audio:
             raise RefusedMediaError("audio only")
         raise RefusedMediaError("it holds no video stream")
-    stream = filmed[0]
+    best = opened.streams.best("video")
+    stream = next(
+        (one for one in filmed if best is not None and one.index == best.index), filmed[0]
+    )
     if stream.codec_context is None:
         raise RefusedMediaError("its video codec is not known")
     if _codec_tag(stream.codec_context) in ("encv", "drmi"):

@@ -104,3 +104,18 @@ def alike(one: Examination, other: Examination) -> bool:
 def _alike_columns(one: PacketColumns, other: PacketColumns) -> bool:
     names = ("pts", "dts", "position", "size", "flags")
     return all(np.array_equal(getattr(one, n), getattr(other, n)) for n in names)
+
+
+def assert_exact(path: Path, found: Examination, expected: list[str]) -> None:
+    """Each frame is as expected: in order, by two threads, alone, and every third one."""
+    table = table_of(found, page_packets=16)
+    assert len(table) == len(expected)
+    with decoder_for(path, found) as decoder:
+        assert [checksum(frame) for _, frame in decoder.stream()] == expected
+        assert [checksum(frame) for _, frame in decoder.stream(threads=2)] == expected
+        for index in np.random.default_rng(2).permutation(len(table)).tolist():
+            [(number, frame)] = decoder.decode(table.decode_run(index))
+            assert (number, checksum(frame)) == (index, expected[index])
+        runs = table.decode_runs(range(0, len(table), 3))
+        got = {index: checksum(frame) for run in runs for index, frame in decoder.decode(run)}
+        assert got == {index: expected[index] for index in range(0, len(table), 3)}

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sample_videos import CLIPS, FOLDER, GroundTruth
 from tests.codecs.making import make_clip
-from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
-from vfsd.codecs.examining.examine import Examination, examine
+from tests.codecs.reference import assert_exact, pyav_checksums
+from vfsd.codecs.examining.examine import examine
 from vfsd.framepages import PacketFlag
 from vfsd.model import Access
 
@@ -100,7 +99,7 @@ def test_each_frame_alone_is_that_of_a_decode_in_order(name: str, tmp_path: Path
     assert (found.access, found.verified) == (kind.access, kind.verified), found.notes
     if kind.keys is not None:
         assert int((found.columns.flags & PacketFlag.KEY != 0).sum()) == kind.keys
-    _assert_exact(path, found, pyav_checksums(path))
+    assert_exact(path, found, pyav_checksums(path))
 
 
 @pytest.mark.parametrize("name", CLIPS)
@@ -112,18 +111,4 @@ def test_clips_have_the_frames_and_times_that_they_were_made_with(name: str) -> 
     if truth.pts is not None:
         assert found.media.time_base == truth.time_base
         assert tuple(found.columns.pts[found.order].tolist()) == truth.pts
-    _assert_exact(path, found, pyav_checksums(path))
-
-
-def _assert_exact(path: Path, found: Examination, expected: list[str]) -> None:
-    table = table_of(found, page_packets=16)
-    assert len(table) == len(expected)
-    with decoder_for(path, found) as decoder:
-        assert [checksum(frame) for _, frame in decoder.stream()] == expected
-        assert [checksum(frame) for _, frame in decoder.stream(threads=2)] == expected
-        for index in np.random.default_rng(2).permutation(len(table)).tolist():
-            [(number, frame)] = decoder.decode(table.decode_run(index))
-            assert (number, checksum(frame)) == (index, expected[index])
-        runs = table.decode_runs(range(0, len(table), 3))
-        got = {index: checksum(frame) for run in runs for index, frame in decoder.decode(run)}
-        assert got == {index: expected[index] for index in range(0, len(table), 3)}
+    assert_exact(path, found, pyav_checksums(path))

@@ -53,10 +53,18 @@ class ExaminerHere(Examiner):
     that is opened takes longer than all else that is done with it."""
 
     def examine_open(
-        self, fd: int, called: str, *, full: bool = False, on_progress: OnProgress | None = None
+        self,
+        fd: int,
+        called: str,
+        *,
+        full: bool = False,
+        stream: int | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Examination:
         sniff_open(fd, called)
-        return examine_file(f"/proc/self/fd/{fd}", name=called, full=full, on_progress=on_progress)
+        return examine_file(
+            f"/proc/self/fd/{fd}", name=called, full=full, stream=stream, on_progress=on_progress
+        )
 
 
 def examine(

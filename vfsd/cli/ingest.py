@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         "vfsd -s videos ingest footage/traffic.mp4 --to cam1 --replace",
         "vfsd -s videos ingest footage --tag summer --skip-refused",
         "vfsd -s videos ingest footage/portrait.mp4 --as front-door.mp4 --link",
+        "vfsd -s videos ingest footage/portrait.mp4 --as front-door-0.mp4 --stream 0",
     ],
     fields={
         "source": "the file that was to be taken in",
@@ -63,6 +64,13 @@ if TYPE_CHECKING:
     help="Tag every video that goes in.",
 )
 @click.option(
+    "--stream",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Take the frames of this stream, counted among all streams of the file; else those of the "
+    "video stream that FFmpeg takes for the best.",
+)
+@click.option(
     "--verify/--no-verify",
     default=False,
     help="Decode each new video at once, to be sure of every frame; else a mount does it in idle "
@@ -79,6 +87,7 @@ def command(
     link: bool,
     replace: bool,
     tags: tuple[str, ...],
+    stream: int | None,
     verify: bool,
     skip_refused: bool,
     dry_run: bool,
@@ -116,6 +125,7 @@ def command(
             replace=replace,
             tags=tags,
             verify=verify,
+            stream=stream,
         )
         try:
             with Progress("ingesting", total, shown=shown_bar, in_bytes=True) as progress:

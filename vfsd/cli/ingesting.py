@@ -47,10 +47,11 @@ class Ingester:
     replace: bool
     tags: Sequence[str]
     verify: bool
+    stream: int | None = None
 
     def foretell(self, source: Source) -> Outcome:
         """What `ingest` would do, as far as can be told without looking into the file."""
-        if is_there(self.store.parts, source):
+        if is_there(self.store.parts, source, self.stream):
             return Outcome(source, "skipped")
         try:
             require_free(self.store.parts, source.name, self.replace)
@@ -64,7 +65,7 @@ class Ingester:
         """
         progress.label(os.path.basename(source.name))
         try:
-            if is_there(self.store.parts, source):
+            if is_there(self.store.parts, source, self.stream):
                 was_damaged = put_back(self.store.parts, source)
                 self._tag(self.store.catalog.video(source.name))
                 return Outcome(source, "put back" if was_damaged else "skipped")
@@ -73,6 +74,7 @@ class Ingester:
                 source.name,
                 link=self.link,
                 replace=self.replace,
+                stream=self.stream,
                 on_progress=progress.advance,
             )
             self._tag(video.info)
@@ -87,7 +89,7 @@ class Ingester:
         except StoreError:
             raise
         except ExistsError as error:
-            if not is_there(self.store.parts, source):
+            if not is_there(self.store.parts, source, self.stream):
                 return _failed(source, error)
             # Somebody else has taken in the same file meanwhile.
             self._tag(self.store.catalog.video(source.name))

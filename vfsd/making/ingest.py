@@ -160,11 +160,18 @@ def require_outside(parts: Parts, source: Source) -> None:
         )
 
 
-def is_there(parts: Parts, source: Source) -> bool:
-    """Whether a video of that name, size and mtime is in the store: a copy went through before."""
+def is_there(parts: Parts, source: Source, stream: int | None = None) -> bool:
+    """Whether a video of that name, size and mtime is in the store: a copy went through before.
+
+    With `stream`, its frames have to be those of that stream.
+    """
     with parts.catalog.reading() as seen:
         try:
             node = seen.tree.resolve(source.name)
+            if stream is not None:
+                known = seen.videos.of_inode(node.ino).original.media.stream_index
+                if known != stream:
+                    return False
         except NotFoundError:
             return False
     return (
@@ -175,7 +182,12 @@ def is_there(parts: Parts, source: Source) -> bool:
 
 
 def ingest_copy(
-    parts: Parts, source: Source, *, replace: bool = False, on_progress: Progress | None = None
+    parts: Parts,
+    source: Source,
+    *,
+    replace: bool = False,
+    stream: int | None = None,
+    on_progress: Progress | None = None,
 ) -> LogicalVideo:
     """Copy a video file into the store; the file's times and permissions go with it.
 
@@ -184,7 +196,7 @@ def ingest_copy(
     """
     require_free(parts, source.name, replace)
     before = source.path.stat()
-    examination = parts.examiner.examine(source.path, name=source.path.name)
+    examination = parts.examiner.examine(source.path, name=source.path.name, stream=stream)
     arrival, found = arrival_of_copy(parts, source.path, on_progress)
     verdict = Indexed(examination, found.key, found.sums)
     with arrival:
@@ -221,7 +233,12 @@ def ingest_made(
 
 
 def ingest_link(
-    parts: Parts, source: Source, *, replace: bool = False, on_progress: Progress | None = None
+    parts: Parts,
+    source: Source,
+    *,
+    replace: bool = False,
+    stream: int | None = None,
+    on_progress: Progress | None = None,
 ) -> LogicalVideo:
     """Index a video file where it lies.  The store never writes or deletes it.
 
@@ -233,7 +250,7 @@ def ingest_link(
     require_outside(parts, source)
     path = source.path.resolve()
     before = path.stat()
-    examination = parts.examiner.examine(path, name=path.name)
+    examination = parts.examiner.examine(path, name=path.name, stream=stream)
     key, size, sums = digest_file(path, on_progress=on_progress)
     _require_unwritten(path, before)
     verdict = Indexed(examination, key, sums, before.st_mtime_ns)

@@ -54,6 +54,7 @@ class Order:
     full: bool  #: decode every frame
     memory: int  #: bytes
     cpu_seconds: int
+    stream: int | None = None  #: whose pictures are wanted; None: the best one's
     listed: tuple[str, int] | None = None
     """Container and stream of the pictures, for an inventory instead of an examination."""
 

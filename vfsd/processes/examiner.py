@@ -164,12 +164,15 @@ class Examiner:
         *,
         name: str | None = None,
         full: bool = False,
+        stream: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> Examination:
         """Probe a file and build its frame table; see `vfsd.codecs.examining.examine.examine`.
 
         `name` is what messages call it (default: the last part of `path`).  With `full` every
-        frame is decoded.  `on_progress` is told (bytes done, bytes in all); it may raise to cancel.
+        frame is decoded.  `stream` is the number of the video stream, counted among all streams
+        (default: the one that FFmpeg takes for the best).  `on_progress` is told (bytes done,
+        bytes in all); it may raise to cancel.
 
         Raises `RefusedMediaError` when the bytes are no video that can be served, or when
         examining them crashes, hangs, or takes more than the limits allow; `OSError`; and as
@@ -178,18 +181,25 @@ class Examiner:
         called = name or os.path.basename(os.fspath(path))
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is waited for else
         try:
-            return self.examine_open(fd, called, full=full, on_progress=on_progress)
+            return self.examine_open(fd, called, full=full, stream=stream, on_progress=on_progress)
         finally:
             os.close(fd)
 
     def examine_open(
-        self, fd: int, called: str, *, full: bool = False, on_progress: OnProgress | None = None
+        self,
+        fd: int,
+        called: str,
+        *,
+        full: bool = False,
+        stream: int | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Examination:
         """As `examine`, of a descriptor that stays the caller's and is only read by `pread`."""
         sniff_open(fd, called)
         size = os.fstat(fd).st_size
         answer = _Expected(most_bytes(size), lambda body: unpack_examination(body, size))
-        return self._answer(self._order(called, size, full=full), fd, answer, on_progress)
+        order = replace(self._order(called, size, full=full), stream=stream)
+        return self._answer(order, fd, answer, on_progress)
 
     def _order(self, called: str, size: int, *, full: bool = False) -> Order:
         shown = called[-_LONGEST_NAME:]

@@ -229,7 +229,9 @@ def _answer(order: Order, file: int, answer: socket.socket) -> None:
 
 def _found(order: Order, source: Source, on_progress: Callable[[int, int], None]) -> bytes:
     if order.listed is None:
-        found = examine_source(source, order.name, on_progress=on_progress, full=order.full)
+        found = examine_source(
+            source, order.name, on_progress=on_progress, full=order.full, stream=order.stream
+        )
         return pack_examination(found)
     container, stream_index = order.listed
     try:
