@@ -92,6 +92,8 @@ class Packets:
     payload: bytes
     #: Whether its encoder makes the header; such streams need one.
     encoder: bool = False
+    #: Frames from one packet to the next.
+    step: int = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,7 @@ class Clip:
             for at, frame in enumerate(pictures(_FRAMES, _WIDTH, _HEIGHT)):
                 frame.pts, frame.time_base = at, Fraction(1, _RATE)
                 output.mux(video.encode(frame))
-                if side is not None and at % 6 == 0:
-                    assert isinstance(self.add, Packets)
+                if isinstance(self.add, Packets) and side is not None and not at % self.add.step:
                     output.mux(_packet(side, self.add.payload, at * 1000 // _RATE))
             output.mux(video.encode(None))
         if self.patch is not None:
@@ -279,6 +280,8 @@ _MUXERS = {
     "flv": "flv",
     "avi": "avi",
     "ogv": "ogg",
+    "mxf": "mxf",
+    "nut": "nut",
 }
 
 
@@ -356,7 +359,18 @@ CLIPS: Mapping[str, Clip] = {
         video="libvpx",
         patch=_with_ogg_stream(b"\x80kate\0\0\0" + bytes(56)),
     ),
+    "eia-608-mxf": Clip("mxf", Packets("eia_608", _CAPTION, step=1), _DATA, video=_MPEG_2),
+    "ass-nut": Clip("nut", _ASS, _subtitle("ass"), video="mpeg4"),
+    "dvb-nut": Clip("nut", Packets("dvb_subtitle", _DVB), _subtitle("dvb_subtitle"), video="mpeg4"),
+    "vobsub-nut": Clip(
+        "nut", Packets("dvdsub", _vobsub(), encoder=True), _subtitle("dvd_subtitle"), video="mpeg4"
+    ),
+    "teletext-nut": Clip(
+        "nut", Packets("dvb_teletext", _TELETEXT), _subtitle("unknown"), video="mpeg4"
+    ),
+    "text-nut": Clip("nut", Packets("text", _LINE), _subtitle("text"), video="mpeg4"),
     # -- data
+    "ancillary": Clip("mxf", Packets("smpte_436m_anc", _ANCILLARY, step=1), _DATA, video=_MPEG_2),
     "gopro": Clip("mp4", _BINARY, _DATA),
     "binary-mov": Clip("mp4", _BINARY, _DATA, patch=_as_quicktime(b"gpmd")),
     "camm": Clip("mp4", _BINARY, _DATA, patch=_renamed(b"gpmd", b"camm")),
@@ -389,11 +403,13 @@ CLIPS: Mapping[str, Clip] = {
     "chapters-mov": Clip("mov", _add_chapters, _DATA),
     "chapters-mkv": Clip("mkv", _add_chapters),
     "chapters-webm": Clip("webm", _add_chapters, video="libvpx"),
+    "chapters-nut": Clip("nut", _add_chapters, video="mpeg4"),
     "chapters-ogg": Clip("ogv", _add_chapters, video="libvpx"),
     # -- time codes
     "timecode": Clip("mov", None, _DATA, tags={"timecode": "01:02:03:04"}),
     "timecode-mp4": Clip(
         "mp4", None, _DATA, tags={"timecode": "01:02:03:04"}, options={"write_tmcd": "1"}
     ),
+    "timecode-mxf": Clip("mxf", None, video=_MPEG_2, tags={"timecode": "01:02:03:04"}),
     "timecode-mkv": Clip("mkv", None, tags={"timecode": "01:02:03:04"}),
 }

@@ -200,7 +200,8 @@ class FileRewriter:
         prepare_encoder(stream.codec_context, media)
         stream.time_base = media.time_base
         if self._matrix != UNITY:
-            _set_matrix(stream, self._matrix)
+            # Degrees would lose mirroring, scale and offset.
+            stream.set_display_matrix(self._matrix)
         open_encoder(stream.codec_context)
         return stream
 
@@ -230,16 +231,6 @@ class FileRewriter:
         except (FFmpegError, OSError) as error:
             old = self._reading.streams[packet.stream_index]  # all are there, in the same order
             raise _failure(error, f"a packet of {_named(old)}") from error
-
-
-def _set_matrix(stream: VideoStream, matrix: Matrix) -> None:
-    """To the bit: a rotation in degrees would not tell what is mirrored, scaled or moved.
-
-    Raises `RefusedMediaError` where PyAV cannot.
-    """
-    if not hasattr(stream, "set_display_matrix"):
-        raise RefusedMediaError("pictures that are turned upright need PyAV 17.1 to be written")
-    stream.set_display_matrix(matrix)
 
 
 def require_same_matrix(
