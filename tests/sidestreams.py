@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 from av.container import OutputContainer
@@ -168,18 +169,17 @@ def _attach(name: str, kind: str, data: bytes) -> Callable[[OutputContainer], No
 
 
 def _add_chapters(output: OutputContainer) -> None:
-    output.set_chapters(
-        [
-            {
-                "id": number,
-                "start": 200 * number,
-                "end": 200 * number + 200,
-                "time_base": _MILLISECONDS,
-                "metadata": {"title": f"Teil {number}"},
-            }
-            for number in range(2)
-        ]
-    )
+    chapters: list[Any] = [
+        {
+            "id": number,
+            "start": 200 * number,
+            "end": 200 * number + 200,
+            "time_base": _MILLISECONDS,
+            "metadata": {"title": f"Teil {number}"},
+        }
+        for number in range(2)
+    ]
+    output.set_chapters(chapters)
 
 
 def _add_cover(output: OutputContainer) -> None:

@@ -100,7 +100,7 @@ def describe(
 def claimed_rates(stream: VideoStream) -> tuple[Fraction | None, ...]:
     """Frames per second as the codec's own timing and the demuxer's guess tell them."""
     told = (stream.codec_context.framerate, stream.base_rate)
-    return tuple(Fraction(rate) if rate else None for rate in told)
+    return tuple(map(exact, told))
 
 
 def _codec_tag(context: VideoCodecContext) -> str:
