@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
-from tests.cli.conftest import run_command
 from tests.codecs.making import make_clip as make_some
 from tests.codecs.making import remuxed
 from tests.holes import FRAMES, make_clip
 from vfsd import check
-from vfsd.errors import ChangedSizeError, IntegrityError, NotFoundError, RefusedMediaError
+from vfsd.errors import IntegrityError, NotFoundError
 from vfsd.integrity.blocksums import BLOCK_BYTES
 from vfsd.store import Store
 from vfsd.storedir import CATALOG
@@ -342,28 +341,28 @@ def _changing_its_size(path: Path) -> Path:
     return remuxed(large, path, changing, lambda _: True)
 
 
-def test_pictures_of_another_size_are_told_at_once(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing would remember that a full decode has met with them: each read would make one."""
+def test_pictures_of_another_size_are_scaled(store: Store, tmp_path: Path) -> None:
+    """The first read that meets one has the video decoded in full, which is remembered."""
     video = store.ingest(_changing_its_size(tmp_path / "a.mov"))
+    assert not video.original.verified
     assert video[7].data.shape == (128, 320, 3)
-    monkeypatch.setattr(Video, "verify", lambda *_, **__: pytest.fail("it is decoded in full"))
-    told = "a frame of 256x128 in a video of 320x128"
-    with pytest.raises(ChangedSizeError, match=told):
-        video[8]
-    with pytest.raises(ChangedSizeError, match=told):
-        list(video.iterate(frames=range(6, 10)))
-    with pytest.raises(ChangedSizeError, match=told):
-        video.save(tmp_path / "a.y4m")
-    with video.view("frames/000008.png") as still, pytest.raises(ChangedSizeError, match=told):
-        still.read()
-    done = run_command("-s", str(store.path), "read", "a.mov", str(tmp_path / "b.y4m"))
-    assert done.code == ChangedSizeError.exit_code
-    assert told in done.err
+    assert video[8].data.shape == (128, 320, 3)
+    assert video.original.verified
+    assert any("several sizes" in note for note in video.original.notes)
+    assert [len(frame.data) for frame in video.iterate(frames=range(6, 10))] == [128] * 4
+    video.save(tmp_path / "a.y4m")
+    with video.view("frames/000008.png") as still:
+        assert still.read().startswith(b"\x89PNG")
 
 
-def test_pictures_of_another_size_end_a_full_decode(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["full.mkv", "t=0-0.4.mp4"])
+def test_views_have_one_size(store: Store, tmp_path: Path, name: str) -> None:
+    """Copied packets would show another size than the view tells."""
     video = store.ingest(_changing_its_size(tmp_path / "a.mov"))
-    with pytest.raises(RefusedMediaError, match="changes on the way, from 320x128"):
-        video.verify()
+    video.verify()
+    with video.view(name) as view:
+        path = tmp_path / name
+        path.write_bytes(view.read())
+    with av.open(str(path)) as opened:
+        sizes = {(frame.width, frame.height) for frame in opened.decode(video=0)}
+    assert sizes == {(320, 128)}

@@ -135,6 +135,33 @@ class Parts:
             return self.summed.growing(self.path_of(physical.place), physical.growing_name)
         return self.summed.stored(self.path_of(physical.place), physical.place)
 
+    def examine_stream(
+        self,
+        fd: int,
+        name: str,
+        stream: int | None,
+        *,
+        full: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> Examination:
+        """An examination of the video stream that the catalog names, by `Examiner.examine_open`.
+
+        The best stream is examined where the file has no such one: the catalog is wrong then.
+        """
+        examiner = self.examiner
+        try:
+            return examiner.examine_open(
+                fd, name, full=full, stream=stream, on_progress=on_progress
+            )
+        except RefusedMediaError:
+            if stream is None:
+                raise
+            found = examiner.examine_open(fd, name, full=full, on_progress=on_progress)
+            videos = {side.index for side in found.media.side_streams if side.kind == "video"}
+            if stream in {*videos, found.media.stream_index}:
+                raise
+            return found
+
     def examine(
         self,
         physical: PhysicalVideo,
@@ -168,13 +195,8 @@ class Parts:
             before = version_of(os.fstat(file.fd))
             self._require_stored(file, physical, name, note)
             try:
-                found = self.examiner.examine_open(
-                    file.fd,
-                    name,
-                    full=full,
-                    stream=physical.media.stream_index,
-                    on_progress=go_on,
-                )
+                stream = physical.media.stream_index
+                found = self.examine_stream(file.fd, name, stream, full=full, on_progress=go_on)
             except RefusedMediaError:
                 _require_unwritten(file, name, before)
                 raise

@@ -15,6 +15,7 @@ from av.video.stream import VideoStream
 from vfsd.codecs.decoding.packetdecoder import PacketDecoder, Passing, StaleError, StrictDecode
 from vfsd.codecs.decoding.packets import PacketReader
 from vfsd.codecs.decoding.source import File
+from vfsd.codecs.pictures.firstsize import FirstSize
 from vfsd.errors import IntegrityError
 from vfsd.forks import Origin
 from vfsd.framepages import PacketFlag
@@ -76,7 +77,10 @@ class FrameDecoder:
         self._reader = PacketReader(source, media, access, table)
         self._media = media
         self._table = table
-        self._decoder = PacketDecoder(self._reader, media, table)
+        # Where sizes may change on the way, packets are not copied, and so read in sequence.
+        is_sized = access is Access.SEQUENTIAL
+        first = FirstSize(media.width, media.height, media.pixel_format) if is_sized else None
+        self._decoder = PacketDecoder(self._reader, media, table, first)
 
     @property
     def origin(self) -> Origin:

@@ -16,6 +16,7 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.decoding.packets import PacketReader
 from vfsd.codecs.pictures.colors import coding_of, told_coding, well_named
+from vfsd.codecs.pictures.firstsize import FirstSize
 from vfsd.codecs.pyav import decode
 from vfsd.errors import DamagedFileError
 from vfsd.forks import Origin, at_fork, keep_for_good
@@ -78,13 +79,21 @@ class PacketDecoder:
     `DamagedFileError` comes after all pictures before.  Raises `UsageError` in a forked child.
     """
 
-    def __init__(self, reader: PacketReader, media: MediaInfo, table: FrameTable) -> None:
+    def __init__(
+        self,
+        reader: PacketReader,
+        media: MediaInfo,
+        table: FrameTable,
+        first_size: FirstSize | None = None,
+    ) -> None:
+        """`first_size`: pictures of other sizes are brought to that; else they come as they are."""
         self._reader = reader
         self._media = media
         self._table = table
         self._contexts: dict[_Kind, VideoCodecContext] = {}
         self._flushed: set[_Kind] = set()  # of these, those that were used before
         self._told = told_coding(media)
+        self._first_size = first_size
         self._is_mixed = False  # pictures mean something else than `media` tells
         self._place: _Place | None = None
         self.origin = Origin()
@@ -185,6 +194,8 @@ class PacketDecoder:
         self, run: _Run, pictures: list[av.VideoFrame], passing: Passing | None
     ) -> list[tuple[int, av.VideoFrame]]:
         """Each with the packet that it came from."""
+        if self._first_size is not None:
+            pictures = [self._first_size.of(picture) for picture in pictures]
         came = [(one.pts, well_named(one)) for one in pictures if one.pts is not None]
         if not self._is_mixed and any(map(self._means_else, pictures)):
             self._is_mixed = True

@@ -310,10 +310,16 @@ class _Examiner:
         if scanned.reconfigured:
             flags[1:] &= ~np.uint8(PacketFlag.KEY)
         _note_hidden(hidden, notes)
+        if len(decoded.sizes) > 1:
+            sizes = ", ".join(f"{width}x{height}" for width, height in sorted(decoded.sizes))
+            notes.append(f"pictures of several sizes, shown in that of the first: {sizes}")
+        is_sized = len(decoded.sizes) > 1
         delay = max(reorder_delay(order), media.reorder_delay)
         pts, dts, duration = proven_times(self._container, scanned, decoded, media, notes)
         times = self._times(pts, dts, duration, order, media, delay)
         result = self._examination(scanned, media, order, flags, times, delay, notes)
+        if is_sized:  # copied packets would show other sizes than the video has
+            result = replace(result, access=Access.SEQUENTIAL)
         unstable: set[int] = set()
         for access in (result.access, result.access, Access.SEQUENTIAL):
             proof = KeyProof(

@@ -18,6 +18,7 @@ from vfsd.codecs.decoding.source import Source, demuxed_to_the_end, open_stream
 from vfsd.codecs.examining.outputs import Output
 from vfsd.codecs.examining.scan import Progress
 from vfsd.codecs.pictures.colors import UNTOLD, coding_of
+from vfsd.codecs.pictures.firstsize import FirstSize
 from vfsd.codecs.pictures.planes import fingerprint
 from vfsd.codecs.pictures.rangenames import without_range
 from vfsd.codecs.pyav import decode
@@ -44,6 +45,7 @@ class Decoded(Output):
 
     prints: dict[int, int]  #: packet -> checksum of its frame
     first: av.VideoFrame | None
+    sizes: frozenset[tuple[int, int]]  #: (width, height) of pictures, as they are coded
 
 
 def decode_all(
@@ -58,8 +60,8 @@ def decode_all(
 
     Those at the places `left_out` are not there.
 
-    Raises `RefusedMediaError` when the picture changes its size or format on the way, or a packet
-    holds several pictures.
+    Pictures of another size are scaled to that of the first.  Raises `RefusedMediaError` when the
+    picture changes its format on the way, or a packet holds several pictures.
     """
     opened, stream = open_stream(source, container.name, stream_index)
     context = stream.codec_context
@@ -96,6 +98,7 @@ def decode_all(
         fed=np.array(frames.fed, np.int64),
         prints=frames.prints,
         first=frames.first,
+        sizes=frozenset(frames.sizes),
     )
 
 
@@ -105,10 +108,17 @@ class _Frames:
         self.fed: list[int] = []
         self.prints: dict[int, int] = {}
         self.first: av.VideoFrame | None = None
+        self.sizes: set[tuple[int, int]] = set()
         self._form: tuple[int, int, str] | None = None
+        self._first_size: FirstSize | None = None
 
     def add(self, fed: int, frames: Iterable[av.VideoFrame]) -> None:
-        for frame in frames:
+        for picture in frames:
+            self.sizes.add((picture.width, picture.height))
+            if self._first_size is None:
+                first = (picture.width, picture.height, picture.format.name)
+                self._first_size = FirstSize(*first)
+            frame = self._first_size.of(picture)
             # What pictures mean may change, of which the one range of levels has names of its own.
             form = (frame.width, frame.height, without_range(frame.format.name))
             if self._form is None:

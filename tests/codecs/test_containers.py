@@ -14,6 +14,7 @@ from av.video.stream import VideoStream
 
 from tests.codecs.making import make_clip, pictures
 from tests.codecs.reference import assert_exact, pyav_checksums
+from vfsd.codecs.coders import open_encoder
 from vfsd.codecs.containers.sniff import HEAD_BYTES, sniff
 from vfsd.codecs.examining.examine import examine
 from vfsd.errors import RefusedMediaError
@@ -23,7 +24,7 @@ from vfsd.store import Store
 _B = ("-bf", "2", "-g", "12")
 _PAL = ("-s", "720x576", "-pix_fmt", "yuv420p")
 _NTSC = ("-s", "720x480", "-r", "30000/1001", "-pix_fmt", "yuv411p")
-_KINDS: dict[str, tuple[str, ...]] = {
+KINDS: dict[str, tuple[str, ...]] = {
     "mpeg2.mxf": ("-c:v", "mpeg2video", *_B),
     "h264.mxf": ("-c:v", "libx264", *_B),
     "h264-p.mxf": ("-c:v", "libx264", "-bf", "0"),
@@ -69,6 +70,7 @@ def moving_avif(path: Path, frames: int = 25) -> Path:
         stream = output.add_stream("libsvtav1", rate=25)
         assert isinstance(stream, VideoStream)
         stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+        open_encoder(stream.codec_context)
         for at, frame in enumerate(pictures(frames, 96, 64)):
             frame.pts, frame.time_base = at, Fraction(1, 25)
             output.mux(stream.encode(frame))
@@ -76,9 +78,9 @@ def moving_avif(path: Path, frames: int = 25) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", _KINDS)
+@pytest.mark.parametrize("name", KINDS)
 def test_each_container(name: str, tmp_path: Path) -> None:
-    path = made(tmp_path / name, *_KINDS[name])
+    path = made(tmp_path / name, *KINDS[name])
     found = examine(path)
     expected = pyav_checksums(path)
     assert len(expected) >= 30

@@ -11,10 +11,11 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from av.video.reformatter import VideoReformatter
 
 from sample_videos import FOLDER
 from tests.codecs.making import make_clip, pictures, remuxed
-from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
+from tests.codecs.reference import assert_exact, checksum, decoder_for, pyav_checksums, table_of
 from vfsd.codecs.bitstreams import h264_sets
 from vfsd.codecs.bitstreams.bits import BitWriter, escaped
 from vfsd.codecs.decoding.source import Source, open_container
@@ -214,13 +215,36 @@ def test_a_cover_picture_is_no_video(tmp_path: Path) -> None:
         examine(path)
 
 
-def test_a_picture_that_changes_its_size_is_refused(tmp_path: Path) -> None:
+def resized_checksums(path: Path, size: tuple[int, int]) -> list[str]:
+    """Of pictures scaled to the size and format of the first, as FFmpeg's command does."""
+    reformatter = VideoReformatter()
+    found: list[str] = []
+    with av.open(str(path)) as opened:
+        first: av.VideoFrame | None = None
+        for frame in opened.decode(video=0):
+            first = first or frame
+            if (frame.width, frame.height) != size:
+                name = first.format.name
+                frame = reformatter.reformat(frame, *size, name, interpolation="BICUBIC")
+            found.append(checksum(frame))
+    return found
+
+
+def assert_first_size(path: Path, frames: int) -> None:
+    found = examine(path)
+    assert found.access is Access.SEQUENTIAL
+    assert (found.media.width, found.media.height) == (96, 64)
+    assert any("several sizes" in note for note in found.notes)
+    assert len(found.order) == frames
+    assert_exact(path, found, resized_checksums(path, (96, 64)))
+
+
+def test_picture_that_changes_its_size(tmp_path: Path) -> None:
     first = make_clip(tmp_path / "1.h264", "libx264", frames=5)
     other = make_clip(tmp_path / "2.h264", "libx264", frames=5, width=128)
     path = tmp_path / "a.h264"
     path.write_bytes(first.read_bytes() + other.read_bytes())
-    with pytest.raises(RefusedMediaError, match="changes on the way, from 96x64"):
-        examine(path)
+    assert_first_size(path, 10)
 
 
 @pytest.mark.parametrize(
@@ -259,8 +283,7 @@ def test_packets_tell_that_the_picture_changes_its_size(
         return packet if number < 10 else others[number]
 
     path = remuxed(large, tmp_path / f"a.{ending}", changing, lambda number: number % 10 == 0)
-    with pytest.raises(RefusedMediaError, match="changes on the way, from 96x64"):
-        examine(path)
+    assert_first_size(path, 20)
 
 
 def test_sequence_headers_tell_that_the_picture_changes_its_size(tmp_path: Path) -> None:
@@ -277,8 +300,7 @@ def test_sequence_headers_tell_that_the_picture_changes_its_size(tmp_path: Path)
         both += len(packet).to_bytes(4, "little") + number.to_bytes(8, "little") + packet
     path = tmp_path / "a.ivf"
     path.write_bytes(both)
-    with pytest.raises(RefusedMediaError, match="changes on the way, from 96x64"):
-        examine(path)
+    assert_first_size(path, 40)
 
 
 def test_pictures_that_nothing_refers_to_are_known_where_key_pictures_are_refused(

@@ -251,3 +251,45 @@ def test_a_view_of_a_video_that_others_remove_is_gone(store: Store, it: Driver) 
     while failing(it.fs.getattr, path) != "ENOENT":
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [
+        ("/l.mp4", "d/v.mp4"),
+        ("/d/l.mp4", "v.mp4"),
+        ("/d/l.mp4", "./../d//v.mp4"),
+        ("/d/l.mp4", "../e/v.mp4"),
+        ("/l.mp4", "k.mp4"),
+    ],
+)
+def test_folders_of_symbolic_links(it: Driver, link: str, target: str) -> None:
+    """As of git-annex, whose files are links into another directory."""
+    it.fs.symlink("/e", "d", it.caller)
+    it.fs.symlink("/k.mp4", "e/v.mp4", it.caller)
+    it.fs.symlink(link, target, it.caller)
+    assert it.names(f"{link}@") == ["frames", "info.json"]
+    assert it.read(f"{link}@/info.json") == VIEWS["info.json"]
+    real = it.fs.getattr("/d/v.mp4@/info.json")
+    assert it.fs.getattr(f"{link}@/info.json").ino == real.ino
+    it.fs.unlink("/d/v.mp4")
+    assert failing(it.fs.getattr, f"{link}@") == "ENOENT"
+
+
+@pytest.mark.parametrize(
+    "target", ["/d/v.mp4", "../d/v.mp4", "d/none.mp4", "l.mp4", "d/t.txt", "d", "d/../../d/v.mp4"]
+)
+def test_links_without_folder(it: Driver, target: str) -> None:
+    """Absolute, out of the mount, to nothing, to itself, to what is no video."""
+    it.fs.symlink("/l.mp4", target, it.caller)
+    assert failing(it.fs.getattr, "/l.mp4@") == "ENOENT"
+
+
+def test_links_through_closed_directories(it: Driver) -> None:
+    """The kernel checks the directories of the link, not those of the file that it leads to."""
+    it.mkdir("/p")
+    it.fs.symlink("/p/l.mp4", "../d/v.mp4", it.caller)
+    it.fs.symlink("/d/l.mp4", "v.mp4", it.caller)
+    it.fs.chmod("/d", 0o700)
+    assert failing(it.fs.getattr, "/p/l.mp4@") == "ENOENT"
+    assert it.names("/d/l.mp4@") == ["frames", "info.json"]

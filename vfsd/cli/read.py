@@ -26,7 +26,6 @@ from vfsd.cli.viewoptions import (
 )
 from vfsd.errors import (
     BusyError,
-    ChangedSizeError,
     ExistsError,
     IntegrityError,
     NotFoundError,
@@ -124,8 +123,6 @@ def command(
         was_verified = video.original.verified
         try:
             written = work(session, target, video, request, replace)
-        except ChangedSizeError:
-            raise  # as would a full decode
         except (IntegrityError, OutdatedError):
             # The packets promised other frames than there are: see which, and start again.
             if target.is_stdout or was_verified or not isinstance(video, Video):

@@ -12,6 +12,7 @@ import os
 import stat
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -31,6 +32,10 @@ _READ = 0o444
 
 _SETTLE_SECONDS = 30.0
 _PLACES = 1024
+_NOWHERE = "\0"
+"""No name."""
+_MOST_LINKS = 40
+"""As many symbolic links are followed; the kernel follows as many."""
 
 
 class ViewOffer(Protocol):
@@ -233,7 +238,7 @@ class ViewFolders:
         for at, part in enumerate(parts):
             if not part.endswith(MARK) or part == MARK:
                 continue
-            node = self._real("/".join([*parts[:at], part[: -len(MARK)]]))
+            node = self._followed([*parts[:at], part[: -len(MARK)]])
             if node is None or self._real("/".join(parts[: at + 1])) is not None:
                 continue
             if node.state is FileState.SPOOLED:
@@ -277,6 +282,40 @@ class ViewFolders:
         offer = self._sure().offer(place.video.ino, place.path)
         return OfferHandle(place, offer, self._offers.begin(place.ino))
 
+    def _followed(self, parts: Sequence[str]) -> Node | None:
+        """What a path leads to; of a symbolic link, the file at the end of that.
+
+        None where the link leads out of the mount, or through a directory that not everybody may
+        search.  The kernel has checked the directories of `parts` alone.
+        """
+        node = self._real("/".join(parts))
+        if node is None or not node.is_symlink:
+            return node
+        checked = [part for part in parts if part][:-1]
+        path, links = checked.copy(), 1
+        ahead = _steps(node)
+        while ahead:
+            step = ahead.pop(0)
+            if step == "..":
+                if not path:
+                    return None
+                path.pop()
+                continue
+            node = self._real("/".join([*path, step]))
+            if node is None:
+                return None
+            if node.is_symlink:
+                links += 1
+                if links > _MOST_LINKS:
+                    return None
+                ahead = [*_steps(node), *ahead]
+                continue
+            path.append(step)
+            is_checked = checked[: len(path)] == path
+            if node.is_dir and not (is_checked or node.mode & stat.S_IXOTH):
+                return None
+        return node
+
     def _real(self, path: str) -> Node | None:
         try:
             return self._names.resolve(path)
@@ -286,6 +325,17 @@ class ViewFolders:
     def _sure(self) -> ViewSource:
         assert self._source is not None, "only `find` makes places, and it found none"
         return self._source
+
+
+def _steps(link: Node) -> list[str]:
+    """The names on the way that a symbolic link tells.
+
+    An absolute link leads nowhere: the mount cannot tell where its root is for the caller.
+    """
+    target = link.target or ""
+    if target.startswith("/"):
+        return [_NOWHERE]
+    return [step for step in target.split("/") if step not in ("", ".")]
 
 
 def _file_attributes(

@@ -191,11 +191,11 @@ def _examined(parts: Parts, node: Node) -> _Again | None:
                 return None
             known = _original(seen, node)
         stream = None if known is None else known.media.stream_index
-        found = parts.examiner.examine_open(fd, _CALLED, stream=stream)
+        found = parts.examine_stream(fd, _CALLED, stream)
         with parts.catalog.reading() as seen:
             is_enough = _is_enough(seen, node, found)
         if not is_enough:
-            found = parts.examiner.examine_open(fd, _CALLED, full=True, stream=stream)
+            found = parts.examine_stream(fd, _CALLED, stream, full=True)
         if version_of(os.fstat(fd)) != version_of(before):
             return None  # it may be done the next time
         return _Again(found_bytes, before.st_mtime_ns, found)

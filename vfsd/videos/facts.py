@@ -18,7 +18,7 @@ import numpy as np
 from vfsd.budget.reclaim import clear_away
 from vfsd.catalog import Transaction
 from vfsd.codecs.examining.examine import Examination
-from vfsd.errors import ChangedSizeError, IntegrityError, NotFoundError, ShortSpanWarning
+from vfsd.errors import NotFoundError, ShortSpanWarning
 from vfsd.forks import at_fork
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
@@ -305,14 +305,11 @@ class VideoFacts:
         if not self.original.verified:
             self.verify()
 
-    def _corrects_table(self, error: IntegrityError) -> bool:
-        """The file holds other frames than its packets promised.  A full decode tells which.
-
-        Not where `error` would end that as well: it would be made again for each read, in vain.
-        """
+    def _corrects_table(self) -> bool:
+        """The file holds other frames than its packets promised.  A full decode tells which."""
         if self._is_counted_anew():
             return True
-        if self.original.verified or isinstance(error, ChangedSizeError):
+        if self.original.verified:
             return False
         return self.verify()
 

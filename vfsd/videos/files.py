@@ -115,8 +115,8 @@ class VideoFiles(VideoFacts):
         target, replace = local_path(path, "a file"), yes_or_no(replace, "replace")
         try:
             return self._rendered(target, request, replace, on_progress)
-        except IntegrityError as error:
-            if not self._corrects_table(error):
+        except IntegrityError:
+            if not self._corrects_table():
                 raise
         return self._rendered(target, request, replace, on_progress)
 

@@ -356,7 +356,7 @@ class VideoFrames(VideoFacts):
             return counted, avoiding(tiles, error)
         if plan.tiled:
             return counted, self._without_damaged(tiles, error)
-        if isinstance(error, FileNotFoundError) or not self._corrects_table(error):
+        if isinstance(error, FileNotFoundError) or not self._corrects_table():
             raise error
         counted = self._counted()
         return counted, self._tiles(counted.info, psnr)

@@ -258,7 +258,7 @@ class GrowingVideo(VideoSequence):
     ) -> None:
         """What is not in the catalog yet is not remembered."""
 
-    def _corrects_table(self, error: IntegrityError) -> bool:
+    def _corrects_table(self) -> bool:
         return False
 
 
