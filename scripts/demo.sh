@@ -93,6 +93,12 @@ run "$vfsd" -q retile "$work/mnt/cam1/$name" --roi "$region" --span "$span"
 run cp "$views/layout.png" "$work/layout.png"
 measure after "$work/before.npz"
 
-run "$vfsd" umount "$work/mnt"
+# A mount is busy (12) while any program looks into it, such as a file indexer.
+tries=0
+until run "$vfsd" umount "$work/mnt"; do
+    tries=$((tries + 1))
+    [ $tries -lt 30 ] || exit 12
+    sleep 1
+done
 done=yes
 printf '\nAll steps worked.  A picture of the video with its tiles is in\n%s/layout.png\n' "$work"

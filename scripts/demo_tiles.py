@@ -36,15 +36,15 @@ def main(arguments: list[str]) -> int:
             print(_span(opened[name]) if command == "span" else _geometry(opened[name]))
         return 0
     (kept,) = rest
-    frames, seconds = _measure(store, name)
+    frames, taken = _measure(store, name)
     if command == "before":
-        np.savez(kept, pixels=frames.data, seconds=seconds)
-        print(f"{_about(frames)}: {seconds * 1000:.0f} ms, from the original")
+        np.savez(kept, pixels=frames.data, taken=taken)
+        print(f"{_about(frames)}, from the original: {_times(*taken)}")
         return 0
     with np.load(kept) as before:
-        pixels, earlier = before["pixels"], float(before["seconds"])
-    print(f"before tiling  {earlier * 1000:6.0f} ms")
-    print(f"after tiling   {seconds * 1000:6.0f} ms, {earlier / seconds:.1f} times as fast")
+        pixels, earlier = before["pixels"], tuple(before["taken"].tolist())
+    print(f"before tiling  {_times(*earlier)}")
+    print(f"after tiling   {_times(*taken)}: {taken[1] / earlier[1]:.0%} of the CPU time")
     if pixels.shape != frames.data.shape:
         print(f"the read must give {len(pixels)} frames again, got {len(frames.data)}")
         return 1
@@ -72,20 +72,26 @@ def _geometry(video: Video) -> str:
     return f"{x2 - x1}x{y2 - y1}+{x1}+{y1}"
 
 
-def _measure(store: str, name: str) -> tuple[Frames, float]:
-    """The region's frames and the wall time of the best of some reads, in seconds.
+def _measure(store: str, name: str) -> tuple[Frames, tuple[float, float]]:
+    """The region's frames, and the wall time and CPU time of reading them, in seconds.
 
-    Each read is in a store that was just opened, so that no decoder is warm.
+    Each time is the least of some reads.  Each read is in a store that was just opened, so that no
+    decoder is warm.
     """
-    best = math.inf
+    walls, cpus = [], []
     for _ in range(_TRIES):
         with Store.open(store) as opened:
             video = opened[name]
             end = min(video.duration, _READ)
-            start = time.perf_counter()
+            wall, cpu = time.perf_counter(), time.process_time()
             frames = video.read(span=(0, end), region=_region(video))
-            best = min(best, time.perf_counter() - start)
-    return frames, best
+            walls.append(time.perf_counter() - wall)
+            cpus.append(time.process_time() - cpu)
+    return frames, (min(walls), min(cpus))
+
+
+def _times(wall: float, cpu: float) -> str:
+    return f"{wall * 1000:.0f} ms ({cpu * 1000:.0f} ms of CPU time)"
 
 
 def _about(frames: Frames) -> str:
