@@ -31,6 +31,7 @@ def media_to_json(media: MediaInfo) -> dict[str, Any]:
         fields[name] = None if fields[name] is None else str(fields[name])
     fields["side_streams"] = [dataclasses.asdict(stream) for stream in media.side_streams]
     fields["tags"] = dict(media.tags)
+    fields["marks"] = None if media.marks is None else dict(media.marks)
     return fields
 
 

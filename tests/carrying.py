@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -62,6 +63,36 @@ def with_box(path: Path, place: str, added: bytes) -> Path:
     data = path.read_bytes()
     path.write_bytes(_added(data, [part for part in place.split("/") if part], added, 0))
     return path
+
+
+def fast_start(path: Path) -> Path:
+    """The same file with the moov box ahead of the samples."""
+    found = list(_boxes(path.read_bytes()))
+    moov = next(body for name, body in found if name == b"moov")
+    growth = 8 + len(moov)
+    parts = [box(*one) for one in found if one[0] not in (b"moov", b"mdat")]
+    last = [box(*one) for one in found if one[0] == b"mdat"]
+    growth += sum(len(box(*one)) for one in _behind_samples(found))
+    path.write_bytes(b"".join((parts[0], box(b"moov", _moved(moov, growth)), *parts[1:], *last)))
+    return path
+
+
+def _behind_samples(found: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Boxes other than moov that followed the samples, and come before them now."""
+    names = [name for name, _ in found]
+    return [one for one in found[names.index(b"mdat") + 1 :] if one[0] != b"moov"]
+
+
+def _moved(data: bytes, growth: int) -> bytes:
+    parts = []
+    for name, body in _boxes(data):
+        if name in (b"trak", b"mdia", b"minf", b"stbl"):
+            body = _moved(body, growth)
+        elif name == b"stco":
+            offsets = struct.unpack(f">{(len(body) - 8) // 4}I", body[8:])
+            body = body[:8] + struct.pack(f">{len(offsets)}I", *(one + growth for one in offsets))
+        parts.append(box(name, body))
+    return b"".join(parts)
 
 
 def _added(data: bytes, place: list[str], added: bytes, skip: int) -> bytes:

@@ -68,6 +68,8 @@ class MediaInfo:
     side_streams: tuple[SideStream, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     mirrored: bool = False  #: left and right change places before a picture is turned by `rotation`
+    marks: Mapping[str, str] | None = None
+    """Other data of the pictures by name: `vfsd.codecs.containers.marks`.  None: not looked for."""
 
     @property
     def is_turned(self) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from vfsd.codecs.bitstreams import records
 from vfsd.codecs.bitstreams.colorcodes import ColorCodes
 from vfsd.codecs.containers.boxes import box, full_box, media_box
+from vfsd.codecs.containers.marks import mark_boxes
 from vfsd.codecs.containers.segments import (
     PacketTimes,
     SegmentIndex,
@@ -225,7 +226,7 @@ class FragmentMuxer:
             -1,
         )
         told = box(record, contents) if contents or track.codec != "ffv1" else b""
-        return box(kind, fields, told, aspect, colors)
+        return box(kind, fields, told, aspect, colors, mark_boxes(track.marks))
 
     def _sidx(self, index: SegmentIndex) -> bytes:
         starts = self._scaled(np.append(index.starts, index.end))

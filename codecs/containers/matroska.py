@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from vfsd.codecs.bitstreams.colorcodes import ColorCodes
+from vfsd.codecs.containers.marks import colour_elements, track_elements, video_elements
 from vfsd.codecs.containers.segments import (
     PacketTimes,
     SegmentIndex,
@@ -217,8 +218,12 @@ class MatroskaMuxer:
         if ratio is not None and ratio != 1:
             video += _element("54b0", _number(round(track.width * ratio)))
             video += _element("54ba", _number(track.height))
-        if track.colors is not None:
-            video += _colour(track.colors)
+        video += b"".join(_element(name, body) for name, body in video_elements(track.marks))
+        colour = b"" if track.colors is None else _colour(track.colors)
+        colour += colour_elements(track.marks)
+        if colour:
+            video += _element("55b0", colour)
+        fields += b"".join(_element(name, body) for name, body in track_elements(track.marks))
         return fields + _element("e0", video)
 
     def _cues(self, index: SegmentIndex, before: int) -> bytes:
@@ -274,7 +279,7 @@ def _colour(colors: ColorCodes) -> bytes:
     fields += _element("55ba", _number(colors.transfer))
     if colors.is_full_range is not None:
         fields += _element("55b9", _number(2 if colors.is_full_range else 1))
-    return _element("55b0", fields)
+    return fields
 
 
 def _clusters(shown: Ints) -> Iterator[tuple[int, int, int]]:

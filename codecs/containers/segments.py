@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from vfsd.codecs.bitstreams.colorcodes import ColorCodes
+from vfsd.codecs.containers.marks import Marks
 from vfsd.framepages import Ints
 
 LEAST_PADDING = 2
@@ -44,6 +45,7 @@ class Track:
     sample_aspect_ratio: Fraction | None = None
     sets_in_stream: bool = False  #: parameter sets change: packets bring them along; HEVC only
     colors: ColorCodes | None = None  #: of packets that may not tell: copied ones, and FFV1
+    marks: Marks | None = None  #: that the header tells, of `vfsd.codecs.containers.marks.held_by`
 
 
 @dataclass(frozen=True, slots=True)

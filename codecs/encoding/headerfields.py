@@ -7,11 +7,11 @@ takes some of them from tags, and has no way to be given the others.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vfsd.codecs.decoding.source import Source
-from vfsd.codecs.inventory.boxtree import Box, boxes
+from vfsd.codecs.inventory.boxtree import Box, first_box, inside, track_id
 from vfsd.codecs.inventory.window import Window
 
 _WIDE = b"\1"
@@ -38,7 +38,7 @@ def copy_header_fields(
         old, new = _headers(given), _headers(taking)
         if old.movie is not None and new.movie is not None:
             _copy(given, old.movie, file.fileno(), taking, new.movie, _MOVIE)
-        by_id = {_track_id(taking, pair[0]): pair for pair in new.tracks.values() if pair[0]}
+        by_id = {track_id(taking, pair[0]): pair for pair in new.tracks.values() if pair[0]}
         for number, place in tracks.items():
             pairs = zip(old.tracks.get(place, ()), by_id.get(number, ()), _TRACK, strict=False)
             for before, after, fields in pairs:
@@ -82,25 +82,12 @@ def _copy(
 def _headers(window: Window) -> _Headers:
     movie: Box | None = None
     tracks: dict[int, tuple[Box | None, Box | None]] = {}
-    for moov in _inside(window, None, b"moov"):
-        for box in boxes(window, moov.content, moov.end):
-            if box.kind == b"mvhd":
-                movie = box
-            elif box.kind == b"trak":
-                head = next(_inside(window, box, b"tkhd"), None)
-                media = next(_inside(window, box, b"mdia"), None)
-                told = media and next(_inside(window, media, b"mdhd"), None)
-                tracks[len(tracks)] = (head, told)
+    moov = first_box(window, None, b"moov")
+    for box in inside(window, moov) if moov else ():
+        if box.kind == b"mvhd":
+            movie = box
+        elif box.kind == b"trak":
+            media = first_box(window, box, b"mdia")
+            told = media and first_box(window, media, b"mdhd")
+            tracks[len(tracks)] = (first_box(window, box, b"tkhd"), told)
     return _Headers(movie, tracks)
-
-
-def _inside(window: Window, parent: Box | None, kind: bytes) -> Iterator[Box]:
-    start, end = (0, window.size) if parent is None else (parent.content, parent.end)
-    return (box for box in boxes(window, start, end) if box.kind == kind)
-
-
-def _track_id(window: Window, box: Box | None) -> int:
-    if box is None:
-        return 0
-    wide = 8 if window.read(box.content, 1) == _WIDE else 4
-    return int.from_bytes(window.read(box.content + 4 + 2 * wide, 4), "big")

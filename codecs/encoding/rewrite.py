@@ -18,6 +18,7 @@ from vfsd.codecs.coders import open_encoder
 from vfsd.codecs.decoding.displaymatrix import UNITY, Matrix, display_matrix_of
 from vfsd.codecs.decoding.source import Source, open_container
 from vfsd.codecs.encoding.archive import ArchiveCodec, EncodedRun, encoder_options, prepare_encoder
+from vfsd.codecs.encoding.boxcarry import carry_boxes
 from vfsd.codecs.encoding.encode import NOMINAL_RATE
 from vfsd.codecs.encoding.headerfields import copy_header_fields
 from vfsd.codecs.pyav import open_output, tick_of
@@ -144,8 +145,9 @@ class FileRewriter:
         try:
             self._writing.close()
             if self._container in _BOXED:
-                numbers = range(len(self._reading.streams))
-                copy_header_fields(self._source, self._target, {n + 1: n for n in numbers})
+                tracks = {number + 1: number for number in range(len(self._reading.streams))}
+                copy_header_fields(self._source, self._target, tracks)
+                carry_boxes(self._source, self._target, tracks, self._stream.index)
         except (FFmpegError, OSError) as error:
             raise _failure(error) from error
 

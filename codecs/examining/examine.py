@@ -45,6 +45,7 @@ from vfsd.codecs.examining.tablecolumns import (
 from vfsd.codecs.examining.timeline import Timeline, settle
 from vfsd.codecs.examining.trial import Trial
 from vfsd.codecs.examining.verify import Decoded, KeyProof, decode_all
+from vfsd.codecs.inventory.marks import picture_marks
 from vfsd.codecs.pictures.planes import fingerprint
 from vfsd.codecs.pyav import decode
 from vfsd.errors import DamagedFileError, IntegrityError, RefusedMediaError
@@ -160,7 +161,8 @@ class _Examiner:
         if found is not None and found.sound.reason is None and self._was_retimed(result):
             reason = "the pictures' time stamps had to be set right"
             found = without_sound(found.sound.codec, found.sound.stream_index, reason)
-        return replace(result, sound=found)
+        media = replace(result.media, marks=picture_marks(self._source, result.media))
+        return replace(result, sound=found, media=media)
 
     def _was_retimed(self, result: Examination) -> bool:
         """Whether the timeline is no longer the one that the sound goes by."""

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from vfsd.codecs.containers.marks import colour_elements, held_by, mark_boxes, video_elements
 from vfsd.codecs.containers.sniff import container_of
 from vfsd.codecs.decoding.source import MAX_PIXELS, MAX_STREAMS
 from vfsd.codecs.examining.examine import Examination
@@ -231,7 +232,21 @@ def _media(told: Mapping[str, Any]) -> MediaInfo:
         side_streams=tuple(_side(one) for one in _items(told["side_streams"])),
         tags={_text(key): _text(value) for key, value in dict(told["tags"]).items()},
         mirrored=_truth(told["mirrored"]),
+        marks=_maybe(_marks, told["marks"]),
     )
+
+
+def _marks(told: Any) -> dict[str, str]:
+    """Raises `ValueError` also for values that no header can be written from."""
+    found = {_text(name): _text(value) for name, value in dict(told).items()}
+    if len(found) > _MOST_ITEMS:
+        raise ValueError("too many marks")
+    for container in ("mp4", "matroska"):
+        held_by(container, found)
+    mark_boxes(found)
+    video_elements(found)
+    colour_elements(found)
+    return found
 
 
 def _side(told: Mapping[str, Any]) -> SideStream:

@@ -59,6 +59,25 @@ def boxes(window: Window, start: int, end: int) -> Iterator[Box]:
         at += size
 
 
+def inside(window: Window, parent: Box) -> Iterator[Box]:
+    """The boxes in one that holds nothing else."""
+    return boxes(window, parent.content, parent.end)
+
+
+def first_box(window: Window, parent: Box | None, kind: bytes) -> Box | None:
+    """The first box of a kind in `parent`, or in the file for None; None where there is none."""
+    start, end = (0, window.size) if parent is None else (parent.content, parent.end)
+    return next((one for one in boxes(window, start, end) if one.kind == kind), None)
+
+
+def track_id(window: Window, header: Box | None) -> int:
+    """The ID in a tkhd box; 0 without one."""
+    if header is None:
+        return 0
+    wide = 8 if window.read(header.content, 1) == b"\1" else 4
+    return int.from_bytes(window.read(header.content + 4 + 2 * wide, 4), "big")
+
+
 def kind_name(kind: bytes) -> str:
     """A box type for people: hexadecimal where it is not printable."""
     text = kind.decode("latin-1")

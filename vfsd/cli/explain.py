@@ -48,8 +48,8 @@ if TYPE_CHECKING:
         "made": "copied, stitched (from tiles), spliced (copied but for its ends, which are "
         "encoded), encoded, or decoded (bare pixels and pictures)",
         "why": "why no packets are copied of what is encoded, else null",
-        "lost": "what a lossless view has not of the source: samples, or that they are of "
-        "fields; else null",
+        "lost": "what the view has not of the source: samples of a lossless one, that pictures are "
+        "of fields, side data of pictures, streams and tags; else null",
         "sound": "the codec of the sound that the view carries, null where it has none",
         "sound_made": "copied or transcoded, null where it has none",
         "sound_from": "the codec of the stored sound, null where the view has none",

@@ -11,7 +11,7 @@ not tell the whole story.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from vfsd.view import View
 from vfsd.views.damaged import shown_by_tiles
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
+from vfsd.views.marking import marks_of_copy
 from vfsd.views.pictures import picture_form
 from vfsd.views.showing import Showing, segment_ticks
 from vfsd.views.slots import ListedSlots, Slots
@@ -160,7 +161,11 @@ class CopiedRendition:
         showing = run.showing
         longest = int(np.diff(np.append(showing.starts[run.starts], showing.end)).max())
         longest = max(longest, run.farthest)
-        track = _track(run.footage.physical.media, showing, run.framing, run.reorder, longest)
+        self.marks = marks_of_copy(run.footage.physical.media, form.container)
+        track = replace(
+            _track(run.footage.physical.media, showing, run.framing, run.reorder, longest),
+            marks=self.marks,
+        )
         self._muxer = muxer = muxer_for(form.container, track, sound.track if sound else None)
         self._sound = SegmentedSound(sound, muxer, run.shown, run.starts, showing.time_base)
         totals = run.sizes + muxer.overheads(run.shown, run.keys, run.starts)

@@ -27,6 +27,7 @@ from vfsd.views.decoding import Pictures
 from vfsd.views.encodedrun import EncodedRun
 from vfsd.views.fineness import QUALITY, is_lossless
 from vfsd.views.footage import Footage
+from vfsd.views.marking import marks_of_encoding
 from vfsd.views.pictures import PictureForm, view_picture_form
 from vfsd.views.showing import Showing
 from vfsd.views.slots import ListedSlots, Slots
@@ -68,6 +69,8 @@ class EncodedRendition:
         pictures = view_picture_form(media, view, form)
         codec = form.codec or DEFAULT_CODEC
         settings = encoder_settings(media, codec, pictures, showing)
+        steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
+        self.marks = marks_of_encoding(media, form.container, pictures, steady=steady)
         self._run = run = EncodedRun(key, footage, pictures, settings, showing)
         self._known_framing: Framing | None = None
         muxer = self._muxer(bytes(1))
@@ -167,6 +170,7 @@ class EncodedRendition:
             rate=showing.rate,
             sample_aspect_ratio=settings.sample_aspect_ratio,
             colors=settings.color_codes if is_lossless(settings.codec) else None,
+            marks=self.marks,
         )
         return muxer_for(self._container, track, self._sound_track)
 

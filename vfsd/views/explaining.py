@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vfsd import grammar
+from vfsd.codecs.containers.marks import FIELDS
 from vfsd.codecs.pictures.filelayouts import lossless_layout
 from vfsd.grammar import Request
 from vfsd.model import MediaInfo, PhysicalVideo
@@ -19,6 +20,7 @@ from vfsd.tiling.cost import LOSSLESS, VIEW_ENCODE, Work
 from vfsd.view import View
 from vfsd.views.encoding import EncodedRendition
 from vfsd.views.footage import Footage
+from vfsd.views.marking import lost_beside, lost_marks
 from vfsd.views.pictures import view_picture_form
 from vfsd.views.rendition import (
     ViewRendition,
@@ -64,7 +66,8 @@ class ViewExplanation(Decoding):
     view: str  #: its name, in the one form that it has
     made: str  #: copied, stitched, spliced, encoded or decoded
     why: str | None  #: of what is encoded: why none of its packets are copied
-    lost: str | None  #: what a lossless view has not of the source: samples, or fields
+    lost: str | None
+    """What the view has not of the source: samples of a lossless one, side data, streams, tags."""
     sound: str | None  #: the codec of the sound that it carries
     sound_made: str | None  #: whether the sound is copied or transcoded
     sound_from: str | None  #: the codec of the stored sound
@@ -110,7 +113,7 @@ def explained_view(footage: Footage, request: Request, packs: PackPool) -> ViewE
         view=grammar.unparse(request),
         made=rendition.made,
         why=rendition.why if isinstance(rendition, EncodedRendition) else None,
-        lost=_lost(rendition, media, found.values()),
+        lost=_lost(rendition, media, found.values(), sound.codec),
         sound=sound.codec,
         sound_made=sound.made,
         sound_from=sound.origin,
@@ -136,7 +139,7 @@ def explained_still(footage: Footage, index: int, name: str) -> ViewExplanation:
         view=name,
         made="decoded",
         why=None,
-        lost=None,
+        lost="; ".join(_named(lost_marks(footage.physical.media, {}, copied=False))) or None,
         sound=None,
         sound_made=None,
         sound_from=None,
@@ -220,21 +223,39 @@ def _steps(part: ViewPart, found: Explanation | None) -> Iterator[Step]:
         yield Step("encode", part.frames, count, None, part.codec, part.bytes, seconds)
 
 
-def _lost(rendition: ViewRendition, media: MediaInfo, found: Iterable[Explanation]) -> str | None:
+def _lost(
+    rendition: ViewRendition, media: MediaInfo, found: Iterable[Explanation], sound: str | None
+) -> str | None:
+    losses = list(_lost_samples(rendition, media, found))
+    if media.interlaced and FIELDS not in rendition.marks and rendition.made in _ENCODED:
+        losses.append("it says that its pictures are progressive, and they are interlaced")
+    marks = lost_marks(media, rendition.marks, copied=rendition.made == "copied")
+    losses += _named([name for name in marks if name != FIELDS])
+    losses += lost_beside(media, sound)
+    return "; ".join(losses) or None
+
+
+_ENCODED = ("encoded", "stitched", "spliced")
+
+
+def _named(marks: list[str]) -> list[str]:
+    return [f"{name} of its pictures" for name in marks]
+
+
+def _lost_samples(
+    rendition: ViewRendition, media: MediaInfo, found: Iterable[Explanation]
+) -> Iterator[str]:
+    """What a lossless view has not of the samples."""
     if not isinstance(rendition, EncodedRendition) or not rendition.is_lossless:
-        return None
+        return
     kept = lossless_layout(media)
-    losses = []
     if rendition.pixel_format != kept.layout:
         asked = rendition.pixel_format
-        losses.append(f"its pixels are {media.pixel_format}, and {asked} was asked for")
+        yield f"its pixels are {media.pixel_format}, and {asked} was asked for"
     elif kept.lost is not None:
-        losses.append(kept.lost)
-    if media.interlaced:
-        losses.append("it says that its pictures are progressive, and they are interlaced")
+        yield kept.lost
     if any(_is_lossy(source, media) for one in found for source in one.sources):
-        losses.append("it is made from tiles that do not have just the samples of the original")
-    return "; ".join(losses) or None
+        yield "it is made from tiles that do not have just the samples of the original"
 
 
 def _is_lossy(source: Source, media: MediaInfo) -> bool:

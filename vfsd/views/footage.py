@@ -74,6 +74,7 @@ class Footage:
                 known.verified,
                 known.media.rotation,
                 known.media.mirrored,
+                *sorted((known.media.marks or {}).items()),
                 *tiles,
                 *self.damage,
             )

@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from vfsd.codecs.containers.marks import names_of
 from vfsd.codecs.containers.segments import SoundTrack
 from vfsd.codecs.containers.soundentries import takes
 from vfsd.codecs.sound.soundunits import UNITED
 from vfsd.framepages import PacketFlag
 from vfsd.frametable import FrameTable
 from vfsd.model import LogicalVideo, MediaInfo, PhysicalVideo, Sound
+from vfsd.view import View
+from vfsd.views.marking import lost_marks, marks_of_copy, marks_of_encoding
+from vfsd.views.pictures import picture_form
 
 _VIEWS = "t=10-20.mp4  roi=400x300+600+300,size=200x150,fps=5.h264  frames/000123.png"
 
@@ -121,6 +125,7 @@ def info_json(
         "tags": sorted(video.tags),
         "metadata": dict(video.metadata),
         "views": _VIEWS,
+        "lost_in_views": _lost_in_views(original.media),
     }
     return (json.dumps(content, indent=2, sort_keys=False, default=str) + "\n").encode()
 
@@ -148,7 +153,22 @@ def _media(media: MediaInfo) -> dict[str, Any]:
         "color_transfer": media.color_transfer,
         "side_streams": [f"{stream.kind}: {stream.codec}" for stream in media.side_streams],
         "tags": dict(sorted(media.tags.items())),
+        "marks": None if media.marks is None else names_of(media.marks),
     }
+
+
+def _lost_in_views(media: MediaInfo) -> dict[str, list[str]] | None:
+    """The marks of pictures that whole views do not carry, by form; None: not looked for."""
+    if media.marks is None:
+        return None
+    whole = picture_form(media, View(), "yuv420p")
+    found: dict[str, list[str]] = {}
+    for name, container in (("mp4", "mp4"), ("mkv", "matroska")):
+        copied = marks_of_copy(media, container)
+        found[f"copied {name}"] = lost_marks(media, copied, copied=True)
+        encoded = marks_of_encoding(media, container, whole, steady=True)
+        found[f"encoded {name}"] = lost_marks(media, encoded, copied=False)
+    return found
 
 
 def _groups(original: PhysicalVideo, table: FrameTable) -> dict[str, Any]:

@@ -7,8 +7,9 @@ its mean rate.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 
 import numpy as np
 
@@ -41,6 +42,7 @@ class RawRendition:
 
     storable = range(0)
     made = "decoded"
+    marks: Mapping[str, str] = MappingProxyType({})
     is_work = True
 
     def __init__(

@@ -8,7 +8,7 @@ bytes, in every process and at any time.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -46,7 +46,7 @@ from vfsd.views.workshop import Workshop
 STILL_SIZES = {"npy": npy_size, "png": png_size}
 """Forms of stills whose size follows from width and height."""
 
-_REVISION = 14
+_REVISION = 15
 """To be raised whenever other bytes come out for the same request, between versions too."""
 
 
@@ -99,6 +99,10 @@ class ViewRendition(Rendition, Protocol):
     @property
     def parts(self) -> Sequence[ViewPart]:
         """What of it is copied and what is made, by time."""
+
+    @property
+    def marks(self) -> Mapping[str, str]:
+        """Data of the pictures besides samples that its header tells."""
 
 
 @runtime_checkable

@@ -45,6 +45,7 @@ from vfsd.views.decoding import Pictures
 from vfsd.views.encodedrun import EncodedRun
 from vfsd.views.encoding import CONFIGURATION_BYTES, encoder_settings
 from vfsd.views.footage import Footage
+from vfsd.views.marking import marks_of_splice
 from vfsd.views.pictures import even_picture_form
 from vfsd.views.showing import Showing
 from vfsd.views.slots import ListedSlots, Slots
@@ -271,6 +272,7 @@ class SplicedRendition:
         self._source = source
         self._reorder = reorder
         self._parts = list(_placed(runs, showing))
+        self.marks = marks_of_splice(self._copied.footage.physical.media, form.container)
         shown = np.concatenate([part.run.shown + part.ticks for part in self._parts])
         keys = np.concatenate([part.run.keys for part in self._parts])
         self._starts = np.concatenate([part.run.starts + part.first for part in self._parts])
@@ -365,6 +367,7 @@ class SplicedRendition:
             mirrored=media.mirrored,
             sample_aspect_ratio=media.sample_aspect_ratio,
             colors=told_colors(media),
+            marks=self.marks,
         )
         return muxer_for(self._container, track, self._sound_track)
 

@@ -34,6 +34,7 @@ from vfsd.reading.packs import PackPool
 from vfsd.view import View
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
+from vfsd.views.marking import marks_of_encoding
 from vfsd.views.pictures import PictureForm, picture_form
 from vfsd.views.showing import MOST_SEGMENTS, Showing
 from vfsd.views.slots import ListedSlots, Slots
@@ -130,6 +131,8 @@ class StitchedRendition:
         numbers = ",".join(f"{block.segment.id}:{block.frames}" for block in blocks)
         self.key = blake3(f"{key} stitched {numbers}".encode()).hexdigest()
         self.digest = footage.digest
+        media = footage.physical.media
+        self.marks = marks_of_encoding(media, form.container, pictures, steady=True)
         self._showing = showing
         self._blocks = blocks
         self._head = head
@@ -251,6 +254,7 @@ class StitchedRendition:
             mirrored=media.mirrored,
             sample_aspect_ratio=media.sample_aspect_ratio,
             sets_in_stream=in_stream,
+            marks=self.marks,
         )
 
 
