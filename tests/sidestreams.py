@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -83,6 +84,14 @@ def _jpeg() -> bytes:
     for plane in frame.planes:
         plane.update(bytes(plane.buffer_size))
     return bytes(encoder.encode(frame)[0])
+
+
+def _picture_block() -> str:
+    """A cover as comments of Ogg hold it."""
+    kind, jpeg = b"image/jpeg", _jpeg()
+    head = struct.pack(">II", 3, len(kind)) + kind
+    size = struct.pack(">IIIII", 0, _JPEG_SIZE, _JPEG_SIZE, 24, 0)
+    return b64encode(head + size + struct.pack(">I", len(jpeg)) + jpeg).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +408,9 @@ CLIPS: Mapping[str, Clip] = {
     "file": Clip("mkv", _attach("a.bin", "application/x-some", b"x"), _ATTACHED),
     "picture": Clip("mkv", _attach("cover.jpg", "image/jpeg", _jpeg()), _COVER),
     "cover": Clip("mp4", _add_cover, _COVER),
+    "cover-ogg": Clip(
+        "ogv", None, _COVER, video="libvpx", tags={"metadata_block_picture": _picture_block()}
+    ),
     "chapters": Clip("mp4", _add_chapters, _DATA),
     "chapters-mov": Clip("mov", _add_chapters, _DATA),
     "chapters-mkv": Clip("mkv", _add_chapters),
