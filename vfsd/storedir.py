@@ -31,7 +31,7 @@ import re
 import shlex
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -46,7 +46,8 @@ from vfsd.errors import (
 )
 from vfsd.helddirectory import HeldDirectory
 from vfsd.inhand import NEW_NAME, new_name, on_their_way, put_in_place
-from vfsd.mounts.mountinfo import mount_above, mount_at
+from vfsd.mounts.askmount import StoreIdentity
+from vfsd.mounts.mountinfo import mount_above, mounts
 from vfsd.regularfiles import is_regular_or_missing, open_own, require_own, require_regular
 
 FORMAT = 1
@@ -359,6 +360,12 @@ class StoreDirectory:
         return self._anchor.location() or self.root
 
     @property
+    def identity(self) -> StoreIdentity:
+        """Raises `OSError`."""
+        found = os.stat(self.top)
+        return StoreIdentity(self.id, found.st_dev, found.st_ino)
+
+    @property
     def id(self) -> str:
         return str(self._marker["id"])
 
@@ -497,12 +504,15 @@ class StoreDirectory:
         fsync_path(self.spool)
 
     @contextmanager
-    def mounted(self, place: str) -> Iterator[None]:
-        """Hold the store for one daemon.  Raises `BusyError`, saying who has it, `ReadOnlyError`
-        where nothing can be written into the store, and `StoreError` where something else lies in
-        the place of the lock."""
-        with self._held({"place": place}):
-            yield
+    def mounted(self, place: str) -> Iterator[Callable[[str], None]]:
+        """Hold the store for one daemon.  Gives what is to be called with the device number of the
+        mount, ``MAJOR:MINOR``, once it is there.
+
+        Raises `BusyError`, saying who has it, `ReadOnlyError` where nothing can be written into the
+        store, and `StoreError` where something else lies in the place of the lock.
+        """
+        with self._held({"place": place}) as note:
+            yield lambda device: note({"place": place, "device": device})
 
     @contextmanager
     def held_for(self, work: str) -> Iterator[None]:
@@ -512,7 +522,7 @@ class StoreDirectory:
             yield
 
     @contextmanager
-    def _held(self, what: dict[str, object]) -> Iterator[None]:
+    def _held(self, what: dict[str, object]) -> Iterator[Callable[[dict[str, object]], None]]:
         try:
             fd = open_own(self.mount_lock, os.O_RDWR | os.O_CREAT)
         except OSError as error:
@@ -523,9 +533,15 @@ class StoreDirectory:
             ) from error
         try:
             self._lock_alone(fd)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, json.dumps({"pid": os.getpid(), **what}).encode(), 0)
-            yield
+
+            def note(what: dict[str, object]) -> None:
+                text = json.dumps({"pid": os.getpid(), **what}).encode()
+                # Never empty: others read it at any moment.
+                os.pwrite(fd, text, 0)
+                os.ftruncate(fd, len(text))
+
+            note(what)
+            yield note
             with suppress(OSError):  # it tells nothing any more, as nobody has the lock
                 os.ftruncate(fd, 0)
         finally:
@@ -572,10 +588,15 @@ class StoreDirectory:
                 f"{self.root} is in use: {who['work']} ({process})",
                 hint="try again when that is done",
             )
-        return BusyError(
-            f"{self.root} is mounted at {who.get('place', 'some place')} already ({process})",
-            hint="unmount it there first, with `vfsd umount`",
-        )
+        place, device = who.get("place", "some place"), who.get("device")
+        hint = "unmount it there first, with `vfsd umount`"
+        if device is not None and not any(mount.device == device for mount in mounts()):
+            hint = (
+                "its mount cannot be seen here: it was unmounted lazily while files were open in "
+                "it, or it is in another mount namespace (`nsenter -m -t "
+                f"{who.get('pid', 'PID')} vfsd umount {shlex.quote(str(place))}`)"
+            )
+        return BusyError(f"{self.root} is mounted at {place} already ({process})", hint=hint)
 
     @property
     def can_be_written(self) -> bool:
@@ -587,13 +608,12 @@ class StoreDirectory:
 
         The kernel's table tells, and not the mount, which may not answer.
         """
-        place = (self.mounted_by() or {}).get("place")
-        own = mount_at(Path(place)) if isinstance(place, str) else None
         there = mount_above(path.resolve())
-        return own is not None and there is not None and own.device == there.device
+        return there is not None and there.device == (self.mounted_by() or {}).get("device")
 
     def mounted_by(self) -> dict[str, object] | None:
-        """``{"pid": …, "place": …}`` of the daemon that has the store mounted, if one has, or
+        """``{"pid": …, "place": …, "device": …}`` of the daemon that has the store mounted, if one
+        has (`device` once the mount is there), or
         ``{"pid": …, "work": …}`` of who keeps others from mounting it.
 
         Raises `StoreError` where something else lies in the place of the lock.

@@ -71,13 +71,14 @@ def standing_of(root: Path) -> Standing | None:
     """How the mount of a store is doing; None where it is not mounted, or does not answer."""
     from vfsd.fs.standing import Standing
     from vfsd.fs.xattrs import STATS
-    from vfsd.mounts.askmount import attribute
+    from vfsd.mounts.askmount import own_attribute
 
-    place = (StoreDirectory.open(root).mounted_by() or {}).get("place")
+    directory = StoreDirectory.open(root)
+    place = (directory.mounted_by() or {}).get("place")
     if not place:
         return None
     try:
-        return Standing.parse(attribute(str(place), STATS).decode())
+        return Standing.parse(own_attribute(str(place), STATS, directory.identity).decode())
     except (OSError, BusyError, ValueError):
         return None
 

@@ -366,11 +366,12 @@ def _holder(directory: StoreDirectory) -> Diagnosis:
 def _tuner(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """What the mount says of the tiles that it makes by itself; nothing where there is none."""
     from vfsd.fs.xattrs import TUNER
-    from vfsd.mounts.askmount import attribute
+    from vfsd.mounts.askmount import own_attribute
 
     try:
         place = (directory.mounted_by() or {}).get("place")
-        state = attribute(str(place), TUNER).decode(errors="replace") if place else ""
+        own = directory.identity
+        state = own_attribute(str(place), TUNER, own).decode(errors="replace") if place else ""
     except (OSError, BusyError):
         return  # that the mount does not answer is told elsewhere
     if state:

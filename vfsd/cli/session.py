@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vfsd.cli.output import print_remark
-from vfsd.errors import ReadOnlyError, UsageError, VfsdWarning
+from vfsd.errors import NotFoundError, ReadOnlyError, UsageError, VfsdWarning
 
 if TYPE_CHECKING:
     from vfsd.parts import Parts
@@ -63,33 +63,60 @@ class Session:
         ``--store`` is obeyed before anything else; it may name a place where the store is mounted.
         Without it a path that lies inside a mount
         (a relative one: when the working directory does) names its store by itself; only then
-        VFSD_STORE is asked.  Raises `UsageError` where nothing names a store.
+        VFSD_STORE is asked.  Raises `UsageError` where nothing names a store, `NotFoundError` for a
+        path in a mount of another store, and as `resolve`.
         """
-        if self.store is not None:
-            named_by_mount = _mounted(str(self.store))
-            store = self.store if named_by_mount is None else named_by_mount.root
-            mounted = _mounted(path) if path.startswith("/") else None
-            if mounted is not None and mounted.root.resolve() == store.resolve():
-                return mounted
-            return Place(store, store_name(path))
-        mounted = _mounted(path or ".")
-        if mounted is not None:
-            return mounted
-        named = os.environ.get("VFSD_STORE")
-        if not named:
-            raise UsageError(
-                "it is not said which store is meant",
-                hint="give --store DIR, set VFSD_STORE, or name a path inside a mount",
-            )
-        return Place(Path(named), store_name(path))
+        return self._places([path])[0]
 
     def places(self, paths: Sequence[str]) -> tuple[Path, list[str]]:
         """(store, names) of several paths.  Raises `UsageError` when they are not of one store."""
-        found = [self.place(path) for path in paths]
-        roots = {place.root.resolve() for place in found}
-        if len(roots) > 1:
+        found = self._places(paths)
+        if not all(_are_one(place.root, found[0].root) for place in found):
             raise UsageError(f"{paths[0]!r} and others are not in the same store")
         return found[0].root, [place.name for place in found]
+
+    def _places(self, paths: Sequence[str]) -> list[Place]:
+        from vfsd.mounts.resolving import resolve
+
+        if self.store is not None:
+            return self._in_store(self.store, paths)
+        named = os.environ.get("VFSD_STORE")
+        known = [Path(named)] if named else []
+        places = []
+        for path, shown in zip(paths, resolve([path or "." for path in paths], known), strict=True):
+            if shown is not None:
+                places.append(Place(shown.root, shown.name))
+            elif named:
+                places.append(Place(Path(named), store_name(path)))
+            else:
+                raise UsageError(
+                    "it is not said which store is meant",
+                    hint="give --store DIR, set VFSD_STORE, or name a path inside a mount",
+                )
+        return places
+
+    def _in_store(self, given: Path, paths: Sequence[str]) -> list[Place]:
+        """The places of paths in the store that ``--store`` names."""
+        from vfsd.mounts.resolving import is_store, resolve
+
+        absolute = [path for path in paths if path.startswith("/")]
+        own, *others = resolve([str(given), *absolute], [given])
+        # A store may lie in a mount of another.
+        root = given if own is None or is_store(given) else own.root
+        shown = dict(zip(absolute, others, strict=True))
+        places = []
+        for path in paths:
+            found = shown.get(path)
+            if found is None:
+                places.append(Place(root, store_name(path)))
+                continue
+            if not _are_one(found.root, root):
+                raise NotFoundError(
+                    f"{path} is in a mount of the store in {found.root}, not of that in {root}",
+                    hint="leave out --store: the path says which store is meant",
+                )
+            places.append(Place(root, found.name))
+        return places
 
     @contextmanager
     def opened(self, root: Path, *, writing: bool = False) -> Iterator[Store]:
@@ -142,18 +169,12 @@ def _is_read_only(root: Path) -> bool:
     return root.is_dir() and not os.access(root, os.W_OK)
 
 
-def _mounted(path: str) -> Place | None:
-    """What a path of the machine is in a store, if it lies inside a mount of one."""
-    from vfsd.mounts.mounting import mount_of
-
-    folder, last = os.path.split(path)
-    if last not in ("", ".", ".."):
-        # A symbolic link is meant itself when it comes last; those above it lead there.
-        above = mount_of(folder or ".")
-        if above is not None:
-            return Place(above[0], posixpath.join(above[1], last))
-    found = mount_of(path)
-    return None if found is None else Place(*found)
+def _are_one(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one directory."""
+    try:
+        return one == other or one.samefile(other)
+    except OSError:
+        return False
 
 
 def store_name(path: str) -> str:

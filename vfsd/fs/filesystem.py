@@ -36,6 +36,7 @@ from vfsd.fs.viewfolders import (
 from vfsd.fs.wholefile import WholeFile
 from vfsd.fs.xattrs import Xattrs
 from vfsd.model import FileState, Node
+from vfsd.mounts.askmount import IDENTITY
 from vfsd.parts import Parts
 from vfsd.storedir import fsync_path
 from vfsd.viewfiles import Patience
@@ -285,6 +286,8 @@ class Filesystem:
 
     def getxattr(self, path: str, name: str) -> bytes:
         found = self._find(path)
+        if name == IDENTITY:
+            return self._xattrs.identity(path)
         if isinstance(found, ViewPlace):
             raise failure(errno.ENODATA)
         return self._xattrs.get(found, name)

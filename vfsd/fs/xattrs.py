@@ -17,6 +17,7 @@ from vfsd.fs.judging import Judging
 from vfsd.fs.names import Names
 from vfsd.fs.posix import failure
 from vfsd.model import FileState, LogicalVideo, Node
+from vfsd.mounts.askmount import ShownNode
 from vfsd.parts import Parts
 from vfsd.retention.inuse import ATTRIBUTE
 from vfsd.retention.originals import held_text
@@ -70,6 +71,12 @@ class Xattrs:
         if value is None:
             raise failure(errno.ENODATA)
         return value
+
+    def identity(self, path: str) -> bytes:
+        """What `askmount.IDENTITY` says of a path.  Raises `OSError`."""
+        directory = self._parts.directory
+        root = str(directory.location)
+        return ShownNode(directory.identity, root, path.strip("/")).encode()
 
     def list(self, node: Node, caller: Caller) -> list[str]:
         """All names that are for the caller: ``trusted.`` ones are for root, see xattr(7).

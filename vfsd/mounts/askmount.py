@@ -7,17 +7,26 @@ does, and may not even be killed.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
 
 from vfsd.errors import BusyError
 
 ANSWER_SECONDS = 5.0
 """As long as a mount has for an answer."""
 
+IDENTITY = "user.vfsd.identity"
+"""Of everything in a mount, but in no listing: which store shows it, and by which name."""
+
 _END_SECONDS = 1.0
+_PROBE = Path(__file__).with_name("pathprobe.py")
 
 _ADVICE = (
     "is its process stopped (`kill -CONT PID`), or waiting for a disk? `kill -9 PID` ends it, and "
@@ -30,11 +39,73 @@ try:
     path, *names = sys.argv[1:]
     if not names:
         os.statvfs(path)
-    sys.stdout.buffer.write(b"+" + b"".join(os.getxattr(path, name) for name in names))
+    sys.stdout.buffer.write(b"+" + b"\\0".join(os.getxattr(path, name) for name in names))
 except OSError as error:
     sys.stdout.buffer.write(b"-%d" % error.errno)
 """
 # Not a stat: that may be answered from what the kernel remembers.
+
+
+@dataclass(frozen=True, slots=True)
+class StoreIdentity:
+    """What tells stores apart, whatever their paths are."""
+
+    id: str  #: a copy of a store has the same
+    device: int  #: of the store's directory, as `os.stat_result.st_dev`
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownNode:
+    """What the attribute `IDENTITY` says of something in a mount."""
+
+    store: StoreIdentity
+    root: str  #: the store's directory as the process of the mount sees it
+    name: str  #: path from the root of the store; empty for the root itself
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode("ascii")
+
+    @classmethod
+    def parse(cls, data: bytes | str) -> Self:
+        """Raises `ValueError` for anything else."""
+        try:
+            found = json.loads(data)
+            store = found["store"]
+            identity = StoreIdentity(str(store["id"]), int(store["device"]), int(store["inode"]))
+            return cls(identity, str(found["root"]), str(found["name"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{data!r} does not tell a store") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """What a path of the machine leads to in a mount."""
+
+    node: ShownNode
+    device: int  #: of the mount, as `os.stat_result.st_dev`
+
+
+def located(paths: Sequence[str]) -> list[Location | None]:
+    """What paths lead to, by what is mounted there; None for those outside of mounts.
+
+    The last part of a path may be missing, and is not followed where it is a link in a mount.
+    Raises `BusyError` where a mount does not answer, and the `OSError` with which it does.
+    """
+    answer = _communicate([str(_PROBE), IDENTITY], paths[0], json.dumps(list(paths)).encode())
+    found: list[Location | None] = []
+    if not answer:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), paths[0])  # it was killed
+    for one in json.loads(answer):
+        if one is None:
+            found.append(None)
+        elif "errno" in one:
+            raise OSError(one["errno"], os.strerror(one["errno"]), one["path"])
+        else:
+            node = ShownNode.parse(one["value"])
+            name = "/".join(filter(None, [node.name, one["tail"]]))
+            found.append(Location(ShownNode(node.store, node.root, name), one["device"]))
+    return found
 
 
 def require_answer(place: str | os.PathLike[str]) -> None:
@@ -48,24 +119,47 @@ def attribute(path: str | os.PathLike[str], name: str) -> bytes:
     return _ask(os.fspath(path), name)
 
 
+def own_attribute(path: str | os.PathLike[str], name: str, store: StoreIdentity) -> bytes:
+    """The same, of a file in a mount of that very store.
+
+    Raises `BusyError` also where another store is shown at the path, as there may be in another
+    mount namespace than the mount's.
+    """
+    identity, _, value = _ask(os.fspath(path), IDENTITY, name).partition(b"\0")
+    shown = ShownNode.parse(identity)
+    if shown.store != store:
+        raise BusyError(
+            f"{os.fspath(path)} is in a mount of another store here, that in {shown.root}",
+            hint="run the command in the mount namespace in which the store was mounted",
+        )
+    return value
+
+
 def _ask(path: str, *names: str) -> bytes:
-    # Without the paths and modules of whoever asks: it only has to start quickly.
-    asking = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _CODE, path, *names],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        answer, _ = asking.communicate(timeout=ANSWER_SECONDS)
-    except subprocess.TimeoutExpired:
-        asking.kill()
-        assert asking.stdout is not None
-        asking.stdout.close()
-        with suppress(subprocess.TimeoutExpired):  # the kernel may keep it until there is an answer
-            asking.wait(_END_SECONDS)
-        raise BusyError(f"the mount that shows {path} does not answer", hint=_ADVICE) from None
+    answer = _communicate(["-c", _CODE, path, *names], path)
     if answer.startswith(b"+"):
         return answer[1:]
     code = int(answer.removeprefix(b"-") or errno.EIO)
     raise OSError(code, os.strerror(code), path)
+
+
+def _communicate(program: list[str], path: str, given: bytes = b"") -> bytes:
+    """What a program says that looks at `path`.  Raises `BusyError` where it says nothing."""
+    # Without the paths and modules of whoever asks: it only has to start quickly.
+    asking = subprocess.Popen(
+        [sys.executable, "-I", "-S", *program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        answer, _ = asking.communicate(given, timeout=ANSWER_SECONDS)
+    except subprocess.TimeoutExpired:
+        asking.kill()
+        for pipe in (asking.stdin, asking.stdout):
+            if pipe is not None:
+                pipe.close()
+        with suppress(subprocess.TimeoutExpired):  # the kernel may keep it until there is an answer
+            asking.wait(_END_SECONDS)
+        raise BusyError(f"the mount that shows {path} does not answer", hint=_ADVICE) from None
+    return answer

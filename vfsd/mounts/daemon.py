@@ -28,6 +28,7 @@ from vfsd.fuse.serving import serve
 from vfsd.heap import Trimmer, share_arenas, use_small_pages
 from vfsd.integrity.summing import SUMS_ADVICE, without_sums
 from vfsd.mounts import mountlog
+from vfsd.mounts.mountinfo import mount_at
 from vfsd.mounts.mounting import DRAIN_SECONDS, checked
 from vfsd.mounts.supervisor import READY, STOPPING, notify
 from vfsd.mounts.verifier import Verifier
@@ -82,8 +83,11 @@ def _serve(
         directory = stack.enter_context(closing(StoreDirectory.open_held(root)))
         mountlog.show_paths(directory.top, lambda: directory.location)
         stack.enter_context(_naming(directory))
+        note_device = None
         if directory.can_be_written or not parsed.read_only:
-            with_reserve(directory, lambda: stack.enter_context(directory.mounted(str(place))))
+            note_device = with_reserve(
+                directory, lambda: stack.enter_context(directory.mounted(str(place)))
+            )
         # While there are no threads:
         starter = stack.enter_context(_render_starter(directory, parsed))
         be_prompt()
@@ -125,13 +129,20 @@ def _serve(
         stack.callback(sys.setswitchinterval, sys.getswitchinterval())
         sys.setswitchinterval(_SWITCH_SECONDS)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+        def tell() -> None:
+            own = mount_at(place)
+            if note_device is not None and own is not None and own.is_ours:
+                note_device(own.device)
+            on_ready()
+
         serve(
             filesystem,
             place,
             source=root,
             options=parsed,
             counters=counters,
-            on_ready=on_ready,
+            on_ready=tell,
         )
         _log.info("%s is unmounted", place)
         notify(STOPPING)

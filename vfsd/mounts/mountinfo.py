@@ -22,6 +22,7 @@ class Mount:
     kind: str  #: file system type: ext4, fuse.vfsd ...
     source: str
     device: str  #: MAJOR:MINOR
+    shows: str = "/"  #: which directory or file of the file system; a bind mount shows a part
 
     @property
     def is_ours(self) -> bool:
@@ -49,6 +50,7 @@ def mounts() -> list[Mount]:
                 kind=_plain(rest[0]),
                 source=_plain(rest[1]),
                 device=_plain(fields[2]),
+                shows=_plain(fields[3]),
             )
         )
     return found

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import select
+import shlex
 import shutil
 import subprocess
 import time
@@ -20,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from vfsd import errors
-from vfsd.errors import BusyError, MountError, NoStoreError, UsageError
+from vfsd.errors import BusyError, MountError, UsageError, VfsdError
 from vfsd.fuse.binding import require_fuse
 from vfsd.fuse.options import MountOptions, parse_options
 from vfsd.mounts import mountlog
 from vfsd.mounts.askmount import attribute, require_answer
-from vfsd.mounts.mountinfo import mount_above, mount_at
+from vfsd.mounts.mountinfo import Mount, mount_at, mounts
+from vfsd.mounts.resolving import resolve
 from vfsd.programs import command, environment
 from vfsd.storedir import StoreDirectory
 
@@ -34,6 +36,8 @@ DRAIN_SECONDS = 30.0
 
 _START_SECONDS = 120.0
 _END_SECONDS = 5.0
+_BUSY_SECONDS = 1.0
+"""Others may look at a mount for a moment, as `vfsd doctor` does at all of them."""
 _MOST_LINKS = 40
 _DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO)
 
@@ -79,29 +83,44 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
         raise UsageError(f"no store is mounted at {place}")
     with suppress(OSError):  # one that has died is taken away, too
         require_answer(place)
-    directory = _writable_store(Path(found.source))
+    directory = _holding_store(place, found)
     server = daemon_of(place) if directory is None else None
     _detach(place, lazily=False)
+    others = [str(mount.place) for mount in mounts() if mount.device == found.device]
+    if others:
+        if found.shows == "/":
+            raise BusyError(
+                f"{place} is unmounted, but its store is still shown at {', '.join(others)}",
+                hint=f"`vfsd umount {shlex.quote(others[-1])}` ends that",
+            )
+        return  # it was a part of a mount that goes on
     if directory is None:
         _await_end(server)
         return
     end = time.monotonic() + timeout
-    while (holder := directory.mounted_by()) and holder.get("place") == str(place):
+    while (holder := directory.mounted_by()) and holder.get("device") == found.device:
         if time.monotonic() > end:
             raise BusyError(
                 f"{place} is unmounted, but process {holder.get('pid')} has not ended yet",
-                hint="it is indexing new files; wait, or end it with SIGKILL and lose nothing",
+                hint="it is indexing new files, or its mount is still seen in another mount "
+                "namespace; wait, or end it with SIGKILL and lose nothing",
             )
         time.sleep(0.02)
 
 
-def _writable_store(path: Path) -> StoreDirectory | None:
-    """A store that tells by whom it is mounted; None where there is none, or we cannot write."""
+def _holding_store(place: Path, mount: Mount) -> StoreDirectory | None:
+    """The store of a mount, which tells by its lock when the mount has ended; None where it cannot
+    be found, or is not locked."""
+    root = Path(mount.source)
+    with suppress(VfsdError, OSError):  # it has died, and only its source is known
+        (shown,) = resolve([str(place)])
+        root = root if shown is None else shown.root
     try:
-        directory = StoreDirectory.open(path)
-    except (NoStoreError, PermissionError):
+        directory = StoreDirectory.open(root)
+        holder = directory.mounted_by() or {}
+    except (VfsdError, OSError):
         return None
-    return directory if directory.can_be_written else None
+    return directory if holder.get("device") == mount.device else None
 
 
 def daemon_of(place: Path) -> int | None:
@@ -121,19 +140,6 @@ def _await_end(pid: int | None) -> None:
         pid not in (None, os.getpid()) and os.path.exists(f"/proc/{pid}") and time.monotonic() < end
     ):
         time.sleep(0.02)
-
-
-def mount_of(path: str | os.PathLike[str]) -> tuple[Path, str] | None:
-    """The store that `path` is shown by, and the name that it has in there (no leading slash).
-
-    None where it does not lie in a mount of ours.
-    """
-    absolute = Path(os.path.realpath(path))
-    found = mount_above(absolute)
-    if found is None or not found.is_ours:
-        return None
-    inside = absolute.relative_to(found.place).as_posix()
-    return Path(found.source), "" if inside == "." else inside
 
 
 def default_log(directory: StoreDirectory) -> Path:
@@ -226,16 +232,21 @@ def _detach(place: Path, *, lazily: bool) -> None:
     else:
         helper = "fusermount3" if shutil.which("fusermount3") else "fusermount"
         words = [helper, "-uz" if lazily else "-u", str(place)]
-    try:
-        done = subprocess.run(
-            words,
-            env=os.environ | {"LC_ALL": "C"},  # its words are looked at below
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise MountError(f"{words[0]} is not installed", hint="apt install fuse3") from None
+    end = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            done = subprocess.run(
+                words,
+                env=os.environ | {"LC_ALL": "C"},  # its words are looked at below
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise MountError(f"{words[0]} is not installed", hint="apt install fuse3") from None
+        if "busy" not in done.stderr or time.monotonic() > end:
+            break
+        time.sleep(0.02)
     if done.returncode == 0:
         return
     text = done.stderr.strip() or f"{words[0]} failed"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 
 from vfsd.errors import BusyError
-from vfsd.mounts.askmount import attribute
+from vfsd.mounts.askmount import own_attribute
 from vfsd.parts import Parts
 
 ATTRIBUTE = "user.vfsd.open"
@@ -26,7 +26,8 @@ def require_closed(parts: Parts, names: Iterable[str]) -> None:
         return
     for name in names:
         try:
-            is_open = attribute(os.path.join(place, name), ATTRIBUTE) == b"1"
+            own = parts.directory.identity
+            is_open = own_attribute(os.path.join(place, name), ATTRIBUTE, own) == b"1"
         except OSError as error:
             raise BusyError(
                 f"the mount in {place} cannot be asked whether somebody has {name} open: "
