@@ -43,6 +43,7 @@ _WRITABLE_MEMORY = 0x200
 _READABLE_MEMORY = 0x100
 
 _SPLICE_WRITE, _SPLICE_MOVE, _SPLICE_READ = 1 << 7, 1 << 8, 1 << 9
+_ASYNC_DIO = 1 << 15
 _HANDLE_KILLPRIV_V2 = 1 << 21
 _CHANGING = os.O_ACCMODE | os.O_TRUNC
 
@@ -165,6 +166,9 @@ class Adapter:
         config = module.fuse_config.from_address(config_at)
         # Splicing is slower than copying here, for reads and for writes.
         connection.want &= ~(_SPLICE_READ | _SPLICE_WRITE | _SPLICE_MOVE)
+        # The kernel does not invalidate its cache once an asynchronous direct write is complete, and
+        # may send the parts of a large one in any order.  Without this it waits for direct I/O.
+        connection.want &= ~_ASYNC_DIO
         if (self._binding.major, self._binding.minor) >= (3, 17):
             # Otherwise the kernel asks for security.capability before every write.
             connection.want |= connection.capable & _HANDLE_KILLPRIV_V2
