@@ -220,6 +220,22 @@ def test_the_disk_below_is_what_statfs_tells_of(it: Driver, store: Store) -> Non
     assert it.fs.statfs().f_blocks == os.statvfs(store.path).f_blocks
 
 
+def test_statfs_counts_the_room_of_deleted_files(it: Driver, store: Store, video: bytes) -> None:
+    def blocks() -> int:
+        folders = (store.parts.directory.spool, store.parts.directory.objects)
+        files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+        return sum(path.stat().st_blocks for path in files)
+
+    it.write("/plain", bytes(1 << 20))
+    it.write("/v.mp4", video)
+    it.fs.settle()
+    assert blocks() > 1 << 11
+    it.fs.unlink("/plain")
+    it.fs.unlink("/v.mp4")
+    it.fs.statfs()
+    assert blocks() == 0
+
+
 def test_versions_tell_contents_apart(it: Driver, video: bytes) -> None:
     it.write("/v.mp4", video)
     it.fs.settle()

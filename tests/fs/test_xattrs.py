@@ -61,7 +61,7 @@ def test_the_largest_value_and_name(it: Driver) -> None:
     name = "user." + "n" * 250
     it.fs.setxattr("/a", name, b"x" * 65536)
     assert len(it.fs.getxattr("/a", name)) == 65536
-    for number in range(255):
+    for number in range(254):
         it.fs.setxattr("/a", f"user.{number:0250}", b"")
     assert failing(it.fs.setxattr, "/a", "user.last" + "x" * 240, b"") == "ENOSPC"
 
@@ -170,3 +170,17 @@ def test_the_root_tells_what_is_done_in_the_background(it: Driver) -> None:
     assert it.fs.getxattr("/", "user.vfsd.tuner") == b"off"
     assert it.fs.listxattr("/") == []  # so that who copies attributes does not copy this
     assert failing(it.fs.setxattr, "/", "user.vfsd.tuner", b"x", 0) == "EPERM"
+
+
+def test_attributes_that_can_be_set_can_be_listed(it: Driver, video: bytes) -> None:
+    """Own names leave room for the computed ones, of which a video has the most."""
+    it.write("/v.mp4", video)
+    it.fs.settle()
+    count = 0
+    while (told := failing(it.fs.setxattr, "/v.mp4", f"user.{count:0200}", b"")) == "":
+        count += 1
+    assert told == "ENOSPC"
+    names = it.fs.listxattr("/v.mp4")
+    assert sum(len(name) + 1 for name in names) <= 65536
+    assert sum(name.startswith("user.vfsd.") for name in names) >= 8
+    assert len([name for name in names if not name.startswith("user.vfsd.")]) == count > 300

@@ -7,7 +7,6 @@ import os
 import platform
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -126,7 +125,7 @@ def test_reads_after_an_asynchronous_direct_write_see_it(here: Path) -> None:
     path, running = here / "log", here / "running"
     path.write_bytes(bytes(BLOCK))
     running.touch()
-    command = [sys.executable, "-c", textwrap.dedent(READERS), path, running, str(BLOCK)]
+    command = [sys.executable, "-c", READERS, str(path), str(running), str(BLOCK)]
     readers = [subprocess.Popen(command) for _ in range(2)]
     writer = AsyncWriter(path)
     try:

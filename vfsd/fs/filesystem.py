@@ -41,6 +41,9 @@ from vfsd.parts import Parts
 from vfsd.storedir import fsync_path
 from vfsd.viewfiles import Patience
 
+_CLEAN_SECONDS = 2.0
+"""How long statfs waits for room that is being made."""
+
 _ROOT_USER = Caller(0, 0)
 
 
@@ -188,7 +191,11 @@ class Filesystem:
         self._directories.pop(directory, None)
 
     def statfs(self) -> os.statvfs_result:
-        """Of the disk that the store lies on."""
+        """Of the disk that the store lies on, with the room of what was deleted before.
+
+        A recorder that deletes its oldest files until there is room would delete too many else.
+        """
+        self._janitor.wait_until_clean(_CLEAN_SECONDS)
         return os.statvfs(self.parts.directory.spool)
 
     def is_in_use(self, path: str) -> bool:

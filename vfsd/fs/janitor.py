@@ -90,6 +90,7 @@ class Janitor:
         self._inodes: list[int] = []
         self._keys: list[str] = []
         self._cleaned = 0
+        self._is_cleaning = False  #: what was to be deleted is being deleted
         self._chores: list[Chore] = []
         self._closed = False
         self._cleaning = self.chore(
@@ -136,6 +137,23 @@ class Janitor:
         if is_private(gone.node):
             self.discard_inode(gone.node.ino)
 
+    def wait_until_clean(self, seconds: float) -> None:
+        """Have what is to be deleted deleted at once, and wait up to so many seconds for that.
+
+        Returns early where cleaning fails, for instance while the catalog is locked.
+        """
+        end = time.monotonic() + seconds
+        with self._wake:
+            if not (self._inodes or self._keys or self._is_cleaning):
+                return
+        self._cleaning.due(0)
+        with self._wake:
+            self._wake.wait_for(self._is_clean_or_failing, max(0.0, end - time.monotonic()))
+
+    def _is_clean_or_failing(self) -> bool:
+        pending = self._inodes or self._keys or self._is_cleaning
+        return not pending or self._cleaning.is_failing or self._closed
+
     def clean_now(self) -> None:
         """Delete what there is to delete; where that fails, it is tried again later."""
         self._cleaning.attempt()
@@ -151,6 +169,7 @@ class Janitor:
         with self._wake:
             inodes, self._inodes = self._inodes, []
             keys, self._keys = self._keys, []
+            self._is_cleaning = bool(inodes or keys)
         if not inodes and not keys:
             return
         try:
@@ -160,7 +179,12 @@ class Janitor:
                 self._inodes += inodes
                 self._keys += keys
             raise
-        self._cleaned += 1
+        else:
+            self._cleaned += 1
+        finally:
+            with self._wake:
+                self._is_cleaning = False
+                self._wake.notify_all()
 
     def _run(self) -> None:
         while (chore := self._next()) is not None:

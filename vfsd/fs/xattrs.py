@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from vfsd.catalog import NAME_BYTES, ROOT, Catalog
@@ -87,13 +87,24 @@ class Xattrs:
         if not caller.is_privileged:
             names = [name for name in names if not name.startswith(_TRUSTED)]
         if node.is_file:
-            names.append(COMPUTED + "state")
-            if self._reason(node):
-                names.append(COMPUTED + "reason")
-            if node.state is FileState.VIDEO:
-                told = self._told_of_original(node)
-                names += [COMPUTED + key for key in _OF_VIDEOS if key not in _IF_SO or key in told]
+            names += self._computed_names(node, names)
         return names
+
+    def _computed_names(self, node: Node, names: Sequence[str]) -> Sequence[str]:
+        """Those that fit into a list beside the file's own `names`, which always do."""
+        keys = ["state"]
+        if self._reason(node):
+            keys.append("reason")
+        if node.state is FileState.VIDEO:
+            told = self._told_of_original(node)
+            keys += [key for key in _OF_VIDEOS if key not in _IF_SO or key in told]
+        found, free = [], _LIST_BYTES - _list_bytes([os.fsencode(name) for name in names])
+        for name in (COMPUTED + key for key in keys):
+            free -= len(name) + 1
+            if free < 0:
+                break
+            found.append(name)
+        return found
 
     def set(self, node: Node, name: str, value: bytes, flags: int) -> None:
         """`flags` is 0, XATTR_CREATE (else EEXIST) or XATTR_REPLACE (else ENODATA).
@@ -113,7 +124,9 @@ class Xattrs:
                 raise failure(errno.EEXIST)
             if flags & os.XATTR_REPLACE and encoded not in known:
                 raise failure(errno.ENODATA)
-            if encoded not in known and _list_bytes(known) + len(encoded) + 1 > _LIST_BYTES:
+            # A file may become a video later, so every file leaves room for all computed names.
+            limit = _LIST_BYTES - _computed_bytes() if node.is_file else _LIST_BYTES
+            if encoded not in known and _list_bytes(known) + len(encoded) + 1 > limit:
                 raise failure(errno.ENOSPC)
             change.tree.alter(node.ino, ctime_ns=self._now())
             change.set_xattr(node.ino, encoded, value)
@@ -189,6 +202,11 @@ def _require_supported(name: str) -> None:
 def _list_bytes(names: Collection[bytes]) -> int:
     """What listxattr(2) returns for these names: each ends with a zero."""
     return sum(map(len, names)) + len(names)
+
+
+def _computed_bytes() -> int:
+    """What listxattr(2) returns for all computed names of a file."""
+    return _list_bytes([(COMPUTED + key).encode() for key in ("state", "reason", *_OF_VIDEOS)])
 
 
 def _is_left_alone(node: Node, name: str) -> bool:

@@ -166,8 +166,8 @@ class Adapter:
         config = module.fuse_config.from_address(config_at)
         # Splicing is slower than copying here, for reads and for writes.
         connection.want &= ~(_SPLICE_READ | _SPLICE_WRITE | _SPLICE_MOVE)
-        # The kernel does not invalidate its cache once an asynchronous direct write is complete, and
-        # may send the parts of a large one in any order.  Without this it waits for direct I/O.
+        # The kernel does not invalidate its cache once an asynchronous direct write is complete,
+        # and may send the parts of a large one in any order.  Without this it waits for direct I/O.
         connection.want &= ~_ASYNC_DIO
         if (self._binding.major, self._binding.minor) >= (3, 17):
             # Otherwise the kernel asks for security.capability before every write.
