@@ -471,7 +471,7 @@ def test_arrays_without_an_axis_are_refused(video: Video) -> None:
     one: Any = np.array(3)
     with pytest.raises(UsageError, match="no times"):
         video.frames_at(one)
-    with pytest.raises(UsageError, match="which labels"):
+    with pytest.raises(UsageError, match="labels must be"):
         video.scan(one)
     with pytest.raises(UsageError, match="regions of interest"):
         video.scan(np.array([1, 2]), roi=(0, 0, 8, 8))  # type: ignore[call-overload]
