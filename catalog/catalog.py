@@ -107,7 +107,8 @@ class Catalog(SeenInVideos):
             return seen.videos.of_node(seen.tree.resolve(name), name)
 
     def unverified(self, limit: int = 100, *, before_id: int | None = None) -> list[LogicalVideo]:
-        """Videos whose frame table no full decode has confirmed yet, the newest first.
+        """Videos whose frame table no full decode has confirmed yet, or examined for damage, the
+        newest first.
 
         `before_id` is the number of an original: only those that are older.
         """

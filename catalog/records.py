@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -73,6 +73,7 @@ def physical_from_row(row: Row[Any]) -> PhysicalVideo:
         notes=tuple(row.notes),
         cost_factor=row.cost_factor,
         error=row.error,
+        damage=_damage_from(row.damage),
     )
 
 
@@ -106,7 +107,17 @@ def physical_to_row(physical: PhysicalVideo) -> dict[str, Any]:
         "notes": list(physical.notes),
         "cost_factor": physical.cost_factor,
         "error": physical.error,
+        "damage": damage_to_json(physical.damage),
     }
+
+
+def damage_to_json(damage: Sequence[range] | None) -> list[list[int]] | None:
+    """The stored form of `PhysicalVideo.damage`."""
+    return None if damage is None else [[part.start, part.stop] for part in damage]
+
+
+def _damage_from(stored: Any) -> tuple[range, ...] | None:
+    return None if stored is None else tuple(range(*map(operator.index, pair)) for pair in stored)
 
 
 def bounds_to_row(bounds: PageBounds) -> Mapping[str, int]:

@@ -6,7 +6,7 @@ from sqlalchemy.engine import Connection
 
 from vfsd.errors import StoreVersionError
 
-HEAD = "0017"
+HEAD = "0018"
 """The newest step in `vfsd.catalog.migrations.versions`; kept true by a test."""
 
 _KNOWN = tuple(f"{number:04}" for number in range(1, int(HEAD) + 1))

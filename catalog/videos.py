@@ -26,6 +26,7 @@ from vfsd.catalog.reads import Reads
 from vfsd.catalog.records import (
     bounds_from_row,
     bounds_to_row,
+    damage_to_json,
     page_from_row,
     physical_from_row,
     physical_to_row,
@@ -42,7 +43,7 @@ from vfsd.catalog.schema import (
 from vfsd.catalog.seentree import SeenTree
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.framepages import PageBounds
-from vfsd.integrity.blocksums import Place
+from vfsd.integrity.blocksums import Place, merged
 from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
 
 Page = tuple[PageBounds, bytes]
@@ -150,7 +151,8 @@ class Videos:
         return found
 
     def unverified(self, limit: int, before_id: int | None = None) -> list[LogicalVideo]:
-        """Videos whose frame table no full decode has confirmed yet, the newest first.
+        """Videos whose frame table no full decode has confirmed yet, or examined for damage, the
+        newest first.
 
         With `before_id` those whose originals have lower numbers than that.
         """
@@ -160,7 +162,7 @@ class Videos:
             .join(nodes, nodes.c.ino == videos.c.ino)
             .where(
                 physical_videos.c.role == Role.ORIGINAL.value,
-                physical_videos.c.verified.is_(False),
+                sa.or_(physical_videos.c.verified.is_(False), physical_videos.c.damage.is_(None)),
                 nodes.c.state == FileState.VIDEO.value,
             )
             .order_by(physical_videos.c.id.desc())
@@ -280,8 +282,15 @@ class Videos:
         What was made from the old one stays, and so does all that is said of frames.  The file's
         node has to be as it is to be.
         """
-        old = self.get(video_id).original
-        new = self.add_physical(video_id, original, pages)
+        before = self.get(video_id)
+        old = before.original
+        # Its pictures are those of the old one, and show the same damage.
+        shown = original.damage if before.digest == digest else ()
+        if old.damage is None or shown is None:
+            damage = old.damage if before.digest != digest else original.damage
+        else:
+            damage = tuple(merged([*old.damage, *shown]))
+        new = self.add_physical(video_id, replace(original, damage=damage), pages)
         self._connection.execute(
             sa.update(segments).where(segments.c.original_id == old.id).values(original_id=new.id)
         )
@@ -343,11 +352,12 @@ class Videos:
         )
         self._insert_pages(physical_id, pages)
 
-    def mark_verified(self, physical_id: int) -> None:
+    def mark_verified(self, physical_id: int, damage: Sequence[range] | None = ()) -> None:
+        """A full decode has confirmed the frame table, and found `damage`."""
         self._connection.execute(
             sa.update(physical_videos)
             .where(physical_videos.c.id == physical_id)
-            .values(verified=True)
+            .values(verified=True, damage=damage_to_json(damage))
         )
 
     def cost_factor(self, physical_id: int) -> float | None:

@@ -239,7 +239,10 @@ def require_as_ffmpeg(path: Path, rate: Fraction, count: int) -> None:
     assert (physical.constant_rate, physical.mean_rate) == (rate, rate)
     assert physical.duration == count / rate
     start = Fraction(0)
-    assert times.at_rate(rate, start).tolist() == shown_by_ffmpeg(path, f"fps={rate}")
+    all_of_them = list(range(count))
+    assert times.at_rate(rate, start).tolist() == all_of_them
+    # FFmpeg may drop the last frame, as it does not know when that ends.
+    assert shown_by_ffmpeg(path, f"fps={rate}") in (all_of_them, all_of_them[:-1])
     # At other rates FFmpeg needs the times of the frames as they were before they were rounded.
     exact = f"settb=1/3000000,setpts=N*3000000/({rate})"
     for other in (rate / 2, 2 * rate, rate / 3, Fraction(12), Fraction(1000, 7)):

@@ -24,6 +24,7 @@ answers with, so that an error means the same thing whoever caught it.
     │   ├── IntegrityError         13   EIO        bytes and catalog disagree
     │   │   ├── DamagedPackError   13   EIO        bytes of tiles are not those that were stored
     │   │   ├── DamagedFileError   13   EIO        bytes of an original are not those stored
+    │   │   ├── DamagedFramesError 13   EIO        frames of a file show damage
     │   │   └── ChangedSizeError   13   EIO        pictures change their size in the midst of a file
     │   └── NoSpaceError           14   ENOSPC     the disk or the quota is full
     │       └── OverBudgetError    15   EDQUOT     tiles or renditions do not fit their budget
@@ -224,6 +225,12 @@ class DamagedFileError(IntegrityError):
         self.is_proven = is_proven  #: they were read, and are others
         #: of the video, which need them; None where nobody can tell, as its table is damaged, too
         self.frames = None if frames is None else tuple(frames)
+
+
+class DamagedFramesError(IntegrityError):
+    """Frames that a read asks for show damage of the file, which came with it."""
+
+    exit_code = 13
 
 
 class ChangedSizeError(IntegrityError):

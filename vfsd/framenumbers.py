@@ -81,6 +81,22 @@ def frames_meant(
     return frames_among(within, count) if within and within[0] < 0 else within
 
 
+def are_within(numbers: Ints, ranges: Sequence[range]) -> npt.NDArray[np.bool_]:
+    """Of each number whether it is in one of `ranges`, which ascend and do not overlap."""
+    if not ranges:
+        return np.zeros(len(numbers), np.bool_)
+    starts = np.array([part.start for part in ranges])
+    stops = np.array([part.stop for part in ranges])
+    place = np.searchsorted(starts, numbers, side="right") - 1
+    found: npt.NDArray[np.bool_] = (place >= 0) & (numbers < stops[place])
+    return found
+
+
+def count_within(numbers: Ints, ranges: Sequence[range] | None) -> int | None:
+    """How many of `numbers` are in `ranges`; None where these are not known."""
+    return None if ranges is None else int(are_within(numbers, ranges).sum())
+
+
 def _steps_to(number: int, ascending: range) -> int:
     """How many of a range's numbers are below `number`, or more."""
     return max(0, -((ascending.start - number) // ascending.step))

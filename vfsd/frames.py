@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, overload
 
 import numpy as np
@@ -24,6 +24,7 @@ class Frame:
     pts: int  #: ticks of the stream's time base, as in the file
     seconds: float  #: on the video's timeline, which starts at 0 with the first frame
     duration: float  #: seconds until the next frame is shown
+    damaged: bool = False  #: the file is damaged there; see `Frames.damaged`
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
         return _as_array(self.data, dtype, copy)
@@ -44,9 +45,14 @@ class Frames:
     psnr: float = math.inf
     """dB that every frame has at least, in each plane or channel, against the very first original;
     infinite: all were decoded from that; 0: nobody has measured it."""
+    damaged: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+    """Whether a frame shows damage of the file, concealed or not.  Known where a full decode has
+    examined the video (see `Video.damaged_frames`); a read that meets damage makes that decode."""
 
     def __post_init__(self) -> None:
-        lengths = {len(self.data), len(self.index), len(self.pts)}
+        if not len(self.damaged):
+            object.__setattr__(self, "damaged", np.zeros(len(self.data), np.bool_))
+        lengths = {len(self.data), len(self.index), len(self.pts), len(self.damaged)}
         lengths |= {len(self.seconds), len(self.duration)}
         if len(lengths) != 1:
             raise ValueError(f"arrays of different lengths: {sorted(lengths)}")
@@ -74,6 +80,7 @@ class Frames:
                 self.seconds[at],
                 self.duration[at],
                 self.psnr,
+                self.damaged[at],
             )
         one = whole_number(at, "number of one of these frames")
         return Frame(
@@ -82,6 +89,7 @@ class Frames:
             int(self.pts[one]),
             float(self.seconds[one]),
             float(self.duration[one]),
+            bool(self.damaged[one]),
         )
 
     def __iter__(self) -> Iterator[Frame]:

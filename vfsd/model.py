@@ -162,6 +162,8 @@ class PhysicalVideo:
     cost_factor: float | None = None
     """Decoding takes so many times what the codec's rule says; None: that was not measured."""
     error: float = 0.0  #: of an original, against the very first; see `vfsd.distortion`
+    damage: tuple[range, ...] | None = None
+    """Of an original: frames that show damage, ascending; None: no full decode has examined it."""
     growing_name: str = ""  #: of one that is still being written: what that is to be called
 
     @property
@@ -179,6 +181,11 @@ class PhysicalVideo:
         """dB that every picture of an original has at least against the video's very first one,
         added up along the chain of replacements; infinite for the very first one itself."""
         return psnr_of(self.error)
+
+    @property
+    def damaged_frames(self) -> int | None:
+        """How many frames show damage; None: no full decode has examined it for that."""
+        return None if self.damage is None else sum(map(len, self.damage))
 
     @property
     def time_base(self) -> Fraction:

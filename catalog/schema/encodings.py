@@ -109,6 +109,12 @@ physical_videos = Table(
         comment="of originals: that of the worst picture against the very first original, at most, "
         "see vfsd.distortion; 0: it is the first",
     ),
+    Column(
+        "damage",
+        JSON(none_as_null=True),
+        comment="of originals: frames that show damage, as [first, end] pairs; null: no full "
+        "decode has examined it for that",
+    ),
     CheckConstraint("role IN ('original', 'tiled', 'rendition', 'joined')", name="role"),
     CheckConstraint("access IN ('extent', 'demux', 'sequential')", name="access"),
     CheckConstraint(

@@ -62,6 +62,8 @@ class FrameDecoder:
     conceals it from the same pictures as a decode of the whole file would.  Threads other than one
     decode several pictures at a time.
 
+    `on_damage` is called whenever damage is about to be concealed, or a picture shows some.
+
     What samples mean is what packets say, or else `media`, wherever decoding starts.
 
     In a forked child an inherited one can only be closed; to decode raises `UsageError` there.
@@ -73,14 +75,17 @@ class FrameDecoder:
         media: MediaInfo,
         access: Access,
         table: FrameTable,
+        *,
+        on_damage: Callable[[], None] | None = None,
     ) -> None:
+        self._on_damage = on_damage
         self._reader = PacketReader(source, media, access, table)
         self._media = media
         self._table = table
         # Where sizes may change on the way, packets are not copied, and so read in sequence.
         is_sized = access is Access.SEQUENTIAL
         first = FirstSize(media.width, media.height, media.pixel_format) if is_sized else None
-        self._decoder = PacketDecoder(self._reader, media, table, first)
+        self._decoder = PacketDecoder(self._reader, media, table, first, on_damage=on_damage)
 
     @property
     def origin(self) -> Origin:
@@ -267,6 +272,8 @@ class FrameDecoder:
     def _concealing(
         self, start: int, end: int, wanted: Iterator[list[tuple[int, int]]]
     ) -> Iterator[tuple[int, av.VideoFrame]]:
+        if self._on_damage is not None:
+            self._on_damage()
         decoded = self._decoder.conceal(self._reader.packets(start, end))
         try:
             for _, index, frame in self._sorted(decoded, wanted):

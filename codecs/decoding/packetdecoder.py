@@ -85,8 +85,15 @@ class PacketDecoder:
         media: MediaInfo,
         table: FrameTable,
         first_size: FirstSize | None = None,
+        *,
+        on_damage: Callable[[], None] | None = None,
     ) -> None:
-        """`first_size`: pictures of other sizes are brought to that; else they come as they are."""
+        """`first_size`: pictures of other sizes are brought to that; else they come as they are.
+
+        `on_damage` is called where a picture comes out that FFmpeg flags as corrupt.  Pictures
+        that lead the first one are left out: what they refer to was never fed.
+        """
+        self._on_damage = on_damage
         self._reader = reader
         self._media = media
         self._table = table
@@ -201,6 +208,10 @@ class PacketDecoder:
             self._is_mixed = True
             if run.kind in self._flushed:
                 raise StaleError
+        if self._on_damage is not None and any(
+            one.is_corrupt and one.pts not in run.ignored for one in pictures
+        ):
+            self._on_damage()
         for packet, picture in came:
             if run.place is None or packet not in run.place.inside:
                 continue

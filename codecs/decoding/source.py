@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import av
@@ -197,20 +197,31 @@ def runs_out_of_streams(source: Source, container: str) -> bool:
     It gives both the same number, and tells them apart in its log only; so all of it is demuxed
     once more.
     """
+    with (
+        errors_logged() as told,
+        suppress(FFmpegError, IndexError),  # the latter as in `demuxed`
+        open_container(source, container) as opened,
+    ):
+        for _ in opened.demux():
+            pass
+    return any("max_streams" in message for _, _, message in told)
+
+
+LogMessage = tuple[int, str, str]
+"""Level, name of what reports it, and text."""
+
+
+@contextmanager
+def errors_logged() -> Iterator[list[LogMessage]]:
+    """The errors that FFmpeg reports in this thread meanwhile; the caller may take them out."""
     av.logging.set_skip_repeated(False)  # else what was left of another file is told with this one
     av.logging.set_level(av.logging.ERROR)
     try:
-        with (
-            av.logging.Capture() as told,
-            suppress(FFmpegError, IndexError),  # the latter as in `demuxed`
-            open_container(source, container) as opened,
-        ):
-            for _ in opened.demux():
-                pass
+        with av.logging.Capture() as told:
+            yield told
     finally:
         av.logging.set_level(None)
         av.logging.set_skip_repeated(True)
-    return any("max_streams" in message for _, _, message in told)
 
 
 def open_stream(

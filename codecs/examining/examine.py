@@ -31,6 +31,7 @@ from vfsd.codecs.decoding.source import (
     open_container,
     runs_out_of_streams,
 )
+from vfsd.codecs.examining.damage import damaged_frames
 from vfsd.codecs.examining.doubts import packet_doubt, stamps_doubt
 from vfsd.codecs.examining.media import choose_stream, claimed_rates, describe
 from vfsd.codecs.examining.outputs import BY_STAMPS, predictions
@@ -48,6 +49,7 @@ from vfsd.codecs.examining.verify import Decoded, KeyProof, decode_all
 from vfsd.codecs.inventory.marks import picture_marks
 from vfsd.codecs.pictures.planes import fingerprint
 from vfsd.codecs.pyav import decode
+from vfsd.detections import runs
 from vfsd.errors import DamagedFileError, IntegrityError, RefusedMediaError
 from vfsd.framepages import Ints, PacketColumns, PacketFlag
 from vfsd.frametable import FrameTable
@@ -73,6 +75,8 @@ class Examination:
     verified: bool  #: a full decode has confirmed the table
     notes: tuple[str, ...]  #: oddities, for people
     sound: SoundScan | None = None  #: None: there is no audio stream
+    damage: tuple[range, ...] | None = None
+    """Frames that show damage, ascending; None: only a full decode tells, and there was none."""
 
 
 def examine(
@@ -338,7 +342,14 @@ class _Examiner:
                     notes = [f"damaged frames that may differ from read to read: {len(unstable)}"]
                     result = replace(result, notes=(*result.notes, *notes))
                 columns = replace(result.columns, flags=proof.flags)
-                return replace(result, access=access, columns=columns, verified=True)
+                numbers = damaged_frames(media.codec, result.columns, order, decoded.damage)
+                return replace(
+                    result,
+                    access=access,
+                    columns=columns,
+                    verified=True,
+                    damage=tuple(runs(numbers)),
+                )
             # What is left of a cut-off picture may be whatever was in memory.
             few = len(proof.unstable) <= max(1, len(order) * _MAX_UNSTABLE)
             unstable = proof.unstable if few else set()

@@ -65,6 +65,9 @@ def pack_examination(found: Examination) -> bytes:
         "end_pts": int(found.end_pts),
         "verified": found.verified,
         "notes": list(found.notes),
+        "damage": None
+        if found.damage is None
+        else [[part.start, part.stop] for part in found.damage],
         "sound": None if found.sound is None else _fields(found.sound.sound),
         "sound_packets": 0 if found.sound is None else len(found.sound.columns),
     }
@@ -122,8 +125,20 @@ def _unpacked(data: bytes, size: int) -> Examination:
         end_pts=end_pts,
         verified=_truth(head["verified"]),
         notes=tuple(_text(note) for note in _items(head["notes"])),
+        damage=_maybe(lambda parts: _damage(parts, frames), head["damage"]),
         sound=sound,
     )
+
+
+def _damage(parts: Any, frames: int) -> tuple[range, ...]:
+    """Ranges of frames that ascend and do not touch."""
+    found, least = [], 0
+    if not isinstance(parts, list):
+        raise ValueError("damage is a list")
+    for first, end in parts:
+        found.append(range(_whole(first, least, frames - 1), _whole(end, first + 1, frames)))
+        least = end + 1
+    return tuple(found)
 
 
 # ------------------------------------------------------------------------------------- columns

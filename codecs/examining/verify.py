@@ -14,7 +14,13 @@ from av.error import FFmpegError
 from vfsd.codecs.containers.sniff import Container
 from vfsd.codecs.decoding.context import prepare
 from vfsd.codecs.decoding.decode import EXTRA_PACKETS, FrameDecoder
-from vfsd.codecs.decoding.source import Source, demuxed_to_the_end, open_stream
+from vfsd.codecs.decoding.source import (
+    Source,
+    demuxed_to_the_end,
+    errors_logged,
+    open_stream,
+)
+from vfsd.codecs.examining.damage import DamageNotes
 from vfsd.codecs.examining.outputs import Output
 from vfsd.codecs.examining.scan import Progress
 from vfsd.codecs.pictures.colors import UNTOLD, coding_of
@@ -46,6 +52,7 @@ class Decoded(Output):
     prints: dict[int, int]  #: packet -> checksum of its frame
     first: av.VideoFrame | None
     sizes: frozenset[tuple[int, int]]  #: (width, height) of pictures, as they are coded
+    damage: DamageNotes
 
 
 def decode_all(
@@ -70,28 +77,36 @@ def decode_all(
     frames = _Frames()
     index = -1
     packets = demuxed_to_the_end(opened, stream)
-    for index, packet in enumerate(one for one in packets if one.pos not in left_out):
-        if not packet.size:
-            continue
-        if on_progress and index % _PROGRESS_PACKETS == 0:
-            on_progress(min(total, max(0, packet.pos or 0)), total)
-        packet.pts = packet.dts = index
-        try:
-            frames.add(index, decode(context, packet))
-        except MemoryError:
-            raise  # it tells of the machine, not of the file
-        except FFmpegError:
-            continue
-    for _ in range(_MAX_DRAIN_ERRORS):
-        try:
-            frames.add(index + 1, decode(context, None))
-        except EOFError:
+    with errors_logged() as messages:
+        notes = DamageNotes(context.codec.name, messages)
+        for index, packet in enumerate(one for one in packets if one.pos not in left_out):
+            if not packet.size:
+                continue
+            if on_progress and index % _PROGRESS_PACKETS == 0:
+                on_progress(min(total, max(0, packet.pos or 0)), total)
+            packet.pts = packet.dts = index
+            try:
+                pictures = decode(context, packet)
+            except MemoryError:
+                raise  # it tells of the machine, not of the file
+            except FFmpegError:
+                notes.failed(index)
+                continue
+            notes.fed(index, packet)
+            notes.came(pictures)
+            frames.add(index, pictures)
+        for _ in range(_MAX_DRAIN_ERRORS):
+            try:
+                pictures = decode(context, None)
+                notes.came(pictures)
+                frames.add(index + 1, pictures)
+            except EOFError:
+                break
+            except MemoryError:
+                raise
+            except FFmpegError:
+                continue
             break
-        except MemoryError:
-            raise
-        except FFmpegError:
-            continue
-        break
     opened.close()
     return Decoded(
         order=np.array(frames.order, np.int64),
@@ -99,6 +114,7 @@ def decode_all(
         prints=frames.prints,
         first=frames.first,
         sizes=frozenset(frames.sizes),
+        damage=notes,
     )
 
 

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
         "sound_made": "copied or transcoded, null where it has none",
         "sound_from": "the codec of the stored sound, null where the view has none",
         "silence": "why it has none, else null",
+        "damaged": "number of frames of the result that show damage of the file, null: no full "
+        "decode has examined the video",
         "steps": "list of objects, by time: does (copy, decode or encode), frames ([first, end]), "
         "count, from (original, tiles or joined; null of what is encoded), codec, bytes (of what "
         "is encoded the most that it may take) and seconds (predicted CPU time, 0 of a copy)",

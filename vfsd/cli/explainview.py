@@ -34,11 +34,13 @@ def file_form(
 
 def read_record(video: Video, found: Explanation) -> dict[str, Any]:
     """The keys of a view, of a read of bare pixels."""
+    from vfsd.framenumbers import count_within
     from vfsd.views.explaining import decode_step
 
     steps = [decode_step(video.original, source).record for source in found.sources]
     told = ("view", "made", "why", "lost", "sound", "sound_made", "sound_from", "silence")
-    return {**dict.fromkeys(told), "steps": steps}
+    damaged = count_within(found.plan.frames, video.original.damage)
+    return {**dict.fromkeys(told), "damaged": damaged, "steps": steps}
 
 
 def tell_view(session: Session, video: Video, found: ViewExplanation) -> None:
@@ -88,6 +90,8 @@ def _conclusions(found: ViewExplanation) -> Iterator[tuple[str, str]]:
         yield "not copied", found.why
     if found.lost is not None:
         yield "lost", found.lost
+    if found.damaged:
+        yield "damaged", f"{found.damaged} of {found.frames} frames, in the file itself"
     if found.sound is not None:
         yield "sound", SoundOfView(found.sound, found.sound_from, None).text
     elif found.silence is not None:

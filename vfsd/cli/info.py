@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,6 +41,9 @@ _MOST_LAYOUTS = 3
         "have tiles), share (of the time, 0 to 1), bytes, psnr (dB of the worst tile), codecs and "
         "layouts (of the displayed frame; lists, those with most frames first), and retired_bytes "
         "(kept for a step back)",
+        "damaged_frames": "number of frames that show damage the file came with; null: no full "
+        "decode has examined it yet (`vfsd verify` does)",
+        "damaged": "those frames, list of [first, end]; null: as above",
         "policy": "what may become of the original, as `vfsd policy set` takes it; null: no video",
         "holds": "list of reasons why nobody may change or remove it",
         "replaced": "object, null where the original is as it was first written: at (ISO 8601, "
@@ -125,6 +128,11 @@ def _facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tuple[str
         yield "policy", record["policy"]
     for reason in record["holds"]:
         yield "held", shown(reason)
+    if original.damage is None:
+        yield "damaged frames", "not examined yet: `vfsd verify` does"
+    else:
+        count = original.damaged_frames
+        yield "damaged frames", f"{count}: {_ranges_text(original.damage)}" if count else "none"
     if record["damage"] is not None:
         yield "damaged", _damage_text(record["damage"])
     if record["looked"] is not None:
@@ -167,6 +175,12 @@ def _tiles_text(tiles: Mapping[str, Any]) -> str:
     if tiles["retired_bytes"]:
         text += f"; {human_bytes(tiles['retired_bytes'])} kept for a step back"
     return text
+
+
+def _ranges_text(ranges: Sequence[range]) -> str:
+    from vfsd.integrity.blocksums import text
+
+    return text(ranges)
 
 
 def _damage_text(damage: Mapping[str, Any]) -> str:

@@ -29,6 +29,8 @@ def info_record(
                 "physical_videos": [],
                 "sound": None,
                 "tiles": None,
+                "damaged_frames": None,
+                "damaged": None,
                 "policy": None,
                 "holds": [],
                 "replaced": None,
@@ -76,7 +78,10 @@ def _of_original(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
             "psnr": done.psnr,
             "kept": video.original.parameters.get("decayed"),
         }
+    shown = video.original.damage
     return {
+        "damaged_frames": video.original.damaged_frames,
+        "damaged": None if shown is None else [[part.start, part.stop] for part in shown],
         "policy": str(policy),
         "holds": [hold.reason for hold in holds],
         "replaced": replaced,

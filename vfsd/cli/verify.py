@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from vfsd.store import Store
 
 
+class _Outcome(NamedTuple):
+    status: str
+    frames: int
+    damaged: int | None
+    reason: str | None
+
+
 @define(
     "verify",
     examples=["vfsd -s videos verify cam1/traffic.mp4", "vfsd -s videos verify --all --json"],
@@ -36,21 +43,31 @@ if TYPE_CHECKING:
         "the pictures was), broken, or forbidden (it may not be read, or is indexed in place and "
         "cannot be reached)",
         "frames": "number of displayed frames, as it is now known",
+        "damaged": "number of frames that show damage the file came with, null where it is broken "
+        "or forbidden",
         "reason": "why it is broken or forbidden, and what to do, else null",
     },
     exits=[NotFoundError, EXIT_FINDINGS],
     listing=True,
 )
 @click.argument("names", metavar="[NAME...]", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Every video that was not verified yet.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Every video that was not verified, or examined for damage, yet.",
+)
 @click.pass_obj
 def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
     """Decode videos from end to end, to check their frames.
 
     A frame table that turns out to be wrong, or is damaged, is corrected, and so is what is known
     of the pictures: their times, codec, colours, how they are turned.  Videos that go meanwhile are
-    passed over.  Ends with 30 when a video does not decode, else with 1 if a file may not be read,
-    or is indexed in place and cannot be reached.
+    passed over.  Frames that show damage the file came with are counted; `vfsd info` lists them,
+    and they are no reason to fail.
+
+    Ends with 30 when a video does not decode, else with 1 if a file may not be read, or is indexed
+    in place and cannot be reached.
     """
     if everything == bool(names):
         raise UsageError("name the videos, or give --all")
@@ -58,7 +75,7 @@ def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
     with session.opened(root, writing=True) as store:
         store.parts.require_filled()  # else all of them would be broken
         if everything:
-            videos = [v for v in store.catalog.find() if not v.original.verified]
+            videos = [v for v in store.catalog.find() if not _is_examined(v)]
         else:
             videos = [store[path].info for path in paths]
         statuses = set()
@@ -68,10 +85,10 @@ def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
             for video in videos:
                 # What has gone meanwhile is nobody's any more, and the others are.
                 with suppress(NotFoundError):
-                    status, frames, reason = _verify(store, video, progress, done, total)
-                    statuses.add(status)
+                    outcome = _verify(store, video, progress, done, total)
+                    statuses.add(outcome.status)
                     with progress.aside():
-                        _print(session, video.name, status, frames, reason)
+                        _print(session, video.name, outcome)
                 done += video.size
                 progress.reach(done, total)
     if "broken" in statuses:
@@ -80,10 +97,13 @@ def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
         click.get_current_context().exit(VfsdError.exit_code)
 
 
+def _is_examined(info: LogicalVideo) -> bool:
+    return info.original.verified and info.original.damage is not None
+
+
 def _verify(
     store: Store, info: LogicalVideo, progress: Progress, before: int, total: int
-) -> tuple[str, int, str | None]:
-    """(status, frames, reason)"""
+) -> _Outcome:
     progress.label(f"verifying {info.name}")
     video = store.open_video(info)
 
@@ -93,11 +113,13 @@ def _verify(
     try:
         corrected = video.verify(on_progress=tell)
     except (RefusedMediaError, IntegrityError) as error:
-        return "broken", len(video), _reason(error)
+        return _Outcome("broken", len(video), None, _reason(error))
     except OSError as error:
         is_forbidden = isinstance(error, PermissionError) or _is_out_of_reach(store, info)
-        return "forbidden" if is_forbidden else "broken", len(video), _reason(error)
-    return "corrected" if corrected else "right", len(video), None
+        status = "forbidden" if is_forbidden else "broken"
+        return _Outcome(status, len(video), None, _reason(error))
+    status = "corrected" if corrected else "right"
+    return _Outcome(status, len(video), video.original.damaged_frames, None)
 
 
 def _reason(error: Exception) -> str:
@@ -110,8 +132,11 @@ def _is_out_of_reach(store: Store, info: LogicalVideo) -> bool:
     return path is not None and is_out_of_reach(path, store.path)
 
 
-def _print(session: Session, name: str, status: str, frames: int, reason: str | None) -> None:
+def _print(session: Session, name: str, outcome: _Outcome) -> None:
     if session.json:
-        print_json({"name": name, "status": status, "frames": frames, "reason": reason})
-    else:
-        print_line(f"{status.ljust(9)}  {shown(name)}" + (f"  {reason}" if reason else ""))
+        print_json({"name": name, **outcome._asdict()})
+        return
+    remark = outcome.reason
+    if outcome.damaged:
+        remark = f"{outcome.damaged} of {outcome.frames} frames are damaged"
+    print_line(f"{outcome.status.ljust(9)}  {shown(name)}" + (f"  {remark}" if remark else ""))

@@ -433,6 +433,7 @@ def describe_original(
         software=software(),
         created_ns=now_ns,
         notes=examination.notes,
+        damage=examination.damage,
     )
 
 

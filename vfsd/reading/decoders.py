@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 import numpy as np
@@ -54,7 +55,13 @@ _MADE_ROOM = 8
 class _Warm:
     """A decoder, and the file that it reads from."""
 
-    def __init__(self, parts: Parts, physical: PhysicalVideo, table: FrameTable) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        physical: PhysicalVideo,
+        table: FrameTable,
+        on_damage: Callable[[], None],
+    ) -> None:
         self.video = physical.id
         self.credit = 0.0
         self.used = 0.0  #: when it became idle, as `time.monotonic` has it
@@ -65,7 +72,9 @@ class _Warm:
         self._dropping = weakref.finalize(self, self._file.close)
         self._dropping.atexit = False
         try:
-            self.decoder = FrameDecoder(self._file, physical.media, physical.access, table)
+            self.decoder = FrameDecoder(
+                self._file, physical.media, physical.access, table, on_damage=on_damage
+            )
         except BaseException:
             self._dropping()
             raise
@@ -117,6 +126,9 @@ class DecoderPool:
         self._parts = parts
         self.threads = threads or cores()  #: that decode side by side
         self._is_closed = False
+        self.concealed: set[int] = set()
+        """Encodings in which damage was concealed, and which nobody has examined for it since."""
+        self._warned: set[int] = set()
         self._begin_empty()
         at_fork(self)
 
@@ -147,6 +159,12 @@ class DecoderPool:
         """Bytes that are held, roughly, with those that were lent."""
         return self._memory + self._lent + sum(warm.memory for warm in self._idle)
 
+    def warned(self, video: int) -> bool:
+        """Whether a warning of the damage of that encoding is due: it is once."""
+        is_due = video not in self._warned
+        self._warned.add(video)
+        return is_due
+
     def lend(self, size: int) -> None:
         """Others hold `size` bytes more of the budget from now on; below 0: give them back."""
         with self._guard:
@@ -174,7 +192,8 @@ class DecoderPool:
         """
         with self._parts.suspects.decoding(physical):
             taken = self._take_decoder(physical.id, run, threads)
-            warm = taken or _Warm(self._parts, physical, table)
+            on_damage = partial(self.concealed.add, physical.id)
+            warm = taken or _Warm(self._parts, physical, table, on_damage)
             try:
                 yield warm.decoder
             except BaseException:

@@ -23,6 +23,7 @@ from vfsd.forks import at_fork
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.frametimes import FrameTimes
+from vfsd.integrity.blocksums import merged
 from vfsd.making.ingest import describe_original, pages, put_sound
 from vfsd.making.reindexing import frames_fault, is_same_table
 from vfsd.model import LogicalVideo, PhysicalVideo
@@ -204,13 +205,35 @@ class VideoFacts:
             self.original, name=self.name, full=True, on_progress=on_progress
         )
         if self._parts.read_only:
-            return not self._is_right(found, self._readable_table())
+            table = self._readable_table()
+            if table is not None and _has_numbers_of(found, table):
+                self._note_damage(found)
+            return not self._is_right(found, table)
         self._parts.suspects.lift(self.original)
         was_right, is_counted_anew = self._settle(found), False
         while was_right is None:  # somebody else was faster: by that it is compared then
             is_counted_anew = self._is_counted_anew() or is_counted_anew
             was_right = self._settle(found)
         return is_counted_anew or not was_right
+
+    def _note_damage(self, found: Examination) -> None:
+        """Know of damage without a word in the catalog."""
+        original = self.original
+        damage = _damage_shown(original, found)
+        with self._guard:
+            known = dataclasses.replace(original, damage=damage)
+            self.info = dataclasses.replace(self.info, original=known)
+
+    def _look_again(self) -> None:
+        """Take over what the catalog has learnt of the same frames since."""
+        try:
+            with self._parts.catalog.reading() as seen:
+                info = self._stored(seen)
+        except NotFoundError:
+            return
+        with self._guard:
+            if info.original.id == self.info.original.id:
+                self.info = info
 
     def _settle(self, found: Examination) -> bool | None:
         """Let what a full decode has found be what is known; whether it was.
@@ -240,11 +263,12 @@ class VideoFacts:
             now = self._stored(change)
             if now.original.id != original.id:
                 return None
+            damage = _damage_shown(now.original, found)
             if is_right:
-                change.videos.mark_verified(original.id)
+                change.videos.mark_verified(original.id, damage)
             elif old is None and is_same_table(change, now.original, found):
                 change.videos.put_pages(original.id, pages(found))
-                change.videos.mark_verified(original.id)
+                change.videos.mark_verified(original.id, damage)
             elif (
                 old is not None
                 and _has_frames_of(found, old)
@@ -338,6 +362,18 @@ class VideoFacts:
                 f"the video {self.name!r} has been written anew", hint="look it up again"
             )
         return found
+
+
+def _damage_shown(original: PhysicalVideo, found: Examination) -> tuple[range, ...] | None:
+    """With what the pictures had before another encoding of them took the original's place."""
+    if original.parameters and original.damage and found.damage is not None:
+        return tuple(merged([*original.damage, *found.damage]))
+    return found.damage
+
+
+def _has_numbers_of(found: Examination, table: FrameTable) -> bool:
+    """Whether frames have the same packets, and so the same numbers."""
+    return np.array_equal(table.packets_of(range(len(table))), found.order)
 
 
 def _has_frames_of(found: Examination, table: FrameTable) -> bool:

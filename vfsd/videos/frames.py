@@ -6,7 +6,8 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from reprlib import repr as shown
 from typing import Any, SupportsIndex
@@ -22,7 +23,7 @@ from vfsd.errors import (
     OutdatedError,
     UsageError,
 )
-from vfsd.framenumbers import cut, frame_numbers
+from vfsd.framenumbers import are_within, cut, frame_numbers
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
 from vfsd.model import LogicalVideo
@@ -34,7 +35,8 @@ from vfsd.reading.reader import Reader
 from vfsd.reading.tilestreams import plan_converter
 from vfsd.tiling import Rect
 from vfsd.units import Seconds, exact_span, nearest_seconds, rate
-from vfsd.videos.facts import Counted, VideoFacts, warn_of_short_span
+from vfsd.videos.damage import RAISE, SHOW, SKIP, VideoDamage, damage_choice
+from vfsd.videos.facts import Counted, warn_of_short_span
 from vfsd.view import View
 
 _log = logging.getLogger(__name__)
@@ -43,7 +45,7 @@ Region = Rect | Sequence[SupportsIndex] | npt.NDArray[np.integer[Any]]
 """A `Rect`, or x1, y1, x2, y2."""
 
 
-class VideoFrames(VideoFacts):
+class VideoFrames(VideoDamage):
     """Reads exact frames of one video, from tiles where that is cheaper and good enough."""
 
     # -- frames by number
@@ -56,20 +58,21 @@ class VideoFrames(VideoFacts):
         size: tuple[int, int] | None = None,
         format: str = "rgb24",
         psnr: float | None = None,
+        damaged: str = SHOW,
     ) -> Frames:
         """Frames by number, in the order asked for; negative numbers count from the end.
 
         A mask, one truth value for each frame of the video, means those where it is true, and a
         slice what it does of a list.  Each is decoded once, whatever the order and however often it
-        is asked for.  `psnr` is as for `read`.  Raises `OutOfRangeError`, `UsageError` for what are
-        no numbers of frames.
+        is asked for.  `psnr` and `damaged` are as for `read`.  Raises `OutOfRangeError`, and
+        `UsageError` for what are no numbers of frames.
         """
         view = View(region=_rect(region), size=size)
 
         def numbers(counted: Counted) -> Ints:
             return frame_numbers(indices, len(counted))
 
-        return self._numbered(numbers, view, format, psnr)
+        return self._numbered(numbers, view, format, psnr, damaged)
 
     # -- frames by time
 
@@ -105,6 +108,7 @@ class VideoFrames(VideoFacts):
         fps: Seconds | None = None,
         format: str = "rgb24",
         psnr: float | None = None,
+        damaged: str = SHOW,
     ) -> Frames:
         """Read the frames that appear in ``span[0] <= t < span[1]`` seconds, or those with the
         numbers `frames`, in that order, as `VideoFrames.frames` takes them; by default all.
@@ -123,12 +127,19 @@ class VideoFrames(VideoFacts):
         against the very first one, and no more is asked for than the present one has; that is known
         of whole pictures: a region may have less.
 
+        `damaged` says what becomes of frames that show damage of the file (see `damaged_frames`).
+        "show" gives them, marked in `Frames.damaged`, and logs one warning for each video.
+        "raise" raises `DamagedFramesError` before anything is decoded; "skip" leaves them out.
+        Both need to know all of them: where no full decode has examined the video, they make one.
+
         Raises `OutOfRangeError` outside the timeline or the frame, `UsageError`.
         """
         if frames is not None:
             if span is not None or fps is not None:
                 raise UsageError("give either a span of time or frames, not both")
-            return self.frames(frames, region=region, size=size, format=format, psnr=psnr)
+            return self.frames(
+                frames, region=region, size=size, format=format, psnr=psnr, damaged=damaged
+            )
 
         def plan(counted: Counted, tiles: Tiles | None) -> ReadPlan:
             view = view_of(counted, span=span, region=region, size=size, fps=fps)
@@ -136,7 +147,7 @@ class VideoFrames(VideoFacts):
                 view, counted.original, counted.table, pixel_format=format, tiles=tiles
             )
 
-        return self._read(plan, pixel_format=format, psnr=psnr)
+        return self._read(plan, pixel_format=format, psnr=psnr, damaged=damaged)
 
     def iterate(
         self,
@@ -148,10 +159,12 @@ class VideoFrames(VideoFacts):
         fps: Seconds | None = None,
         format: str = "rgb24",
         psnr: float | None = None,
+        damaged: str = SHOW,
     ) -> Iterator[Frame]:
         """What `read` gives, one frame at a time, so that not all of them have to fit into memory.
 
-        `frames` are a range or a slice, ascending; a list is a `UsageError`.
+        `frames` are a range or a slice, ascending; a list is a `UsageError`.  With
+        ``damaged="raise"`` all frames before the first damaged one are given.
         """
         asked = partial(view_of, span=span, region=region, size=size, fps=fps)
 
@@ -161,8 +174,9 @@ class VideoFrames(VideoFacts):
             asked(counted, frames=range(1))  # what cannot be cannot be of none either
             return None
 
+        damage_choice(damaged)
         view(self._counted())  # what cannot be is told at once
-        return self._stream("api", view, format, psnr)
+        return self._filtered(self._stream("api", view, format, psnr), damaged)
 
     def plan(self, view: View, *, format: str = "rgb24", psnr: float | None = None) -> ReadPlan:
         """What would be decoded to show `view`; `format` and `psnr` as for `read`."""
@@ -208,6 +222,7 @@ class VideoFrames(VideoFacts):
         view: View,
         pixel_format: str,
         psnr: float | None,
+        damaged: str = SHOW,
     ) -> Frames:
         """The frames with `numbers`, which are asked for again where frames are counted anew."""
 
@@ -221,7 +236,7 @@ class VideoFrames(VideoFacts):
                 tiles=tiles,
             )
 
-        return self._read(plan, pixel_format=pixel_format, psnr=psnr)
+        return self._read(plan, pixel_format=pixel_format, psnr=psnr, damaged=damaged)
 
     def _read(
         self,
@@ -229,13 +244,55 @@ class VideoFrames(VideoFacts):
         *,
         pixel_format: str,
         psnr: float | None,
+        damaged: str = SHOW,
     ) -> Frames:
+        if damage_choice(damaged) != SHOW:
+            self.damaged_frames()
+            make = partial(self._undamaged, make, damaged, pixel_format)
+        else:
+            self._known_damage()
         at_ns, began = time.time_ns(), time.perf_counter()
         counted, plan, data = self._carried_out(make, pixel_format, psnr)
         if len(plan.frames):
             timing = Timing(at_ns, time.perf_counter() - began)
             self._note("api", counted, lambda: plan, timing)
-        return dataclasses.replace(_dress(counted, data, plan.frames), psnr=plan.psnr)
+        return dataclasses.replace(
+            _dress(counted, data, plan.frames),
+            psnr=plan.psnr,
+            damaged=self._damage_of(counted, plan.frames),
+        )
+
+    def _undamaged(
+        self,
+        make: Callable[[Counted, Tiles | None], ReadPlan],
+        damaged: str,
+        pixel_format: str,
+        counted: Counted,
+        tiles: Tiles | None,
+    ) -> ReadPlan:
+        """The plan that `make` makes, without damaged frames.  Raises `DamagedFramesError`."""
+        plan = make(counted, tiles)
+        if damaged == RAISE:
+            self._require_undamaged(counted, plan.frames)
+            return plan
+        return plan_frames(
+            plan.frames[~are_within(plan.frames, counted.original.damage or ())],
+            View(region=plan.region, size=plan.size),
+            counted.original,
+            counted.table,
+            pixel_format=pixel_format,
+            tiles=tiles,
+        )
+
+    def _filtered(self, frames: Generator[Frame, None, None], damaged: str) -> Iterator[Frame]:
+        if damaged != SHOW:
+            self.damaged_frames()
+        with closing(frames):
+            for frame in frames:
+                if frame.damaged and damaged == RAISE:
+                    self._require_undamaged(self._counted(), np.array([frame.index], np.int64))
+                if not (frame.damaged and damaged == SKIP):
+                    yield frame
 
     def _carried_out(
         self,
@@ -249,7 +306,13 @@ class VideoFrames(VideoFacts):
             plan = make(counted, tiles)
             try:
                 reader = Reader(counted.table, self._tools)
-                return counted, plan, reader.execute(plan, pixel_format=pixel_format)
+                data = reader.execute(plan, pixel_format=pixel_format)
+                if not self._examines_damage(counted):
+                    return counted, plan, data
+                anew = self._counted()
+                if anew.original.id == counted.original.id:
+                    return anew, plan, data
+                counted, tiles = anew, self._tiles(anew.info, psnr)
             except (IntegrityError, FileNotFoundError) as error:
                 counted, tiles = self._after(error, plan, counted, tiles, psnr)
 
@@ -259,11 +322,12 @@ class VideoFrames(VideoFacts):
         view_of: Callable[[Counted], View | None],
         pixel_format: str,
         psnr: float | None,
-    ) -> Iterator[Frame]:
+    ) -> Generator[Frame, None, None]:
         """One frame at a time; noted when the last has been taken, or no more are.
 
         `view_of` gives None where no frames are meant.
         """
+        self._known_damage()
         counted = self._counted()
         tiles = self._tiles(counted.info, psnr)
         at_ns, seconds, resumed = time.time_ns(), 0.0, time.perf_counter()
@@ -285,7 +349,14 @@ class VideoFrames(VideoFacts):
                 try:
                     reader = Reader(counted.table, self._tools)
                     for place, data in reader.stream(rest, pixel_format=pixel_format):
-                        frame = _timed(counted, data, int(rest.frames[place]))
+                        number = int(rest.frames[place])
+                        if self._examines_damage(counted):
+                            anew = self._counted()
+                            if anew.original.id != counted.original.id:
+                                raise IntegrityError("the frames have been counted anew")
+                            counted = anew
+                        is_damaged = bool(self._damage_of(counted, rest.frames[place : place + 1]))
+                        frame = _timed(counted, data, number, is_damaged)
                         done += 1
                         seconds += time.perf_counter() - resumed
                         yield frame
@@ -352,6 +423,9 @@ class VideoFrames(VideoFacts):
         Tiles that are damaged are not used, nor frames decoded that are lost where others will do;
         what the original has not is counted anew.  Raises `error` where none of that helps.
         """
+        now = self._counted()
+        if now.original.id != counted.original.id:  # an examination has corrected the table
+            return now, self._tiles(now.info, psnr)
         if isinstance(error, DamagedFileError):
             return counted, avoiding(tiles, error)
         if plan.tiled:
@@ -411,12 +485,12 @@ def view_of(
     return View(exact, chosen, _rect(region), size, None if fps is None else rate(fps))
 
 
-def _timed(counted: Counted, data: Pixels, index: int) -> Frame:
+def _timed(counted: Counted, data: Pixels, index: int, damaged: bool) -> Frame:
     """As `_dress`, of one frame, without arrays of one element."""
     entry, original = counted.table.frame(index), counted.original
     base = original.time_base
     shown = float((entry.pts - original.first_pts) * base)
-    return Frame(data, index, entry.pts, shown, float(entry.duration * base))
+    return Frame(data, index, entry.pts, shown, float(entry.duration * base), damaged)
 
 
 def _dress(counted: Counted, data: Pixels, index: Ints) -> Frames:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -224,7 +224,7 @@ class GrowingVideo(VideoSequence):
         view_of: Callable[[Counted], View | None],
         pixel_format: str,
         psnr: float | None,
-    ) -> Iterator[Frame]:
+    ) -> Generator[Frame, None, None]:
         frames = super()._stream(kind, view_of, pixel_format, psnr)
         while True:
             with self._in_place():

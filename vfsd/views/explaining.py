@@ -6,9 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from vfsd import grammar
 from vfsd.codecs.containers.marks import FIELDS
 from vfsd.codecs.pictures.filelayouts import lossless_layout
+from vfsd.framenumbers import count_within
+from vfsd.framepages import Ints
 from vfsd.grammar import Request
 from vfsd.model import MediaInfo, PhysicalVideo
 from vfsd.reading.explain import Decoding, Explanation, Source, explain, result_record
@@ -66,6 +70,8 @@ class ViewExplanation(Decoding):
     view: str  #: its name, in the one form that it has
     made: str  #: copied, stitched, spliced, encoded or decoded
     why: str | None  #: of what is encoded: why none of its packets are copied
+    damaged: int | None
+    """How many of its pictures show damage of the file; None: no full decode has examined that."""
     lost: str | None
     """What the view has not of the source: samples of a lossless one, side data, streams, tags."""
     sound: str | None  #: the codec of the sound that it carries
@@ -92,6 +98,7 @@ class ViewExplanation(Decoding):
             "sound_made": self.sound_made,
             "sound_from": self.sound_from,
             "silence": self.silence,
+            "damaged": self.damaged,
             "steps": [step.record for step in self.steps],
             **result_record(self, self.physical, self.frames, self.size, self.psnr),
         }
@@ -114,6 +121,7 @@ def explained_view(footage: Footage, request: Request, packs: PackPool) -> ViewE
         made=rendition.made,
         why=rendition.why if isinstance(rendition, EncodedRendition) else None,
         lost=_lost(rendition, media, found.values(), sound.codec),
+        damaged=count_within(np.concatenate(list(map(_frames, parts))), physical.damage),
         sound=sound.codec,
         sound_made=sound.made,
         sound_from=sound.origin,
@@ -140,6 +148,7 @@ def explained_still(footage: Footage, index: int, name: str) -> ViewExplanation:
         made="decoded",
         why=None,
         lost="; ".join(_named(lost_marks(footage.physical.media, {}, copied=False))) or None,
+        damaged=count_within(plan.frames, footage.physical.damage),
         sound=None,
         sound_made=None,
         sound_from=None,
@@ -200,6 +209,12 @@ def _together(found: list[Explanation]) -> dict[str, Any]:
 
 def _pictures(part: ViewPart) -> int:
     return part.count if isinstance(part, CopiedPart) else len(part.pictures.frames)
+
+
+def _frames(part: ViewPart) -> Ints:
+    if isinstance(part, CopiedPart):
+        return np.arange(part.frames.start, part.frames.stop, dtype=np.int64)
+    return part.pictures.frames
 
 
 def _psnr(part: ViewPart, found: Explanation | None) -> float:

@@ -72,6 +72,7 @@ class Footage:
                 known.first_pts,
                 known.end_pts,
                 known.verified,
+                known.damage,
                 known.media.rotation,
                 known.media.mirrored,
                 *sorted((known.media.marks or {}).items()),

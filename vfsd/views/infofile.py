@@ -119,6 +119,8 @@ def info_json(
         "width": original.media.display_width,
         "height": original.media.display_height,
         "media": _media(original.media),
+        "damaged_frames": original.damaged_frames,
+        "damaged": _ranges(original.damage),
         "groups": _groups(original, table),
         "sound": sound_record(original.media, sound),
         "stored": [_physical(physical) for physical in physicals],
@@ -128,6 +130,11 @@ def info_json(
         "lost_in_views": _lost_in_views(original.media),
     }
     return (json.dumps(content, indent=2, sort_keys=False, default=str) + "\n").encode()
+
+
+def _ranges(damage: Sequence[range] | None) -> list[list[int]] | None:
+    """Null: no full decode has examined the file for damage."""
+    return None if damage is None else [[part.start, part.stop] for part in damage]
 
 
 def _media(media: MediaInfo) -> dict[str, Any]:
