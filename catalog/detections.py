@@ -214,6 +214,20 @@ class Detections:
             frames = new_of[one.frames.start : one.frames.stop]
             self.mark_examined(video_id, runs(np.sort(frames[frames >= 0])), one.source)
 
+    def move(self, video_id: int, across: int, down: int) -> None:
+        """Move all boxes of a video by so many pixels to the right and down."""
+        table = detections.c
+        self._connection.execute(
+            sa.update(detections)
+            .where(table.video_id == video_id)
+            .values(
+                x1=table.x1 + across,
+                x2=table.x2 + across,
+                y1=table.y1 + down,
+                y2=table.y2 + down,
+            )
+        )
+
     def _shift(self, video_id: int, frames: range, by: int) -> None:
         self._connection.execute(
             sa.update(detections)

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Row
 from vfsd.catalog.rows import blob, row_of
 from vfsd.catalog.schema import frame_pages, physical_videos
 from vfsd.framepages import PageBounds
-from vfsd.model import Access, MediaInfo, PhysicalVideo, Role, SideStream
+from vfsd.model import NOT_CROPPED, Access, MediaInfo, PhysicalVideo, Role, SideStream
 
 _FRACTIONS = ("average_rate", "sample_aspect_ratio")
 _OWN_COLUMNS = ("container", "codec", "time_base", "extradata")
@@ -41,6 +41,7 @@ def media_from_row(row: Row[Any]) -> MediaInfo:
     for name in _FRACTIONS:
         fields[name] = None if fields[name] is None else Fraction(fields[name])
     fields["side_streams"] = tuple(SideStream(**stream) for stream in fields["side_streams"])
+    fields["crop"] = tuple(fields.get("crop", NOT_CROPPED))
     return MediaInfo(
         container=row.container,
         codec=row.codec,

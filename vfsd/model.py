@@ -22,6 +22,12 @@ from vfsd.tiling.cost import JOINED_SIDES, VIEW_PROFILES, DecodeCost
 # ---------------------------------------------------------------------------------------- media
 
 
+Crop = tuple[int, int, int, int]
+"""Pixels that are taken off the left, top, right and bottom of a picture."""
+
+NOT_CROPPED: Crop = (0, 0, 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class SideStream:
     """A stream beside the video: noted, and kept in the file."""
@@ -38,9 +44,9 @@ class SideStream:
 class MediaInfo:
     """What a file says of its video stream.
 
-    `width` and `height` are those of a decoded picture before it is turned upright: it is
-    mirrored, if it is, and then turned by `rotation`.  The displayed frame, in which regions and
-    boxes are given, is `display_width` x `display_height`.
+    `width` and `height` are those of a picture that was decoded and cropped, and not yet turned
+    upright: it is mirrored, if it is, and then turned by `rotation`.  The displayed frame, in which
+    regions and boxes are given, is `display_width` x `display_height`.
     """
 
     container: str  #: short name: mp4, matroska, avi, mpegts, mpegps, flv, h264, hevc ...
@@ -70,6 +76,16 @@ class MediaInfo:
     mirrored: bool = False  #: left and right change places before a picture is turned by `rotation`
     marks: Mapping[str, str] | None = None
     """Other data of the pictures by name: `vfsd.codecs.containers.marks`.  None: not looked for."""
+    crop: Crop = NOT_CROPPED  #: what the container takes off decoded pictures
+
+    @property
+    def decoded_width(self) -> int:
+        """Pixels, before pictures are cropped."""
+        return self.width + self.crop[0] + self.crop[2]
+
+    @property
+    def decoded_height(self) -> int:
+        return self.height + self.crop[1] + self.crop[3]
 
     @property
     def is_turned(self) -> bool:

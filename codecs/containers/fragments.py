@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from vfsd.codecs.containers.segments import (
 from vfsd.codecs.containers.soundentries import sound_trak
 from vfsd.errors import UsageError
 from vfsd.framepages import Ints
+from vfsd.model import NOT_CROPPED
 
 _ENTRIES = {
     "h264": (b"avc1", b"avcC"),
@@ -153,16 +155,17 @@ class FragmentMuxer:
         if track.mirrored:
             a, b = -a, -b
         # A picture that is turned is moved back to where it is not negative.
-        x = track.width * (a < 0) + track.height * (c < 0)
-        y = track.width * (b < 0) + track.height * (d < 0)
+        width, height = track.shown_width, track.shown_height
+        x = width * (a < 0) + height * (c < 0)
+        y = width * (b < 0) + height * (d < 0)
         a, b, c, d, x, y = (value << 16 for value in (a, b, c, d, x, y))
         matrix = struct.pack(">9i", a, b, 0, c, d, 0, x, y, 1 << 30)
         unity = struct.pack(">9i", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
-        shown_width = round(track.width * (track.sample_aspect_ratio or 1))
+        shown_width = round(width * (track.sample_aspect_ratio or 1))
         movie_header = struct.pack(">4I", 0, 0, self._timescale, 0)
         movie_header += struct.pack(">IHH8x", 1 << 16, 1 << 8, 0) + unity + bytes(24)
         track_header = struct.pack(">5I8x4H", 0, 0, 1, 0, 0, 0, 0, 0, 0) + matrix
-        track_header += struct.pack(">II", shown_width << 16 & 0xFFFFFFFF, track.height << 16)
+        track_header += struct.pack(">II", shown_width << 16 & 0xFFFFFFFF, height << 16)
         return box(
             b"moov",
             full_box(b"mvhd", 0, 0, movie_header + struct.pack(">I", 3 if self._sound else 2)),
@@ -209,9 +212,12 @@ class FragmentMuxer:
         elif track.codec == "mjpeg":
             contents = records.esds(b"", records.JPEG_OBJECT)
         ratio = track.sample_aspect_ratio
+        if ratio is None and track.crop != NOT_CROPPED:
+            ratio = Fraction(1)  # else FFmpeg goes by the size in the tkhd box, which is cropped
         aspect = b""
-        if ratio is not None and ratio != 1:
+        if ratio is not None and (ratio != 1 or track.crop != NOT_CROPPED):
             aspect = box(b"pasp", struct.pack(">II", ratio.numerator, ratio.denominator))
+        aperture = b"" if track.crop == NOT_CROPPED else _clean_aperture(track)
         colors = b"" if track.colors is None else _colors(track.colors)
         fields = struct.pack(
             ">6xH16xHHIIIH32xHh",
@@ -226,7 +232,7 @@ class FragmentMuxer:
             -1,
         )
         told = box(record, contents) if contents or track.codec != "ffv1" else b""
-        return box(kind, fields, told, aspect, colors, mark_boxes(track.marks))
+        return box(kind, fields, told, aperture, aspect, colors, mark_boxes(track.marks))
 
     def _sidx(self, index: SegmentIndex) -> bytes:
         starts = self._scaled(np.append(index.starts, index.end))
@@ -236,6 +242,13 @@ class FragmentMuxer:
         entries[:, 2] = np.where(index.starts_with_key, 0x9000_0000, 0)  # stream access point 1
         fields = struct.pack(">IIQQHH", 1, self._timescale, int(starts[0]), 0, 0, len(index.sizes))
         return full_box(b"sidx", 1, 0, fields + entries.tobytes())
+
+
+def _clean_aperture(track: Track) -> bytes:
+    """Size of what is shown, and how far its centre lies behind that of the picture."""
+    left, top, right, bottom = track.crop
+    size = struct.pack(">4I", track.shown_width, 1, track.shown_height, 1)
+    return box(b"clap", size, struct.pack(">iIiI", left - right, 2, top - bottom, 2))
 
 
 def _colors(colors: ColorCodes) -> bytes:

@@ -55,6 +55,8 @@ _REFERENCE_BYTES = 3
 _CUE_BYTES = 27
 _CUES_BYTES = 12
 _KEY = 0x80
+_CROPS = ("54cc", "54bb", "54dd", "54aa")
+"""Elements for the left, top, right and bottom of `Track.crop`."""
 _UNKNOWN = b"\x01\xff\xff\xff\xff\xff\xff\xff"
 
 
@@ -214,10 +216,13 @@ class MatroskaMuxer:
         if track.rate is not None:
             fields += _element("23e383", _number(round(1_000_000_000 / track.rate)))
         video = _element("b0", _number(track.width)) + _element("ba", _number(track.height))
+        for identifier, pixels in zip(_CROPS, track.crop, strict=True):
+            if pixels:
+                video += _element(identifier, _number(pixels))
         ratio = track.sample_aspect_ratio
         if ratio is not None and ratio != 1:
-            video += _element("54b0", _number(round(track.width * ratio)))
-            video += _element("54ba", _number(track.height))
+            video += _element("54b0", _number(round(track.shown_width * ratio)))
+            video += _element("54ba", _number(track.shown_height))
         video += b"".join(_element(name, body) for name, body in video_elements(track.marks))
         colour = b"" if track.colors is None else _colour(track.colors)
         colour += colour_elements(track.marks)

@@ -18,6 +18,7 @@ import numpy as np
 from vfsd.codecs.bitstreams.colorcodes import ColorCodes
 from vfsd.codecs.containers.marks import Marks
 from vfsd.framepages import Ints
+from vfsd.model import NOT_CROPPED, Crop
 
 LEAST_PADDING = 2
 """A segment fills its place, or leaves as many bytes over at least."""
@@ -44,8 +45,18 @@ class Track:
     mirrored: bool = False  #: left and right change places before that
     sample_aspect_ratio: Fraction | None = None
     sets_in_stream: bool = False  #: parameter sets change: packets bring them along; HEVC only
+    crop: Crop = NOT_CROPPED  #: what players take off pictures
     colors: ColorCodes | None = None  #: of packets that may not tell: copied ones, and FFV1
     marks: Marks | None = None  #: that the header tells, of `vfsd.codecs.containers.marks.held_by`
+
+    @property
+    def shown_width(self) -> int:
+        """Pixels of a picture that was cropped."""
+        return self.width - self.crop[0] - self.crop[2]
+
+    @property
+    def shown_height(self) -> int:
+        return self.height - self.crop[1] - self.crop[3]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def decoder_context(
     if not isinstance(context, VideoCodecContext):
         raise RefusedMediaError(f"{media.codec} is no video codec")
     context.extradata = media.extradata or None
-    context.width, context.height = media.width, media.height
+    context.width, context.height = media.decoded_width, media.decoded_height
     if media.codec == "rawvideo":
         context.pix_fmt = media.pixel_format
     if len(media.codec_tag) == 4:
@@ -51,7 +51,7 @@ def decoder_context(
 def most_pixels(media: MediaInfo) -> int:
     """Pixels that a picture of a file may have which was examined: what it has, with room for what
     decoders crop.  A file that lied takes no more memory than that."""
-    return min(MAX_PIXELS, max(_CROPPED * media.width * media.height, _FEW_PIXELS))
+    return min(MAX_PIXELS, max(_CROPPED * media.decoded_width * media.decoded_height, _FEW_PIXELS))
 
 
 def needs_first_packet(media: MediaInfo, first: bytes) -> bool:

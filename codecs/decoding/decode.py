@@ -84,7 +84,8 @@ class FrameDecoder:
         self._table = table
         # Where sizes may change on the way, packets are not copied, and so read in sequence.
         is_sized = access is Access.SEQUENTIAL
-        first = FirstSize(media.width, media.height, media.pixel_format) if is_sized else None
+        size = media.decoded_width, media.decoded_height
+        first = FirstSize(*size, media.pixel_format) if is_sized else None
         self._decoder = PacketDecoder(self._reader, media, table, first, on_damage=on_damage)
 
     @property

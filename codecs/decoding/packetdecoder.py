@@ -14,6 +14,7 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
+from vfsd.codecs.decoding.cropping import Cropper
 from vfsd.codecs.decoding.packets import PacketReader
 from vfsd.codecs.pictures.colors import coding_of, told_coding, well_named
 from vfsd.codecs.pictures.firstsize import FirstSize
@@ -103,6 +104,7 @@ class PacketDecoder:
         self._first_size = first_size
         self._is_mixed = False  # pictures mean something else than `media` tells
         self._place: _Place | None = None
+        self._cropper = Cropper(media.crop)
         self.origin = Origin()
         at_fork(self)
 
@@ -203,7 +205,8 @@ class PacketDecoder:
         """Each with the packet that it came from."""
         if self._first_size is not None:
             pictures = [self._first_size.of(picture) for picture in pictures]
-        came = [(one.pts, well_named(one)) for one in pictures if one.pts is not None]
+        shown = self._cropper.shown
+        came = [(one.pts, shown(well_named(one))) for one in pictures if one.pts is not None]
         if not self._is_mixed and any(map(self._means_else, pictures)):
             self._is_mixed = True
             if run.kind in self._flushed:

@@ -31,6 +31,7 @@ from vfsd.codecs.decoding.source import (
     open_container,
     runs_out_of_streams,
 )
+from vfsd.codecs.examining.cropping import cropped
 from vfsd.codecs.examining.damage import damaged_frames
 from vfsd.codecs.examining.doubts import packet_doubt, stamps_doubt
 from vfsd.codecs.examining.media import choose_stream, claimed_rates, describe
@@ -161,6 +162,7 @@ class _Examiner:
             if runs_out_of_streams(self._source, self._container.name):
                 raise _too_many_streams() from None
             raise
+        result = replace(result, media=cropped(self._source, result.media))
         found = scan_sound(self._source, self._container, self._on_progress)
         if found is not None and found.sound.reason is None and self._was_retimed(result):
             reason = "the pictures' time stamps had to be set right"

@@ -28,7 +28,7 @@ from vfsd.codecs.examining.soundscan import MOST_PACKETS as MOST_SOUND_PACKETS
 from vfsd.codecs.examining.soundscan import SoundScan
 from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints, PacketColumns, PacketFlag
-from vfsd.model import Access, MediaInfo, SideStream, Sound
+from vfsd.model import Access, Crop, MediaInfo, SideStream, Sound
 
 _MAGIC = b"vfx1"
 _HEAD = struct.Struct("<4sI")
@@ -247,6 +247,7 @@ def _media(told: Mapping[str, Any]) -> MediaInfo:
         side_streams=tuple(_side(one) for one in _items(told["side_streams"])),
         tags={_text(key): _text(value) for key, value in dict(told["tags"]).items()},
         mirrored=_truth(told["mirrored"]),
+        crop=_crop(told["crop"]),
         marks=_maybe(_marks, told["marks"]),
     )
 
@@ -262,6 +263,11 @@ def _marks(told: Any) -> dict[str, str]:
     video_elements(found)
     colour_elements(found)
     return found
+
+
+def _crop(told: Any) -> Crop:
+    left, top, right, bottom = (_whole(side, 0, _MOST_SIDE) for side in _items(told))
+    return left, top, right, bottom
 
 
 def _side(told: Mapping[str, Any]) -> SideStream:

@@ -149,8 +149,12 @@ def _facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tuple[str
 
 
 def _picture(physical: PhysicalVideo) -> str:
+    from vfsd.model import NOT_CROPPED
+
     media = physical.media
     parts = [f"{media.display_width}x{media.display_height}", media.pixel_format]
+    if media.crop != NOT_CROPPED:
+        parts.append(f"cropped from {media.decoded_width}x{media.decoded_height}")
     if media.mirrored:
         parts.append("mirrored")
     if media.rotation:

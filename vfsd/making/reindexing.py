@@ -218,11 +218,16 @@ def _is_of(seen: Transaction, node: Node, key: str) -> bool:
 
 
 def _as_it_was_turned(known: PhysicalVideo | None, found: Examination) -> Examination:
-    """Boxes and tiles go by how pictures were turned; `VideoFacts.verify` corrects that."""
+    """Boxes and tiles go by how pictures were turned and cropped; `VideoFacts.verify` corrects
+    that."""
     if known is None:
         return found
-    turned = replace(found.media, rotation=known.media.rotation, mirrored=known.media.mirrored)
-    return replace(found, media=turned)
+    before, now = known.media, found.media
+    shown = replace(now, rotation=before.rotation, mirrored=before.mirrored)
+    size = before.decoded_width, before.decoded_height
+    if size == (now.decoded_width, now.decoded_height):
+        shown = replace(shown, width=before.width, height=before.height, crop=before.crop)
+    return replace(found, media=shown)
 
 
 def is_same_file(seen: Transaction, node: Node) -> bool:

@@ -35,8 +35,8 @@ def require_same_picture(old: MediaInfo, new: MediaInfo) -> None:
         if before != after:
             raise RefusedMediaError(
                 f"{name.replace('_', ' ')} would become {after}; it is {before}",
-                hint="`vfsd verify` looks anew at how they are turned"
-                if name in ("rotation", "mirrored")
+                hint="`vfsd verify` looks again at how they are shown"
+                if name in ("rotation", "mirrored", "crop")
                 else "another codec may keep it",
             )
 
@@ -53,6 +53,7 @@ _KEPT = (
     "pixel_format",
     "rotation",
     "mirrored",
+    "crop",
     "sample_aspect_ratio",
     "color_range",
     "color_space",

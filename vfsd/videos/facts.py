@@ -26,13 +26,14 @@ from vfsd.frametimes import FrameTimes
 from vfsd.integrity.blocksums import merged
 from vfsd.making.ingest import describe_original, pages, put_sound
 from vfsd.making.reindexing import frames_fault, is_same_table
-from vfsd.model import LogicalVideo, PhysicalVideo
+from vfsd.model import NOT_CROPPED, LogicalVideo, MediaInfo, PhysicalVideo
+from vfsd.orientation import in_display
 from vfsd.parts import Parts
 from vfsd.reading.plan import select_frames
 from vfsd.reading.tileplan import Costs
 from vfsd.reading.tools import Tools
 from vfsd.retention.samefootage import are_alike
-from vfsd.tiling import cut_sequences
+from vfsd.tiling import Rect, cut_sequences
 from vfsd.units import Seconds, exact_span, on_tick
 from vfsd.view import View
 
@@ -283,6 +284,9 @@ class VideoFacts:
                 change.videos.replace_table(original.id, corrected, pages(found))
                 if meant is not None:
                     change.detections.renumber(now.id, _new_numbers(meant, found.order))
+                across, down = _moved(original.media, found.media)
+                if across or down:
+                    change.detections.move(now.id, across, down)
             info = self._stored(change)
             put_sound(change, info.original, found)
         with self._guard:
@@ -384,6 +388,27 @@ def _has_frames_of(found: Examination, table: FrameTable) -> bool:
         and np.array_equal(table.packets_of(range(len(table))), found.order)
         and table.end_pts == found.end_pts
     )
+
+
+def _moved(before: MediaInfo, now: MediaInfo) -> tuple[int, int]:
+    """By how much what is seen has moved to the right and down, where only the crop has changed."""
+    decoded = before.decoded_width, before.decoded_height
+    if (before.rotation, before.mirrored) != (now.rotation, now.mirrored) or decoded != (
+        now.decoded_width,
+        now.decoded_height,
+    ):
+        return 0, 0
+    one, other = (_shown_part(media) for media in (before, now))
+    return one.x1 - other.x1, one.y1 - other.y1
+
+
+def _shown_part(media: MediaInfo) -> Rect:
+    """The displayed frame, within that of pictures which are not cropped."""
+    left, top, _, _ = media.crop
+    decoded = dataclasses.replace(
+        media, width=media.decoded_width, height=media.decoded_height, crop=NOT_CROPPED
+    )
+    return in_display(Rect(left, top, left + media.width, top + media.height), decoded)
 
 
 def _new_numbers(meant: Ints, order: Ints) -> Ints:

@@ -26,7 +26,7 @@ from vfsd.codecs.decoding.packets import PacketReader
 from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints, PacketColumns, PacketFlag
 from vfsd.grammar import Form
-from vfsd.model import Access, MediaInfo
+from vfsd.model import NOT_CROPPED, Access, MediaInfo
 from vfsd.view import View
 from vfsd.views.damaged import shown_by_tiles
 from vfsd.views.decoding import Pictures
@@ -132,10 +132,14 @@ def unheld(container: str, media: MediaInfo, largest: int) -> str | None:
     if container == "mp4":
         if media.codec == "vp9" and media.pixel_format not in ("yuv420p", "yuv422p", "yuv444p"):
             return refusal
-        is_held = media.codec in MP4_CODECS and max(media.width, media.height) < 1 << 16
+        is_held = (
+            media.codec in MP4_CODECS and max(media.decoded_width, media.decoded_height) < 1 << 16
+        )
         return None if is_held else refusal
     if media.is_turned:
         return f"{name} cannot tell that its pictures are turned or mirrored"
+    if media.crop != NOT_CROPPED and container != "matroska":
+        return f"{name} cannot tell that its pictures are cropped"
     if container == "matroska":
         if media.codec in MATROSKA_CODECS and largest >= MAX_PACKET:
             return f"its packets are too large for {name}"
@@ -304,8 +308,8 @@ def _track(
 ) -> Track:
     return Track(
         codec=media.codec,
-        width=media.width,
-        height=media.height,
+        width=media.decoded_width,
+        height=media.decoded_height,
         configuration=framing.configuration,
         time_base=showing.time_base,
         duration=showing.end,
@@ -315,6 +319,7 @@ def _track(
         rate=showing.rate,
         rotation=media.rotation,
         mirrored=media.mirrored,
+        crop=media.crop,
         sample_aspect_ratio=media.sample_aspect_ratio,
         colors=told_colors(media),
     )

@@ -76,6 +76,7 @@ class Footage:
                 known.media.rotation,
                 known.media.mirrored,
                 *sorted((known.media.marks or {}).items()),
+                known.media.crop,
                 *tiles,
                 *self.damage,
             )

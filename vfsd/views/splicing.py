@@ -37,7 +37,7 @@ from vfsd.codecs.decoding.packets import PacketReader
 from vfsd.errors import IntegrityError
 from vfsd.framepages import PacketColumns, PacketFlag
 from vfsd.grammar import Form
-from vfsd.model import MediaInfo
+from vfsd.model import NOT_CROPPED, MediaInfo
 from vfsd.view import View
 from vfsd.views.copying import CopiedRun, Opening, unheld, unlike_stored, whole_segment
 from vfsd.views.damaged import longest_stretch, shown_by_tiles
@@ -89,6 +89,8 @@ def find_splice(
     unlike = unlike_stored(footage, view, form) or unheld(form.container, media, 0)
     if unlike is not None:
         return unlike
+    if media.crop != NOT_CROPPED:
+        return "its container crops pictures, which encoded ends would not need"
     if footage.physical.notes:
         return "its packets do not tell the whole story: " + "; ".join(footage.physical.notes)
     source = source_of(media)

@@ -1,0 +1,188 @@
+"""Pictures that their container crops: what is displayed is what is left, in every door."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from tests.codecs.cropping import in_matroska, with_aperture
+from tests.codecs.making import pictures
+from tests.fault.older import CATALOG
+from tests.stores import new_store
+from vfsd import Detection, Store
+from vfsd.errors import VfsdError
+from vfsd.model import Crop
+from vfsd.videos.video import Video
+
+SIZE = (96, 64)
+CASES = [
+    # Layout; width, height, offsets of the clean aperture; what is cropped.
+    ("yuv420p", (80, 1), (48, 1), (0, 1), (0, 1), (8, 8, 8, 8)),
+    ("yuv420p", (80, 1), (48, 1), (2, 1), (-4, 1), (10, 4, 6, 12)),
+    ("yuv420p", (71, 1), (45, 1), (7, 2), (-3, 2), (16, 8, 10, 12)),
+    ("yuv422p", (71, 1), (45, 1), (7, 2), (-3, 2), (16, 8, 10, 11)),
+    ("yuv444p", (71, 1), (45, 1), (7, 2), (-3, 2), (16, 8, 9, 11)),
+    ("yuv420p", (143, 2), (90, 2), (1, 4), (0, 1), (12, 8, 12, 12)),
+    ("yuv420p", (120, 1), (48, 1), (0, 1), (0, 1), (0, 0, 0, 0)),
+    ("yuv420p", (80, 1), (48, 1), (20, 1), (0, 1), (0, 0, 0, 0)),
+]
+
+
+def make_plain(path: Path, pixel_format: str = "yuv420p", ratio: Fraction | None = None) -> Path:
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("libx264", rate=25, options={"g": "10"})
+        stream.width, stream.height, stream.pix_fmt = *SIZE, pixel_format
+        if ratio is not None:
+            stream.codec_context.sample_aspect_ratio = ratio
+        for frame in pictures(20, *SIZE):
+            output.mux(stream.encode(frame.reformat(format=pixel_format)))
+        output.mux(stream.encode(None))
+    return path
+
+
+@pytest.mark.parametrize(("layout", "width", "height", "across", "down", "crop"), CASES)
+def test_clean_aperture(
+    tmp_path: Path,
+    layout: str,
+    width: tuple[int, int],
+    height: tuple[int, int],
+    across: tuple[int, int],
+    down: tuple[int, int],
+    crop: Crop,
+) -> None:
+    plain = make_plain(tmp_path / "plain.mp4", layout)
+    clip = with_aperture(tmp_path / "clip.mp4", plain, width, height, across, down)
+    left, top, right, bottom = crop
+    with new_store(tmp_path / "store") as store:
+        store.ingest(clip, "clip.mp4")
+        store.ingest(plain, "plain.mp4")
+        video, whole = store["clip.mp4"], store["plain.mp4"]
+        assert video.original.media.crop == crop
+        assert (video.width, video.height) == (SIZE[0] - left - right, SIZE[1] - top - bottom)
+        area = (left, top, SIZE[0] - right, SIZE[1] - bottom)
+        expected = whole.read(region=area, format="gray").data
+        assert np.array_equal(video.read(format="gray").data, expected)
+        part = video.read(region=(4, 6, 20, 30), format="gray").data
+        assert np.array_equal(part, expected[:, 6:30, 4:20])
+        _require_shown_by_ffmpeg(clip, video)
+
+
+def _require_shown_by_ffmpeg(clip: Path, video: Video) -> None:
+    """As a recent ffmpeg shows it, if there is one: earlier ones ignore crops of containers."""
+    command = _recent_ffmpeg()
+    if command is None:
+        return
+    done = subprocess.run(
+        [command, "-v", "error", "-i", str(clip), "-pix_fmt", "gray", "-f", "rawvideo", "-"],
+        capture_output=True,
+        check=True,
+    )
+    assert len(done.stdout) == len(video) * video.width * video.height
+
+
+def _recent_ffmpeg() -> str | None:
+    try:
+        import imageio_ffmpeg
+    except ImportError:
+        return None
+    command = str(imageio_ffmpeg.get_ffmpeg_exe())
+    return command if shutil.which(command) else None
+
+
+@pytest.mark.parametrize("container", ["mp4", "mkv"])
+@pytest.mark.parametrize("ratio", [None, Fraction(4, 3)])
+def test_views_keep_crop(tmp_path: Path, container: str, ratio: Fraction | None) -> None:
+    plain = make_plain(tmp_path / "plain.mp4", ratio=ratio)
+    clip = with_aperture(tmp_path / "clip.mp4", plain, (80, 1), (48, 1), (2, 1), (-4, 1))
+    if container == "mkv":
+        clip = in_matroska(tmp_path / "clip.mkv", clip)
+    with new_store(tmp_path / "store") as store:
+        video = store[store.ingest(clip, clip.name).name]
+        if video.original.media.crop == (0, 0, 0, 0) and container == "mkv":
+            pytest.skip("this FFmpeg writes no PixelCrop")
+        right = video.read(format="yuv420p").data
+        for name, made in (
+            ("full.mp4", "copied"),
+            ("full.mkv", "copied"),
+            ("t=0.24-0.72.mp4", "encoded"),
+            ("full.h264", "encoded"),
+            ("codec=ffv1.mkv", "encoded"),
+            ("size=40x24.mp4", "encoded"),
+        ):
+            assert video.explain_view(name).made == made
+            path = tmp_path / f"view-{name}"
+            with video.view(name) as file:
+                path.write_bytes(file.read())
+            shown = store[store.ingest(path, path.name).name]
+            if name.startswith(("full.m", "codec")):
+                assert np.array_equal(shown.read(format="yuv420p").data, right)
+                assert shown.original.media.sample_aspect_ratio in (ratio, ratio or 1) or (
+                    name.endswith("mkv")
+                )
+            size = (40, 24) if name.startswith("size") else (80, 48)
+            assert (shown.width, shown.height) == size
+        reason = video.explain_view("full.h264").why or ""
+        assert "cropped" in reason
+        assert json.loads(video.view("info.json").read())["media"]["crop"] == [10, 4, 6, 12]
+
+
+def test_tiles_and_boxes(tmp_path: Path) -> None:
+    plain = make_plain(tmp_path / "plain.mp4")
+    clip = with_aperture(tmp_path / "clip.mp4", plain, (80, 1), (48, 1), (2, 1), (-4, 1))
+    with new_store(tmp_path / "store") as store:
+        store.ingest(clip, "clip.mp4")
+        video = store["clip.mp4"]
+        whole = video.read().data
+        video.add_detections([Detection(5, "car", (8, 8, 40, 40))], "me")
+        (found,) = video.detections("car")
+        with video.view("objects/car/000005-0.npy") as file:
+            crop = np.load(file)
+        assert np.array_equal(crop, whole[5, 8:40, 8:40])
+        assert found.box == (8, 8, 40, 40)
+
+
+def test_replace_refused(tmp_path: Path) -> None:
+    plain = make_plain(tmp_path / "plain.mp4")
+    clip = with_aperture(tmp_path / "clip.mp4", plain, (80, 1), (48, 1))
+    with new_store(tmp_path / "store") as store:
+        store.ingest(clip, "clip.mp4")
+        video = store["clip.mp4"]
+        video.set_policy("original=replaceable,psnr=34")
+        with pytest.raises(VfsdError):
+            video.replace_original()
+        assert video.original.media.crop == (8, 8, 8, 8)
+
+
+def test_older_rows(tmp_path: Path) -> None:
+    """A video that was indexed before crops were known is corrected, and its boxes with it."""
+    plain = make_plain(tmp_path / "plain.mp4")
+    clip = with_aperture(tmp_path / "clip.mp4", plain, (80, 1), (48, 1), (2, 1), (-4, 1))
+    with new_store(tmp_path / "store") as store:
+        store.ingest(clip, "clip.mp4")
+        right = store["clip.mp4"].read().data
+    with closing(sqlite3.connect(tmp_path / "store" / CATALOG)) as catalog, catalog:
+        catalog.execute(
+            "UPDATE physical_videos SET verified = 1, width = 96, height = 64, media = "
+            "json_set(json_remove(media, '$.crop'), '$.width', 96, '$.height', 64)"
+        )
+    with Store.open(tmp_path / "store") as store:
+        old = store["clip.mp4"]
+        assert (old.width, old.height) == SIZE
+        before = old.read().data
+        old.add_detections([Detection(5, "car", (18, 12, 50, 44))], "me")
+        assert old.verify()
+        video = store["clip.mp4"]
+        assert (video.width, video.height) == (80, 48)
+        assert np.array_equal(video.read().data, right)
+        (found,) = video.detections("car")
+        assert found.box == (8, 8, 40, 40)
+        assert np.array_equal(right[5, 8:40, 8:40], before[5, 12:44, 18:50])
