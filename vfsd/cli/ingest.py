@@ -102,6 +102,7 @@ def command(
     names of the videos that went in are printed.
     """
     from vfsd.cli.ingesting import Ingester, plan_sources
+    from vfsd.integrity.linkedfile import require_linkable
     from vfsd.making.ingest import require_outside
 
     if rename is not None and len(paths) != 1:
@@ -119,6 +120,8 @@ def command(
     with session.opened(place.root, writing=not dry_run) as store:
         for source in sources:
             require_outside(store.parts, source)
+            if link:
+                require_linkable(source.path.resolve())
         ingester = Ingester(
             store,
             link=link,

@@ -29,6 +29,7 @@ from vfsd.errors import (
 )
 from vfsd.framepages import paginate
 from vfsd.integrity.blocksums import BlockSums
+from vfsd.integrity.linkedfile import is_below, require_linkable
 from vfsd.making.arrival import arrival_of_copy, arrival_of_own_file, written_while_read
 from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
 from vfsd.objects import Progress, digest_file
@@ -152,12 +153,22 @@ def require_outside(parts: Parts, source: Source) -> None:
 
     What is in its mount is another matter: that is copied as any file is.
     """
-    root = parts.directory.root.resolve()
-    if source.path.resolve().is_relative_to(root):
-        raise UsageError(
-            f"{source.path} is one of the store's own files",
-            hint="copy what the mount or `vfsd ls` shows; `vfsd mv` gives a video another name",
-        )
+    path, top = source.path.resolve(), parts.directory.top
+    if path.is_relative_to(top.resolve()) or is_below(path, top) or _is_private(parts, path):
+        raise _own_file(source.path)
+
+
+def _own_file(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} is one of the store's own files",
+        hint="copy what the mount or `vfsd ls` shows; `vfsd mv` gives a video another name",
+    )
+
+
+def _is_private(parts: Parts, path: Path) -> bool:
+    """Whether a file is the private file of an inode under another name."""
+    found = path.stat()
+    return any(os.path.samestat(found, one.stat()) for _, one in parts.directory.spooled())
 
 
 def is_there(parts: Parts, source: Source, stream: int | None = None) -> bool:
@@ -249,10 +260,13 @@ def ingest_link(
     require_free(parts, source.name, replace)
     require_outside(parts, source)
     path = source.path.resolve()
+    require_linkable(path)
     before = path.stat()
     examination = parts.examiner.examine(path, name=path.name, stream=stream)
     key, size, sums = digest_file(path, on_progress=on_progress)
     _require_unwritten(path, before)
+    if parts.objects.is_one_with(path, key):
+        raise _own_file(path)
     verdict = Indexed(examination, key, sums, before.st_mtime_ns)
     with parts.catalog.writing() as change:
         node, replaced = _new_file(change, source, replace)

@@ -22,6 +22,7 @@ class Mount:
     kind: str  #: file system type: ext4, fuse.vfsd ...
     source: str
     device: str  #: MAJOR:MINOR
+    id: str = ""  #: what tells mounts apart, also as ``mnt_id`` in /proc/PID/fdinfo
     shows: str = "/"  #: which directory or file of the file system; a bind mount shows a part
 
     @property
@@ -50,6 +51,7 @@ def mounts() -> list[Mount]:
                 kind=_plain(rest[0]),
                 source=_plain(rest[1]),
                 device=_plain(fields[2]),
+                id=_plain(fields[0]),
                 shows=_plain(fields[3]),
             )
         )
