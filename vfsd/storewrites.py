@@ -15,7 +15,7 @@ from vfsd.arguments import width_and_height, yes_or_no
 from vfsd.catalog import split
 from vfsd.codecs.containers.filetimes import FileTimes
 from vfsd.codecs.examining.examine import Examination
-from vfsd.codecs.pictures.pixellayouts import pixel_layout
+from vfsd.codecs.pictures.pixellayouts import given_layout
 from vfsd.codecs.sound.givensound import Sounding
 from vfsd.codecs.sound.samples import SoundFormat
 from vfsd.diskroom import room_for, write_all
@@ -273,7 +273,7 @@ class StoreWrites:
         if first is None:
             raise UsageError("there is no picture to write")
         if size is None:
-            size = pixel_layout(form.format).size(first[0].shape)
+            size = given_layout(form.format).size(first[0].shape)
         writer = self._writer(name, size, form, replace, RECOVER)
         try:
             with writer:

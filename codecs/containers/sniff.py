@@ -129,7 +129,10 @@ def _named(head: bytes) -> str | None:
         return "apng"
     if _is_dv(head):
         return "dv"
-    if _SYNC in (head[:1], head[4:5]) and _is_transport_stream(head):
+    if head.startswith(_SYNC) and _is_transport_stream(head):
+        return "mpegts"
+    stamped = head[4 : 4 + 5 * 192 : 192]  # a time of arrival before each packet
+    if len(stamped) >= 2 and stamped == _SYNC * len(stamped):
         return "mpegts"
     return _start_code_kind(head)
 

@@ -16,7 +16,9 @@ _TRUE_RATES = range(10, 241)
 """Rates that encoders are told; others change how fine they make pictures."""
 
 
-_DEEP_NAMES = MappingProxyType({"yuv420p10": "yuv420p10le"})
+_TEN = {f"yuv{shared}p10": f"yuv{shared}p10le" for shared in ("420", "422", "444")}
+_TWELVE = {f"yuv{shared}p12": f"yuv{shared}p12le" for shared in ("420", "422", "444")}
+_DEEP_NAMES = MappingProxyType({**_TEN, **_TWELVE})
 _NONE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
@@ -41,9 +43,11 @@ class FileCodec:
     """Where only some of `containers` hold a pixel format: those."""
 
 
-_YUV = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10le")
+_YUV = ("yuv420p", "yuv422p", "yuv444p", *_TEN.values())
 _OWN = {"yuv420p": "yuv420p", "yuv422p": "yuv422p", "yuv444p": "yuv444p", "nv12": "yuv420p"}
-_OWN_DEEP = {**_OWN, "yuv420p10": "yuv420p10le"}
+_OWN_DEEP = {**_OWN, **_TEN}
+_ROUNDED = {twelve: _TEN[f"{twelve[:-1]}0"] for twelve in _TWELVE}
+"""Where there are no more than ten bits."""
 _SHARED = dict.fromkeys(("rgb24", "bgr24", "gray"), "yuv420p")
 _DEEP = dict.fromkeys(("rgb48", "gray16"), "yuv420p10le")
 _JPEG = {"yuv420p": "yuvj420p", "yuv422p": "yuvj422p", "yuv444p": "yuvj444p"}
@@ -62,6 +66,7 @@ _FFV1_EXACT = {
     "gray": "gray",
     "gray16": "gray16le",
     **_OWN_DEEP,
+    **_TWELVE,
 }
 
 FILE_CODECS: Mapping[str, FileCodec] = MappingProxyType(
@@ -77,7 +82,7 @@ FILE_CODECS: Mapping[str, FileCodec] = MappingProxyType(
                 {"qp": "0"},
                 {**dict.fromkeys(_YUV, "libx264"), "rgb24": "libx264rgb"},
                 {"rgb24": "rgb24", "bgr24": "rgb24", **_OWN_DEEP},
-                {**_SHARED, **_DEEP, **_OWN_DEEP},
+                {**_SHARED, **_DEEP, **_OWN_DEEP, **_ROUNDED},
                 measured=True,
             ),
             FileCodec(
@@ -87,9 +92,9 @@ FILE_CODECS: Mapping[str, FileCodec] = MappingProxyType(
                 range(52),
                 {"preset": "veryfast", "x265-params": "bframes=0:open-gop=0:log-level=none"},
                 {"x265-params": "bframes=0:open-gop=0:log-level=none:lossless=1"},
-                {**dict.fromkeys(_YUV, "libx265"), "gbrp": "libx265"},
-                {"rgb24": "gbrp", "bgr24": "gbrp", **_OWN_DEEP},
-                {**_SHARED, **_DEEP, **_OWN_DEEP},
+                {**dict.fromkeys((*_YUV, *_TWELVE.values()), "libx265"), "gbrp": "libx265"},
+                {"rgb24": "gbrp", "bgr24": "gbrp", **_OWN_DEEP, **_TWELVE},
+                {**_SHARED, **_DEEP, **_OWN_DEEP, **_TWELVE},
                 measured=True,
             ),
             FileCodec(

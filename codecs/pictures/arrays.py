@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
-from vfsd.codecs.pictures.pixellayouts import check_size, pixel_layout
+from vfsd.codecs.pictures.pixellayouts import check_size, given_layout
 from vfsd.codecs.pictures.planes import plane_pixels, plane_samples
 from vfsd.codecs.pictures.rangenames import names_full_range
 from vfsd.errors import UsageError
@@ -52,7 +52,7 @@ class PictureMaker:
         color_space: str | None = None,
     ) -> None:
         """`color_range` and `color_space` are of YUV that becomes JPEG, see `MediaInfo`."""
-        self._layout = pixel_layout(pixel_format)
+        self._layout = given_layout(pixel_format)
         check_size(self._layout, pixel_format, width, height)
         self._pixel_format = pixel_format
         self._width, self._height = width, height

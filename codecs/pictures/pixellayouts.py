@@ -56,6 +56,15 @@ _LAYOUTS = {
     "nv12": PixelLayout("yuv420p", np.uint8, 0, (2, 2), interleaved=True),
 }
 
+_GIVEN_ONLY = {
+    "yuv422p10": PixelLayout("yuv422p10le", np.uint16, 0, (2, 1), bits=10),
+    "yuv444p10": PixelLayout("yuv444p10le", np.uint16, 0, bits=10),
+    "yuv420p12": PixelLayout("yuv420p12le", np.uint16, 0, (2, 2), bits=12),
+    "yuv422p12": PixelLayout("yuv422p12le", np.uint16, 0, (2, 1), bits=12),
+    "yuv444p12": PixelLayout("yuv444p12le", np.uint16, 0, bits=12),
+}
+"""Of pictures that are given to be encoded, besides `_LAYOUTS`."""
+
 PIXEL_FORMATS = tuple(_LAYOUTS)
 """Every `pixel_format` of a `PixelConverter`."""
 
@@ -69,6 +78,12 @@ def pixel_layout(pixel_format: str) -> PixelLayout:
             hint=f"one of {', '.join(PIXEL_FORMATS)}",
         )
     return layout
+
+
+def given_layout(pixel_format: str) -> PixelLayout:
+    """As `pixel_layout`, of pictures that are given to be encoded: some more are taken."""
+    more = _GIVEN_ONLY.get(pixel_format) if isinstance(pixel_format, str) else None
+    return more or pixel_layout(pixel_format)
 
 
 def check_size(layout: PixelLayout, name: str, width: int, height: int, rotation: int = 0) -> None:

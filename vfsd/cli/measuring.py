@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vfsd.codecs.pictures.pixellayouts import pixel_layout
 from vfsd.errors import UsageError
 from vfsd.frames import Pixels
 from vfsd.reading.plan import ReadPlan
@@ -106,5 +107,5 @@ def _psnr(one: Pixels, other: Pixels, form: str) -> float | None:
         squares += float(np.square(left.astype(np.float64) - right).sum())
     if squares == 0:
         return None
-    peak = 1023 if form == "yuv420p10" else int(np.iinfo(one.dtype).max)
+    peak = (1 << pixel_layout(form).bits) - 1
     return 10 * math.log10(peak * peak * one.size / squares)

@@ -12,7 +12,7 @@ import numpy as np
 
 from vfsd.arguments import width_and_height
 from vfsd.codecs.encoding.fileforms import require_size
-from vfsd.codecs.pictures.pixellayouts import pixel_layout
+from vfsd.codecs.pictures.pixellayouts import given_layout
 from vfsd.errors import CutOffError, UsageError
 from vfsd.frames import Frame, Frames, Pixels
 
@@ -67,7 +67,7 @@ def pictures(data: Given | Raw, pixel_format: str) -> Iterator[tuple[Pixels, int
 
 
 def _of_array(data: Pixels, pixel_format: str) -> Iterator[Pixels]:
-    channels = pixel_layout(pixel_format).channels
+    channels = given_layout(pixel_format).channels
     if channels == 1 and data.ndim in (2, 3) and data.shape[-1] != 1:
         data = data[..., None]  # gray without an axis for its one channel
     dimensions = 3 if channels else 2
@@ -102,7 +102,7 @@ def pictures_of_bytes(data: Raw, pixel_format: str, size: tuple[int, int]) -> It
     first one is given where it is known how many bytes there are, else, as of a pipe, instead of
     the last, a `CutOffError`.
     """
-    layout = pixel_layout(pixel_format)
+    layout = given_layout(pixel_format)
     size = width_and_height(size)
     require_size(layout.name, *size)
     shape, dtype = layout.shape(*size), np.dtype(layout.dtype)

@@ -22,7 +22,7 @@ from vfsd.codecs.encoding.fileforms import (
     stored_format,
     told_rate,
 )
-from vfsd.codecs.pictures.pixellayouts import pixel_layout
+from vfsd.codecs.pictures.pixellayouts import given_layout
 from vfsd.codecs.pictures.rangenames import names_full_range
 from vfsd.codecs.sound.givensound import SoundForm, Sounding
 from vfsd.codecs.sound.samples import SoundFormat
@@ -109,7 +109,7 @@ class WriteForm:
         """What the file tells of them, as `FileForm` has it."""
         told = {"color_range": self.color_range, "colorspace": self.color_space}
         chosen = {key: value for key, value in told.items() if value is not None}
-        if not pixel_layout(self.format).channels:
+        if not given_layout(self.format).channels:
             if self.color_range not in (None, *COLOR_RANGES):
                 raise UsageError(f"colour ranges are {' and '.join(COLOR_RANGES)}")
             if self.color_space not in (None, *COLOR_SPACES):

@@ -13,7 +13,7 @@ from typing import IO
 
 import numpy as np
 
-from vfsd.codecs.pictures.pixellayouts import check_size, pixel_layout
+from vfsd.codecs.pictures.pixellayouts import check_size, given_layout
 from vfsd.errors import CutOffError, UsageError
 from vfsd.frames import Pixels
 
@@ -21,6 +21,9 @@ MAGIC = b"YUV4MPEG2 "
 _FRAME = b"FRAME"
 _LONGEST_LINE = 4096
 _UNKNOWN = "0:0"
+_QUARTER = "411"
+_DEEP_GRAY = ("mono9", "mono10", "mono12", "mono14")
+_SHARED = ("420", "422", "444")
 _FORMATS: Mapping[str, str] = MappingProxyType(
     {
         "420": "yuv420p",
@@ -29,10 +32,13 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
         "420paldv": "yuv420p",
         "422": "yuv422p",
         "444": "yuv444p",
-        "420p10": "yuv420p10",
+        **{f"{form}p{bits}": f"yuv{form}p{bits}" for form in _SHARED for bits in (10, 12)},
+        "411": "yuv422p",
         "mono": "gray",
+        **{f"mono{bits}": "gray16" for bits in (9, 10, 12, 14, 16)},
     }
 )
+"""The pixel format of each colour space; that of some is a wider one, which keeps every sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class Y4mHeader:
     pixel_format: str  #: as in `vfsd.codecs.pictures.pixels`
     color_range: str | None  #: "limited", "full" or not told
     sample_aspect_ratio: Fraction | None
+    space: str = "420jpeg"  #: as the file tells it
 
 
 def read_header(file: IO[bytes]) -> Y4mHeader:
@@ -72,7 +79,9 @@ def read_header(file: IO[bytes]) -> Y4mHeader:
     space = told.get("C", "420jpeg")
     if space not in _FORMATS:
         raise UsageError(
-            f"YUV4MPEG2 in {space} is not read", hint=f"convert it to one of {', '.join(_FORMATS)}"
+            f"YUV4MPEG2 in {space} is not encoded",
+            hint="`vfsd ingest`, or `cp` into a mount, keeps it as it is; or convert it to one of "
+            f"{', '.join(_FORMATS)}",
         )
     if told.get("I", "p") not in ("p", "?"):
         raise UsageError(
@@ -82,16 +91,29 @@ def read_header(file: IO[bytes]) -> Y4mHeader:
     if width < 1 or height < 1 or (rate is not None and rate <= 0):
         raise UsageError(f"no header of YUV4MPEG2: {line[:80]!r}")
     pixel_format = _FORMATS[space]
-    check_size(pixel_layout(pixel_format), pixel_format, width, height)
+    check_size(given_layout(pixel_format), pixel_format, width, height)
     color_range = told.get("XCOLORRANGE", "").lower() or None
-    return Y4mHeader(width, height, rate, pixel_format, color_range, ratio)
+    if pixel_format.startswith("gray"):
+        if color_range == "limited":
+            raise UsageError(
+                "YUV4MPEG2 in gray of limited range is not encoded", hint="convert it to full range"
+            )
+        color_range = None  # gray pictures have full range as they are
+    if space == _QUARTER and width % 4:
+        raise UsageError(
+            f"YUV4MPEG2 in 411 that is {width} pixels wide is not encoded",
+            hint="convert it to 444",
+        )
+    return Y4mHeader(width, height, rate, pixel_format, color_range, ratio, space)
 
 
 def read_pictures(file: IO[bytes], header: Y4mHeader) -> Iterator[Pixels]:
     """Each picture behind the header.  Raises `CutOffError` where the last is not whole."""
-    layout = pixel_layout(header.pixel_format)
+    layout = given_layout(header.pixel_format)
     shape, dtype = layout.shape(header.width, header.height), np.dtype(layout.dtype)
     wanted = layout.bytes(header.width, header.height)
+    if header.space == _QUARTER:
+        wanted = header.width * header.height * 3 // 2
     number = 0
     while line := file.readline(_LONGEST_LINE):
         if line.split(b" ", 1)[0].rstrip() != _FRAME and not _FRAME.startswith(line):
@@ -99,8 +121,19 @@ def read_pictures(file: IO[bytes], header: Y4mHeader) -> Iterator[Pixels]:
         samples = read_exactly(file, wanted) if line.endswith(b"\n") else b""
         if len(samples) < wanted:
             raise CutOffError(f"frame {number} of YUV4MPEG2 is cut off")
-        yield np.frombuffer(samples, dtype).reshape(shape)
+        yield _widened(np.frombuffer(samples, dtype), header).reshape(shape)
         number += 1
+
+
+def _widened(samples: Pixels, header: Y4mHeader) -> Pixels:
+    """Samples as `header.pixel_format` has them.  Each is kept: chroma is repeated, and gray of
+    fewer bits is shifted up."""
+    if header.space == _QUARTER:
+        luma = header.width * header.height
+        return np.concatenate((samples[:luma], np.repeat(samples[luma:], 2)))
+    if header.space in _DEEP_GRAY:
+        return samples << (16 - int(header.space.removeprefix("mono")))
+    return samples
 
 
 def read_exactly(file: IO[bytes], size: int) -> bytes:
