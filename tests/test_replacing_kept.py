@@ -244,3 +244,33 @@ def test_fields_of_headers_stay(store: Store, tmp_path: Path) -> None:
         assert after[start:end] == before[start:end]
         if place.endswith("tkhd"):
             assert after[:4] == before[:4]
+
+
+def test_names_of_handlers_stay(store: Store, tmp_path: Path) -> None:
+    path = noisy_clip(tmp_path / "a.mp4")
+    path.write_bytes(path.read_bytes().replace(b"VideoHandler", b"\x0bA camera\0\0\0"))
+    before = value_at(path, "moov/trak/mdia/hdlr")
+    assert before is not None
+    assert b"A camera" in before
+    video = store.ingest(path)
+    video.set_policy(REPLACEABLE)
+    video.replace_original(psnr=20)
+    made = store.parts.bytes_of(store["a.mp4"].original)
+    assert value_at(made, "moov/trak/mdia/hdlr") == before
+
+
+def test_pan_and_scan_of_nothing_is_no_loss(store: Store, tmp_path: Path) -> None:
+    """The decoder of MPEG-2 adds it to all pictures."""
+    path = tmp_path / "a.mkv"
+    rng = np.random.default_rng(7)
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("mpeg2video", rate=25, options={"q": "1"})
+        stream.width, stream.height, stream.pix_fmt = 96, 80, "yuv420p"
+        stream.bit_rate = 20_000_000
+        for _ in range(8):
+            picture = rng.integers(60, 120, (120, 96), np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="yuv420p")))
+        out.mux(stream.encode(None))
+    video = store.ingest(path)
+    video.set_policy(REPLACEABLE)
+    assert video.replace_original(codec="h264", psnr=20).codec == "h264"

@@ -104,7 +104,12 @@ def _projection(value: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _dovi_kind(record: bytes) -> bytes:
-    """The box that a profile has its record in (Dolby Vision Streams in ISOBMFF, 3.2)."""
+    """The box that a profile has its record in (Dolby Vision Streams in ISOBMFF, 3.2).
+
+    Raises `ValueError` for bytes that are not a record.
+    """
+    if not is_record(record):
+        raise ValueError(f"a Dolby Vision record must have {_DOVI_BYTES} bytes, got {len(record)}")
     profile = record[2] >> 1
     return b"dvcC" if profile <= 7 else b"dvvC" if profile <= 10 else b"dvwC"
 

@@ -63,6 +63,8 @@ def carried_data(frame: av.VideoFrame) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for entry in known_side_data(frame):
         kind = entry.type.name
+        if kind == "PANSCAN" and not any(bytes(entry)):
+            continue  # MPEG-2's decoder adds it to all pictures
         if kind not in COMPARED_ELSEWHERE:
             found[kind] = found.get(kind, b"") + bytes(entry)
     if has_unknown_side_data(frame):

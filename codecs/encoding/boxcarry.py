@@ -29,6 +29,7 @@ _XMP = bytes.fromhex("be7acfcb97a942e89c71999491e3afac")
 _SPHERICAL = bytes.fromhex("ffcc8263f8554a938814587a02521fdd")
 _ENTRY_BYTES = 78
 _MOST_BYTES = 1 << 26
+_MOST_HANDLER = 1 << 12
 _CHUNK = 1 << 22
 _PARENTS = (b"mdia", b"minf", b"stbl")
 
@@ -87,14 +88,36 @@ class _Carrier:
 
     def _track(self, new: Box, old: Box, is_pictures: bool) -> bytes:
         """A trak box with the boxes of `old`."""
-        parts = []
-        for one in inside(self._made, new):
-            entry = self._entry_marks(old) if is_pictures and one.kind == b"mdia" else b""
-            parts.append(self._with_marks(one, entry) if entry else _raw(self._made, one))
+        marks = self._entry_marks(old) if is_pictures else b""
+        media = first_box(self._given, old, b"mdia")
+        parts = [
+            self._media(one, media, marks)
+            if one.kind == b"mdia" and media is not None
+            else _raw(self._made, one)
+            for one in inside(self._made, new)
+        ]
         return box(b"trak", _merged(parts, self._safe(old)))
 
+    def _media(self, new: Box, old: Box, marks: bytes) -> bytes:
+        """An mdia box with the handler of `old`, which has a name, and with `marks`."""
+        handler = first_box(self._given, old, b"hdlr")
+        parts = []
+        for one in inside(self._made, new):
+            if one.kind == b"hdlr" and handler is not None and self._are_alike(one, handler):
+                parts.append(_raw(self._given, handler))
+            elif one.kind == b"minf" and marks:
+                parts.append(self._with_marks(one, marks))
+            else:
+                parts.append(_raw(self._made, one))
+        return box(b"mdia", *parts)
+
+    def _are_alike(self, new: Box, old: Box) -> bool:
+        """Whether two hdlr boxes are of the same kind of track."""
+        kinds = self._made.read(new.content + 4, 8), self._given.read(old.content + 4, 8)
+        return kinds[0][4:] == kinds[1][4:] and old.end - old.start <= _MOST_HANDLER
+
     def _with_marks(self, parent: Box, marks: bytes) -> bytes:
-        """An mdia box, or one in it, with `marks` in its sample description."""
+        """A minf box, or one in it, with `marks` in its sample description."""
         if parent.kind == b"stsd":
             head = self._made.read(parent.content, 8)
             entries = [

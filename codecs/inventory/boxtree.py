@@ -26,7 +26,7 @@ CONTAINERS = frozenset(b"moov mdia minf stbl edts dinf mvex moof mfra".split())
 _VIDEO_ENTRY = 78
 _AUDIO_ENTRY = 28
 _AUDIO_EXTENSIONS = {1: 16, 2: 36}
-_QUICKTIME_HANDLERS = (b"vide", b"soun")
+_RATE_BYTES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ class _Walk:
             version = int.from_bytes(head[8:10], "big")
             start = box.content + _AUDIO_ENTRY + _AUDIO_EXTENSIONS.get(version, 0)
         else:
-            data = _without_rate(self._bytes(box))
+            data = without_rates(self._bytes(box))
             self._into.add(f"{path}/{kind_name(box.kind)}", data)
             return
         for inner in boxes(self._window, start, box.end):
@@ -367,8 +367,8 @@ def _language(data: bytes) -> str:
     return "".join(chr((code >> shift & 31) + 0x60) for shift in (10, 5, 0))
 
 
-def _without_rate(entry: bytes) -> bytes:
-    """A sample description without the bit rates that writers append."""
-    place = len(entry) - 20
-    is_rate = place > 0 and entry[place : place + 8] == b"\0\0\0\x14btrt"
-    return entry[:place] if is_rate else entry
+def without_rates(entry: bytes) -> bytes:
+    """A sample description without the bit rates that writers append, one more each time."""
+    while len(entry) > _RATE_BYTES and entry[-_RATE_BYTES:].startswith(b"\0\0\0\x14btrt"):
+        entry = entry[:-_RATE_BYTES]
+    return entry

@@ -64,6 +64,9 @@ _SKIPPED = frozenset(
 """Where data lie, and when packets are shown, which is compared as times of packets."""
 
 _UINT, _INT, _FLOAT, _TEXT, _DATA = "u", "i", "f", "s", "b"
+_NUMBERS = (_UINT, _INT, _FLOAT)
+_MOST_NUMBER = 8
+"""Bytes; a longer number is listed as data."""
 
 _LEAVES: dict[int, tuple[str, str, int | float | str | None]] = {
     # Info
@@ -371,7 +374,8 @@ class _Walk:
     def _leaf(self, element: Element, path: str) -> None:
         known = _LEAVES.get(element.identifier)
         where = f"{path}/{name_of(element.identifier)}".lstrip("/")
-        if known is None or known[1] == _DATA or element.end - element.content > _MOST_LEAF:
+        most = _MOST_NUMBER if known is not None and known[1] in _NUMBERS else _MOST_LEAF
+        if known is None or known[1] == _DATA or element.end - element.content > most:
             pieces = self._window.chunks(element.content, element.end)
             self._into.add_pieces(where, pieces, element.end - element.content)
             return
@@ -380,7 +384,7 @@ class _Walk:
             self._into.add_text(where, str(value))
 
     def _value(self, element: Element) -> int | float | str:
-        data = self._window.read(element.content, element.end - element.content)
+        data = self._window.read(element.content, min(element.end - element.content, _MOST_LEAF))
         kind = _LEAVES[element.identifier][1]
         if kind == _UINT:
             return int.from_bytes(data, "big")
@@ -460,7 +464,9 @@ class _Walk:
         for one in elements(self._window, element.content, element.end):
             kind = _TARGET_UIDS.get(one.identifier)
             if kind is not None:
-                uid = int.from_bytes(self._window.read(one.content, one.end - one.content), "big")
+                uid = int.from_bytes(
+                    self._window.read(one.content, min(one.end - one.content, 8)), "big"
+                )
                 if uid:
                     parts.append(self._uids.get((kind, uid), f"{kind} {uid}"))
             elif one.identifier in _LEAVES:

@@ -10,7 +10,7 @@ from av.packet import Packet
 from av.stream import Stream
 
 from vfsd.codecs.decoding.source import Source, open_container
-from vfsd.codecs.inventory.boxtree import PICTURES, add_boxes
+from vfsd.codecs.inventory.boxtree import PICTURES, add_boxes, without_rates
 from vfsd.codecs.inventory.elementtree import add_elements
 from vfsd.codecs.inventory.inband import Lister, lister
 from vfsd.codecs.inventory.items import Collector, Inventory
@@ -83,7 +83,7 @@ def _add_streams(opened: InputContainer, stream_index: int, into: Collector) -> 
         into.add_text(f"{name}/codec", f"{stream.type} {codec}")
         extradata = None if context is None else context.extradata
         if extradata:
-            into.add(f"{name}/codec configuration", bytes(extradata))
+            into.add(f"{name}/codec configuration", without_rates(bytes(extradata)))
         layout = getattr(context, "layout", None)
         if layout is not None:
             into.add_text(f"{name}/channel layout", layout.name)

@@ -42,6 +42,8 @@ _IN_PACKETS = {
 }
 _DOVI_KINDS = (b"dvcC", b"dvvC", b"dvwC")
 _ENTRY_BYTES = 78
+_MOST_VALUE = 64
+"""Bytes that are read of a value; none that is looked for has as many."""
 _MOST_PACKET = 1 << 22
 _MOST_PACKETS = 64
 """As many are read until the first picture comes."""
@@ -169,7 +171,7 @@ def _of_boxes(window: Window, stream_index: int) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in _entries(window, stream_index):
         for one in boxes(window, entry.content + _ENTRY_BYTES, entry.end):
-            data = window.read(one.content, min(one.end - one.content, 64))
+            data = window.read(one.content, min(one.end - one.content, _MOST_VALUE))
             if one.kind in _DOVI_KINDS and known.is_record(data):
                 found[known.DOVI] = data.hex()
     return found
@@ -196,12 +198,14 @@ def _of_elements(window: Window, stream_index: int) -> dict[str, str]:
         for one in elements(window, track.content, track.end):
             if one.identifier == _VIDEO:
                 for inner in elements(window, one.content, one.end):
-                    data = window.read(inner.content, inner.end - inner.content)
+                    data = window.read(inner.content, min(inner.end - inner.content, _MOST_VALUE))
                     if inner.identifier == _ALPHA and data.strip(b"\0"):
                         found[known.ALPHA] = known.OTHER
             elif one.identifier == _MAPPING:
                 told = {
-                    inner.identifier: window.read(inner.content, inner.end - inner.content)
+                    inner.identifier: window.read(
+                        inner.content, min(inner.end - inner.content, _MOST_VALUE)
+                    )
                     for inner in elements(window, one.content, one.end)
                 }
                 record = told.get(_MAPPED_DATA, b"")

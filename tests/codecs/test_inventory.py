@@ -1,0 +1,99 @@
+"""Inventories of files that nobody vouches for, and comparisons of two."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.carrying import noisy_clip
+from tests.sidestreams import CLIPS
+from vfsd.codecs.decoding.source import Source
+from vfsd.codecs.inventory.boxtree import add_boxes
+from vfsd.codecs.inventory.difference import differences, foreseen, plain_name
+from vfsd.codecs.inventory.elementtree import add_elements
+from vfsd.codecs.inventory.inventory import take_inventory
+from vfsd.codecs.inventory.items import Collector, Item, pack_inventory, unpack_inventory
+from vfsd.codecs.inventory.window import Window
+from vfsd.errors import IntegrityError, RefusedMediaError
+
+
+def test_an_inventory_survives_its_transport(tmp_path: Path) -> None:
+    path = noisy_clip(tmp_path / "a.mp4")
+    with Source(path) as source:
+        found = take_inventory(source, "mp4", 0)
+    assert "moov/pictures/mdia/hdlr/name" in found
+    assert "pictures/packets/SEI 5 (user data) dc45e9bde6d948b7962cd820d923eeef" in found
+    assert unpack_inventory(pack_inventory(found)) == found
+    assert differences(found, found) == []
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[1]", b'[["a", -1, 0, "", ""]]', b'[["a", 1, 0, 5, ""]]', b"[" * 5000]
+)
+def test_other_answers_are_refused(data: bytes) -> None:
+    with pytest.raises(IntegrityError):
+        unpack_inventory(data)
+
+
+@pytest.mark.parametrize("kind", ["chapters-mkv", "mov-text"])
+def test_damaged_files_do_no_harm(tmp_path: Path, kind: str) -> None:
+    path = CLIPS[kind].make(tmp_path, "clip")
+    whole, rng = path.read_bytes(), random.Random(3)
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(rng.choice((1, 4, 20))):
+            data[rng.randrange(len(data))] = rng.choice((0, 1, 255, rng.randrange(256)))
+        path.write_bytes(data[: rng.choice((len(data), rng.randrange(1, len(data))))])
+        with Source(path) as source:
+            try:
+                into = Collector()
+                add = add_elements if path.suffix == ".mkv" else add_boxes
+                add(Window(source), 0, into)
+            except RefusedMediaError:
+                continue
+            assert len(into.items()) < 500
+
+
+def test_differences_are_named() -> None:
+    one, other = Item(1, 3, "aa", "abc"), Item(1, 3, "bb", "abd")
+    places = ("moov/udta/\xa9xyz", "moov/udta/\xa9too", "ftyp", "pictures/packets/user data")
+    before = dict.fromkeys(places, one)
+    assert [str(each) for each in differences(before, {})] == [
+        "location (moov/udta/\xa9xyz): abc would be lost",
+        "pictures/packets/user data: abc would be lost",
+    ]
+    assert [str(each) for each in differences({}, {"moov/zzzz": one})] == [
+        "moov/zzzz would be added: abc"
+    ]
+    (changed,) = differences(before, {**before, "moov/udta/\xa9xyz": other})
+    assert "would become abd; it is abc" in str(changed)
+
+
+def test_writers_of_user_data_may_differ_but_nothing_else() -> None:
+    place = "pictures/packets/user data"
+    writer, told = Item(1, 4, "aa", "Lavc59.37.100"), Item(1, 4, "bb", "GPS 48.1")
+    assert differences({place: writer}, {}) == []
+    assert differences({place: told}, {place: writer}) != []
+
+
+def test_later_packets_are_not_foreseen() -> None:
+    """A file of the first picture has fewer messages, and none of other streams."""
+    many, one = Item(9, 90, "aa"), Item(1, 10, "bb")
+    path = "pictures/packets/SEI 200"
+    assert foreseen({path: many, "moov/stream 1/zzzz": one}, {path: one}) == []
+    assert len(foreseen({path: many}, {})) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("moov/pictures/mdia/minf/stbl/stsd/clap", "crop"),
+        ("Segment/Tracks/pictures/Video/Projection/ProjectionType", "spherical projection"),
+        ("Segment/Cluster/pictures/BlockAdditional 1", "alpha channel"),
+        ("moov/pictures/zzzz", None),
+    ],
+)
+def test_plain_names(path: str, name: str | None) -> None:
+    assert plain_name(path) == name
