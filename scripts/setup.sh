@@ -31,7 +31,7 @@ vfsd_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 # Prints every suitable Python of this machine as "MAJOR.MINOR PATH", the oldest first, one of each
 # version.  Looks on PATH and among the versions that pyenv has.
 vfsd_pythons() {
-    pyenv_root=${PYENV_ROOT:-$HOME/.pyenv}
+    pyenv_root=${PYENV_ROOT:-${HOME:-/root}/.pyenv}
     for candidate in python3 python3.11 python3.12 python3.13 python3.14 python3.15 python3.16 \
         "$pyenv_root"/versions/3.*/bin/python3; do
         if vfsd_is_suitable "$candidate"; then

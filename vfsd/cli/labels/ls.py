@@ -36,7 +36,7 @@ _MOST_RANGES = 6
 @click.argument("name", metavar="VIDEO")
 @click.pass_obj
 def command(session: Session, name: str) -> None:
-    """List the labels of a VIDEO, and the frames examined by source.
+    """List the labels of a VIDEO, and frames examined.
 
     A line gives a label, its source, the number of boxes, of frames that have one and of tracks,
     and the first and last such frame.  Sources are never added up: two sources that saw the same
