@@ -142,12 +142,13 @@ class FileRewriter:
 
         Its headers are those of the whole file.
         """
+        pictures = self._stream.index  # PyAV 19 does not tell once the file is closed
         try:
             self._writing.close()
             if self._container in _BOXED:
                 tracks = {number + 1: number for number in range(len(self._reading.streams))}
                 copy_header_fields(self._source, self._target, tracks)
-                carry_boxes(self._source, self._target, tracks, self._stream.index)
+                carry_boxes(self._source, self._target, tracks, pictures)
         except (FFmpegError, OSError) as error:
             raise _failure(error) from error
 
