@@ -4,7 +4,7 @@ SQLAlchemy is known in here only; values of `vfsd.model` come out.
 """
 
 from vfsd.catalog.atrest import come_to_rest
-from vfsd.catalog.catalog import Catalog
+from vfsd.catalog.catalog import Catalog, FindOptions
 from vfsd.catalog.databaseurl import has_password, lasting_url, shown_url
 from vfsd.catalog.detectionquery import DetectionFilter, DetectionQuery
 from vfsd.catalog.detections import Detections
@@ -25,6 +25,7 @@ __all__ = [
     "DetectionFilter",
     "DetectionQuery",
     "Detections",
+    "FindOptions",
     "Objects",
     "Transaction",
     "Tree",

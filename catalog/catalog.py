@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from numbers import Integral, Real
 from reprlib import repr as shown
-from typing import Any
+from typing import Any, TypedDict
 
 from vfsd.arguments import how_many, require_storable_text, whole_number, within_64_bits
 from vfsd.catalog.given import require_encoding, require_info
@@ -38,6 +38,20 @@ from vfsd.model import (
 from vfsd.retention.originals import Policy
 
 _READS_AT_ONCE = 1000
+
+
+class FindOptions(TypedDict, total=False):
+    """The arguments of `Catalog.find` besides the name."""
+
+    tags: set[str] | frozenset[str]
+    metadata: Mapping[str, Any] | None
+    codec: str | None
+    container: str | None
+    bytes: Interval | None
+    seconds: Interval | None
+    width: Interval | None
+    height: Interval | None
+    modified_ns: Interval | None
 
 
 class Catalog(SeenInVideos):

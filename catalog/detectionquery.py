@@ -20,7 +20,7 @@ from vfsd.catalog.jsonvalues import json_equals, require_keys
 from vfsd.catalog.places import MASK, SHIFTS, cells_of, units
 from vfsd.catalog.schema import detections
 from vfsd.detections import FARTHEST, NO_TRACK, Area, Box, Detection, DetectionColumns, Ints, Source
-from vfsd.errors import NotFoundError, UsageError
+from vfsd.errors import NotFoundError, UsageError, VfsdError
 from vfsd.labelexpr import Clauses, Labels, clauses_of
 from vfsd.model import LogicalVideo
 from vfsd.tiling import Rect
@@ -70,11 +70,15 @@ class DetectionFilter:
 
 
 def _box(region: Area) -> Box:
-    given = (region.x1, region.y1, region.x2, region.y2) if isinstance(region, Rect) else region
+    rect = Rect.parse(region) if isinstance(region, str) else region
+    given = (rect.x1, rect.y1, rect.x2, rect.y2) if isinstance(rect, Rect) else rect
     try:
-        x1, y1, x2, y2 = () if isinstance(given, str) else map(float, given)
+        x1, y1, x2, y2 = map(float, given)
     except (TypeError, ValueError):
-        raise UsageError(f"{shown(region)} is no region", hint="give (x1, y1, x2, y2)") from None
+        raise UsageError(
+            f"region must be (x1, y1, x2, y2), a Rect or text, got {shown(region)}",
+            hint='for example (600, 0, 1000, 300) or "400x300+600+0"',
+        ) from None
     if not (x1 < x2 and y1 < y2):
         raise UsageError(
             f"the region {region} holds no pixel",
@@ -160,6 +164,13 @@ class DetectionQuery:
         self._reading = reading
         self._video = video
         self._filter = what
+
+    def __repr__(self) -> str:
+        try:
+            count = f"{len(self)} boxes"
+        except VfsdError as error:  # a repr is for looking around, and must not fail
+            count = str(error)
+        return f"<DetectionQuery of {self._video.name!r}: {count}>"
 
     def __iter__(self) -> Iterator[Detection]:
         return iter(self.columns())

@@ -72,7 +72,7 @@ with Store.open(sys.argv[1]) as store:
     print(video[middle])
     width, height = video.width // 2, video.height // 2
     print(video.read(frames=range(min(3, len(video))), region=(0, 0, width, height)))
-    print(video[0.0:0.5, :height, :width])
+    print(video.seconds[0:0.5, :height, :width])
 PYTHON
 
 say 'The hidden folder NAME@ shows the video in other forms'

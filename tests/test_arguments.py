@@ -391,7 +391,7 @@ def test_arrays_are_not_copied_where_that_is_forbidden(video: Video) -> None:
         with pytest.raises(ValueError, match="copy"):
             one.__array__(np.float32, copy=False)
     with pytest.raises(ValueError, match="decoded"):
-        video[0.0:0.1, :8, :8].__array__(copy=False)
+        video.seconds[0:0.1, :8, :8].__array__(copy=False)
 
 
 def test_a_video_is_a_sequence_of_pictures_to_write(store: Store) -> None:

@@ -32,6 +32,7 @@ from vfsd.errors import (
     BusyError,
     ClosedError,
     ExistsError,
+    IndexKindError,
     NoStoreError,
     NotFoundError,
     OutOfRangeError,
@@ -685,9 +686,9 @@ def test_numbers_of_any_size_may_be_of_no_frame(video: Video, beyond: Any) -> No
         ({"span": (0,)}, "no span"),
         ({"span": (0, 1, 2)}, "no span"),
         ({"span": (0, 10**400)}, "not a time"),
-        ({"size": (1,)}, "no size"),
-        ({"size": (1, 2, 3)}, "no size"),
-        ({"size": (math.nan, 2)}, "whole number"),
+        ({"size": (1,)}, "size must be"),
+        ({"size": (1, 2, 3)}, "size must be"),
+        ({"size": (math.nan, 2)}, "size must be"),
         ({"size": (65536, 2)}, "16384"),
         ({"size": (100_000, 100_000)}, "16384"),
         ({"frames": [0], "size": (16384, 16384)}, "cannot be scaled"),
@@ -782,18 +783,6 @@ def test_a_region_is_the_same_pixels(video: Video) -> None:
         video.read(frames=[0], region=(0, 0, 321, 10))
 
 
-def test_a_size_with_one_side_says_where_that_may_be(video: Video) -> None:
-    for size in ((160, 0), (0, 120)):
-        with pytest.raises(UsageError, match="holds no pixel") as refused:
-            video.read(frames=[0], size=size)
-        assert "give both sides" in (refused.value.hint or "")
-    with pytest.raises(UsageError, match="holds no pixel") as refused:
-        video.read(frames=[0], size=(0, 0))
-    assert refused.value.hint is None
-    with pytest.raises(UsageError, match="too large"):
-        video.read(frames=[0], size=(2**31, 0))
-
-
 def test_size_and_format(video: Video) -> None:
     assert video.read(frames=[0], size=(160, 120)).data.shape == (1, 120, 160, 3)
     rgb, bgr = video.read(frames=[5]).data, video.read(frames=[5], format="bgr24").data
@@ -818,22 +807,22 @@ def test_keyframes_are_where_the_encoder_put_them(video: Video) -> None:
 
 
 def test_the_lazy_array(video: Video) -> None:
-    clip = video[0.5:1.5, 100:200, 40:240]
+    clip = video.seconds[0.5:1.5, 100:200, 40:240]
     assert "VideoArray" in repr(clip)
     data = clip.numpy()
     assert data.shape == (30, 100, 200, 3)
     assert np.array_equal(data, video.read(span=(0.5, 1.5), region=(40, 100, 240, 200)).data)
-    inner = clip[0.5:0.7, 10:60:2, ::4]
+    inner = clip.seconds[0.5:0.7, 10:60:2, ::4]
     assert inner.size == (50, 25)
     assert inner.numpy().shape == (6, 25, 50, 3)
     assert inner.frames().index.tolist() == [30, 31, 32, 33, 34, 35]
-    assert video[0:1:0.2].frames().index.tolist() == [0, 6, 12, 18, 24]
+    assert video.seconds[0:1:0.2].frames().index.tolist() == [0, 6, 12, 18, 24]
     by_number = video.array()[4:12:2, 0:10, 0:10]
     assert by_number.frames().index.tolist() == [4, 6, 8, 10]
     assert by_number[1:3].frames().index.tolist() == [6, 8]
     assert np.asarray(by_number).shape == (4, 10, 10, 3)
     with pytest.raises(OutOfRangeError):
-        clip[2.0:3.0]
+        clip.seconds[2:3]
     with pytest.raises(OutOfRangeError):
         clip[:, 200:300]
     with pytest.raises(UsageError):
@@ -842,15 +831,26 @@ def test_the_lazy_array(video: Video) -> None:
         clip[:, :, :, :]
 
 
+def test_times_are_not_indices(video: Video) -> None:
+    for key in (slice(0.5, 1.5), slice(None, "1:30"), slice(len(video) / 2, None)):
+        with pytest.raises(IndexKindError, match=r"count frames and must be ints, got .*:") as told:
+            video[key]
+        assert "video.seconds[" in str(told.value.hint)
+        assert isinstance(told.value, TypeError)
+        with pytest.raises(IndexKindError):
+            video[key, :8, :8]
+    assert len(video.seconds[1:2].frames()) == len(video.seconds["0:01":"0:02"].frames()) == 30
+
+
 def test_the_lazy_array_knows_its_shape(video: Video) -> None:
     whole = video.array()
     assert (len(whole), whole.shape) == (len(video), (len(video), 240, 320, 3))
     for part in (
-        video[0.5:1.5, 100:200, 40:240],
-        video[0.5:1.5, 10:60:3, ::7],
-        video[0:1:0.2][0.1:, :8, :8],
-        video[0.0:0.05:0.001, :8, :8],
-        video[0.001:0.002, :8, :8],  # between two frames
+        video.seconds[0.5:1.5, 100:200, 40:240],
+        video.seconds[0.5:1.5, 10:60:3, ::7],
+        video.seconds[0:1:0.2].seconds[0.1:, :8, :8],
+        video.seconds[0:0.05:0.001, :8, :8],
+        video.seconds[0.001:0.002, :8, :8],  # between two frames
         whole[4:12:3, 0:10, 0:10],
         whole[50:3:-4, 0:10, 0:10],
         whole[-1, 0:10, 0:10],
@@ -1053,3 +1053,50 @@ def test_a_span_between_two_frames_is_no_file(video: Video, tmp_path: Path) -> N
         video.view("t=0.001-0.002.mp4")
     assert not list(tmp_path.glob("a.*"))
     assert len(video.read(span=(0.001, 0.002), fps=5)) == 1  # what is on the screen then
+
+
+def test_regions_are_given_in_any_notation(video: Video) -> None:
+    """All of them mean the same pixels, wherever a region is taken."""
+    want = video.read(frames=[3], region=(40, 100, 240, 200)).data
+    for region in (
+        "200x100+40+100",
+        "40,100,240,200",
+        "40, 100, 240, 200",
+        Rect(40, 100, 240, 200),
+    ):
+        assert np.array_equal(video.read(frames=[3], region=region).data, want)
+    video.add_detection(3, "car", (50, 110, 60, 120), source="a")
+    for area in ("200x100+40+100", "40,100,240,200", (40.5, 100, 240, 200)):
+        assert len(video.detections("car", region=area)) == 1
+    with pytest.raises(UsageError, match="region must be WxH"):
+        video.read(frames=[3], region="200x100")
+    with pytest.raises(UsageError, match="region must be"):
+        video.detections("car", region=7)  # type: ignore[arg-type]
+
+
+def test_sizes_keep_the_shape(video: Video, tmp_path: Path) -> None:
+    """The video has 320x240 pixels."""
+    assert video.read(frames=[3], size=120).data.shape == (1, 120, 160, 3)
+    assert video.read(frames=[3], size=(160, 0)).data.shape == (1, 120, 160, 3)
+    tall = (0, 0, 100, 200)
+    assert video.read(frames=[3], region=tall, size=50).data.shape == (1, 100, 50, 3)
+    assert video.read(span=(0, 0.1), size=(0, 120)).data.shape == (3, 120, 160, 3)
+    video.save(tmp_path / "a.y4m", frames=range(2), size=60)
+    assert (tmp_path / "a.y4m").read_bytes().startswith(b"YUV4MPEG2 W80 H60 ")
+    with pytest.raises(UsageError, match=r"size must be \(width, height\) or an int, got 224\.5"):
+        video.read(frames=[3], size=224.5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="at least 1 pixel"):
+        video.read(frames=[3], size=(0, 0))
+    with pytest.raises(UsageError, match="too large"):
+        video.read(frames=[0], size=(2**31, 0))
+
+
+def test_representations_are_one_line(video: Video) -> None:
+    video.add_detection(3, "car", (50, 110, 60, 120), source="a")
+    scan = video.scan("car")
+    crop = next(iter(scan.crops()))
+    batch = next(iter(scan.batches(4, (8, 8))))
+    assert repr(video.detections("car")) == f"<DetectionQuery of {video.name!r}: 1 boxes>"
+    assert repr(scan) == "<Scan: 1 boxes on 1 frames>"
+    assert repr(crop) == "<Crop frame 3 at 0.10 s, 10x10+50+110: car>"
+    assert repr(batch) == "<Batch of 1 crops of 8x8>"

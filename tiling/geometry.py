@@ -11,6 +11,7 @@ from vfsd.arguments import whole_numbers
 from vfsd.errors import UsageError
 
 _GEOMETRY = re.compile(r"(\d{1,9})x(\d{1,9})\+(\d{1,9})\+(\d{1,9})")
+_CORNERS = re.compile(r"(\d{1,9}),\s*(\d{1,9}),\s*(\d{1,9}),\s*(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,13 @@ class Rect:
             )
 
     @classmethod
-    def given(cls, region: Rect | Iterable[SupportsIndex]) -> Rect:
-        """Of what a caller gives: (x1, y1, x2, y2), of any type of integer.
+    def given(cls, region: Rect | str | Iterable[SupportsIndex]) -> Rect:
+        """Of what a caller gives: (x1, y1, x2, y2) of any type of integer, or text as for `parse`.
 
         Raises `UsageError` for other numbers, and for more or fewer of them, too.
         """
+        if isinstance(region, str):
+            return cls.parse(region)
         if isinstance(region, Rect):
             region = (region.x1, region.y1, region.x2, region.y2)
         return cls(*whole_numbers(region, ("x1", "y1", "x2", "y2"), "region"))
@@ -59,10 +62,16 @@ class Rect:
 
     @classmethod
     def parse(cls, text: str) -> Rect:
-        """From ``WxH+X+Y``.  Raises `UsageError`."""
+        """From ``WxH+X+Y`` or ``X1,Y1,X2,Y2``.  Raises `UsageError`."""
+        corners = _CORNERS.fullmatch(text)
+        if corners is not None:
+            return cls(*map(int, corners.groups()))
         match = _GEOMETRY.fullmatch(text)
         if match is None:
-            raise UsageError(f"{text!r} is not a region", hint="write WxH+X+Y, as in 400x300+600+0")
+            raise UsageError(
+                f"region must be WxH+X+Y or X1,Y1,X2,Y2, got {text!r}",
+                hint="for example 400x300+600+0, or 600,0,1000,300 for the same pixels",
+            )
         width, height, x, y = map(int, match.groups())
         return cls(x, y, x + width, y + height)
 

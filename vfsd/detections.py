@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Box = tuple[float, float, float, float]
-Area = Rect | Sequence[float] | Sequence[SupportsIndex] | npt.NDArray[Any]
-"""A `Rect`, or x1, y1, x2, y2, which may be fractional."""
+Area = Rect | str | Sequence[float] | Sequence[SupportsIndex] | npt.NDArray[Any]
+"""A `Rect`, x1, y1, x2, y2, which may be fractional, or text as for `Rect.parse`."""
 Attributes = Mapping[str, Any]
 
 NO_TRACK = -1

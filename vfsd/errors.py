@@ -5,7 +5,8 @@ answers with, so that an error means the same thing whoever caught it.
 
     VfsdError                       1   EIO        something went wrong that we have no word for
     ├── UsageError                  2   EINVAL     the request itself is malformed
-    │   └── CutOffError             2   EINVAL     pixels end in the middle of a frame
+    │   ├── CutOffError             2   EINVAL     pixels end in the middle of a frame
+    │   └── IndexKindError          2   EINVAL     an index by time where frames are counted
     ├── NotFoundError               3   ENOENT     no such video, file, frame or object
     ├── ExistsError                 4   EEXIST     the name is taken
     ├── RefusedMediaError           5   EMEDIUMTYPE  the bytes are no video that we can serve
@@ -76,6 +77,10 @@ class UsageError(VfsdError, ValueError):
 
     exit_code = 2
     errno = errno.EINVAL
+
+
+class IndexKindError(UsageError, TypeError):
+    """An index that would have to guess whether frames or seconds are meant."""
 
 
 class CutOffError(UsageError):

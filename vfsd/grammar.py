@@ -43,7 +43,7 @@ from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.forms import CODECS, CONTAINERS, ENDINGS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
 from vfsd.tiling import Rect
 from vfsd.units import seconds
-from vfsd.view import View
+from vfsd.view import View, sides_of
 
 _CONTAINERS = {"mp4": "mp4", "mkv": "matroska", "h264": "h264", "hevc": "hevc"}
 _RAW = {"rgb": "rgb24", "yuv": "yuv420p", "raw": "rgb24", "y4m": None}
@@ -154,11 +154,9 @@ class Request:
         if self.scale is None:
             return self.view
         region = self.view.region or Rect.of_size(width, height)
-        w, h = self.scale
-        w = w or max(2, round(Fraction(region.width * h, region.height) / 2) * 2)
-        h = h or max(2, round(Fraction(region.height * w, region.width) / 2) * 2)
+        size = sides_of(self.scale, region.width, region.height)
         view = self.view
-        return View(view.span, view.frames, view.region, (w, h), view.fps)
+        return View(view.span, view.frames, view.region, size, view.fps)
 
 
 def parse(name: str) -> Request:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from reprlib import repr as shown
-from typing import Any
+from typing import Unpack
 
 from vfsd.advising.advice import Advice
 from vfsd.advising.proposals import Proposal
@@ -15,7 +15,7 @@ from vfsd.advising.tuning import Between, Budget, OnFailed, Tuner, undo
 from vfsd.advising.workload import WorkloadQuery
 from vfsd.arguments import given_or_usual, local_path, whole_number, yes_or_no
 from vfsd.budget.keeping import DerivedBudget
-from vfsd.catalog import Catalog, another_is_there, has_password, lasting_url
+from vfsd.catalog import Catalog, FindOptions, another_is_there, has_password, lasting_url
 from vfsd.config import Settings
 from vfsd.errors import (
     IntegrityError,
@@ -41,7 +41,9 @@ from vfsd.storedir import StoreDirectory
 from vfsd.storetree import StoreTree
 from vfsd.tiling.policy import Terms
 from vfsd.videos.batches import Request, read_many
+from vfsd.videos.frames import ReadOptions
 from vfsd.videos.scan import Scan
+from vfsd.videos.scanning import ScanOptions
 from vfsd.videos.video import Video
 
 
@@ -170,15 +172,15 @@ class Store(StoreTree):
     def __len__(self) -> int:
         return len(self.catalog.find())
 
-    def find(self, name: str | None = None, **what: Any) -> Iterator[Video]:
+    def find(self, name: str | None = None, **what: Unpack[FindOptions]) -> Iterator[Video]:
         """The videos that `Catalog.find` finds, ready to be read."""
         return (self.open_video(info) for info in self.catalog.find(name, **what))
 
-    def read(self, name: str, **what: Any) -> Frames:
+    def read(self, name: str, **what: Unpack[ReadOptions]) -> Frames:
         """Frames of the video called `name`; see `Video.read`."""
         return self[name].read(**what)
 
-    def scan(self, name: str, labels: Labels | None = None, **what: Any) -> Scan:
+    def scan(self, name: str, labels: Labels | None = None, **what: Unpack[ScanOptions]) -> Scan:
         """What was seen in the video called `name`, with its pixels; see `Video.scan`."""
         return self[name].scan(labels, **what)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from reprlib import repr as shown
+from typing import Any, SupportsIndex
 
-from vfsd.arguments import width_and_height
+from vfsd.arguments import whole_number, width_and_height
 from vfsd.errors import UsageError
 from vfsd.tiling import Rect
 
@@ -14,6 +16,30 @@ HIGHEST_RATE = 1000
 
 LARGEST_SIDE = 16384
 """Pixels of the width or height to which frames are scaled: encoders take no more."""
+
+
+Size = int | tuple[int, int]
+"""(width, height), where a 0 keeps the shape; or the length of the shorter side."""
+
+
+def sides_of(size: Size, width: int, height: int) -> tuple[int, int]:
+    """The (width, height) that `size` means for a picture of width x height pixels.
+
+    A side that follows from the other is even.  Raises `UsageError`.
+    """
+    pair: Any = size
+    if isinstance(size, SupportsIndex) and not isinstance(size, bool):
+        short = whole_number(size, "size")
+        pair = (short, 0) if width <= height else (0, short)
+    try:
+        w, h = width_and_height(pair)
+    except UsageError as error:
+        raise UsageError(f"size must be (width, height) or an int, got {shown(size)}") from error
+    if min(w, h) < 0 or not (w or h):
+        raise UsageError(f"size must have a side of at least 1 pixel, got {w}x{h}")
+    w = w or max(2, round(Fraction(width * h, height) / 2) * 2)
+    h = h or max(2, round(Fraction(height * w, width) / 2) * 2)
+    return scaled_size((w, h))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +99,8 @@ def scaled_size(given: tuple[int, int]) -> tuple[int, int]:
             f"{width}x{height} is too large: frames are scaled to {LARGEST_SIDE} pixels a side"
         )
     if width < 1 or height < 1:
-        one_sided = 0 in (width, height) and max(width, height) > 0
         raise UsageError(
-            f"{width}x{height} holds no pixel",
-            hint="give both sides: one may be 0 in views, `Video.save` and commands alone"
-            if one_sided
-            else None,
+            f"both sides of this size must be at least 1 pixel, got {width}x{height}",
+            hint="a side of 0 keeps the shape in views and in reads of whole frames or one region",
         )
     return width, height

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.errors import IndexKindError, OutOfRangeError, UsageError
 from vfsd.framenumbers import cut
 from vfsd.frames import Frames, Pixels
 from vfsd.tiling import Rect
 from vfsd.units import Seconds, seconds
 
 Axis = slice | int
-"""Slices only; an int on the time axis means that frame."""
+"""Slices only; an int in time means that frame."""
 
 Read = Callable[..., Frames]
 """`Video.read`."""
@@ -26,14 +26,14 @@ Count = Callable[[tuple[Fraction, Fraction], Fraction | None], int]
 class VideoArray:
     """Part of a video, described but not decoded.
 
-    Axes are time, rows and columns.  Times are seconds (floats, fractions or strings such as
-    ``"1:30"``) or, where they are ints, frame numbers; a step in time asks for a rate (every 0.2
-    seconds) or for every n-th frame.  Rows and columns are pixels; a step there scales down by
-    that factor.  A slice of a slice counts from the start of the first: seconds, frames and
-    pixels of what it shows, as with numpy.
+    Axes are time, rows and columns.  Time is counted in frames; `seconds` gives the same array
+    indexed by seconds: numbers, fractions or strings such as ``"1:30"``.  A step in frames takes
+    every n-th frame, a step in seconds asks for a rate.  Rows and columns are pixels; a step there
+    scales down by that factor.  A slice of a slice counts from the start of the first: seconds,
+    frames and pixels of what it shows, as with numpy.
 
-        clip = video[10.0:20.0, 100:400, 200:600]
-        clip[2.0:4.0, ::2, ::2].numpy()
+        clip = video.seconds[10:20, 100:400, 200:600]
+        clip.seconds[2:4, ::2, ::2].numpy()
     """
 
     def __init__(
@@ -106,13 +106,29 @@ class VideoArray:
         return f"<VideoArray {when}, {self.region} as {self.size[0]}x{self.size[1]}>"
 
     def __getitem__(self, key: Axis | tuple[Axis, ...]) -> VideoArray:
-        """Raises `UsageError` for keys it cannot have, `OutOfRangeError` for empty parts."""
+        """Frames, rows and columns.
+
+        Raises `IndexKindError` for times, `UsageError` for other keys that do not fit,
+        `OutOfRangeError` for empty parts.
+        """
+        return self._cut_axes(key, self._cut_frames)
+
+    @property
+    def seconds(self) -> SecondsIndex:
+        """The same array, indexed by seconds: ``array.seconds[10:20, :, 200:600]``."""
+        return SecondsIndex(lambda key: self._cut_axes(key, self._cut_seconds))
+
+    def _cut_axes(
+        self, key: Axis | tuple[Axis, ...], cut_time: Callable[[Axis], dict[str, Any]]
+    ) -> VideoArray:
         axes = key if isinstance(key, tuple) else (key,)
         if len(axes) > 3:
-            raise UsageError("a video has three axes: time, rows and columns")
+            raise UsageError(
+                f"a video has three axes: time, rows and columns; got {len(axes)} indices"
+            )
         everything = (slice(None),) * 3
         time, rows, columns = (*axes, *everything)[:3]
-        changed: dict[str, Any] = self._cut_time(time)
+        changed = cut_time(time)
         changed["rows"] = _cut(self._rows, rows, "rows")
         changed["columns"] = _cut(self._columns, columns, "columns")
         return VideoArray(
@@ -150,33 +166,67 @@ class VideoArray:
             format=format,
         )
 
-    def _cut_time(self, key: Axis) -> dict[str, Any]:
-        kept = {"span": self._span, "chosen": self._chosen, "fps": self._fps}
+    def _cut_frames(self, key: Axis) -> dict[str, Any]:
         if isinstance(key, (int, np.integer)):
             key = slice(int(key), int(key) + 1 or None)
-        if not isinstance(key, slice):
-            raise UsageError(f"{key!r} is no slice of time")
-        parts = [part for part in (key.start, key.stop, key.step) if part is not None]
+        parts = _parts(key)
         if not parts:
-            return kept
-        if all(isinstance(part, (int, np.integer)) for part in parts):
-            if self._span is not None:
-                raise UsageError(
-                    "ints count frames, and this array is cut by time already",
-                    hint="write seconds as floats: 2.0:4.0; `frames()` gives what can be counted",
-                )
-            chosen = cut(self._chosen or range(self._frames), key)
-            if not len(chosen):
-                raise OutOfRangeError(f"{key.start}:{key.stop} holds no frame")
-            return {"chosen": chosen}
+            return self._time()
+        if not all(isinstance(part, (int, np.integer)) for part in parts):
+            raise IndexKindError(
+                f"indices of a video count frames and must be ints, got {_shown(key)}",
+                hint=f"by time: video.seconds[{_shown(key)}]",
+            )
+        if self._span is not None:
+            raise UsageError(
+                "an array that was cut by seconds cannot be cut by frames",
+                hint="cut it by seconds, as in array.seconds[2:4]",
+            )
+        chosen = cut(self._chosen or range(self._frames), key)
+        if not len(chosen):
+            raise OutOfRangeError(f"{key.start}:{key.stop} holds no frame")
+        return {"chosen": chosen}
+
+    def _cut_seconds(self, key: Axis) -> dict[str, Any]:
+        if not _parts(key):
+            return self._time()
+        assert isinstance(key, slice)
         if self._chosen is not None:
-            raise UsageError("this array is cut by frames already; cut it by ints")
+            raise UsageError(
+                "an array that was cut by frames cannot be cut by seconds",
+                hint="cut it by frames, as in array[10:20]",
+            )
         start, stop = self._span or (Fraction(0), self._duration)
         first = start + _moment(key.start, stop - start, Fraction(0))
         end = min(stop, start + _moment(key.stop, stop - start, stop - start))
         if end <= first:
-            raise OutOfRangeError(f"{key.start}:{key.stop} holds no time")
+            raise OutOfRangeError(f"{key.start}:{key.stop} s holds no frame")
         return {"span": (first, end), "fps": self._fps if key.step is None else _rate(key.step)}
+
+    def _time(self) -> dict[str, Any]:
+        return {"span": self._span, "chosen": self._chosen, "fps": self._fps}
+
+
+class SecondsIndex:
+    """Indexes a video by seconds; see `VideoArray.seconds`."""
+
+    def __init__(self, cut: Callable[[Axis | tuple[Axis, ...]], VideoArray]) -> None:
+        self._cut = cut
+
+    def __getitem__(self, key: Axis | tuple[Axis, ...]) -> VideoArray:
+        """Seconds, rows and columns.  Raises as `VideoArray.__getitem__`."""
+        return self._cut(key)
+
+
+def _parts(key: Axis) -> list[Any]:
+    if not isinstance(key, slice):
+        raise UsageError(f"the index in time must be a slice, got {key!r}")
+    return [part for part in (key.start, key.stop, key.step) if part is not None]
+
+
+def _shown(key: slice) -> str:
+    parts = [key.start, key.stop, *([] if key.step is None else [key.step])]
+    return ":".join("" if part is None else f"{part!r}" for part in parts)
 
 
 def _moment(value: Seconds | None, length: Fraction, default: Fraction) -> Fraction:

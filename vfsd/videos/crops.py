@@ -26,6 +26,10 @@ class Crop:
     rect: Rect  #: of the displayed frame: the whole pixels that the box touches
     detections: tuple[Detection, ...]  #: what was seen there
 
+    def __repr__(self) -> str:
+        labels = ", ".join(sorted({one.label for one in self.detections})) or "no label"
+        return f"<Crop frame {self.frame} at {self.seconds:.2f} s, {self.rect}: {labels}>"
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Batch:
@@ -33,6 +37,10 @@ class Batch:
 
     data: Pixels  #: N x H x W x C
     crops: tuple[Crop, ...]  #: N; their `data` are those of the batch
+
+    def __repr__(self) -> str:
+        height, width = self.data.shape[1:3]
+        return f"<Batch of {len(self.crops)} crops of {width}x{height}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,11 @@ from vfsd import grammar
 from vfsd.arguments import local_path, yes_or_no
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.objects import Progress
+from vfsd.tiling import Rect
 from vfsd.units import Seconds
 from vfsd.videos.facts import VideoFacts
 from vfsd.videos.frames import Region, view_of
+from vfsd.view import Size, sides_of
 from vfsd.views import (
     SoundOfView,
     ViewExplanation,
@@ -38,7 +40,7 @@ class VideoFiles(VideoFacts):
         span: tuple[Seconds, Seconds | None] | None = None,
         frames: range | slice | None = None,
         region: Region | None = None,
-        size: tuple[int, int] | None = None,
+        size: Size | None = None,
         fps: Seconds | None = None,
         codec: str | None = None,
         format: str | None = None,
@@ -53,10 +55,10 @@ class VideoFiles(VideoFacts):
 
         The ending says which form: mp4, mkv, h264, hevc, y4m, rgb, yuv or raw.  `codec` is h264,
         hevc, av1, mjpeg or ffv1, which is lossless; without it packets are copied where
-        they can be.  `format` is the layout of the pixels (default: of 8 bits), see `vfsd.forms`;
-        0 for a side of `size` keeps the shape.  `sound` of an mp4 or mkv is ``"aac"`` or
-        ``"opus"`` to transcode it unless it is that, or ``"no"``; without it sound is copied, and
-        what mp4 does not take becomes AAC.  All else is as for `read`.
+        they can be.  `format` is the layout of the pixels (default: of 8 bits), see `vfsd.forms`.
+        `sound` of an mp4 or mkv is ``"aac"`` or ``"opus"`` to transcode it unless it is that, or
+        ``"no"``; without it sound is copied, and what mp4 does not take becomes AAC.  All else is
+        as for `read`.
 
         The file appears under its name whole, or not at all.  `on_progress` is called with bytes
         that are done.  Raises `ExistsError` unless `replace`, `UsageError` for what cannot be
@@ -64,7 +66,7 @@ class VideoFiles(VideoFacts):
         """
         view = view_of(self._counted(), span=span, frames=frames, region=region, fps=fps)
         form = grammar.with_sound(_form(path, codec, format), sound)
-        request = grammar.Request(view, form, size, psnr)
+        request = grammar.Request(view, form, self._scale(size, view.region), psnr)
         return self.save_view(path, request, replace=replace, on_progress=on_progress)
 
     def explain_save(
@@ -74,7 +76,7 @@ class VideoFiles(VideoFacts):
         span: tuple[Seconds, Seconds | None] | None = None,
         frames: range | slice | None = None,
         region: Region | None = None,
-        size: tuple[int, int] | None = None,
+        size: Size | None = None,
         fps: Seconds | None = None,
         codec: str | None = None,
         format: str | None = None,
@@ -90,7 +92,12 @@ class VideoFiles(VideoFacts):
         """
         view = view_of(self._counted(), span=span, frames=frames, region=region, fps=fps)
         form = grammar.with_sound(_form(path, codec, format), sound)
-        return self.explain_request(grammar.Request(view, form, size, psnr))
+        request = grammar.Request(view, form, self._scale(size, view.region), psnr)
+        return self.explain_request(request)
+
+    def _scale(self, size: Size | None, region: Rect | None) -> tuple[int, int] | None:
+        shape = region or Rect.of_size(self.width, self.height)
+        return None if size is None else sides_of(size, shape.width, shape.height)
 
     def explain_request(self, request: grammar.Request) -> ViewExplanation:
         """As `explain_save`, for a request of `vfsd.grammar`."""

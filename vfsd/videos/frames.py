@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from reprlib import repr as shown
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from vfsd.errors import (
 from vfsd.framenumbers import are_within, cut, frame_numbers
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
-from vfsd.model import LogicalVideo
+from vfsd.model import LogicalVideo, MediaInfo
 from vfsd.reading.accounting import Timing, account_of_plan
 from vfsd.reading.explain import Explanation, explain
 from vfsd.reading.passedover import passed_over
@@ -37,12 +37,25 @@ from vfsd.tiling import Rect
 from vfsd.units import Seconds, exact_span, nearest_seconds, rate
 from vfsd.videos.damage import RAISE, SHOW, SKIP, VideoDamage, damage_choice
 from vfsd.videos.facts import Counted, warn_of_short_span
-from vfsd.view import View
+from vfsd.view import Size, View, sides_of
 
 _log = logging.getLogger(__name__)
 
-Region = Rect | Sequence[SupportsIndex] | npt.NDArray[np.integer[Any]]
+Region = Rect | str | Sequence[SupportsIndex] | npt.NDArray[np.integer[Any]]
 """A `Rect`, or x1, y1, x2, y2."""
+
+
+class ReadOptions(TypedDict, total=False):
+    """The arguments of `VideoFrames.read`."""
+
+    span: tuple[Seconds, Seconds | None] | None
+    frames: range | slice | Sequence[int] | Ints | npt.NDArray[np.bool_] | None
+    region: Region | None
+    size: Size | None
+    fps: Seconds | None
+    format: str
+    psnr: float | None
+    damaged: str
 
 
 class VideoFrames(VideoDamage):
@@ -55,7 +68,7 @@ class VideoFrames(VideoDamage):
         indices: slice | Sequence[int] | Ints | npt.NDArray[np.bool_],
         *,
         region: Region | None = None,
-        size: tuple[int, int] | None = None,
+        size: Size | None = None,
         format: str = "rgb24",
         psnr: float | None = None,
         damaged: str = SHOW,
@@ -67,7 +80,8 @@ class VideoFrames(VideoDamage):
         is asked for.  `psnr` and `damaged` are as for `read`.  Raises `OutOfRangeError`, and
         `UsageError` for what are no numbers of frames.
         """
-        view = View(region=_rect(region), size=size)
+        rect = _rect(region)
+        view = View(region=rect, size=_sides(size, rect, self.original.media))
 
         def numbers(counted: Counted) -> Ints:
             return frame_numbers(indices, len(counted))
@@ -104,7 +118,7 @@ class VideoFrames(VideoDamage):
         span: tuple[Seconds, Seconds | None] | None = None,
         frames: range | slice | Sequence[int] | Ints | npt.NDArray[np.bool_] | None = None,
         region: Region | None = None,
-        size: tuple[int, int] | None = None,
+        size: Size | None = None,
         fps: Seconds | None = None,
         format: str = "rgb24",
         psnr: float | None = None,
@@ -113,11 +127,12 @@ class VideoFrames(VideoDamage):
         """Read the frames that appear in ``span[0] <= t < span[1]`` seconds, or those with the
         numbers `frames`, in that order, as `VideoFrames.frames` takes them; by default all.
 
-        `region` is (x1, y1, x2, y2) in pixels of the displayed frame, x2 and y2 exclusive; only
+        `region` is (x1, y1, x2, y2) in pixels of the displayed frame, x2 and y2 exclusive, a
+        `Rect`, or text such as "400x300+600+0" (width x height + x + y) or "600,0,1000,300"; only
         its pixels are converted.  `size` is (width, height) of the result, up to 16384 pixels
-        each.  With `fps`, the frame that is on the screen at each multiple of ``1 / fps`` from the
-        start of the span.  `format` is rgb24, bgr24, gray, or a planar one (see
-        `vfsd.codecs.pictures.pixels`).
+        each, where a 0 keeps the shape; an int is the length of the shorter side.  With `fps`, the
+        frame that is on the screen at each multiple of ``1 / fps`` from the start of the span.
+        `format` is rgb24, bgr24, gray, or a planar one (see `vfsd.codecs.pictures.pixels`).
 
         Tiles and renditions are used where that is cheaper and every frame of the result still has
         at least `psnr` dB, in each plane or channel of `format`, against what the original would
@@ -155,7 +170,7 @@ class VideoFrames(VideoDamage):
         span: tuple[Seconds, Seconds | None] | None = None,
         frames: range | slice | None = None,
         region: Region | None = None,
-        size: tuple[int, int] | None = None,
+        size: Size | None = None,
         fps: Seconds | None = None,
         format: str = "rgb24",
         psnr: float | None = None,
@@ -190,7 +205,7 @@ class VideoFrames(VideoDamage):
         span: tuple[Seconds, Seconds | None] | None = None,
         frames: range | slice | None = None,
         region: Region | None = None,
-        size: tuple[int, int] | None = None,
+        size: Size | None = None,
         fps: Seconds | None = None,
         format: str = "rgb24",
         psnr: float | None = None,
@@ -457,7 +472,7 @@ def view_of(
     span: tuple[Seconds, Seconds | None] | None = None,
     frames: range | slice | None = None,
     region: Region | None = None,
-    size: tuple[int, int] | None = None,
+    size: Size | None = None,
     fps: Seconds | None = None,
 ) -> View:
     """The view that the arguments of `VideoFrames.read` ask for, by the present frame numbers.
@@ -482,7 +497,16 @@ def view_of(
     exact = None if span is None else exact_span(span, counted.original.time_base)
     if exact is not None and exact[0] < counted.original.duration:
         warn_of_short_span(exact[1], counted.original)
-    return View(exact, chosen, _rect(region), size, None if fps is None else rate(fps))
+    rect = _rect(region)
+    sides = _sides(size, rect, counted.original.media)
+    return View(exact, chosen, rect, sides, None if fps is None else rate(fps))
+
+
+def _sides(size: Size | None, region: Rect | None, media: MediaInfo) -> tuple[int, int] | None:
+    if size is None:
+        return None
+    shape = region or Rect.of_size(media.display_width, media.display_height)
+    return sides_of(size, shape.width, shape.height)
 
 
 def _timed(counted: Counted, data: Pixels, index: int, damaged: bool) -> Frame:

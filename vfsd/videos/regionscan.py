@@ -46,6 +46,9 @@ class RegionScan:
         self._reader = reader
         self.interests = tuple(interests)  #: by time; together all frames that were asked for
 
+    def __repr__(self) -> str:
+        return f"<RegionScan: regions of interest on {len(self)} frames>"
+
     def __len__(self) -> int:
         """Number of frames that are looked at."""
         return sum(len(one.frames) for one in self.interests if one.regions)

@@ -54,6 +54,10 @@ class Scan:
         media = physical.media
         self._columns = columns.clipped(media.display_width, media.display_height).in_order()
 
+    def __repr__(self) -> str:
+        frames = len(set(self._columns.frames.tolist()))
+        return f"<Scan: {len(self)} boxes on {frames} frames>"
+
     def __len__(self) -> int:
         """Number of boxes."""
         return len(self._columns)

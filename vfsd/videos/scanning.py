@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from reprlib import repr as shown
-from typing import overload
+from typing import TypedDict, overload
 
 from vfsd.arguments import pixels_around
 from vfsd.detections import DetectionColumns, Source
@@ -18,6 +18,20 @@ from vfsd.videos.frames import Region, VideoFrames, view_of
 from vfsd.videos.labels import VideoLabels
 from vfsd.videos.regionscan import Interest, RegionScan, interests_around
 from vfsd.videos.scan import Scan
+
+
+class ScanOptions(TypedDict, total=False):
+    """The arguments of `VideoScans.scan` besides its labels."""
+
+    span: tuple[Seconds, Seconds | None] | None
+    frames: range | None
+    region: Region | None
+    source: str | Source | None
+    min_confidence: float | None
+    track: int | None
+    padding: int
+    psnr: float | None
+    seen_in: VideoScans | None
 
 
 class VideoScans(VideoLabels, VideoFrames):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames
 from vfsd.reading.plan import select_frames
-from vfsd.videos.array import Axis, VideoArray
+from vfsd.videos.array import Axis, SecondsIndex, VideoArray
 from vfsd.videos.frames import VideoFrames, view_of
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class VideoSequence(VideoFrames):
-    """Indexing with an int gives a `Frame`, with a slice, a list of ints or a mask `Frames`; with a
-    slice of times, or with several axes, a lazy `VideoArray`; see `vfsd.Video`.
+    """Indexing with an int gives a `Frame`, with a slice, a list of ints or a mask `Frames`, and
+    with several axes a lazy `VideoArray`.  Indices count frames; `seconds` is indexed by time.
     """
 
     def __repr__(self) -> str:
@@ -39,7 +39,7 @@ class VideoSequence(VideoFrames):
     @overload
     def __getitem__(self, key: _IntSlice) -> Frames: ...
     @overload
-    def __getitem__(self, key: slice) -> VideoArray: ...
+    def __getitem__(self, key: slice) -> Frames: ...
     @overload
     def __getitem__(self, key: tuple[Axis, ...]) -> VideoArray: ...
 
@@ -59,13 +59,21 @@ class VideoSequence(VideoFrames):
         if isinstance(key, slice):
             if all(part is None or _is_int(part) for part in (key.start, key.stop, key.step)):
                 return self.frames(key)
-            return self.array()[key]
+            return self.array()[key].frames()  # raises: times are not indices
         if isinstance(key, tuple):
             return self.array()[key]
         return self.frames(key)  # type: ignore[arg-type]  # a bool is refused there
 
     def __iter__(self) -> Iterator[Frame]:
         return self.iterate()
+
+    @property
+    def seconds(self) -> SecondsIndex:
+        """The video as a lazy array that is indexed by seconds.
+
+        ``video.seconds[10:20, 100:400, 200:600]`` shows ten seconds of a region; see `VideoArray`.
+        """
+        return self.array().seconds
 
     def array(self) -> VideoArray:
         """The whole video as a lazy array of (time, rows, columns)."""

@@ -35,7 +35,7 @@ class Video(
         video[-1], video[0:30:2]             the last frame; every second frame of the first 30
         video[[5, 900, 17]]                  three frames, each decoded once
         video[is_bright]                     those where an array of len(video) bools is true
-        video[10.0:20.0, 100:400, 200:600]   ten seconds of a region, decoded when asked for
+        video.seconds[10:20, 100:400, 200:600]  ten seconds of a region, decoded when asked for
 
     Nothing is opened or scanned before the first frame is read.  Safe to use from several
     threads and after a fork; decoders belong to the store and are shared.
