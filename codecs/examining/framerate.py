@@ -76,7 +76,7 @@ def _rate_of_ticks(
         rate for rate in claims if _agrees(ticks, time_base, rate, least.claimed, least.noisy)
     ]
     if agreeing:
-        best = min(agreeing, key=lambda rate: _spread(ticks, 1 / (rate * time_base)))
+        best = min(agreeing, key=lambda rate: _preference(ticks, time_base, rate))
         if (1 / (best * time_base)).denominator == 1:
             return best
         return next(
@@ -93,6 +93,16 @@ def _rate_of_ticks(
     if (steps == steps[0]).all() and steps[0] > 0:
         return 1 / (int(steps[0]) * time_base)
     return _fitted(ticks, time_base, least)
+
+
+def _preference(ticks: Ints, time_base: Fraction, rate: Fraction) -> tuple[bool, bool, float]:
+    """Of claims that agree the least is believed: an exact one, then a standard one.
+
+    The mean that demuxers compute over a short file agrees as well, and is neither.
+    """
+    step = 1 / (rate * time_base)
+    spread = _spread(ticks, step)
+    return step.denominator != 1 or spread > 0, rate not in STANDARD_RATES, spread
 
 
 def _near(rate: Fraction) -> list[Fraction]:

@@ -55,6 +55,14 @@ def test_a_rate_with_too_few_digits_is_the_standard_one() -> None:
     assert constant_rate(exact, Fraction(1, 2997), [Fraction("29.97")]) == Fraction("29.97")
 
 
+def test_a_mean_is_no_nominal_rate() -> None:
+    base, rate = Fraction(1, 600), Fraction(60000, 1001)
+    shown = rounded(rate, base, 60)
+    mean = 60 / ((int(shown[-1]) + 11) * base)
+    assert constant_rate(shown, base, [mean, rate]) == rate
+    assert constant_rate(shown, base, [rate, mean]) == rate
+
+
 @pytest.mark.parametrize("rate", [Fraction(17), Fraction(37, 2), Fraction(3001, 100)])
 def test_an_odd_rate_is_fitted(rate: Fraction) -> None:
     found = constant_rate(rounded(rate, MILLISECOND, 5000), MILLISECOND, [])
