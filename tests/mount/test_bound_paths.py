@@ -18,6 +18,7 @@ from tests.cli.conftest import run_command
 from tests.disks import mounted as bound
 from tests.mount.conftest import Mounted
 from tests.stores import new_store
+from vfsd.copies.backup import back_up
 from vfsd.errors import BusyError, NotFoundError, StoreError, UsageError
 from vfsd.mounts import mounting
 from vfsd.mounts.resolving import resolve
@@ -129,6 +130,16 @@ def test_store_at_another_path(shown: Mounted, tmp_path: Path, binds: ExitStack)
     store = bind(binds, shown.store, tmp_path / "bound store")
     info = run_command("-s", store, "info", data / "v.mp4", "--json")
     assert info.object["name"] == "cam1/v.mp4"
+
+
+@pytest.mark.parametrize("below", ["", "objects"])
+def test_backup_into_bound_store(
+    mounted: Mounted, tmp_path: Path, binds: ExitStack, below: str
+) -> None:
+    data = bind(binds, mounted.store / below, tmp_path / "data")
+    with Store.open(mounted.store) as store, pytest.raises(UsageError, match="lie in each other"):
+        back_up(store.parts, data / "backup")
+    assert not (data / "backup").exists()
 
 
 def test_path_of_another_store(shown: Mounted, tmp_path: Path, binds: ExitStack) -> None:

@@ -9,13 +9,15 @@ from pathlib import Path
 
 from vfsd.diskroom import NO_SPACE
 from vfsd.errors import NoSpaceError, StoreError, UsageError
+from vfsd.integrity.linkedfile import is_below
 from vfsd.storedir import StoreDirectory
 
 
 def require_apart(source: StoreDirectory, target: Path) -> None:
     """Raises `UsageError` where one lies in the other, or the copy in a mount of what is copied."""
     root, place = source.root.resolve(), target.resolve()
-    if place == root or root in place.parents or place in root.parents:
+    is_inside = root in place.parents or is_below(place, source.top)
+    if place == root or is_inside or place in root.parents:
         raise UsageError(
             f"{target} and the store {source.root} lie in each other",
             hint="name a directory elsewhere, best on another disk",
