@@ -31,6 +31,7 @@ def test_a_tree_goes_in_under_its_name_and_what_is_no_video_is_refused(run: Run)
     assert done.lines == sorted(f"in/footage/{name}" for name in CLIPS)
     assert "notes.txt" in done.err
     assert "4 ingested, 1 refused" in done.err
+    assert " into " in done.err
 
 
 def test_refused_files_need_not_be_a_failure(run: Run) -> None:

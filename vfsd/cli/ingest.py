@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from vfsd.cli.ingesting import Outcome
 
 
+_MOST_FOLDERS = 10
+
+
 @define(
     "ingest",
     examples=[
@@ -51,7 +55,13 @@ if TYPE_CHECKING:
     listing=True,
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
-@click.option("--to", "target", metavar="DIR", default="", help="Into this directory of the store.")
+@click.option(
+    "--to",
+    "target",
+    metavar="DIR",
+    default="",
+    help="Into this directory of the store; a PATH that is a directory keeps its name in it.",
+)
 @click.option("--as", "rename", metavar="NAME", help="Under this name; for a single PATH.")
 @click.option("--link", is_flag=True, help="Index files where they lie instead of copying them.")
 @click.option("--replace", is_flag=True, help="Put new files in the place of old ones.")
@@ -179,6 +189,13 @@ def _summarize(session: Session, outcomes: Sequence[Outcome], planned: int) -> N
     if len(outcomes) < planned:
         parts.append(f"{planned - len(outcomes)} not done")
     session.remark(", ".join(parts) or "nothing to ingest")
+    # `ingest DIR --to odd` makes odd/DIR/, which the option alone does not tell.
+    went_in = [o for o in outcomes if o.status in ("ingested", "planned")]
+    folders = Counter(posixpath.dirname(o.source.name) for o in went_in)
+    for folder, count in list(folders.items())[:_MOST_FOLDERS]:
+        session.remark(f"{count} into {shown(folder) + '/' if folder else 'the top directory'}")
+    if len(folders) > _MOST_FOLDERS:
+        session.remark(f"and {len(folders) - _MOST_FOLDERS} more directories")
     missing = [
         (outcome.status, shown(str(outcome.source.path)), outcome.reason)
         for outcome in outcomes
