@@ -1,6 +1,6 @@
 """Copies boxes of metadata from one MP4 or MOV file to another, byte for byte.
 
-FFmpeg's muxer writes what it has read of user data, QuickTime keys, XMP, crop and projections in
+FFmpeg's muxer writes what it has read of user data, QuickTime keys, XMP and projections in
 its own way, or not at all.  Boxes of these kinds hold no places in the file, so that they mean the
 same in another one.  A box of any other kind is left out.
 """
@@ -23,7 +23,7 @@ _USER_DATA = frozenset(
 )
 """Kinds in a udta box that hold no places; those that begin with © do not either."""
 _METADATA = frozenset((b"hdlr", b"keys", b"ilst", b"free", b"xml ", b"ID32"))
-_MARKS = frozenset((b"clap", b"st3d", b"sv3d", b"mdcv", b"clli", b"SmDm", b"CoLL", b"amve"))
+_MARKS = frozenset((b"st3d", b"sv3d", b"mdcv", b"clli", b"SmDm", b"CoLL", b"amve"))
 _PROFILES = (b"prof", b"rICC")
 _XMP = bytes.fromhex("be7acfcb97a942e89c71999491e3afac")
 _SPHERICAL = bytes.fromhex("ffcc8263f8554a938814587a02521fdd")
