@@ -10,6 +10,7 @@ STORE/
   cache/abcd...        rendered views of the video with that digest; may be deleted at any time
   reserve              room for when the disk is full; may be deleted at any time
   mount.lock           held by the daemon that has the store mounted, or who lets nobody mount it
+  mount.log            what that daemon logs, where the user's state directory is not for it
   mount.decoding       what that daemon is decoding, and how it crashed if it did
   mount.rendering      the same of the process that makes views for it
   suspects.json        files whose decoding may have crashed a mount (may be missing)
@@ -450,6 +451,11 @@ class StoreDirectory:
         return self.top / "mount.lock"
 
     @property
+    def mount_log(self) -> Path:
+        """See `vfsd.mounts.logfile`."""
+        return self.root / "mount.log"
+
+    @property
     def decoding_note(self) -> Path:
         """That of the mount's own process."""
         return self.top / "mount.decoding"
@@ -504,15 +510,19 @@ class StoreDirectory:
         fsync_path(self.spool)
 
     @contextmanager
-    def mounted(self, place: str) -> Iterator[Callable[[str], None]]:
-        """Hold the store for one daemon.  Gives what is to be called with the device number of the
-        mount, ``MAJOR:MINOR``, once it is there.
+    def mounted(self, place: str, log: Path | None = None) -> Iterator[Callable[[str], None]]:
+        """Hold the store for one daemon; `log` is where it writes its log, if that is a file.
+        Gives what is to be called with the device number of the mount, ``MAJOR:MINOR``, once it is
+        there.
 
         Raises `BusyError`, saying who has it, `ReadOnlyError` where nothing can be written into the
         store, and `StoreError` where something else lies in the place of the lock.
         """
-        with self._held({"place": place}) as note:
-            yield lambda device: note({"place": place, "device": device})
+        what: dict[str, object] = {"place": place}
+        if log is not None:
+            what["log"] = str(log)
+        with self._held(what) as note:
+            yield lambda device: note({**what, "device": device})
 
     @contextmanager
     def held_for(self, work: str) -> Iterator[None]:
@@ -612,9 +622,9 @@ class StoreDirectory:
         return there is not None and there.device == (self.mounted_by() or {}).get("device")
 
     def mounted_by(self) -> dict[str, object] | None:
-        """``{"pid": …, "place": …, "device": …}`` of the daemon that has the store mounted, if one
-        has (`device` once the mount is there), or
-        ``{"pid": …, "work": …}`` of who keeps others from mounting it.
+        """``{"pid": …, "place": …, "log": …, "device": …}`` of the daemon that has the store
+        mounted, if one has (`log` where it is a file, `device` once the mount is there); or
+        ``{"pid": …, "work": …}`` of what keeps others from mounting it.
 
         Raises `StoreError` where something else lies in the place of the lock.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from vfsd.host import cpu_seconds
 from vfsd.mounts import mounting
 from vfsd.mounts.mountinfo import mount_at
 from vfsd.store import Store
+from vfsd.storedir import StoreDirectory
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,9 +56,19 @@ class Mounted:
         try:
             os.stat(self.at)
             mounting.unmount(self.at)
-        except Exception:
-            subprocess.run(["umount", "-l", self.at], check=True)
+        except Exception as error:
+            error.add_note(self._stacks())
+            if mount_at(self.at) is not None:
+                subprocess.run(["umount", "-l", self.at], check=True)
             raise
+
+    def _stacks(self) -> str:
+        """Where each thread of the daemon is, at the end of its log."""
+        pid = (StoreDirectory.open(self.store).mounted_by() or {}).get("pid")
+        if isinstance(pid, int):
+            os.kill(pid, signal.SIGUSR1)  # see `vfsd.mounts.daemon`
+            time.sleep(1)
+        return self.log.read_text(errors="replace")[-20_000:]
 
     @property
     def pid(self) -> int:

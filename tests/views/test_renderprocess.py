@@ -20,13 +20,14 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.views.conftest import Shelf
-from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError
+from vfsd.errors import DamagedFileError, IntegrityError, MountError, NotFoundError
 from vfsd.processes import renderprocess, renderworker
 from vfsd.processes.deference import LAST, ORDINARY, Deference
 from vfsd.processes.renderorders import FAILED, MADE, Answer, error_of
 from vfsd.processes.renderprocess import RenderProcess
 from vfsd.processes.sheets import Desk, Sheets
 from vfsd.store import Store
+from vfsd.storedir import StoreDirectory
 from vfsd.views import Views
 from vfsd.views.elsewhere import SlotOrder
 from vfsd.views.renderqueue import GivenUpError
@@ -81,6 +82,27 @@ def made(tmp_path: Path) -> Iterator[Made]:
 
 def nobody_gives_up() -> None:
     pass
+
+
+def test_start_that_fails_is_reported(tmp_path: Path) -> None:
+    Store.create(tmp_path / "store").close()
+    directory = StoreDirectory.open(tmp_path / "store")
+    directory.settings.write_text("bogus = 1\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        starter, pid = renderworker.start(directory, read_only=False)
+    process = RenderProcess(starter, lambda: None, Deference(lambda: False))
+    with pytest.raises(MountError, match="there is no setting 'bogus'"):
+        process.require_start()
+    process.close()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_start_is_tried_without_staying(made: Made) -> None:
+    for _ in range(3):
+        made.process.require_start()
+        assert made.process.pid is None
+    assert made.process.make(made.order("frames/000007.png"), nobody_gives_up) is not None
 
 
 def test_the_same_bytes_come_from_there(made: Made, fresh: Shelf) -> None:

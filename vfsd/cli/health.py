@@ -82,6 +82,7 @@ def store(root: Path) -> Iterator[Diagnosis]:
     yield from _sums(directory)
     yield from _of_store(directory)
     yield _holder(directory)
+    yield from _mount_log(directory)
     yield from _tuner(directory)
     yield _free_space(directory.root)
 
@@ -361,6 +362,22 @@ def _holder(directory: StoreDirectory) -> Diagnosis:
         return f"at {holder.get('place', '?')}, by process {holder.get('pid', '?')}"
 
     return _asked("mounted", look)
+
+
+def _mount_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
+    """Where the mount of the store writes its log, or the last one by this user has; nothing where
+    there is none."""
+    from vfsd.mounts.logfile import default_places
+
+    try:
+        told = (directory.mounted_by() or {}).get("log")
+    except StoreError:
+        return  # told already
+    places = default_places(directory) if told is None else [Path(str(told))]
+    for path in places:
+        if path.is_file():
+            yield Diagnosis("mount log", OK, f"{path} ({human_bytes(path.stat().st_size)})")
+            return
 
 
 def _tuner(directory: StoreDirectory) -> Iterator[Diagnosis]:

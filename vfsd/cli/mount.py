@@ -9,7 +9,14 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.session import Session
-from vfsd.errors import BusyError, FuseMissingError, MountError, NoStoreError, UsageError
+from vfsd.errors import (
+    BusyError,
+    ExaminerError,
+    FuseMissingError,
+    MountError,
+    NoStoreError,
+    UsageError,
+)
 from vfsd.mounts import mountlog
 from vfsd.storedir import StoreDirectory
 
@@ -21,8 +28,9 @@ from vfsd.storedir import StoreDirectory
         "store": "the store's directory",
         "mountpoint": "where it is to be seen",
         "pid": "the process that serves it, null with --foreground",
+        "log": "the file that its log is written to, null for stderr",
     },
-    exits=[NoStoreError, BusyError, FuseMissingError, MountError],
+    exits=[NoStoreError, BusyError, FuseMissingError, ExaminerError, MountError],
 )
 @click.argument("places", metavar="[STORE] DIR", nargs=-1, required=True)
 @click.option("-f", "--foreground", is_flag=True, help="Serve in this process, until unmounted.")
@@ -33,8 +41,8 @@ from vfsd.storedir import StoreDirectory
     "--log",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Where it writes what it has to say.  [default: ~/.local/state/vfsd/, or with "
-    "--foreground stderr]",
+    help="Where the log is written.  [default: a file in ~/.local/state/vfsd, limited to 10 MiB; "
+    "with --foreground stderr]",
 )
 @click.option(
     "--log-level",
@@ -53,7 +61,9 @@ def command(
     """Show a store as a directory, until `vfsd umount`.
 
     STORE may be left out where --store or VFSD_STORE name it; DIR is an empty directory.  In the
-    background, which is the default, this ends as soon as the mount answers.
+    background, which is the default, this ends as soon as the mount answers, and prints where its
+    log is written.  The log is a file in the user's state directory, or `mount.log` in the store
+    where that directory cannot be used.  A log of more than 10 MiB becomes FILE.1.
 
     Options are those of mount(8) and FUSE (ro, allow_other, uid=N, attr_timeout=S, ...), and
     passthrough: the kernel reads videos itself, nearly as fast as from the disk, and nobody may
@@ -61,6 +71,7 @@ def command(
     for /etc/fstab.
     """
     from vfsd.mounts import mounting
+    from vfsd.mounts.logfile import log_at
 
     if len(places) > 2:
         raise UsageError("a store is mounted at one directory")
@@ -71,19 +82,29 @@ def command(
         from vfsd.mounts import daemon
 
         parsed = parse_options(options)
-        mountlog.set_up(log_level or parsed.log_level or mountlog.DEFAULT, log or parsed.log)
-        _report(session, root, mountpoint, None)
-        daemon.mount_in_foreground(root, mountpoint, options)
+        named = log or parsed.log
+        file = None if named is None else log_at(named, mounting.place_of(mountpoint)).path
+        mountlog.set_up(log_level or parsed.log_level or mountlog.DEFAULT, file)
+        _report(session, root, mountpoint, None, file)
+        daemon.mount_in_foreground(root, mountpoint, options, log=file)
     else:
-        mounting.mount(root, mountpoint, options, log_file=log, log_level=log_level)
+        file = mounting.mount(root, mountpoint, options, log_file=log, log_level=log_level)
         # A store that cannot be written does not tell by whom it is mounted.
         holder = StoreDirectory.open(root).mounted_by() or {}
-        _report(session, root, mountpoint, holder.get("pid") or mounting.daemon_of(mountpoint))
+        pid = holder.get("pid") or mounting.daemon_of(mountpoint)
+        _report(session, root, mountpoint, pid, file)
 
 
-def _report(session: Session, root: Path, mountpoint: Path, pid: object) -> None:
+def _report(session: Session, root: Path, mountpoint: Path, pid: object, log: Path | None) -> None:
     if session.json:
-        print_json({"store": str(root.absolute()), "mountpoint": str(mountpoint), "pid": pid})
+        record = {
+            "store": str(root.absolute()),
+            "mountpoint": str(mountpoint),
+            "pid": pid,
+            "log": None if log is None else str(log),
+        }
+        print_json(record)
     elif not session.quiet:
         by = "this process" if pid is None else f"process {pid}"
-        print_line(shown(f"{root.absolute()} at {mountpoint}, served by {by}"))
+        to = "" if log is None else f", log in {log}"
+        print_line(shown(f"{root.absolute()} at {mountpoint}, served by {by}{to}"))

@@ -28,6 +28,7 @@ from vfsd.fuse.serving import serve
 from vfsd.heap import Trimmer, share_arenas, use_small_pages
 from vfsd.integrity.summing import SUMS_ADVICE, without_sums
 from vfsd.mounts import mountlog
+from vfsd.mounts.logfile import LogFile, LogLimit
 from vfsd.mounts.mountinfo import mount_at
 from vfsd.mounts.mounting import DRAIN_SECONDS, checked
 from vfsd.mounts.supervisor import READY, STOPPING, notify
@@ -56,19 +57,28 @@ def mount_in_foreground(
     store_path: str | os.PathLike[str],
     mountpoint: str | os.PathLike[str],
     options: Iterable[str] = (),
+    *,
+    log: Path | None = None,
 ) -> None:
     """Show a store as a directory, served by this process; returns when the mount has ended.
 
-    systemd, or who else started this process, is told when it answers.  Raises what
+    A supervisor such as systemd is notified when the mount answers.  `log` is the file that the
+    caller lets this process write its log to, for messages about the mount.  Raises what
     `vfsd.mounts.mounting.mount` does.
     """
     words = list(options)
     directory, place = checked(store_path, mountpoint, parse_options(words))
-    _serve(directory.root, place, words, on_ready=lambda: notify(READY))
+    file = None if log is None else LogFile(log, is_limited=False)
+    _serve(directory.root, place, words, file, on_ready=lambda: notify(READY))
 
 
 def _serve(
-    root: Path, place: Path, options: Iterable[str], *, on_ready: Callable[[], None]
+    root: Path,
+    place: Path,
+    options: Iterable[str],
+    log: LogFile | None,
+    *,
+    on_ready: Callable[[], None],
 ) -> None:
     """Serve until unmounted, or until a signal ends it."""
     parsed = parse_options(options)
@@ -85,15 +95,19 @@ def _serve(
         stack.enter_context(_naming(directory))
         note_device = None
         if directory.can_be_written or not parsed.read_only:
+            shown = None if log is None else log.path
             note_device = with_reserve(
-                directory, lambda: stack.enter_context(directory.mounted(str(place)))
+                directory, lambda: stack.enter_context(directory.mounted(str(place), shown))
             )
         # While there are no threads:
         starter = stack.enter_context(_render_starter(directory, parsed))
         be_prompt()
+        if log is not None and log.is_limited:
+            stack.enter_context(closing(LogLimit(log.path)))
         parts = Parts.of(directory, read_only=parsed.read_only)
         store = stack.enter_context(Store(parts))
         if not parsed.read_only:
+            store.parts.examiner.start()  # it loads its libraries meanwhile
             directory.require_one_disk()
             store.parts.require_filled()
         counters = Counters()
@@ -128,6 +142,10 @@ def _serve(
         stack.callback(faulthandler.unregister, signal.SIGUSR1)
         stack.callback(sys.setswitchinterval, sys.getswitchinterval())
         sys.setswitchinterval(_SWITCH_SECONDS)
+        if renders is not None:
+            renders.require_start()
+        if not parsed.read_only:
+            store.parts.examiner.require_start()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
         def tell() -> None:
@@ -277,7 +295,8 @@ def main(arguments: list[str]) -> None:
         report({})
 
     try:
-        _serve(Path(task["root"]), Path(task["place"]), task["options"], on_ready=on_ready)
+        log = LogFile(Path(task["log"]), task["limits_log"])
+        _serve(Path(task["root"]), Path(task["place"]), task["options"], log, on_ready=on_ready)
     except VfsdError as error:
         _log.error("%s%s", error, f"; {error.hint}" if error.hint else "")
         if not came_up:

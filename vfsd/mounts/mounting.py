@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from vfsd import errors
-from vfsd.errors import BusyError, MountError, UsageError, VfsdError
+from vfsd.errors import BusyError, MountError, StoreError, UsageError, VfsdError
 from vfsd.fuse.binding import require_fuse
 from vfsd.fuse.options import MountOptions, parse_options
 from vfsd.mounts import mountlog
 from vfsd.mounts.askmount import attribute, require_answer
+from vfsd.mounts.logfile import LogFile, default_log, log_at
 from vfsd.mounts.mountinfo import Mount, mount_at, mounts
 from vfsd.mounts.resolving import resolve
 from vfsd.programs import command, environment
@@ -39,6 +40,8 @@ _END_SECONDS = 5.0
 _BUSY_SECONDS = 1.0
 """Others may look at a mount for a moment, as `vfsd doctor` does at all of them."""
 _MOST_LINKS = 40
+_MOST_TAIL = 65536
+"""Bytes at the end of a log."""
 _DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO)
 
 _log = logging.getLogger(__name__)
@@ -51,24 +54,26 @@ def mount(
     *,
     log_file: str | os.PathLike[str] | None = None,
     log_level: str | None = None,
-) -> None:
+) -> Path:
     """Show a store as a directory, by a process in the background; returns when it answers.
 
-    `options` are what people write after ``-o``: ``["ro,allow_other"]``.  The process writes what
-    it has to say to `log_file`, from `log_level` of `mountlog.LEVELS` on; without these, as
-    ``log=FILE`` and ``log_level=LEVEL`` among the options say, or by `default_log` and
-    `mountlog.DEFAULT`.
+    `options` are what people write after ``-o``: ``["ro,allow_other"]``.  The process writes its
+    log to `log_file`, from `log_level` of `mountlog.LEVELS` on; without these, as ``log=FILE`` and
+    ``log_level=LEVEL`` among the options say, or by `default_log` and `mountlog.DEFAULT`.  Returns
+    the path of the log.
 
     Raises `UsageError` for options and places that cannot be, `NoStoreError`, `BusyError` when
-    the store is mounted already, `FuseMissingError` when something has to be installed, and
-    `MountError` for the rest.
+    the store is mounted already, `FuseMissingError` when something has to be installed,
+    `ExaminerError` when files could not be examined, and `MountError` for the rest.
     """
     words = list(options)
     parsed = parse_options(words)
     directory, place = checked(store_path, mountpoint, parsed)
-    log = Path(log_file) if log_file is not None else parsed.log or default_log(directory)
+    named = Path(log_file) if log_file is not None else parsed.log
+    log = default_log(directory, place) if named is None else log_at(named, place)
     level = log_level or parsed.log_level or mountlog.DEFAULT
-    _start(directory, place, words, log.absolute(), level)
+    _start(directory, place, words, log, level)
+    return log.path
 
 
 def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECONDS + 30) -> None:
@@ -77,13 +82,19 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
     Raises `UsageError` when nothing of ours is mounted there, `BusyError` when somebody uses it, it
     does not answer or the process has not ended after `timeout` seconds, `MountError`.
     """
-    place = _place_of(mountpoint)
+    place = place_of(mountpoint)
     found = mount_at(place)
     if found is None or not found.is_ours:
         raise UsageError(f"no store is mounted at {place}")
-    with suppress(OSError):  # one that has died is taken away, too
+    try:
         require_answer(place)
+    except BusyError as error:
+        log = _log_of(_store_locked_by(Path(found.source), found))
+        raise BusyError(str(error), hint=f"{error.hint}{log}") from None
+    except OSError:
+        pass  # one that has died is taken away, too
     directory = _holding_store(place, found)
+    log = _log_of(directory)
     server = daemon_of(place) if directory is None else None
     _detach(place, lazily=False)
     others = [str(mount.place) for mount in mounts() if mount.device == found.device]
@@ -102,10 +113,19 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
         if time.monotonic() > end:
             raise BusyError(
                 f"{place} is unmounted, but process {holder.get('pid')} has not ended yet",
-                hint="it is indexing new files, or its mount is still seen in another mount "
-                "namespace; wait, or end it with SIGKILL and lose nothing",
+                hint="it examines new files, or its mount is still seen in another mount "
+                f"namespace; wait, or end it with SIGKILL and lose nothing{log}",
             )
         time.sleep(0.02)
+
+
+def _log_of(directory: StoreDirectory | None) -> str:
+    """Words for a hint: where the log of the mount of a store lies, if that is known."""
+    try:
+        log = None if directory is None else (directory.mounted_by() or {}).get("log")
+    except StoreError:
+        return ""
+    return f"; its log is {log}" if log else ""
 
 
 def _holding_store(place: Path, mount: Mount) -> StoreDirectory | None:
@@ -115,6 +135,11 @@ def _holding_store(place: Path, mount: Mount) -> StoreDirectory | None:
     with suppress(VfsdError, OSError):  # it has died, and only its source is known
         (shown,) = resolve([str(place)])
         root = root if shown is None else shown.root
+    return _store_locked_by(root, mount)
+
+
+def _store_locked_by(root: Path, mount: Mount) -> StoreDirectory | None:
+    """The store in a directory, if that mount has locked it."""
     try:
         directory = StoreDirectory.open(root)
         holder = directory.mounted_by() or {}
@@ -142,12 +167,6 @@ def _await_end(pid: int | None) -> None:
         time.sleep(0.02)
 
 
-def default_log(directory: StoreDirectory) -> Path:
-    """Where a mount in the background writes to, unless told otherwise."""
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(state) / "vfsd" / f"{directory.root.name}-{directory.id[:8]}.log"
-
-
 # ---------------------------------------------------------------------------------- the place
 
 
@@ -170,7 +189,7 @@ def _checked_place(
     directory: StoreDirectory, mountpoint: str | os.PathLike[str], options: MountOptions
 ) -> Path:
     """The mountpoint without symbolic links, when it can be one; a dead mount is taken away."""
-    place = _place_of(mountpoint)
+    place = place_of(mountpoint)
     _clear_dead_mount(place)
     root = Path(os.path.realpath(directory.root))
     if place == root or place.is_relative_to(root):
@@ -195,8 +214,8 @@ def _checked_place(
     return place
 
 
-def _place_of(mountpoint: str | os.PathLike[str]) -> Path:
-    """A mountpoint without symbolic links; a mount of ours that is there is not asked."""
+def place_of(mountpoint: str | os.PathLike[str]) -> Path:
+    """A mount point without symbolic links; a mount of vfsd that is there is not asked."""
     path = os.fspath(mountpoint) or os.curdir
     for _ in range(_MOST_LINKS):
         above, last = os.path.split(path.rstrip("/") or "/")
@@ -260,43 +279,64 @@ def _detach(place: Path, *, lazily: bool) -> None:
 
 
 def _start(
-    directory: StoreDirectory, place: Path, options: list[str], log: Path, log_level: str
+    directory: StoreDirectory, place: Path, options: list[str], log: LogFile, log_level: str
 ) -> None:
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.open("ab").close()
-    except OSError as error:
-        raise MountError(
-            f"the log {log} cannot be written: {error.strerror}",
-            hint="name another with --log, or -o log=FILE",
-        ) from error
     reading, writing = os.pipe()
     task = {
         "root": str(directory.root),
         "place": str(place),
         "options": options,
         "log_level": log_level,
+        "log": str(log.path),
+        "limits_log": log.is_limited,
     }
+    hint = f"see {log.path}"
+    written = _size(log.path)
     try:
-        _launch(str(writing), json.dumps(task), log)
+        _launch(str(writing), json.dumps(task), log.path)
         os.close(writing)
         writing = -1
         report = _await_report(reading)
     except subprocess.CalledProcessError as error:
-        raise MountError("the mount's process could not be started", hint=f"see {log}") from error
+        why = _last_line(log.path, written)
+        raise MountError(
+            f"the process of the mount could not be started{why}",
+            hint=f"run `vfsd doctor`; {hint}",
+        ) from error
     finally:
         os.close(reading)
         if writing >= 0:
             os.close(writing)
     if report is None:
-        raise MountError(f"the mount at {place} did not come up", hint=f"see {log}")
+        raise MountError(
+            f"the mount at {place} did not come up{_last_line(log.path, written)}", hint=hint
+        )
     if "error" in report:
         kind = getattr(errors, report["error"], MountError)
-        raise kind(report["message"], hint=report["hint"] or f"see {log}")
+        raise kind(report["message"], hint=report["hint"] or hint)
     found = mount_at(place)
     if found is None or not found.is_ours:
-        raise MountError(f"the mount at {place} went away at once", hint=f"see {log}")
+        raise MountError(f"the mount at {place} went away at once", hint=hint)
     os.stat(place)
+
+
+def _size(log: Path) -> int:
+    """Bytes; 0 for a pipe or a device."""
+    return log.stat().st_size if log.is_file() else 0
+
+
+def _last_line(log: Path, start: int) -> str:
+    """The last line of a log after so many bytes, with a colon before it; else nothing.
+
+    Of a process that has died it is the last line of a traceback.
+    """
+    if not log.is_file():
+        return ""
+    with open(log, "rb") as file:
+        file.seek(max(start, _size(log) - _MOST_TAIL))
+        lines = file.read().decode(errors="replace").split("\n")
+    told = [line.strip() for line in lines if line.strip()]
+    return f": {told[-1]}" if told else ""
 
 
 def _launch(pipe: str, task: str, log: Path) -> None:

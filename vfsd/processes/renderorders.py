@@ -26,6 +26,9 @@ START, KILL = b"s", b"k"
 """Orders to the process that starts those which make views: start one, whose orders come through
 the descriptor that is sent along; kill it."""
 
+READY = b"ready"
+"""The first message of a process that makes views; a `Complaint` where it cannot."""
+
 HEAD = struct.Struct("<cQQ")
 ORDER_BYTES = 1 << 16
 ANSWER_BYTES = HEAD.size + COMPLAINT_BYTES

@@ -12,14 +12,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from vfsd.errors import IntegrityError
+from vfsd.errors import IntegrityError, MountError
 from vfsd.processes.deference import Deference
+from vfsd.processes.examineorders import Complaint
 from vfsd.processes.renderorders import (
     ANSWER_BYTES,
     FAILED,
     KILL,
     MADE,
     OTHER,
+    READY,
     START,
     STOP,
     Answer,
@@ -101,6 +103,19 @@ class RenderProcess:
                 raise answer.error
             return made
 
+    def require_start(self) -> None:
+        """Start a process, and end it: the first order starts another.
+
+        Raises `MountError` where it does not come up.
+        """
+        with self._guard:
+            try:
+                started = self._started()
+            except (OSError, ValueError, KeyError, IntegrityError) as error:
+                raise MountError(f"the process that makes views does not start: {error}") from error
+            started.close()
+            self._end()
+
     def close(self) -> None:
         """End it, with all that it does."""
         with self._guard:
@@ -121,7 +136,7 @@ class RenderProcess:
                 return None
             try:
                 self._current = self._started()
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError, KeyError, IntegrityError) as error:
                 self._do_without(str(error))
             return self._current
 
@@ -134,7 +149,13 @@ class RenderProcess:
         try:
             with theirs:
                 socket.send_fds(self._starter, [START], [theirs.fileno()])
-            return _Workshop(mine, self._heard("pid"), self._sheets, self._deference)
+            pid = self._heard("pid")
+            try:
+                _require_ready(mine)
+            except BaseException:
+                self._end()
+                raise
+            return _Workshop(mine, pid, self._sheets, self._deference)
         except BaseException:
             mine.close()
             raise
@@ -291,6 +312,18 @@ class _Line:
     def close(self) -> None:
         self.is_closed = True
         self._end.close()
+
+
+def _require_ready(orders: socket.socket) -> None:
+    """Raises `TimeoutError`, `OSError` that says why the process cannot make views,
+    `IntegrityError`."""
+    waiting = select.poll()
+    waiting.register(orders, select.POLLIN)
+    if not waiting.poll(_END_SECONDS * 1000):
+        raise TimeoutError(f"it is not ready after {_END_SECONDS:.0f} seconds")
+    told = orders.recv(ANSWER_BYTES)
+    if told != READY:
+        raise OSError(Complaint.parse(told).text if told else "it ended at once")
 
 
 def _told(status: int) -> str:

@@ -27,6 +27,7 @@ from vfsd.errors import VfsdError
 from vfsd.heap import Trimmer, share_arenas
 from vfsd.parts import Parts
 from vfsd.processes.deference import ORDINARY
+from vfsd.processes.examineorders import COMPLAINT_BYTES, Complaint
 from vfsd.processes.offspring import be_killed_first, end_with
 from vfsd.processes.renderorders import (
     FAILED,
@@ -34,6 +35,7 @@ from vfsd.processes.renderorders import (
     MADE,
     ORDER_BYTES,
     OTHER,
+    READY,
     START,
     STOP,
     Answer,
@@ -154,8 +156,11 @@ def _started(
                 _tell(control, "pid", os.getpid())
                 control.close()
                 _make_views(orders, directory, read_only)
-            except BaseException:
+            except BaseException as error:
                 _log.exception("the process that makes views has ended")
+                text = f"{type(error).__name__}: {error}"[: COMPLAINT_BYTES // 16]
+                with suppress(OSError):
+                    orders.send(Complaint(text).message())
             finally:
                 os._exit(1)
     return child, os.pidfd_open(child)
@@ -188,6 +193,7 @@ def _make_views(orders: socket.socket, directory: StoreDirectory, read_only: boo
         crew = _Crew(store, maker)
         waiting = select.poll()
         waiting.register(orders, select.POLLIN)
+        orders.send(READY)
         while (left := crew.idle_left()) > 0:
             if waiting.poll(left * 1000):
                 message, fds, _, _ = socket.recv_fds(orders, 1, 1)
