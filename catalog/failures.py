@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import sqlite3
+from tempfile import TemporaryFile
 
 from sqlalchemy.exc import DatabaseError, OperationalError
 
@@ -21,6 +24,7 @@ LOST = (
 """What to do where the catalog is damaged or gone."""
 
 
+_NO_MAPPING = "SQLITE_IOERR_SHMMAP"
 _NO_TEXT = "decode to UTF-8"
 
 
@@ -35,6 +39,40 @@ def _is_full(path: str) -> bool:
     return found.f_bavail * found.f_frsize < _SHARED_BYTES
 
 
+def _is_read_only(path: str) -> bool:
+    """Whether the disk became read-only, as after an error; the kernel tells it in two ways."""
+    folder = os.path.dirname(path) or "."
+    try:
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            return True
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return error.errno == errno.EROFS
+    return False
+
+
+def _is_mappable(path: str) -> bool:
+    """Whether files of that folder can be mapped to be shared, as many network disks and FUSE file
+    systems do not allow."""
+    try:
+        with TemporaryFile(dir=os.path.dirname(path) or ".") as file:
+            file.truncate(mmap.PAGESIZE)
+            mmap.mmap(file.fileno(), mmap.PAGESIZE, mmap.MAP_SHARED).close()
+    except OSError as error:
+        return error.errno != errno.ENODEV
+    return True
+
+
+def _code(error: DatabaseError | sqlite3.DatabaseError) -> str | None:
+    """SQLite's name of its extended result code."""
+    cause = error.orig if isinstance(error, DatabaseError) else error
+    return getattr(cause, "sqlite_errorname", None)
+
+
 def error_for_users(
     error: DatabaseError | sqlite3.DatabaseError, path: str | None, patience: float
 ) -> StoreError | ReadOnlyError | None:
@@ -46,13 +84,24 @@ def error_for_users(
     if isinstance(error, DatabaseError) and not isinstance(error.orig, sqlite3.Error):
         return error_of_server(error, patience)
     text = str(error.orig) if isinstance(error, DatabaseError) else str(error)
-    # SQLite has one answer to everything that goes wrong with the files beside the database.
+    # SQLite has one answer to everything that goes wrong with the files next to the database.
     failed = "disk I/O error" in text or "unable to open" in text
     if "locked" in text or "busy" in text:
         return busy("another process", patience)
     if "full" in text or (failed and path is not None and _is_full(path)):
         return NoSpaceError(
             "the disk that holds the catalog is full", hint="delete something, or make room on it"
+        )
+    if failed and path is not None and _is_read_only(path):
+        return ReadOnlyError(
+            "the catalog cannot be written: its disk is read-only",
+            hint="a disk that fails becomes read-only: `dmesg` says more; then run `vfsd fsck`",
+        )
+    if failed and path is not None and _code(error) == _NO_MAPPING and not _is_mappable(path):
+        return StoreError(
+            f"the catalog {path} cannot be used: its disk has no shared mappings of files, "
+            "which SQLite needs",
+            hint="keep the catalog on a local disk, or on a server: `vfsd init --catalog URL`",
         )
     if failed:
         return StoreError(

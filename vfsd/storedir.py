@@ -48,7 +48,7 @@ from vfsd.errors import (
 from vfsd.helddirectory import HeldDirectory
 from vfsd.inhand import NEW_NAME, new_name, on_their_way, put_in_place
 from vfsd.mounts.askmount import StoreIdentity
-from vfsd.mounts.mountinfo import mount_above, mounts
+from vfsd.mounts.mountinfo import mount_above, mounts, shares_mounts
 from vfsd.regularfiles import is_regular_or_missing, open_own, require_own, require_regular
 
 FORMAT = 1
@@ -598,15 +598,11 @@ class StoreDirectory:
                 f"{self.root} is in use: {who['work']} ({process})",
                 hint="try again when that is done",
             )
-        place, device = who.get("place", "some place"), who.get("device")
-        hint = "unmount it there first, with `vfsd umount`"
-        if device is not None and not any(mount.device == device for mount in mounts()):
-            hint = (
-                "its mount cannot be seen here: it was unmounted lazily while files were open in "
-                "it, or it is in another mount namespace (`nsenter -m -t "
-                f"{who.get('pid', 'PID')} vfsd umount {shlex.quote(str(place))}`)"
-            )
-        return BusyError(f"{self.root} is mounted at {place} already ({process})", hint=hint)
+        place = str(who.get("place", "some place"))
+        return BusyError(
+            f"{self.root} is mounted at {place} already ({process})",
+            hint=_unmounting(place, who.get("device"), who.get("pid", "PID")),
+        )
 
     @property
     def can_be_written(self) -> bool:
@@ -642,6 +638,19 @@ class StoreDirectory:
             return found if isinstance(found, dict) else {}
         finally:
             os.close(fd)
+
+
+def _unmounting(place: str, device: object, pid: object) -> str:
+    """What to do about a mount of the store at `place`, which may be out of sight."""
+    unmount = f"vfsd umount {shlex.quote(place)}"
+    if device is None or any(mount.device == device for mount in mounts()):
+        return f"unmount it there first: {unmount}"
+    if shares_mounts(pid):
+        return (
+            "it was detached there, as by `umount -l`, and serves files that are still open: "
+            f"close them, or end it with `kill {pid}`"
+        )
+    return f"it is mounted in another mount namespace: nsenter -m -t {pid} {unmount}"
 
 
 def _shares_lock(fd: int) -> bool:

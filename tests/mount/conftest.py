@@ -62,13 +62,16 @@ class Mounted:
                 subprocess.run(["umount", "-l", self.at], check=True)
             raise
 
+    def _logged(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
     def _stacks(self) -> str:
         """Where each thread of the daemon is, at the end of its log."""
         pid = (StoreDirectory.open(self.store).mounted_by() or {}).get("pid")
         if isinstance(pid, int):
             os.kill(pid, signal.SIGUSR1)  # see `vfsd.mounts.daemon`
             time.sleep(1)
-        return self.log.read_text(errors="replace")[-20_000:]
+        return self._logged()[-20_000:]
 
     @property
     def pid(self) -> int:
@@ -93,7 +96,7 @@ class Mounted:
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + 20
         while not condition():
-            assert time.monotonic() < end, f"{what}; the log says: {self.log.read_text()}"
+            assert time.monotonic() < end, f"{what}; the log says: {self._logged()}"
             time.sleep(0.01)
 
 

@@ -8,6 +8,7 @@ first write through any handle gives the inode a private copy.
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import logging
 import os
@@ -295,6 +296,8 @@ class Contents:
             node = self._names.node_if_any(content.ino)
             found = os.fstat(content.fd)
             is_own = content.is_private and self._is_own(content, node, found)
+            if is_own and not _may_be_written(content.fd):
+                self._reopen(content, found)
             if not is_own or (node is not None and not self._announce(node, None)):
                 whole = content.is_private or keep is None
                 self._copy(content, node, found.st_size if whole else min(keep or 0, found.st_size))
@@ -353,9 +356,14 @@ class Contents:
         if node is None:
             raise failure(errno.ENOENT)
         if is_private(node):
-            how = os.O_RDONLY if self._parts.read_only else os.O_RDWR
             path = f"{self._spool}/{node.ino}"  # put together by pathlib in the time of an open(2)
-            return os.open(path, how | AS_BYTES), None
+            if not self._parts.read_only:
+                try:
+                    return os.open(path, os.O_RDWR | AS_BYTES), None
+                except OSError as error:
+                    if error.errno != errno.EROFS:
+                        raise
+            return os.open(path, os.O_RDONLY | AS_BYTES), None
         place = Place(node.object_key, node.link_path)
         stored = self._parts.path_of(place)
         if node.link_path is not None:
@@ -363,6 +371,18 @@ class Contents:
         else:
             fd = os.open(stored, os.O_RDONLY | AS_BYTES)
         return fd, self._parts.summed.opened(stored, place, fd)
+
+    def _reopen(self, content: Content, found: os.stat_result) -> None:
+        """Open a private file for writing that was opened while its disk was read-only.
+
+        Raises `OSError`: EROFS where it still is, ESTALE for another file.
+        """
+        fd = os.open(f"{self._spool}/{content.ino}", os.O_RDWR | AS_BYTES)
+        if not os.path.samestat(os.fstat(fd), found):
+            os.close(fd)
+            raise failure(errno.ESTALE)
+        content.retired.append(content.fd)
+        content.fd = fd
 
     def _is_own(self, content: Content, node: Node | None, found: os.stat_result) -> bool:
         """Whether nobody but the inode counts on the bytes of its private file.
@@ -445,6 +465,10 @@ class Contents:
                 change.transaction.videos.drop_physicals(node.ino)
         self._discard_objects(keys)
         return True
+
+
+def _may_be_written(fd: int) -> bool:
+    return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
 
 
 def _backing(node: Node) -> Backing:

@@ -70,6 +70,17 @@ def mount_above(path: Path) -> Mount | None:
     return next((m for m in reversed(above) if len(m.place.parts) == deepest), None)
 
 
+def shares_mounts(pid: object) -> bool:
+    """Whether a process sees the mounts that this one sees; False for one that is not visible."""
+    try:
+        theirs = os.stat(f"/proc/{pid}/ns/mnt")
+    except PermissionError:
+        return True  # of another user; most share one namespace
+    except OSError:
+        return False
+    return os.path.samestat(theirs, os.stat("/proc/self/ns/mnt"))
+
+
 def _plain(field: bytes) -> str:
     """The table writes blanks, tabs, newlines and backslashes in octal."""
     return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match.group(1), 8)]), field))

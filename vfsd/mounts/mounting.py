@@ -37,8 +37,8 @@ DRAIN_SECONDS = 30.0
 
 _START_SECONDS = 120.0
 _END_SECONDS = 5.0
-_BUSY_SECONDS = 1.0
-"""Others may look at a mount for a moment, as `vfsd doctor` does at all of them."""
+_BUSY_SECONDS = 2.0
+"""`df`, `vfsd doctor` and the like keep any mount busy for a moment."""
 _MOST_LINKS = 40
 _MOST_TAIL = 65536
 """Bytes at the end of a log."""
