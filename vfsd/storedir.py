@@ -643,7 +643,7 @@ class StoreDirectory:
 def _unmounting(place: str, device: object, pid: object) -> str:
     """What to do about a mount of the store at `place`, which may be out of sight."""
     unmount = f"vfsd umount {shlex.quote(place)}"
-    if device is None or any(mount.device == device for mount in mounts()):
+    if device is None or any(mount.is_ours and mount.device == device for mount in mounts()):
         return f"unmount it there first: {unmount}"
     if shares_mounts(pid):
         return (

@@ -59,7 +59,10 @@ def test_mount_in_other_namespace(mounted: Mounted, tmp_path: Path) -> None:
     directory = StoreDirectory.open(mounted.store)
     with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as process:
         try:
-            mounted.wait_for(lambda: bool(directory.mounted_by()), "it is not mounted")
+            mounted.wait_for(lambda: bool(directory.mounted_by()), "its process does not start")
+            mounted.wait_for(
+                lambda: "device" in (directory.mounted_by() or {}), "it is not mounted"
+            )
             assert mount_at(mounted.at) is None
             assert "another mount namespace: nsenter" in hint(mounted, tmp_path)
         finally:

@@ -97,7 +97,12 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
     log = _log_of(directory)
     server = daemon_of(place) if directory is None else None
     _detach(place, lazily=False)
-    others = [str(mount.place) for mount in mounts() if mount.device == found.device]
+    # A disk that was mounted since may have got the same device number.
+    others = [
+        str(mount.place)
+        for mount in mounts()
+        if mount.is_ours and (mount.device, mount.source) == (found.device, found.source)
+    ]
     if others:
         if found.shows == "/":
             raise BusyError(
