@@ -92,8 +92,9 @@ def test_scans_say_what_was_looked_for(place: Path) -> None:
         boxes = [Detection(at, "car", (10, 20, 60, 50)) for at in (0, 5, 40)]
         boxes.append(Detection(5, "red", (10, 20, 60, 50)))
         video.add_detections(boxes, "test")
+        video.add_detection(119, "truck", (0, 0, 9, 9), source="another")
         assert len(list(video.scan([["car", "truck"], ["red"]]).crops(size=(16, 16)))) == 2
-        assert len(list(video.scan().crops())) == 4
+        assert len(list(video.scan(source="test").crops())) == 4
     one, all_ = remembered(place)
     assert one.labels == (("car", "truck"), ("red",))
     assert (one.kind, one.first_frame, one.end_frame, one.size) == ("scan", 5, 6, (16, 16))

@@ -957,7 +957,7 @@ def test_values_can_be_sent_elsewhere(video: Video) -> None:
 
 
 def test_a_store_cannot_be_sent_elsewhere_and_says_what_to_do(store: Store, video: Video) -> None:
-    things = (store, store.parts, store.catalog, video, video.array(), video.detections("car"))
+    things = (store, store.parts, store.catalog, video, video.array(), video.detections())
     for one in (*things, video.budget):
         with pytest.raises(TypeError, match="open the store again"):
             pickle.dumps(one)
