@@ -132,6 +132,13 @@ def test_only_videos_have_a_folder(it: Driver) -> None:
         assert failing(it.fs.getattr, path) == "ENOENT"
 
 
+def test_no_directory_takes_the_name_of_a_folder_of_views(it: Driver) -> None:
+    it.mkdir("/other")
+    assert failing(it.fs.rename, "/other", "/d/v.mp4@") == "ENOTEMPTY"
+    it.fs.rename("/other", "/d/t.txt@")  # a text has no such folder
+    assert it.fs.getattr("/d/v.mp4@/frames").mode & stat.S_IFDIR
+
+
 def test_errors_of_views(it: Driver) -> None:
     assert failing(it.fs.getattr, "/d/v.mp4@/nonsense") == "ENOENT"
     assert failing(it.fs.getattr, "/d/v.mp4@/" + "n" * 256) == "ENAMETOOLONG"

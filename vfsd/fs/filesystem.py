@@ -27,6 +27,7 @@ from vfsd.fs.posix import failure
 from vfsd.fs.recovery import Recovered
 from vfsd.fs.room import Room
 from vfsd.fs.viewfolders import (
+    MARK,
     OfferHandle,
     ViewFolders,
     ViewHandle,
@@ -246,6 +247,8 @@ class Filesystem:
         """`flags` as in renameat2(2): RENAME_NOREPLACE or RENAME_EXCHANGE; `hidden` is what `hide`
         has made of what was at `new`, if that is to be replaced."""
         with self._changing(old, new):
+            if new.endswith(MARK) and self._views.find(new) is not None:
+                raise failure(errno.ENOTEMPTY)  # as mkdir finds it there: the kernel says EEXIST
             if hidden is None:
                 self._room.having(lambda: self._namespace.rename(old, new, flags))
             else:
