@@ -247,8 +247,10 @@ class Filesystem:
         """`flags` as in renameat2(2): RENAME_NOREPLACE or RENAME_EXCHANGE; `hidden` is what `hide`
         has made of what was at `new`, if that is to be replaced."""
         with self._changing(old, new):
-            if new.endswith(MARK) and self._views.find(new) is not None:
-                raise failure(errno.ENOTEMPTY)  # as mkdir finds it there: the kernel says EEXIST
+            is_onto_views = new.endswith(MARK) and self._views.find(new) is not None
+            if is_onto_views and self._names.resolve(old).is_dir:
+                # The kernel refuses this itself for mkdir, and for files that are renamed.
+                raise failure(errno.ENOTEMPTY)
             if hidden is None:
                 self._room.having(lambda: self._namespace.rename(old, new, flags))
             else:
