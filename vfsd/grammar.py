@@ -26,8 +26,8 @@ A name is understood whole or not at all.  Keys may stand in any order, each onc
                      yuv422p, yuv444p, yuv420p10 or nv12; of y4m and ffv1: yuv420p, yuv422p,
                      yuv444p or yuv420p10; of h264, hevc and av1: yuv420p or yuv420p10
 
-The ending is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw.  Without psnr it is luma that has
-what the video's policy says (`reads`), or the store wants, `minimum_psnr`.
+The ending is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw.  Without psnr, luma has the
+quality that the video's policy (`reads`) or else the store (`minimum_psnr`) asks for.
 """
 
 from __future__ import annotations
@@ -167,11 +167,11 @@ def parse(name: str) -> Request:
     """
     if not isinstance(name, str):
         raise UsageError(
-            f"{shown(name)} is no view", hint="views have names; see `vfsd help views`"
+            f"a view must be named by a str, got {shown(name)}", hint="see `vfsd help views`"
         )
     stem, dot, suffix = name.rpartition(".")
     if not dot or not stem or (suffix not in _CONTAINERS and suffix not in _RAW):
-        raise _unknown(name)
+        raise _unknown(name, f"its ending must be one of {', '.join(ENDINGS)}")
     paper = _PAPER.fullmatch(stem) or _PAPER_HEIGHT.fullmatch(stem)
     if paper is not None:
         return _from_paper(paper.groupdict(), suffix)
@@ -259,36 +259,39 @@ def _from_keys(name: str, stem: str, suffix: str) -> Request:
     if stem != "full":
         for part in stem.split(","):
             key, equals, value = part.partition("=")
-            if not equals or key in values or key not in _KEYS:
-                raise _unknown(name)
+            if not equals or key not in _KEYS:
+                keys = ", ".join(_KEYS)
+                raise _unknown(name, f"its keys must be of {keys}, got {shown(key)}")
+            if key in values:
+                raise _unknown(name, f"it has {key} twice")
             values[key] = value
     span = frames = region = fps = scale = None
     if "t" in values:
-        match = _match(_SPAN, values["t"], name)
+        match = _value(_SPAN, values, "t", name)
         span = (seconds(match[1]), None if match[2] is None else seconds(match[2]))
     if "frames" in values:
-        match = _match(_FRAMES, values["frames"], name)
+        match = _value(_FRAMES, values, "frames", name)
         frames = (int(match[1]), None if match[2] is None else int(match[2]), int(match[3] or 1))
     if "roi" in values:
-        region = Rect.parse(_match(_REGION, values["roi"], name)[0])
+        region = Rect.parse(_value(_REGION, values, "roi", name)[0])
     if "size" in values:
-        match = _match(_SIZE, values["size"], name)
+        match = _value(_SIZE, values, "size", name)
         scale = (int(match[1]), int(match[2]))
     if "fps" in values:
-        fps = Fraction(_match(_RATE, values["fps"], name)[0].replace(":", "/"))
+        fps = Fraction(_value(_RATE, values, "fps", name)[0].replace(":", "/"))
     psnr = None
     if "psnr" in values:
-        psnr = float(_match(_PSNR, values["psnr"], name)[0])
+        psnr = float(_value(_PSNR, values, "psnr", name)[0])
     form = _form(name, suffix, values.get("codec"), values.get("pix"))
     if "sound" in values:
         try:
             form = with_sound(form, values["sound"])
-        except UsageError:
-            raise _unknown(name) from None
+        except UsageError as error:
+            raise _unknown(name, str(error)) from None
     return Request(View(span, frames, region, None, fps), form, scale, psnr)
 
 
-_KEYS = frozenset(("t", "frames", "roi", "size", "fps", "psnr", "codec", "pix", "sound"))
+_KEYS = ("t", "frames", "roi", "size", "fps", "psnr", "codec", "pix", "sound")
 
 
 def _from_paper(values: dict[str, str | None], suffix: str) -> Request:
@@ -331,9 +334,11 @@ def _form(name: str, suffix: str, codec: str | None, pixel_format: str | None) -
         return Form(container, None, pixel_format or _RAW[suffix])
     container = _CONTAINERS[suffix]
     if codec is not None and codec not in CONTAINERS[container]:
-        raise _unknown(name)
+        taken = ", ".join(CONTAINERS[container])
+        raise _unknown(name, f"codec of {suffix} must be one of {taken}, got {shown(codec)}")
     if pixel_format is not None and pixel_format not in _encoded_layouts(suffix, codec):
-        raise _unknown(name)
+        taken = ", ".join(_encoded_layouts(suffix, codec))
+        raise _unknown(name, f"pix must be one of {taken}, got {shown(pixel_format)}")
     return Form(container, suffix if suffix in CODECS else codec, pixel_format)
 
 
@@ -388,11 +393,21 @@ def _scale(given: tuple[int, int]) -> tuple[int, int]:
     return width, height
 
 
-def _match(pattern: re.Pattern[str], text: str, name: str) -> re.Match[str]:
-    match = pattern.fullmatch(text)
+def _value(pattern: re.Pattern[str], values: dict[str, str], key: str, name: str) -> re.Match[str]:
+    match = pattern.fullmatch(values[key])
     if match is None:
-        raise _unknown(name)
+        raise _unknown(name, f"{key} must be {_VALUE_FORMS[key]}, got {shown(values[key])}")
     return match
+
+
+_VALUE_FORMS = {
+    "t": "A-B or A-, in seconds",
+    "frames": "A-B, A- or A-B-S",
+    "roi": "WxH+X+Y",
+    "size": "WxH, with 0 for one side to keep the aspect",
+    "fps": "a number or N:D",
+    "psnr": "a number or inf",
+}
 
 
 def _number(value: Fraction) -> str:
@@ -410,5 +425,6 @@ def _decibels(value: float) -> str:
     return "inf" if value == math.inf else _number(Fraction(repr(value)))
 
 
-def _unknown(name: str) -> NotFoundError:
-    return NotFoundError(f"{name!r} is no view", hint="see `vfsd help views`")
+def _unknown(name: str, why: str | None = None) -> NotFoundError:
+    reason = "" if why is None else f": {why}"
+    return NotFoundError(f"{name!r} is not a view{reason}", hint="see `vfsd help views`")

@@ -41,13 +41,21 @@ def test_views_are_files(here: Path) -> None:
         file.seek(100)
         assert file.read(50) == data[100:150]
     assert sorted(os.listdir(here / "v.mp4@")) == [
+        "README.txt",
         "explain",
         "frames",
         "info.json",
         "layout",
         "layout.png",
         "objects",
+        "why",
     ]
+    assert "no such view" in (here / "v.mp4@/why/no such view").read_text()
+    with pytest.raises(OSError, match="Invalid argument"):
+        (here / "v.mp4@/t=20-30.mp4").stat()
+    reason = here / "v.mp4@/why/t=20-30.mp4"
+    assert "20:30" in reason.read_text() or "20-30" in reason.read_text()
+    assert reason.stat().st_size == len(reason.read_bytes())
     with pytest.raises(FileNotFoundError):
         (here / "v.mp4@/no such view").stat()
     with pytest.raises(OSError, match="Read-only file system"):

@@ -19,12 +19,14 @@ def test_the_folder_and_what_it_lists(shelf: Shelf) -> None:
     video = shelf.video("traffic.mp4")
     ino = video.info.ino
     assert shelf.views.list(ino, "") == [
+        ("README.txt", False),
         ("explain", True),
         ("frames", True),
         ("info.json", False),
         ("layout", True),
         ("layout.png", False),
         ("objects", True),
+        ("why", True),
     ]
     assert shelf.views.list(ino, "explain") == [("frames", True)]
     assert shelf.views.list(ino, "explain/frames") == []
@@ -87,7 +89,7 @@ def test_names_that_say_nothing_are_not_found(shelf: Shelf, path: str) -> None:
 
 def test_folders_and_inodes_that_are_none(shelf: Shelf) -> None:
     ino = shelf.video("traffic.mp4").info.ino
-    for path in ("", "frames", "layout", "explain", "explain/frames"):
+    for path in ("", "frames", "layout", "explain", "explain/frames", "why", "why/frames"):
         with pytest.raises(NotFoundError):
             shelf.views.open(ino, path)
     for what in (shelf.views.stat, shelf.views.list, shelf.views.open):
@@ -137,6 +139,9 @@ def test_sizes_are_told_without_reading_the_video(
             "fps=5.hevc",
             "full.rgb",
             "frames/7.png",
+            "README.txt",
+            "why/t=20-30.mp4",
+            "why/frames/7.jpg",
             "layout.png",
             "layout/2.5.png",
             "explain/roi=64x64+0+0.mp4.json",

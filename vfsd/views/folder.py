@@ -1,10 +1,12 @@
 """Views: what lies below ``NAME@/`` of a video, as files that are made when they are read.
 
+    README.txt           how views are named, see `vfsd.views.readmefile`
     info.json            what is known of the video
     frames/000123.png    a frame as it is displayed; .npy and .jpg too
     objects/car/ ...     what was seen, see `vfsd.views.objects`
     layout.png           tiles, what was seen, and what was read, see `vfsd.views.layouts`
     explain/ ...         what a view takes to make, see `vfsd.views.explained`
+    why/ ...             why a view cannot be opened, see `vfsd.views.reasons`
     t=10-20.mp4 ...      see `vfsd.grammar`; these are in no listing
 
 Sizes are exact before a byte is made, and asking for one decodes nothing, and reads a packet at
@@ -15,7 +17,7 @@ views carry the sound of their span, see `vfsd.views.sounding`; no view has subt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from vfsd.errors import NotFoundError, ReadOnlyError
 from vfsd.parts import Parts
@@ -27,19 +29,22 @@ from vfsd.views.layouts import LAYOUT, LAYOUT_PICTURE, layout_names
 from vfsd.views.objects import OBJECTS
 from vfsd.views.offers import Offer, requested
 from vfsd.views.openviews import OpenViews
+from vfsd.views.reasons import WHY, asked_path, is_of_why
 from vfsd.views.rendering import Renderer, RenditionFile
 from vfsd.views.rendition import Rendition, StillRendition, TextRendition
-from vfsd.views.renditions import FRAMES, INFO, Known, Renditions, is_of_objects
+from vfsd.views.renditions import FRAMES, INFO, README, Known, Renditions, is_of_objects
 
 MOST_LISTED = 100_000
 
 _ENTRIES = [
+    (README, False),
     (EXPLAIN, True),
     (FRAMES, True),
     (INFO, False),
     (LAYOUT, True),
     (LAYOUT_PICTURE, False),
     (OBJECTS, True),
+    (WHY, True),
 ]
 
 
@@ -86,11 +91,15 @@ class Views:
 
     def list(self, ino: int, path: str) -> list[tuple[str, bool]]:
         """(name, whether it is a folder) of each entry."""
-        known = self._renditions.known(ino)
+        return [*self._entries(self._renditions.known(ino), path)]
+
+    def _entries(self, known: Known, path: str) -> Sequence[tuple[str, bool]]:
         if path == "":
-            return list(_ENTRIES)
+            return _ENTRIES
         if is_explain_folder(path):
             return [(FRAMES, True)] if path == EXPLAIN else []
+        if is_of_why(path) and self._is_folder(known, path):
+            return self._reason_folders(known, path)
         if path == LAYOUT:
             return layout_names(known.footage, MOST_LISTED)
         if is_of_objects(path):
@@ -133,7 +142,18 @@ class Views:
     def _rendition(self, known: Known, path: str) -> Rendition:
         return self._opened.found(known.info, path, lambda: self._renditions.at(known, path))
 
+    def _reason_folders(self, known: Known, path: str) -> Sequence[tuple[str, bool]]:
+        """``why`` lists only the directories that the paths it explains need."""
+        asked = asked_path(path)
+        inner = self._entries(known, asked)
+        return [(name, True) for name, is_dir in inner if is_dir and name != WHY]
+
     def _is_folder(self, known: Known, path: str) -> bool:
+        if is_of_why(path):
+            try:
+                return not is_of_why(asked_path(path)) and self._is_folder(known, asked_path(path))
+            except NotFoundError:  # an unknown label: a file says so
+                return False
         if is_of_objects(path):
             return known.objects.is_folder(path)
         return path in ("", FRAMES, LAYOUT) or is_explain_folder(path)

@@ -21,6 +21,8 @@ from vfsd.views.footage import Footage, footage_of, tiles_of
 from vfsd.views.infofile import info_json
 from vfsd.views.layouts import is_of_layouts, layout_rendition
 from vfsd.views.objects import OBJECTS, ObjectFolder
+from vfsd.views.readmefile import readme_text
+from vfsd.views.reasons import is_of_why, reason_text
 from vfsd.views.rendition import (
     Rendition,
     StillRendition,
@@ -30,6 +32,7 @@ from vfsd.views.rendition import (
 )
 
 INFO = "info.json"
+README = "README.txt"
 FRAMES = "frames"
 
 _VIDEOS = 64
@@ -142,11 +145,11 @@ class Renditions:
         if path == INFO:
             return self._info(known)
         if is_of_layouts(path):
-            return layout_rendition(
-                self._parts.catalog, self._tools, known.info, known.footage, path
-            )
-        # What was seen may be corrected, and videos renamed; what is in a frame may not.
-        is_changing = is_of_objects(path) or is_of_explain(path)
+            return self._layout(known, path)
+        # Detections may be corrected, and videos renamed; the pixels of a frame stay as they are.
+        is_changing = (
+            path == README or is_of_objects(path) or is_of_explain(path) or is_of_why(path)
+        )
         state = f"/{known.fresh}" if is_changing else ""
         key = (known.key + state, path)
         found = self._recent.get(key)
@@ -162,6 +165,10 @@ class Renditions:
         if is_of_objects(path):
             return known.objects.rendition(path)
         footage = known.footage
+        if path == README:
+            return TextRendition(readme_text(known.info, footage.table))
+        if is_of_why(path):
+            return reason_text(path, lambda asked: self._planned(known, asked))
         if is_of_explain(path):
             return explained(known.info.name, footage, self._tools.packs, path)
         folder, slash, name = path.rpartition("/")
@@ -172,6 +179,19 @@ class Renditions:
         index, suffix = grammar.parse_still(name)
         require_frame(footage, index)
         return StillRendition(footage, index, footage.physical.media.frame_rect, suffix)
+
+    def _planned(self, known: Known, path: str) -> Rendition:
+        """As `at`, for a path whose rendition is not needed: no picture is made for its size."""
+        if path == INFO:
+            return self._info(known)
+        if is_of_layouts(path):
+            return self._layout(known, path)
+        if is_of_objects(path):
+            known.objects.is_folder(path)  # raises for an unknown label, with a better sentence
+        return self._make(known, path)
+
+    def _layout(self, known: Known, path: str) -> Rendition:
+        return layout_rendition(self._parts.catalog, self._tools, known.info, known.footage, path)
 
     def _objects(self, info: LogicalVideo, footage: Footage) -> ObjectFolder:
         catalog = self._parts.catalog

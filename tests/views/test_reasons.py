@@ -1,0 +1,97 @@
+"""``README.txt`` and ``why/``: names of views explained below ``NAME@/``."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sample_videos import CLIPS
+from tests.views.conftest import Shelf
+from vfsd.errors import NotFoundError, VfsdError
+from vfsd.views import rendering
+
+
+@pytest.mark.parametrize("name", CLIPS)
+def test_readme_examples(shelf: Shelf, name: str) -> None:
+    video = shelf.video(name)
+    text = shelf.read(name, "README.txt").decode()
+    assert shelf.size(name, "README.txt") == len(text.encode())
+    assert f"{len(video)} frames (0 to {len(video) - 1})" in text
+    assert f"of {video.width}x{video.height} pixels" in text
+    own = text.partition("Examples for this video:\n")[2].partition("\nIf a view")[0]
+    names = re.findall(r"^    (\S+)  ", own, re.MULTILINE)
+    assert len(names) == 10
+    for view in names:
+        assert shelf.size(name, view) > 0
+    assert "size=WxH" in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "t=20-30.mp4",
+        "size=320x.mp4",
+        "t=1-2.webm",
+        "t=2-1.mp4",
+        "nonsense",
+        "roi=100x100+300+0.mp4",
+        "frames/120.png",
+        "frames/x.png",
+        "layout/4.png",
+        "explain/t=2-1.mp4.json",
+        "objects/nothing.mp4",
+    ],
+)
+def test_reason_of_error(shelf: Shelf, path: str) -> None:
+    ino = shelf.video("traffic.mp4").info.ino
+    with pytest.raises(VfsdError) as raised:
+        shelf.views.stat(ino, path)
+    text = shelf.read("traffic.mp4", f"why/{path}").decode()
+    assert f"{path} cannot be opened: {raised.value}\n" in text
+    assert raised.value.hint is None or f"hint: {raised.value.hint}\n" in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["full.mp4", "t=1-2.mp4", "frames/7.jpg", "info.json", "layout.png", "explain/full.mp4.json"],
+)
+def test_reason_of_good_view(shelf: Shelf, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> object:
+        raise AssertionError("a picture is made for a reason")
+
+    monkeypatch.setattr(rendering.Renderer, "measured", refuse)
+    assert shelf.read("traffic.mp4", f"why/{path}").decode() == f"{path} can be opened.\n"
+
+
+@pytest.mark.parametrize("path", ["why/.hidden", "why/why", "why/why/full.mp4", "README.txt/x"])
+def test_no_reason_file(shelf: Shelf, path: str) -> None:
+    ino = shelf.video("traffic.mp4").info.ino
+    for what in (shelf.views.stat, shelf.views.open, shelf.views.list):
+        with pytest.raises(NotFoundError):
+            what(ino, path)
+
+
+def test_reason_folders(shelf: Shelf) -> None:
+    ino = shelf.video("traffic.mp4").info.ino
+    found = shelf.views.list(ino, "why")
+    assert found == [("explain", True), ("frames", True), ("layout", True), ("objects", True)]
+    for folder, _ in found:
+        assert shelf.views.stat(ino, f"why/{folder}").is_dir
+    assert shelf.views.list(ino, "why/frames") == []
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        ("size=320x.mp4", "size must be WxH"),
+        ("t=1-2.webm", "its ending must be one of mp4, mkv"),
+        ("codec=vp9.mp4", "codec of mp4 must be one of h264"),
+        ("zoom=2.mp4", "its keys must be of t, frames, roi"),
+        ("fps=5,fps=5.mp4", "it has fps twice"),
+        ("sound=mp3.mp4", "sound must be one of no, aac, opus"),
+        ("pix=rgb24.mp4", "pix must be one of yuv420p"),
+    ],
+)
+def test_reason_names_part(shelf: Shelf, view: str, words: str) -> None:
+    assert words in shelf.read("traffic.mp4", f"why/{view}").decode()
