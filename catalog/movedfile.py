@@ -46,6 +46,11 @@ class PlacedConnection(sqlite3.Connection):
             self.rollback()
         keep_for_good(self)
 
+    def __del__(self) -> None:
+        # Stores need not be closed; from Python 3.13 on a connection that is not closed warns.
+        with suppress(sqlite3.Error):
+            self.close()
+
 
 def _identity(path: str) -> tuple[int, int] | None:
     """Device and inode number; None where nothing is there."""

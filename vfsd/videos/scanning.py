@@ -147,7 +147,8 @@ class VideoScans(VideoLabels, VideoFrames):
             nothing = DetectionColumns.of([], [], [])
             found = [Interest(run, (roi,), nothing) for run in sequences]
         else:
-            seen = other.detections(roi, source=source).columns()
+            # A label that no source has used yet only means that nothing was examined for it.
+            seen = self._parts.catalog.detections(other.info, roi, source=source).columns()
             examined = other.examined_for(roi) if source is None else other.examined(source)
             looked = [one.frames for one in examined]
             media = self.original.media
