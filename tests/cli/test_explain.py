@@ -91,6 +91,34 @@ def test_what_is_not_used_is_told_as_it_is_displayed(run: Run) -> None:
     assert f" of {shown['width']}x{shown['height']}, whole" in line
 
 
+def test_unused_tiles_grouped(run: Run) -> None:
+    for layout, span in (("uniform:3x4", "0-1"), ("uniform:2x2", "1-2"), ("uniform:1x4", "2-3")):
+        assert run("retile", TRAFFIC, "--layout", layout, "--span", span).code == 0
+    found = run("explain", TRAFFIC, "--psnr", "90", "--json").object["passed_over"]
+    assert len(found) == 3
+    lines = run("explain", TRAFFIC, "--psnr", "90").lines
+    (line,) = (line for line in lines if line.startswith("not used"))
+    assert "320x240, 3 layouts, 3 segments: too coarse" in line
+
+
+@pytest.mark.parametrize(
+    ("view", "hint"),
+    [
+        ("frames=3-31.mp4", "key frames are 1.0 s apart here; a copy could begin at 0:00.00 or"),
+        ("frames=0-60,size=160x120.mp4", "without size it is copied"),
+        ("t=0-2,codec=hevc.mp4", "without codec=hevc it is copied"),
+    ],
+)
+def test_copy_hint(run: Run, view: str, hint: str) -> None:
+    (line,) = (one for one in run("explain", TRAFFIC, view).lines if one.startswith("hint"))
+    assert hint in line
+
+
+@pytest.mark.parametrize("view", ["t=0-2.mp4", "frames/000003.png", "roi=40x40+2+2.rgb"])
+def test_no_copy_hint(run: Run, view: str) -> None:
+    assert not any(one.startswith("hint") for one in run("explain", TRAFFIC, view).lines)
+
+
 def test_reads_may_be_kept_from_tiles(run: Run, place: Path) -> None:
     assert run("read", TRAFFIC, "exact.npy", *REGION).code == 0
     assert run("retile", TRAFFIC, "--layout", "uniform:3x4").code == 0

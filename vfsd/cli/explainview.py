@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vfsd.cli.output import columns, facts, print_json, print_line, shown
 from vfsd.cli.session import Session
+from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.forms import CONTAINERS
 from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.grammar import Form
+    from vfsd.grammar import Form, Request
     from vfsd.reading.explain import Decoding, Explanation
     from vfsd.reading.passedover import PassedOver
     from vfsd.videos.video import Video
@@ -59,7 +61,7 @@ def tell_view(session: Session, video: Video, found: ViewExplanation) -> None:
     rows += [_cells(video, step) for step in found.steps]
     for line in columns(rows, "<<<>>><"):
         print_line(line)
-    for line in facts((*_conclusions(found), *unused(video, found))):
+    for line in facts((*_conclusions(video, found), *unused(video, found))):
         print_line(line)
 
 
@@ -79,7 +81,7 @@ def _cells(video: Video, step: Step) -> tuple[str, ...]:
     )
 
 
-def _conclusions(found: ViewExplanation) -> Iterator[tuple[str, str]]:
+def _conclusions(video: Video, found: ViewExplanation) -> Iterator[tuple[str, str]]:
     from vfsd.views import SoundOfView
 
     decoding = f"{found.work.pictures} pictures, {duration(found.seconds)}"
@@ -88,6 +90,9 @@ def _conclusions(found: ViewExplanation) -> Iterator[tuple[str, str]]:
         yield "gain", gain(found)
     if found.why is not None:
         yield "not copied", found.why
+        hint = _copy_hint(video, found)
+        if hint is not None:
+            yield "hint", hint
     if found.lost is not None:
         yield "lost", found.lost
     if found.damaged:
@@ -107,20 +112,111 @@ def gain(found: Decoding) -> str:
 
 
 def unused(video: Video, found: Decoding) -> Iterator[tuple[str, str]]:
-    """Why tiles that are there are not used, each kind of them once."""
-    from vfsd.reading.passedover import alike
+    """Why stored tiles are not used: one line for each size, codec and reason."""
+    groups: dict[tuple[object, ...], list[PassedOver]] = {}
+    for one in found.passed_over:
+        segment = one.segment
+        key = (segment.profile, segment.picture, segment.is_joined, one.why)
+        groups.setdefault(key, []).append(one)
+    for together in groups.values():
+        yield "not used", f"{_segments(video, together)}: {_why(together)}"
 
-    for together in alike(found.passed_over):
-        segment = together[0].segment
-        name = "what is joined with another video"
-        if not segment.is_joined:
-            picture = segment.picture
-            is_turned = video.original.media.rotation in (90, 270)
-            width, height = picture[::-1] if is_turned else picture
-            cut = "whole" if segment.layout.count == 1 else f"{segment.layout.count} tiles"
-            name = f"{segment.profile} of {width}x{height}, {cut}"
-        count = f", {len(together)} segments" if len(together) > 1 else ""
-        yield "not used", f"{name}{count}: {_why(together)}"
+
+def _segments(video: Video, together: Sequence[PassedOver]) -> str:
+    """What is not used, as displayed."""
+    first = together[0].segment
+    layouts = {one.segment.layout for one in together}
+    name = "what is joined with another video"
+    if not first.is_joined:
+        is_turned = video.original.media.rotation in (90, 270)
+        width, height = first.picture[::-1] if is_turned else first.picture
+        cut = "whole" if first.layout.count == 1 else f"{first.layout.count} tiles"
+        if len(layouts) > 1:
+            cut = f"{len(layouts)} layouts"
+        name = f"{first.profile} of {width}x{height}, {cut}"
+    return f"{name}, {len(together)} segments" if len(together) > 1 else name
+
+
+def _missing(together: Sequence[PassedOver]) -> str:
+    """Tile numbers mean something within one layout only."""
+    gone = {
+        (one.segment.layout, tile)
+        for one in together
+        for tile in one.tiles
+        if not one.segment.holds([tile])
+    }
+    if len({one.segment.layout for one in together}) > 1:
+        return "some of the tiles needed are not stored"
+    if len(gone) > _MOST_TILES:
+        return f"{len(gone)} of the tiles needed are not stored"
+    numbers = ", ".join(str(tile) for _, tile in sorted(gone, key=lambda pair: pair[1]))
+    return f"tile {numbers} is not stored" if len(gone) == 1 else f"tiles {numbers} are not stored"
+
+
+def _copy_hint(video: Video, found: ViewExplanation) -> str | None:
+    """How to ask for a similar view that is copied, where there is one."""
+    from vfsd import grammar
+    from vfsd.view import View
+
+    request = grammar.parse(found.view)
+    view = request.view
+    codec = request.form.codec
+    given = {
+        "roi": view.region is not None,
+        "size": request.scale is not None,
+        "fps": view.fps is not None,
+        "a step of frames": view.frames is not None and view.frames[2] != 1,
+        f"codec={codec}": codec is not None,
+    }
+    frames = None if view.frames is None else (*view.frames[:2], 1)
+    plain = replace(
+        request,
+        view=View(view.span, frames),
+        form=replace(request.form, codec=None),
+        scale=None,
+        crop=None,
+    )
+    if any(given.values()):
+        left_out = " and ".join(key for key, is_given in given.items() if is_given)
+        return f"without {left_out} it is copied" if _is_copied(video, plain) else None
+    return _key_hint(video, found, plain)
+
+
+def _key_hint(video: Video, found: ViewExplanation, request: Request) -> str | None:
+    """Where a copy could begin, of a view that does not begin at a key frame."""
+    from vfsd.cli.layout.records import start_of
+    from vfsd.view import View
+
+    first = min((step.frames.start for step in found.steps), default=0)
+    stop = max((step.frames.stop for step in found.steps), default=0)
+    keys = video.table.keyframes()
+    after = int(keys.searchsorted(first, "right"))
+    near = [int(key) for key in keys[max(0, after - 1) : after + 1]]
+    if first in near:
+        return None
+    good = [
+        clock(start_of(video, key))
+        for key in near
+        if key < stop and _is_copied(video, replace(request, view=View(frames=(key, stop, 1))))
+    ]
+    if not good:
+        return None
+    hint = f"a copy could begin at {' or '.join(good)}"
+    if len(near) == 2:
+        apart = float(start_of(video, near[1]) - start_of(video, near[0]))
+        hint = f"key frames are {apart:.1f} s apart here; {hint}"
+    return hint
+
+
+def _is_copied(video: Video, request: Request) -> bool:
+    try:
+        return video.explain_request(request).made in ("copied", "spliced")
+    except (UsageError, OutOfRangeError):
+        return False
+
+
+_MOST_TILES = 6
+"""How many tile numbers are listed."""
 
 
 def _why(together: Sequence[PassedOver]) -> str:
@@ -130,13 +226,11 @@ def _why(together: Sequence[PassedOver]) -> str:
     if first.why == Why.SIZE:
         return "pictures of that size are of no use here"
     if first.why == Why.MISSING:
-        gone = {tile for one in together for tile in one.tiles if not one.segment.holds([tile])}
-        numbers = ", ".join(map(str, sorted(gone)))
-        return f"{'tile' if len(gone) == 1 else 'tiles'} {numbers} are not stored"
+        return _missing(together)
     if first.why == Why.QUALITY:
         least = min(one.psnr or 0.0 for one in together)
         luma = min(one.segment.cell(tile).psnr for one in together for tile in one.tiles)
-        result = f"{least:.1f} dB in the result" if least else "a result that nobody has measured"
+        result = f"{least:.1f} dB in the result" if least else "a result that was never measured"
         return f"too coarse, with {luma:.1f} dB of luma and {result}"
     seconds = duration(sum(one.seconds or 0.0 for one in together))
     original = duration(sum(one.original_seconds for one in together))

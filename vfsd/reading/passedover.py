@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -96,13 +96,3 @@ def _unused(plan: ReadPlan, table: FrameTable, tiles: Tiles) -> Iterator[PassedO
 
 def _dearer(tiled: float, original: float) -> Why:
     return Why.TIME if is_worth_it(tiled, original) else Why.COST
-
-
-def alike(found: Sequence[PassedOver]) -> Iterator[list[PassedOver]]:
-    """Those with the same layout, codec and reason together, by their first."""
-    groups: dict[tuple[object, ...], list[PassedOver]] = {}
-    for one in found:
-        segment = one.segment
-        key = (segment.layout, segment.profile, segment.picture, segment.is_from_view, one.why)
-        groups.setdefault(key, []).append(one)
-    yield from groups.values()
