@@ -341,3 +341,14 @@ def test_help_on_the_group() -> None:
         assert f"\n  {name} " in done.out
     assert run_command("help", "labels").code == 0
     assert run_command("help", "labels", "nothing").code == 2
+
+
+def test_list_pattern(imported: Run) -> None:
+    alone = imported("labels", "ls", VIDEO, "--json").object
+    found = [json.loads(line) for line in imported("labels", "ls", "cam1/*", "--json").lines]
+    assert len(found) > 1
+    assert alone in found
+    lines = imported("labels", "ls", "cam1/*").lines
+    assert f"{VIDEO}:" in lines
+    assert f"{VIDEO}:" not in imported("labels", "ls", VIDEO).lines
+    assert imported("labels", "ls", "none/*").code == 3

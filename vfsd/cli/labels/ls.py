@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from vfsd.cli.command import define
 from vfsd.cli.output import columns, print_json, print_line, shown
+from vfsd.cli.selecting import named
 from vfsd.cli.session import Session
 from vfsd.errors import NotFoundError
 
@@ -22,7 +24,7 @@ _MOST_RANGES = 6
     "labels ls",
     examples=[
         "vfsd -s videos labels ls cam1/traffic.mp4",
-        "vfsd -s videos labels ls cam1/traffic.mp4 --json",
+        "vfsd -s videos labels ls 'cam1/*' --json",
     ],
     fields={
         "name": "path from the root of the store",
@@ -32,24 +34,34 @@ _MOST_RANGES = 6
         "[first frame, end frame), what was looked at)",
     },
     exits=[NotFoundError],
+    listing=True,
 )
-@click.argument("name", metavar="VIDEO")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.pass_obj
-def command(session: Session, name: str) -> None:
-    """List the labels of a VIDEO, and frames examined.
+def command(session: Session, names: tuple[str, ...]) -> None:
+    """List the labels of videos, and frames examined.
+
+    A NAME is a name or a pattern.  With several videos, each is headed by its name.
 
     A line gives a label, its source, the number of boxes, of frames that have one and of tracks,
     and the first and last such frame.  Sources are never added up: two sources that saw the same
     car have a line each.  A frame that a source has examined and that has no box of it is empty,
     as far as that source can tell.
     """
-    place = session.place(name)
-    with session.opened(place.root) as store:
-        video = store[place.name]
-        record = _record(video)
-    if session.json:
-        print_json({"name": place.name, **record})
-        return
+    root, paths = session.places(names)
+    with session.opened(root) as store:
+        found = named(store, paths)
+        for path, video in found.items():
+            record = _record(video)
+            if session.json:
+                print_json({"name": path, **record})
+                continue
+            if len(found) > 1:
+                print_line(f"{shown(path)}:")
+            _print(record)
+
+
+def _print(record: Mapping[str, Any]) -> None:
     rows = [
         (
             shown(one["label"]),
