@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from contextlib import closing
 from pathlib import Path
@@ -244,3 +245,15 @@ def test_frames_has_headings_for_people(run: Run) -> None:
 def test_frames_outside_the_video(run: Run, args: tuple[str, ...], code: int) -> None:
     done = run("frames", TRAFFIC, *args)
     assert (done.code, done.out) == (code, "")
+
+
+def test_info_pattern(run: Run) -> None:
+    found = [json.loads(line) for line in run("info", "cam1/*", "--json").lines]
+    assert len(found) > 1
+    assert run("info", found[0]["name"], "--json").object == found[0]
+    both = run("info", found[0]["name"], "cam1", "cam1/*", "--json").lines
+    assert len(both) == len(found) + 1
+    one, several = run("info", found[0]["name"]).lines, run("info", "cam1/*").lines
+    assert several[: len(one)] == one
+    assert several[len(one)] == ""
+    assert run("info", "none/*").code == 3

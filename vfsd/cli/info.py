@@ -11,12 +11,14 @@ from vfsd.cli.command import define
 from vfsd.cli.inforecord import info_record
 from vfsd.cli.output import facts, local_time, print_json, print_line, shown
 from vfsd.cli.records import ENTRY_FIELDS, kind_of
+from vfsd.cli.selecting import matched_paths
 from vfsd.cli.session import Session
 from vfsd.errors import NotFoundError
 from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
     from vfsd.model import LogicalVideo, Node, PhysicalVideo
+    from vfsd.parts import Parts
 
 _MOST_LAYOUTS = 3
 """How many are named, for people."""
@@ -55,31 +57,38 @@ _MOST_LAYOUTS = 3
         "looked": "when all bytes were last looked at by `vfsd scrub`, ISO 8601, UTC, or null",
     },
     exits=[NotFoundError],
+    listing=True,
 )
-@click.argument("name")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.pass_obj
-def command(session: Session, name: str) -> None:
-    """Show everything that is known of a file or directory.
+def command(session: Session, names: tuple[str, ...]) -> None:
+    """Show everything that is known of files or directories.
+
+    A NAME is a name, or a pattern for the names of videos.  An empty line separates the results.
 
     For a video: how it is coded, its frames and groups of pictures, what is stored of it, tags and
     metadata, and what was odd about it when it was indexed.  For a file that is no video, or could
     not be examined yet: why not.
     """
-    place = session.place(name)
-    with session.looked_into(place.root) as parts:
-        with parts.catalog.reading() as seen:
-            node = seen.tree.resolve(place.name)
-            names = seen.tree.paths_of(node.ino)
-        video = None
-        if kind_of(node) == "video":
-            video = parts.catalog.video(place.name)
-        record = info_record(parts, place.name, node, names, video)
-        if session.json:
-            print_json(record)
-            return
-        lines = _plain_facts(node, record) if video is None else _facts(video, record)
-        for line in facts(lines):
-            print_line(line)
+    root, paths = session.places(names)
+    with session.looked_into(root) as parts:
+        for number, path in enumerate(matched_paths(parts.catalog, paths)):
+            if number and not session.json:
+                print_line("")
+            _show(session, parts, path)
+
+
+def _show(session: Session, parts: Parts, path: str) -> None:
+    with parts.catalog.reading() as seen:
+        node = seen.tree.resolve(path)
+        names = seen.tree.paths_of(node.ino)
+    video = parts.catalog.video(path) if kind_of(node) == "video" else None
+    record = info_record(parts, path, node, names, video)
+    if session.json:
+        print_json(record)
+        return
+    for line in facts(_plain_facts(node, record) if video is None else _facts(video, record)):
+        print_line(line)
 
 
 def _plain_facts(node: Node, record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
