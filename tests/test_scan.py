@@ -11,7 +11,12 @@ import pytest
 from sample_videos import FOLDER, GroundTruth
 from tests.composing import Composed, take_tiles
 from vfsd.detections import DetectionColumns
-from vfsd.errors import OutOfRangeError, ShortSpanWarning, UsageError
+from vfsd.errors import (
+    OutOfRangeError,
+    ShortSpanWarning,
+    UnknownLabelWarning,
+    UsageError,
+)
 from vfsd.orientation import in_picture
 from vfsd.store import Store
 from vfsd.tiling import Rect, coarse
@@ -100,7 +105,8 @@ def test_a_predicate_on_labels_time_region_and_track(store: Store) -> None:
     assert [crop.detections[0] for crop in crops] == expected
     track = expected[0].track
     assert {crop.detections[0].track for crop in video.scan(track=track).crops()} == {track}
-    assert list(video.scan("no such label").crops()) == []
+    with pytest.warns(UnknownLabelWarning):
+        assert list(video.scan("no such label").crops()) == []
 
 
 def test_batches_have_one_size(store: Store) -> None:
@@ -190,7 +196,8 @@ def test_layouts_around_what_was_seen_cut_none_of_it(store: Store) -> None:
                     rect = detection.rect(video.width, video.height)
                     assert rect is not None
                     assert not plan.layout.cuts(in_picture(rect, media))
-    assert video.around("no such label") == []
+    with pytest.warns(UnknownLabelWarning):
+        assert video.around("no such label") == []
 
 
 def test_scans_survive_tiles_that_are_gone(store: Store) -> None:

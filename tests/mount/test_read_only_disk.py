@@ -13,7 +13,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
 from vfsd.catalog import Catalog
-from vfsd.errors import BusyError, ReadOnlyError
+from vfsd.errors import BusyError, ReadOnlyError, UsageError
 from vfsd.mounts.mounting import mount, unmount
 from vfsd.store import Store
 
@@ -44,7 +44,6 @@ def test_it_can_be_looked_at(archive: Path) -> None:
 def test_what_would_be_written_there_says_that_it_cannot(archive: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     for name, words in {
-        "backup": ("-s", tmp_path / "store", "backup", archive / "backup"),
         "new": ("init", archive / "new"),
         "still.png": ("-s", store, "read", "v.mp4", archive / "still.png", "--at", "0"),
     }.items():
@@ -53,6 +52,8 @@ def test_what_would_be_written_there_says_that_it_cannot(archive: Path, tmp_path
         assert told.code == ReadOnlyError.exit_code
         assert failure["message"] == f"{archive / name}: Read-only file system"
         assert "mounted read-only" in failure["hint"]
+    # The archive shows the store itself, in which no backup of it may lie.
+    assert run_command("-s", store, "backup", archive / "backup").code == UsageError.exit_code
     told = run_command("-s", archive, "config", "workers", "2", "--json")
     failure = json.loads(told.err.splitlines()[-1])
     assert told.code == ReadOnlyError.exit_code
