@@ -848,7 +848,7 @@ def _is_waited_for(directory: Path) -> bool:
 def lose_row(store: Store, name: str) -> str:
     """Of the object of a video; its key."""
     key = store[name].info.digest
-    with sqlite3.connect(store.path / "catalog.sqlite3") as raw:
+    with closing(sqlite3.connect(store.path / "catalog.sqlite3")) as raw, raw:
         raw.execute("UPDATE objects SET key = 'd' || substr(key, 2) WHERE key = ?", (key,))
     raw.close()
     return key

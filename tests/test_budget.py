@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -592,7 +593,7 @@ def test_uses_are_counted_by_segment(store: Store, video: Video) -> None:
 def test_fsck_finds_what_cannot_be(store: Store, video: Video) -> None:
     video.pin()
     path = store.parts.directory.root / "catalog.sqlite3"
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE pins SET first_frame = 1000, end_frame = 1001")
         database.execute("INSERT INTO budgets (bytes) VALUES (5), (6)")
     database.close()
@@ -606,7 +607,7 @@ def test_fsck_has_what_exceeds_go(store: Store, video: Video) -> None:
     video.retile("uniform:2x2")
     video.budget.set("none")
     path = store.parts.directory.root / "catalog.sqlite3"
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE budgets SET bytes = 5")
     database.close()
     (found,) = check.run(store.parts, repair=True)

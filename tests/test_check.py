@@ -50,7 +50,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def sql(store: Store, statement: str) -> None:
-    with sqlite3.connect(store.path / "catalog.sqlite3") as raw:
+    with closing(sqlite3.connect(store.path / "catalog.sqlite3")) as raw, raw:
         raw.execute(statement)
     raw.close()
 
@@ -526,7 +526,7 @@ def test_sound_that_has_lost_its_index_is_indexed_again(store: Store) -> None:
 
 def flip_page(store: Store, table: str, at: int = 100) -> None:
     """A bit of the first page, as on a disk that forgets."""
-    with sqlite3.connect(store.path / "catalog.sqlite3") as raw:
+    with closing(sqlite3.connect(store.path / "catalog.sqlite3")) as raw, raw:
         number, page = raw.execute(f"SELECT rowid, data FROM {table} LIMIT 1").fetchone()
         page = page[:at] + bytes([page[at] ^ 4]) + page[at + 1 :]
         raw.execute(f"UPDATE {table} SET data = ? WHERE rowid = ?", (page, number))

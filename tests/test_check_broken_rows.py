@@ -52,7 +52,7 @@ def place(made: Path, tmp_path: Path) -> Path:
 
 def corrupt(root: Path, table: str, column: str, value: object) -> None:
     """In the last row of a table."""
-    with sqlite3.connect(root / "catalog.sqlite3") as raw:
+    with closing(sqlite3.connect(root / "catalog.sqlite3")) as raw, raw:
         raw.execute("PRAGMA ignore_check_constraints = ON")
         last = f"rowid = (SELECT max(rowid) FROM {table})"
         raw.execute(f"UPDATE {table} SET {column} = ? WHERE {last}", (value,))
@@ -206,7 +206,7 @@ def test_the_checks_that_can_be_made_are_made(place: Path) -> None:
 def test_a_row_that_makes_no_sense_is_named(place: Path) -> None:
     corrupt(place, "nodes", "state", "lost")
     with Store.open(place) as store:
-        with sqlite3.connect(place / "catalog.sqlite3") as raw:
+        with closing(sqlite3.connect(place / "catalog.sqlite3")) as raw, raw:
             (ino,) = raw.execute("SELECT max(ino) FROM nodes").fetchone()
         raw.close()
         with pytest.raises(IntegrityError, match=f"row {ino} of nodes"):
@@ -214,7 +214,7 @@ def test_a_row_that_makes_no_sense_is_named(place: Path) -> None:
 
 
 def test_text_that_is_none(place: Path) -> None:
-    with sqlite3.connect(place / "catalog.sqlite3") as raw:
+    with closing(sqlite3.connect(place / "catalog.sqlite3")) as raw, raw:
         raw.execute("PRAGMA ignore_check_constraints = ON")
         raw.execute("UPDATE pins SET role = CAST(x'ff00' AS TEXT)")
     raw.close()
@@ -227,7 +227,7 @@ def test_text_that_is_none(place: Path) -> None:
 def test_bytes_that_a_video_needs_are_no_garbage_where_their_own_row_is_wrong(place: Path) -> None:
     with Store.open(place) as store:
         path = store.parts.bytes_of(store["cam/a.mp4"].original)
-    with sqlite3.connect(place / "catalog.sqlite3") as raw:
+    with closing(sqlite3.connect(place / "catalog.sqlite3")) as raw, raw:
         raw.execute(
             "UPDATE objects SET key = 'lost' WHERE key = ?", (path.parent.name + path.name,)
         )
@@ -245,7 +245,7 @@ def test_private_bytes_stay_whatever_their_row_says(place: Path) -> None:
         it.fs.settle()
         it.fs.close()
         path = store.parts.directory.spool_file(store.node("notes.txt").ino)
-    with sqlite3.connect(place / "catalog.sqlite3") as raw:
+    with closing(sqlite3.connect(place / "catalog.sqlite3")) as raw, raw:
         raw.execute("PRAGMA ignore_check_constraints = ON")
         raw.execute("UPDATE nodes SET state = 'plaiN' WHERE state = 'plain'")
     with Store.open(place) as store:

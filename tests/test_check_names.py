@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def sql(store: Store, statement: str, *values: object) -> None:
-    with sqlite3.connect(store.path / "catalog.sqlite3") as raw:
+    with closing(sqlite3.connect(store.path / "catalog.sqlite3")) as raw, raw:
         raw.execute(statement, values)
     raw.close()
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -254,7 +255,7 @@ def test_notes_are_no_change_that_others_have_to_look_at(place: Path) -> None:
 def test_people_who_like_sql_have_a_view(place: Path) -> None:
     with Store.open(place) as store:
         store[NAME][4]
-    with sqlite3.connect(place / "catalog.sqlite3") as catalog:
+    with closing(sqlite3.connect(place / "catalog.sqlite3")) as catalog, catalog:
         rows = catalog.execute("SELECT name, kind, first_frame, frames FROM v_reads").fetchall()
     catalog.close()
     assert rows == [(NAME, "api", 4, 1)]

@@ -87,6 +87,7 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
 def test_queries_in_python_take_what_reads_take() -> None:
     either = WorkloadQuery(["car", "truck"], span=(0, None), times=3)
     assert either.clauses == (frozenset({"car", "truck"}),)
-    assert WorkloadQuery("car|truck").clauses == (frozenset({"car|truck"}),)
+    assert WorkloadQuery("car|truck").clauses == (frozenset({"car", "truck"}),)
+    assert WorkloadQuery(["car|truck"]).clauses == (frozenset({"car|truck"}),)
     with pytest.raises(UsageError, match="neither"):
         WorkloadQuery()

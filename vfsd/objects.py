@@ -280,7 +280,9 @@ class ObjectStore:
             temporary.replace(final)
         # rename(2) does nothing where both are names of one file, which inode numbers do not always
         # tell: FUSE disks such as mergerfs and sshfs may show two for it.
-        temporary.unlink(missing_ok=True)
+        # The object is there by then, so a disk that fails here loses nothing: gc ends the name.
+        with suppress(OSError):
+            temporary.unlink()
         self._sync_name(key)
 
     def delete(self, key: str) -> None:

@@ -250,7 +250,7 @@ def test_a_missing_page_is_an_integrity_error(catalog: Catalog) -> None:
     with catalog.writing() as change:
         video = add_video(change, "a.mp4")
     frames = catalog.frame_table(video.original)
-    with sqlite3.connect(_file_of(catalog)) as raw:
+    with closing(sqlite3.connect(_file_of(catalog))) as raw, raw:
         raw.execute("DELETE FROM frame_pages WHERE ordinal = 1")
     raw.close()
     assert frames.frame(0).index == 0
@@ -299,7 +299,7 @@ def test_nothing_is_no_catalog(tmp_path: Path) -> None:
 
 def test_a_newer_catalog_is_refused(catalog: Catalog) -> None:
     path = _file_of(catalog)
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE alembic_version SET version_num = '9999'")
     raw.close()
     with pytest.raises(StoreVersionError, match="9999"):
@@ -437,7 +437,7 @@ def test_where_changes_cannot_be_told_there_may_be_some(catalog: Catalog) -> Non
         watch.changed()
         with catalog.writing() as change:
             add_file(change, "x")
-        with sqlite3.connect(_file_of(catalog)) as raw:
+        with closing(sqlite3.connect(_file_of(catalog))) as raw, raw:
             raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         raw.close()
         file = Path(_file_of(catalog))
@@ -456,7 +456,7 @@ def test_damage_is_found(catalog: Catalog, tmp_path: Path) -> None:
     with catalog.writing() as change:
         add_video(change, "a.mp4")
     assert catalog.damage() == []
-    with sqlite3.connect(_file_of(catalog)) as raw:
+    with closing(sqlite3.connect(_file_of(catalog))) as raw, raw:
         raw.execute("DELETE FROM objects")
     raw.close()
     assert any("objects" in line for line in catalog.damage())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,7 @@ def old(place: Path) -> None:
 def make_old(place: Path) -> None:
     """The videos are a hundred days old."""
     born = time.time_ns() - 100 * 86_400 * 1_000_000_000
-    with sqlite3.connect(place / "videos" / "catalog.sqlite3") as database:
+    with closing(sqlite3.connect(place / "videos" / "catalog.sqlite3")) as database, database:
         database.execute("UPDATE videos SET created_ns = ?", (born,))
         database.execute("UPDATE nodes SET mtime_ns = ?", (born,))
 

@@ -32,9 +32,6 @@ REFUSED = {
 
 PROVEN = {
     "odd/decord_corrupted.mp4",  # a packet without a picture
-    "odd/dv_editlist_start_mid_gop.mp4",
-    "odd/dv_flv1.flv",
-    "odd/dv_mpeg2_interlaced_ps.mpg",
     "odd/dv_ts_pts_reset.ts",
     "odd/dv_ts_starts_mid_gop.ts",
     "odd/openh264_BA_MW_D_IDR_LOST.264",
@@ -44,7 +41,6 @@ PROVEN = {
     "odd/openh264_Zhling_1280x720.264",
     "odd/otv_truck.avi",
     "odd/otv_truck_raw.h264",
-    "odd/zamba_EK000059.avi",
 }
 """What can only be judged by decoding it from end to end."""
 

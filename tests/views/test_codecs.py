@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -49,7 +50,7 @@ def test_all_frames_are_there_at_their_times(shelf: Shelf, container: str, codec
         data = shelf.read(name, path_of(container, codec))
         assert len(data) == shelf.size(name, path_of(container, codec))
         video = shelf.video(name)
-        wanted = video.frames_of_span((0.3, 1.8))
+        wanted = video.frames_of_span((0.3, min(Fraction("1.8"), video.duration)))
         assert numbers(data) == list(wanted)
         start = video.table.frame_pts(wanted.start)
         base = video.original.time_base
