@@ -331,6 +331,17 @@ class VideoFrames(VideoDamage):
             except (IntegrityError, FileNotFoundError) as error:
                 counted, tiles = self._after(error, plan, counted, tiles, psnr)
 
+    def _shows_damage(self, marked: Counted, counted: Counted, number: int) -> bool:
+        """Whether a frame of `counted` shows damage by what `marked` knows, which may number frames
+        in another way.  Raises `IntegrityError` where it has no frame at that time.
+        """
+        if marked.original.id != counted.original.id:
+            (same,) = np.nonzero(marked.table.pts() == counted.table.frame_pts(number))
+            if not len(same):
+                raise IntegrityError("the frames have been counted again")
+            number = int(same[0])
+        return bool(self._damage_of(marked, np.array([number], np.int64)))
+
     def _stream(
         self,
         kind: str,
@@ -361,16 +372,14 @@ class VideoFrames(VideoDamage):
                     pixel_format=pixel_format,
                     tiles=tiles,
                 )
+                marked = counted
                 try:
                     reader = Reader(counted.table, self._tools)
                     for place, data in reader.stream(rest, pixel_format=pixel_format):
                         number = int(rest.frames[place])
                         if self._examines_damage(counted):
-                            anew = self._counted()
-                            if anew.original.id != counted.original.id:
-                                raise IntegrityError("the frames have been counted anew")
-                            counted = anew
-                        is_damaged = bool(self._damage_of(counted, rest.frames[place : place + 1]))
+                            marked = self._counted()
+                        is_damaged = self._shows_damage(marked, counted, number)
                         frame = _timed(counted, data, number, is_damaged)
                         done += 1
                         seconds += time.perf_counter() - resumed
