@@ -31,6 +31,8 @@ def aims(*them: str | Rect) -> Aims:
 
 def test_scans_ask_for_labels(store: Store) -> None:
     video = seen(store)
+    other = store.ingest(FOLDER / "portrait.mp4")
+    other.add_detection(0, "truck", (0, 0, 9, 9), source="test")
     list(video.scan("car", frames=range(10, 20)).crops())
     list(video.scan(["truck", "car"], frames=range(20, 30)).crops())
     list(video.scan([["car", "truck"], ["red"]]).tiles())
@@ -82,7 +84,7 @@ def test_whole_frames_ask_for_nothing_that_tiles_could_give(store: Store) -> Non
 def test_labels_are_written_so_that_they_are_understood_again(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     video.add_detections([Detection(3, "a & b", CAR)], "test")
-    list(video.scan("a & b").crops())
+    list(video.scan(["a & b"]).crops())
     (one,) = asked(store, video)
     assert one.query.aims == aims('"a & b"')
     assert video.world(one.query.aims).touched(one.query) == [0]
