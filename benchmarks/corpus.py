@@ -12,7 +12,6 @@ full either.  A refusal of a file that ffmpeg plays is listed with its reason.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -38,7 +37,7 @@ from benchmarks.corpus_reference import (
     inventory,
     play_video,
 )
-from vfsd.codecs.pictures.planes import plane_bytes
+from benchmarks.fidelity import frames_of_vfsd
 from vfsd.config import Settings
 from vfsd.errors import ForbiddenError, RefusedMediaError, VfsdError
 from vfsd.making.ingest import Source, ingest_copy
@@ -208,19 +207,10 @@ def _check_frames(store: Store, video: Video, truth: Playback, result: Checked) 
         ]
         if late:
             result.wrong.append(f"{len(late)} frames at other times, the first is {late[0]}")
-    hashes = list(_hashes(store, video))
+    hashes = list(frames_of_vfsd(video, store))
     differ = [i for i, (a, b) in enumerate(zip(hashes, truth.hashes, strict=False)) if a != b]
     if differ:
         result.wrong.append(f"{len(differ)} frames differ, the first is {differ[0]}")
-
-
-def _hashes(store: Store, video: Video) -> Iterator[str]:
-    with store.tools.pool.decoder(video.original, video.table) as decoder:
-        for _, frame in decoder.stream(0):
-            digest = hashlib.md5(usedforsecurity=False)
-            for plane in plane_bytes(frame):
-                digest.update(plane.tobytes())
-            yield digest.hexdigest()
 
 
 def _check_random(video: Video, result: Checked) -> None:

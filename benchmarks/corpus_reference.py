@@ -104,7 +104,7 @@ def _hashes(ffmpeg: str, path: Path, before: tuple[str, ...], after: tuple[str, 
 
 
 def inventory(path: Path) -> dict[str, str]:
-    """What ffprobe shows of a file besides the coded samples: a value for each named thing.
+    """The metadata and side data that ffprobe shows of a file, by name.
 
     Fields that any other encoding of the same pictures has otherwise are left out.
     """
