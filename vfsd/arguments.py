@@ -143,6 +143,17 @@ def whole_numbers(
     return tuple(whole_number(value, f"whole number for a {what}") for value in given)
 
 
+def is_one_integer(value: object) -> bool:
+    """Whether it is a single integer, also as an array without axes; truth values are not."""
+    if isinstance(value, bool):
+        return False
+    try:
+        operator.index(value)  # type: ignore[arg-type]  # asked of anything
+    except TypeError:
+        return False
+    return True
+
+
 def width_and_height(size: Iterable[SupportsIndex]) -> tuple[int, int]:
     """A size in pixels as two ints, whatever their value.  Raises `UsageError`."""
     width, height = whole_numbers(size, ("width", "height"), "size")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import operator
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from reprlib import repr as shown
 from typing import Any
 
-from vfsd.arguments import width_and_height
+from vfsd.arguments import is_one_integer, width_and_height
 from vfsd.errors import UsageError
 from vfsd.tiling import Rect
 
@@ -30,10 +29,8 @@ def sides_of(size: Size, width: int, height: int) -> tuple[int, int]:
     A side that follows from the other is even.  Raises `UsageError`.
     """
     pair: Any = size
-    with suppress(TypeError):  # arrays of several numbers are no index
-        short = operator.index(size) if not isinstance(size, bool) else None  # type: ignore[arg-type]
-        if short is not None:
-            pair = (short, 0) if width <= height else (0, short)
+    if is_one_integer(pair):
+        pair = (operator.index(pair), 0) if width <= height else (0, operator.index(pair))
     try:
         w, h = width_and_height(pair)
     except UsageError as error:

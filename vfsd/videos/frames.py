@@ -42,7 +42,7 @@ from vfsd.view import Size, View, sides_of
 _log = logging.getLogger(__name__)
 
 Region = Rect | str | Sequence[SupportsIndex] | npt.NDArray[np.integer[Any]]
-"""A `Rect`, or x1, y1, x2, y2."""
+"""A `Rect`, x1, y1, x2, y2, or text as for `Rect.parse`."""
 
 
 class ReadOptions(TypedDict, total=False):
@@ -335,6 +335,8 @@ class VideoFrames(VideoDamage):
         """Whether a frame of `counted` shows damage by what `marked` knows, which may number frames
         in another way.  Raises `IntegrityError` where it has no frame at that time.
         """
+        if not marked.original.damage and marked.original.id == counted.original.id:
+            return False  # as for nearly every frame that is read
         if marked.original.id != counted.original.id:
             (same,) = np.nonzero(marked.table.pts() == counted.table.frame_pts(number))
             if not len(same):

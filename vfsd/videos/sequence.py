@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.arguments import is_one_integer
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames
 from vfsd.reading.plan import select_frames
@@ -54,10 +55,12 @@ class VideoSequence(VideoFrames):
         | npt.NDArray[np.bool_]
         | tuple[Axis, ...],
     ) -> Frame | Frames | VideoArray:
-        if _is_int(key):
+        if is_one_integer(key):
             return self.frames([operator.index(key)])[0]  # type: ignore[arg-type]
         if isinstance(key, slice):
-            if all(part is None or _is_int(part) for part in (key.start, key.stop, key.step)):
+            if all(
+                part is None or is_one_integer(part) for part in (key.start, key.stop, key.step)
+            ):
                 return self.frames(key)
             return self.array()[key].frames()  # raises: times are not indices
         if isinstance(key, tuple):
@@ -85,12 +88,3 @@ class VideoSequence(VideoFrames):
         counted = self._counted()
         view = view_of(counted, span=span, fps=fps)
         return len(select_frames(view, counted.original, counted.table))
-
-
-def _is_int(part: Any) -> bool:
-    """Whether it is one number, also as an array without axes; truth values are none."""
-    try:
-        operator.index(part)
-    except TypeError:
-        return False
-    return not isinstance(part, bool)
