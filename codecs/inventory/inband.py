@@ -180,14 +180,11 @@ def _hvcc_units(record: bytes) -> Iterator[bytes]:
     at = 23
     for _ in range(record[22]):
         count = int.from_bytes(record[at + 1 : at + 3], "big")
-        at += 3
-        for _ in range(count):
-            size = int.from_bytes(record[at : at + 2], "big")
-            unit = record[at + 2 : at + 2 + size]
-            at += 2 + size
-            if not unit:
-                return
-            yield unit
+        units = _sized_units(record, at + 3, count)
+        yield from units
+        at += 3 + sum(2 + len(unit) for unit in units)
+        if len(units) < count:
+            return
 
 
 def _avcc_extensions(record: bytes) -> Iterator[bytes]:
@@ -200,14 +197,21 @@ def _avcc_extensions(record: bytes) -> Iterator[bytes]:
             at += 2 + int.from_bytes(record[at : at + 2], "big")
     if at + 4 > len(record):
         return
-    count, at = record[at + 3], at + 4
+    yield from _sized_units(record, at + 4, record[at + 3])
+
+
+def _sized_units(record: bytes, at: int, count: int) -> list[bytes]:
+    """Units that each follow their size in two bytes; fewer than `count` where one is empty or the
+    record ends."""
+    units: list[bytes] = []
     for _ in range(count):
         size = int.from_bytes(record[at : at + 2], "big")
         unit = record[at + 2 : at + 2 + size]
         at += 2 + size
         if not unit:
-            return
-        yield unit
+            break
+        units.append(unit)
+    return units
 
 
 class _Obus:

@@ -84,7 +84,6 @@ def command(
     classes.
     """
     from vfsd.detections import Examined
-    from vfsd.labelexpr import parse_labels
     from vfsd.labels import WriteOptions, lost_in, write_labels
     from vfsd.tiling import common
 
@@ -100,7 +99,7 @@ def command(
     ):
         video = store[place.name]
         rows = video.detections(
-            None if expression is None else parse_labels(expression),
+            expression,
             span=span,
             source=who,
             min_confidence=min_confidence,

@@ -83,7 +83,6 @@ def command(
     Everything that is given must hold.  A line gives frame, time, label, box, confidence, track
     and source.
     """
-    from vfsd.labelexpr import parse_labels
 
     if span is not None and chosen is not None:
         raise UsageError("give either --span or --frames, not both")
@@ -91,7 +90,7 @@ def command(
     with session.opened(place.root) as store:
         video = store[place.name]
         found = video.detections(
-            None if expression is None else parse_labels(expression),
+            expression,
             span=span,
             frames=None if chosen is None else frame_range(chosen, len(video)),
             region=region,
