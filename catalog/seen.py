@@ -10,6 +10,7 @@ import numpy as np
 
 from vfsd.catalog.detectionquery import DetectionQuery, make_filter, require_same_bytes
 from vfsd.catalog.detections import Detections, Progress
+from vfsd.catalog.engine import Database
 from vfsd.catalog.frameranges import ranges_of
 from vfsd.catalog.given import require_info
 from vfsd.catalog.transactions import CatalogTransactions
@@ -33,6 +34,10 @@ Frames = Iterable[range] | Iterable[int] | Ints | int
 
 class SeenInVideos(CatalogTransactions):
     """The detections of all videos."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._known_labels: set[str] = set()  # found once; the catalog never drops a label
 
     def add_detections(
         self,
@@ -201,9 +206,12 @@ class SeenInVideos(CatalogTransactions):
 
     def unknown_labels(self, labels: Labels | None) -> list[str]:
         """The labels in an expression that no box in the store has ever had, by name."""
-        wanted = frozenset().union(*clauses_of(labels))
+        wanted = frozenset().union(*clauses_of(labels)) - self._known_labels
+        if not wanted:
+            return []
         with self.reading() as seen:
-            return sorted(wanted - set(seen.detections.known_labels(wanted)))
+            self._known_labels |= seen.detections.known_labels(wanted).keys()
+        return sorted(wanted - self._known_labels)
 
     def all_labels(self) -> list[str]:
         """Every label that a box in the store has ever had, by name."""
