@@ -28,6 +28,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.common import arguments, directory, finish, table
 from benchmarks.corpus_reference import (
@@ -40,6 +41,7 @@ from benchmarks.corpus_reference import (
 from benchmarks.fidelity import frames_of_vfsd
 from vfsd.config import Settings
 from vfsd.errors import ForbiddenError, RefusedMediaError, VfsdError
+from vfsd.frames import Pixels
 from vfsd.making.ingest import Source, ingest_copy
 from vfsd.store import Store
 from vfsd.videos.video import Video
@@ -271,18 +273,21 @@ def _check_views(
 
 
 def _psnrs(video: Video, cut: Path, part: range) -> Iterator[float]:
-    """Of luma: chroma is stored at half the resolution in encoded views."""
+    """Of luma, from RGB on both sides: encoded views store chroma at half the resolution."""
     with av.open(str(cut)) as container:
         for index, frame in zip(part, container.decode(video=0), strict=False):
-            mine = video.read(frames=[index], format="gray").data[0].astype(np.float32)
-            theirs = frame.to_ndarray(format="gray").astype(np.float32)
-            rows, columns = mine.shape[:2]
-            # Odd sides are made even by encoders of 4:2:0.
-            if any(b - a not in (0, 1) for a, b in zip(mine.shape, theirs.shape, strict=False)):
+            mine, theirs = _luma(video[index].data), _luma(frame.to_ndarray(format="rgb24"))
+            # Encoders of 4:2:0 take even sizes, so an odd side is a pixel more or less.
+            if any(abs(a - b) > 1 for a, b in zip(mine.shape, theirs.shape, strict=True)):
                 yield 0.0
                 return
-            error = float(np.mean((mine.reshape(rows, columns) - theirs[:rows, :columns]) ** 2))
+            rows, columns = np.minimum(mine.shape, theirs.shape)
+            error = float(np.mean((mine[:rows, :columns] - theirs[:rows, :columns]) ** 2))
             yield 99.0 if not error else 10 * float(np.log10(255**2 / error))
+
+
+def _luma(rgb: Pixels) -> npt.NDArray[np.float32]:
+    return rgb.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def _check_replace(store: Store, video: Video, source: Path, work: Path, result: Checked) -> None:
