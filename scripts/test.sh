@@ -1,7 +1,13 @@
 #!/bin/sh
-# Installs what the tests need, and runs them on all cores.  Arguments go to pytest:
+# Installs what the tests need, and runs them on all cores.
+#
+#   sh scripts/test.sh           the default tests
+#   sh scripts/test.sh --all     every test, those marked thorough or slow included
+#
+# Other arguments go to pytest, too:
 #
 #   sh scripts/test.sh -k frames
+#   sh scripts/test.sh tests/test_tiles.py      every test of a file, as with --all
 #   sh scripts/test.sh @tests/smoke.txt     a short selection from every part, for other versions
 #
 # scripts/setup.sh says how to choose the Python, the environment and the versions.

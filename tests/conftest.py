@@ -11,12 +11,18 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from sqlalchemy.engine import Dialect, Engine
 from sqlalchemy.util import LRUCache
 
 from sample_videos import Encoding, Scene, write
 from tests.mountstarter import MountStarter
+from tests.selection import (
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+)
 from tests.stores import new_store
 from vfsd.catalog.engine import Database
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
@@ -28,9 +34,14 @@ from vfsd.processes.examiner import Examiner, Workers
 from vfsd.reading.layouts import TileSources
 from vfsd.store import Store
 
-# How long an example takes says nothing: the machine may be busy.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+# Hooks of pytest, which it looks for in this module.
+__all__ = [
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_terminal_summary",
+    "pytest_testnodedown",
+]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
