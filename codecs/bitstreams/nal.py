@@ -146,6 +146,11 @@ _H264_HIGH_PROFILES = frozenset((100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 
 
 def parse_h264_sps(unit: bytes) -> SequenceParameters:
     """From a sequence parameter set with its NAL header.  Raises `DamagedError`."""
+    return read_h264_sps(unit)[0]
+
+
+def read_h264_sps(unit: bytes) -> tuple[SequenceParameters, BitReader]:
+    """As `parse_h264_sps`, and a reader behind frame_mbs_only_flag."""
     if len(unit) < 5:
         raise DamagedError("the sequence parameter set is too short")
     reader = BitReader(unescaped(unit)[4:])
@@ -164,7 +169,8 @@ def parse_h264_sps(unit: bytes) -> SequenceParameters:
     reader.flag()  # gaps allowed
     reader.golomb()  # width
     reader.golomb()  # height
-    return SequenceParameters(unit[1:4], chroma, luma_depth, chroma_depth, not reader.flag())
+    found = SequenceParameters(unit[1:4], chroma, luma_depth, chroma_depth, not reader.flag())
+    return found, reader
 
 
 def skip_scaling_lists(reader: BitReader, lists: int) -> None:
@@ -195,6 +201,11 @@ def skip_picture_order(reader: BitReader) -> None:
 
 def parse_hevc_sps(unit: bytes) -> SequenceParameters:
     """From a sequence parameter set with its NAL header.  Raises `DamagedError`."""
+    return read_hevc_sps(unit)[0]
+
+
+def read_hevc_sps(unit: bytes) -> tuple[SequenceParameters, BitReader]:
+    """As `parse_hevc_sps`, and a reader behind bit_depth_chroma_minus8."""
     if len(unit) < 15:
         raise DamagedError("the sequence parameter set is too short")
     reader = BitReader(unescaped(unit)[2:])
@@ -217,7 +228,8 @@ def parse_hevc_sps(unit: bytes) -> SequenceParameters:
         for _ in range(4):
             reader.golomb()
     luma_depth, chroma_depth = 8 + reader.golomb(), 8 + reader.golomb()
-    return SequenceParameters(profile, chroma, luma_depth, chroma_depth, False, sublayers, nested)
+    found = SequenceParameters(profile, chroma, luma_depth, chroma_depth, False, sublayers, nested)
+    return found, reader
 
 
 def hevc_pps_hides_pictures(unit: bytes) -> bool:

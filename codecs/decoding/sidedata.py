@@ -6,6 +6,7 @@ name for, as it does of EXIF.
 
 from __future__ import annotations
 
+import struct
 from fractions import Fraction
 from typing import Any
 
@@ -45,6 +46,9 @@ _NAMES = {
     "STEREO3D": "stereo 3D mode",
 }
 
+_PAN_SCAN = struct.Struct("=3i6h")
+"""Number, width and height in 1/16 pixels, and three positions."""
+
 _KINDS = 128
 """FFmpeg numbers its kinds from 0; it has far fewer."""
 
@@ -63,13 +67,23 @@ def carried_data(frame: av.VideoFrame) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for entry in known_side_data(frame):
         kind = entry.type.name
-        if kind == "PANSCAN" and not any(bytes(entry)):
+        if kind == "PANSCAN" and _shows_all(bytes(entry), frame):
             continue  # MPEG-2's decoder adds it to all pictures
         if kind not in COMPARED_ELSEWHERE:
             found[kind] = found.get(kind, b"") + bytes(entry)
     if has_unknown_side_data(frame):
         found[UNKNOWN] = b""
     return found
+
+
+def _shows_all(pan_scan: bytes, frame: av.VideoFrame) -> bool:
+    """Whether an AVPanScan is empty, or shows the whole picture."""
+    if not any(pan_scan):
+        return True
+    if len(pan_scan) < _PAN_SCAN.size:
+        return False
+    _, width, height, *positions = _PAN_SCAN.unpack_from(pan_scan)
+    return (width, height) == (16 * frame.width, 16 * frame.height) and not any(positions)
 
 
 def kind_named(kind: str) -> str:

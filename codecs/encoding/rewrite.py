@@ -14,6 +14,7 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
+from vfsd.codecs.bitstreams.signaltype import with_fields
 from vfsd.codecs.coders import open_encoder
 from vfsd.codecs.decoding.displaymatrix import UNITY, Matrix, display_matrix_of
 from vfsd.codecs.decoding.source import Source, open_container
@@ -21,6 +22,7 @@ from vfsd.codecs.encoding.archive import ArchiveCodec, EncodedRun, encoder_optio
 from vfsd.codecs.encoding.boxcarry import carry_boxes
 from vfsd.codecs.encoding.encode import NOMINAL_RATE
 from vfsd.codecs.encoding.headerfields import copy_header_fields
+from vfsd.codecs.encoding.signalling import Signalling
 from vfsd.codecs.pyav import open_output, tick_of
 from vfsd.diskroom import NO_SPACE
 from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
@@ -68,7 +70,8 @@ class FileRewriter:
     """A new file at `target`, with runs of frames as they come; a context manager.
 
     `pts` are the times of all frames in ticks of `media`, in display order, and `end_pts` is when
-    the last one stops being shown; `siting` is where chroma lies in them.  All other streams of
+    the last one stops being shown; `siting` is where chroma lies in them, and `signalling` what
+    the original tells of their samples.  All other streams of
     `source` are copied, with chapters and tags.  The file is whole when `finish` has returned.
 
     Raises `RefusedMediaError` where something of the file cannot be written, `NoSpaceError`.
@@ -83,12 +86,14 @@ class FileRewriter:
         pts: Ints,
         end_pts: int,
         siting: str,
+        signalling: Signalling,
     ) -> None:
         require_rewritable(media, codec)
         self._codec = codec
         self._container = media.container
         self._target = target
         self._siting = siting
+        self._signalling = signalling
         self._matrix = display_matrix_of(source, media)
         self._base = media.time_base
         self._pts = [int(each) for each in pts]
@@ -206,6 +211,10 @@ class FileRewriter:
             # Degrees would lose mirroring, scale and offset.
             stream.set_display_matrix(self._matrix)
         open_encoder(stream.codec_context)
+        sets = bytes(stream.codec_context.extradata or b"")
+        told = with_fields(self._codec.name, sets, self._signalling.fields(self._codec.name))
+        if told != sets:
+            stream.codec_context.extradata = told
         return stream
 
     # -- packets

@@ -8,6 +8,12 @@ from collections.abc import Callable, Iterator
 
 from vfsd.codecs.bitstreams import nal, obu
 from vfsd.codecs.bitstreams.bits import DamagedError, unescaped
+from vfsd.codecs.bitstreams.signaltype import (
+    UNSPECIFIED_FORMAT,
+    format_name,
+    mpeg2_signal_type,
+    parse_signal_type,
+)
 from vfsd.codecs.inventory.items import Collector
 
 Lister = Callable[[bytes], None]
@@ -100,12 +106,16 @@ class _Units:
         self._plain = _HEVC_PLAIN if codec == "hevc" else _H264_PLAIN
         self._sei = _HEVC_SEI if codec == "hevc" else (_H264_SEI,)
         self._names = _HEVC_NAMES if codec == "hevc" else _H264_NAMES
+        self._sps = nal.HEVC_SPS if codec == "hevc" else nal.H264_SPS
+        self._signals: set[tuple[str, str]] = set()
 
     def configuration(self, extradata: bytes) -> None:
         if not self._prefix:
             if extradata:
                 self._all(extradata, 0)
             return
+        for unit in nal.parameter_sets(self._codec, extradata):
+            self._sequence(unit)
         record = _hvcc_units(extradata) if self._codec == "hevc" else _avcc_extensions(extradata)
         for unit in record:
             self._unit(unit)
@@ -117,10 +127,28 @@ class _Units:
         try:
             for start, end in nal.units(data, prefix):
                 if self._is_plain(data, start, end):
+                    if nal.unit_type(self._codec, data[start : start + 1]) == self._sps:
+                        self._sequence(data[start:end])
                     continue
                 self._unit(data[start:end])
         except DamagedError:
             self._into.add(f"{self._path}/damaged packet", data)
+
+    def _sequence(self, unit: bytes) -> None:
+        try:
+            told = parse_signal_type(self._codec, unit)
+        except (DamagedError, IndexError):
+            return  # no field of it is known
+        if told.overscan is not None:
+            self._signal("overscan", "appropriate" if told.overscan else "not appropriate")
+        if told.video_format not in (None, UNSPECIFIED_FORMAT):
+            self._signal("video format", format_name(told.video_format))
+
+    def _signal(self, name: str, text: str) -> None:
+        """Add a value once, as sequence parameter sets may repeat it."""
+        if (name, text) not in self._signals:
+            self._signals.add((name, text))
+            self._into.add_text(f"{self._path}/{name}", text)
 
     def _is_plain(self, data: bytes, start: int, end: int) -> bool:
         first = data[start]
@@ -250,8 +278,13 @@ class _StartCodes:
         self._path = path
         self._is_mpeg4 = is_mpeg4
         self._is_first_group = True
+        self._video_format: int | None = None
 
     def packet(self, data: bytes) -> None:
+        told = None if self._is_mpeg4 else mpeg2_signal_type(data)
+        if told is not None and told.video_format not in (self._video_format, UNSPECIFIED_FORMAT):
+            self._video_format = told.video_format
+            self._into.add_text(f"{self._path}/video format", format_name(told.video_format))
         code = data.find(b"\0\0\1")
         while code >= 0 and code + 3 < len(data):
             following = data.find(b"\0\0\1", code + 4)

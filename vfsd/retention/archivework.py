@@ -26,6 +26,7 @@ from vfsd.codecs.encoding.archive import (
 from vfsd.codecs.encoding.coarsest import coarsest_run
 from vfsd.codecs.encoding.fidelity import pairs, picture_error, require_kept_data
 from vfsd.codecs.encoding.rewrite import FileRewriter, pictures_index, require_rewritable
+from vfsd.codecs.encoding.signalling import require_same_signalling, signalling_of
 from vfsd.codecs.inventory.difference import differences, foreseen, require_equal
 from vfsd.codecs.inventory.items import Inventory
 from vfsd.codecs.pictures.colors import colors_of
@@ -112,6 +113,7 @@ class ArchiveWork:
             first = next(decoder.stream(0, 1))[1]
         self._siting = siting_of(first)
         self._colors = colors_of(first)
+        self._signalling = signalling_of(self._path, media)
         self._inventory: Inventory | None = None  # of the original, once it was taken
         self._carried: Mapping[str, bytes] = {}  # side data of pictures that the new file has
 
@@ -142,8 +144,11 @@ class ArchiveWork:
             index = pictures_index(begun, self._media.container, self.codec.name)
             made = replace(self._media, codec=self.codec.name, stream_index=index)
             require_equal(foreseen(inventory, self._taken(begun, made)))
+            require_same_signalling(self._signalling, signalling_of(begun, made))
             first = first_picture(begun, made)
-        self._carried = {} if first is None else carried_data(first)
+        if first is not None:
+            self._require_same_siting(first)
+            self._carried = carried_data(first)
         self._inventory = inventory
 
     def require_same(self, path: Path, made: MediaInfo) -> None:
@@ -151,6 +156,7 @@ class ArchiveWork:
         original besides the samples of pictures."""
         before = self._inventory or self._taken_of_original()
         require_equal(differences(before, self._taken(path, made)))
+        require_same_signalling(self._signalling, signalling_of(path, made))
 
     def _taken_of_original(self) -> Inventory:
         return self._parts.inventory(self._video.original, name=self._video.name)
@@ -185,7 +191,10 @@ class ArchiveWork:
 
     def _rewriter(self, target: Path) -> FileRewriter:
         pts, end = self._table.pts(), self._video.original.end_pts
-        return FileRewriter(self._path, target, self._media, self.codec, pts, end, self._siting)
+        return FileRewriter(
+            *(self._path, target, self._media, self.codec, pts, end),
+            *(self._siting, self._signalling),
+        )
 
     def encoded(self, decoder: FrameDecoder, frames: range) -> EncodedRun:
         """A run, as coarse as it may be."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vfsd.codecs.examining.examine import Examination
+from vfsd.codecs.pictures.rangenames import without_range
 from vfsd.errors import RefusedMediaError
 from vfsd.frametable import FrameTable
 from vfsd.model import MediaInfo, PhysicalVideo
@@ -68,6 +69,8 @@ _KEPT = (
 def _meaning(media: MediaInfo, name: str) -> object:
     """A field; what is not told means the same as what is usual."""
     found = getattr(media, name)
+    if name == "pixel_format":
+        return without_range(found)  # the range is compared by itself
     if name == "color_range":
         return found or "limited"
     if name == "sample_aspect_ratio":
