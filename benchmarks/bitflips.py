@@ -50,6 +50,7 @@ from vfsd.framepages import PacketFlag
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
 from vfsd.host import host_name
+from vfsd.joints.cameras import join
 from vfsd.making.planned import TileSettings
 from vfsd.model import MeasuredCost, Segment
 from vfsd.store import Store
@@ -372,7 +373,7 @@ def fill(store: Store, clips: Mapping[str, Path]) -> list[Target]:
     made.append(("lossless tiles", "hevc", store["hevc.mp4"].retile("uniform:1x2", settings=raw)))
     store["hevc.mp4"].compress()
     if "left" in clips:
-        store.join("left.mp4", "right.mp4", seconds_each=0.5)
+        join(store, "left.mp4", "right.mp4", seconds_each=0.5)
         for name in ("left", "right"):
             made.append(("joined", name, store.catalog.joined(store[f"{name}.mp4"].info)))
     targets = []

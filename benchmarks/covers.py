@@ -27,6 +27,7 @@ from vfsd.codecs.pictures.planes import plane_samples
 from vfsd.codecs.pictures.siting import blank_like
 from vfsd.distortion import psnr_of_squares
 from vfsd.errors import NotFoundError, NothingSavedError
+from vfsd.joints.cameras import join, split
 from vfsd.joints.jointfit import JointFit
 from vfsd.joints.jointsettings import JoinSettings
 from vfsd.overlap.joint import Joint, Weaver, errors_of
@@ -77,7 +78,7 @@ def measured(left: Path, right: Path) -> dict[str, Any]:
             store.ingest(path, name).set_policy("original=replaceable,psnr=20")
         files = _stored(store)
         try:
-            report = store.join("left.mp4", "right.mp4", JoinSettings())
+            report = join(store, "left.mp4", "right.mp4", JoinSettings())
         except NotFoundError as error:
             return {"refused": str(error)}
         if report.psnr is None or report.frames < len(store[report.left]):
@@ -88,7 +89,7 @@ def measured(left: Path, right: Path) -> dict[str, Any]:
         pieces = coded_pieces(store[report.left], store[report.right], sides, report.psnr)
         if pieces is not None:
             found |= {"pieces": pieces.bytes, "pieces_psnr": pieces.psnr}
-        store.split(report.left, report.right)
+        split(store, report.left, report.right)
         achieved = []
         for name, decibels in zip((report.left, report.right), report.psnr, strict=True):
             try:

@@ -14,6 +14,7 @@ from benchmarks.joining import OVERLAPS, sources
 from sample_videos.cameras import Cameras, write_pictures
 from vfsd.check import run as check
 from vfsd.errors import NotFoundError
+from vfsd.joints.cameras import join, joined, split
 from vfsd.joints.jointsettings import JoinSettings
 from vfsd.making.planned import TileSettings
 from vfsd.model import Segment
@@ -64,7 +65,7 @@ def camera_pairs(width: int, frames: int) -> Iterator[tuple[str, Path, Path]]:
 def measured(store: Store, settings: JoinSettings) -> dict[str, Any]:
     began = time.perf_counter()
     try:
-        report = store.join("left.mp4", "right.mp4", settings)
+        report = join(store, "left.mp4", "right.mp4", settings)
     except NotFoundError as error:
         return {"refused": str(error)}
     seconds = time.perf_counter() - began
@@ -77,7 +78,7 @@ def measured(store: Store, settings: JoinSettings) -> dict[str, Any]:
         "faults": [found.message for found in check(store.parts, deep=True)],
     }
     if report.frames:
-        (pair,) = store.joined()
+        (pair,) = joined(store)
         coded = TileSettings(quality=settings.quality)
         apart, size = [], 0.0
         for side, name in enumerate((pair.left, pair.right)):
@@ -91,7 +92,7 @@ def measured(store: Store, settings: JoinSettings) -> dict[str, Any]:
         result["read"] = [
             _read(store, [both[side] for both in pair.segments], apart[side]) for side in range(2)
         ]
-        store.split(pair.left, pair.right)
+        split(store, pair.left, pair.right)
     return result
 
 

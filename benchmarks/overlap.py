@@ -30,6 +30,7 @@ from benchmarks.joined import show_stored, stored
 from benchmarks.joining import joining, show_joining
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from sample_videos.scene import Scene
+from vfsd.joints.cameras import overlaps
 from vfsd.overlap.pair import Verdict
 from vfsd.store import Store
 
@@ -90,7 +91,7 @@ def discovery() -> dict[str, Any]:
             for path in clips.files:
                 store.ingest(path, path.stem, link=True)
             start, cpu = time.perf_counter(), time.process_time()
-            report = store.overlaps()
+            report = overlaps(store)
             wall, cpu = time.perf_counter() - start, time.process_time() - cpu
     rows = [
         {

@@ -20,7 +20,6 @@ from vfsd.catalog.reads import Reads
 from vfsd.catalog.seen import SeenInVideos
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.frametable import FrameTable
-from vfsd.integrity.blocksums import Place
 from vfsd.integrity.hitframes import hit_frames
 from vfsd.model import (
     ByteRange,
@@ -29,6 +28,7 @@ from vfsd.model import (
     LogicalVideo,
     MeasuredCost,
     PhysicalVideo,
+    Place,
     Read,
     ReadArea,
     Role,

@@ -20,8 +20,8 @@ from vfsd.catalog.schema import (
     scrubs,
     videos,
 )
-from vfsd.integrity.blocksums import BlockSums, Place, merged
-from vfsd.model import FileState, Role
+from vfsd.integrity.blocksums import BlockSums, merged
+from vfsd.model import FileState, Place, Role
 
 _RUNS_KEPT = 100
 

@@ -43,8 +43,8 @@ from vfsd.catalog.schema import (
 from vfsd.catalog.seentree import SeenTree
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.framepages import PageBounds
-from vfsd.integrity.blocksums import Place, merged
-from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
+from vfsd.integrity.blocksums import merged
+from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Place, Role
 
 Page = tuple[PageBounds, bytes]
 

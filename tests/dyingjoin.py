@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vfsd.catalog.segments import Segments
+from vfsd.joints.cameras import join, split
 from vfsd.objects import ObjectStore
 from vfsd.store import Store
 
@@ -38,9 +39,9 @@ def main(place: str, one: str, other: str, step: str) -> None:
         Segments.delete = dying(Segments.delete, 1)  # type: ignore[method-assign]
     with Store.open(place) as store:
         if step == "split":
-            store.split(one)
+            split(store, one)
         else:
-            store.join(one, other, jobs=1, seconds_each=0.3)
+            join(store, one, other, jobs=1, seconds_each=0.3)
 
 
 if __name__ == "__main__":

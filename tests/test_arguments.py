@@ -16,6 +16,7 @@ from tests.stores import new_store
 from vfsd import Catalog, Detection, DetectionColumns, Rect, Source, Video, WorkloadQuery
 from vfsd.detect import MotionDetector
 from vfsd.errors import NotFoundError, UsageError, VfsdError
+from vfsd.joints.cameras import join, overlaps
 from vfsd.retention.originals import Policy
 from vfsd.store import Store
 
@@ -221,13 +222,13 @@ def test_what_a_video_cannot_do_is_said(video: Video, act: Callable[[Any], objec
         lambda store: store.catalog.set_metadata(store[NAME], site=1),
         lambda store: store.catalog.set_metadata(store[NAME].info, site=object()),
         lambda store: store.catalog.set_metadata(store[NAME].info, site=math.nan),
-        lambda store: store.overlaps(NAME),
+        lambda store: overlaps(store, NAME),
         lambda store: store.tune(NAME),
         lambda store: store.tune(5),
         lambda store: store.tune(budget=np.zeros(2)),
-        lambda store: store.overlaps(5),
-        lambda store: store.join(NAME, NAME, settings=np.zeros(2)),
-        lambda store: store.join(NAME, NAME, dry_run="no"),
+        lambda store: overlaps(store, 5),  # type: ignore[arg-type]
+        lambda store: join(store, NAME, NAME, settings=np.zeros(2)),  # type: ignore[arg-type]
+        lambda store: join(store, NAME, NAME, dry_run="no"),  # type: ignore[arg-type]
         lambda store: store.recover(None),
         lambda store: store.set_policy(None, None),
         lambda store: store.undo([]),

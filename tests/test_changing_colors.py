@@ -29,6 +29,7 @@ from vfsd.codecs.decoding.decode import FrameDecoder
 from vfsd.codecs.pictures.colors import coding_of, colors_of, told_coding
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.host import host_name
+from vfsd.joints.cameras import join, overlaps
 from vfsd.making.offering import like_stored
 from vfsd.making.planned import TileSettings
 from vfsd.model import MeasuredCost
@@ -291,7 +292,7 @@ def test_runs_of_other_colours_are_not_joined(store: Store, tmp_path: Path) -> N
     concatenated(tmp_path / "east.mp4", [UNTOLD, FULL_UNTOLD], right)
     for name in ("west.mp4", "east.mp4"):
         store.ingest(tmp_path / name)
-    report = store.join("east.mp4", "west.mp4", seconds_each=0.4)
+    report = join(store, "east.mp4", "west.mp4", seconds_each=0.4)
     assert report.reasons["the colours of some pictures are coded in another way"] > 0
     assert report.joined
     for run in report.joined:
@@ -311,10 +312,10 @@ def test_cameras_whose_colours_are_coded_in_other_ways_are_not_joined(
         ("west.mp4", "east.mp4"), (LIMITED_601, LIMITED_709), pictures, strict=True
     ):
         store.ingest(concatenated(tmp_path / name, [coding], shots))
-    (pair,) = store.overlaps().pairs  # found all the same: that goes by RGB
+    (pair,) = overlaps(store).pairs  # found all the same: that goes by RGB
     assert {pair.left.name, pair.right.name} == {"west.mp4", "east.mp4"}
     with pytest.raises(UsageError, match="coded in different ways"):
-        store.join("west.mp4", "east.mp4")
+        join(store, "west.mp4", "east.mp4")
 
 
 def test_offered_pictures_of_another_matrix_are_brought_to_that_of_the_video(video: Video) -> None:

@@ -16,14 +16,15 @@ from vfsd import check
 from vfsd.copies.backup import back_up
 from vfsd.copies.restore import restore
 from vfsd.errors import IntegrityError, StoreError
+from vfsd.filecache import FileCache, file_of
 from vfsd.fs import Filesystem
 from vfsd.fs.attributes import Caller
-from vfsd.integrity.blocksums import BlockSums, Place
+from vfsd.integrity.blocksums import BlockSums
 from vfsd.integrity.scrubbing import Scrubber
+from vfsd.model import Place
 from vfsd.reserve import keep_reserve
 from vfsd.store import Store
 from vfsd.views.candidates import Candidates
-from vfsd.views.rendercache import FileCache, file_of
 
 KEYS = (
     "../../../etc/passwd",

@@ -26,7 +26,7 @@ from vfsd.copies.backup import back_up
 from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.frames import Frame
 from vfsd.fs import Filesystem
-from vfsd.integrity.blocksums import BLOCK_BYTES, SUM_BYTES, BlockSummer, BlockSums, Place
+from vfsd.integrity.blocksums import BLOCK_BYTES, SUM_BYTES, BlockSummer, BlockSums
 from vfsd.integrity.byteslook import Begun
 from vfsd.integrity.hitframes import hit_frames
 from vfsd.integrity.scrubbing import Damage, Pace, Scrubber
@@ -34,7 +34,7 @@ from vfsd.integrity.scrubnote import ScrubNote
 from vfsd.integrity.summedfile import SummedFile
 from vfsd.making.planned import TileSettings
 from vfsd.making.settle import settle_file
-from vfsd.model import Access, FileState
+from vfsd.model import Access, FileState, Place
 from vfsd.objects import ObjectStore, digest
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory

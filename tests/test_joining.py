@@ -26,6 +26,7 @@ from vfsd.check import run as check
 from vfsd.codecs.cells.pack import open_pack
 from vfsd.codecs.pictures.planes import plane_samples
 from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
+from vfsd.joints.cameras import join, joined, split
 from vfsd.joints.jointsettings import JoinSettings
 from vfsd.making.planned import TileSettings
 from vfsd.model import Segment
@@ -56,7 +57,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, clips: Path) -> Path:
     with new_store(place) as store:
         for path in sorted(clips.iterdir()):
             store.ingest(path)
-        report = store.join(EAST, WEST, seconds_each=0.3)
+        report = join(store, EAST, WEST, seconds_each=0.3)
         assert (report.left, report.right) == (WEST, EAST)
         assert report.overlap.verdict is Verdict.JOIN
         assert (report.frames, report.before, report.unpaired) == (FRAMES, 0, 0)
@@ -89,7 +90,7 @@ def worst_psnr(shown: list[np.ndarray], seen: list[np.ndarray]) -> float:
 
 
 def packs_of(store: Store) -> list[Path]:
-    (pair,) = store.joined()
+    (pair,) = joined(store)
     return [store.parts.objects.path(left.object_key) for left, _ in pair.segments]
 
 
@@ -132,9 +133,9 @@ def test_reads_take_them_where_they_are_good_enough(store: Store) -> None:
 
 def test_both_need_less_than_each_by_itself(store: Store) -> None:
     settings = JoinSettings(quality=24)
-    store.split(WEST)
-    store.join(WEST, EAST, settings)
-    (pair,) = store.joined()
+    split(store, WEST)
+    join(store, WEST, EAST, settings)
+    (pair,) = joined(store)
     coded = TileSettings(quality=24)
     apart = sum(
         one.size
@@ -144,39 +145,39 @@ def test_both_need_less_than_each_by_itself(store: Store) -> None:
     assert pair.bytes < 0.85 * apart
     # What was tiled is there as well, and nobody takes the place of the other.
     assert store.catalog.segments(store[WEST].info)
-    assert len(store.joined()) == 1
+    assert len(joined(store)) == 1
 
 
 def test_the_left_one_is_only_encoded_where_it_wins(store: Store) -> None:
-    store.split(WEST)
-    report = store.join(WEST, EAST, JoinSettings(merge="unprojected", quality=4))
+    split(store, WEST)
+    report = join(store, WEST, EAST, JoinSettings(merge="unprojected", quality=4))
     assert report.psnr is not None
     assert report.psnr[0] > report.psnr[1] + 3
     assert report.psnr[0] > 44
 
 
 def test_joining_again_changes_nothing(store: Store) -> None:
-    before = store.joined()
-    report = store.join(WEST, EAST, seconds_each=0.3)
+    before = joined(store)
+    report = join(store, WEST, EAST, seconds_each=0.3)
     assert (report.frames, report.before) == (0, FRAMES)
-    assert store.joined() == before
+    assert joined(store) == before
 
 
 def test_what_is_joined_with_another_video_stays_and_is_told(store: Store) -> None:
     """A frame is joined once."""
-    before = store.joined()
-    report = store.join(WEST, "again.mp4", seconds_each=0.3)
+    before = joined(store)
+    report = join(store, WEST, "again.mp4", seconds_each=0.3)
     assert (report.frames, report.before) == (0, 0)
     assert report.reasons == {f"joined with {EAST} already": FRAMES}
-    assert store.joined() == before
+    assert joined(store) == before
 
 
 def test_a_copy_is_kept_once(store: Store) -> None:
-    store.split(WEST)
-    report = store.join(WEST, "again.mp4")
+    split(store, WEST)
+    report = join(store, WEST, "again.mp4")
     assert all(run.is_copy for run in report.joined)
     assert report.frames == FRAMES
-    (pair,) = store.joined("again.mp4")
+    (pair,) = joined(store, "again.mp4")
     assert pair.copied == FRAMES
     _, table = open_pack(store.parts.objects.path(pair.segments[0][0].object_key))
     assert len(table.cells) == 1
@@ -194,7 +195,7 @@ def test_cameras_that_are_turned_are_joined_upright(store: Store, tmp_path: Path
     write_pictures(tmp_path / "hanging.mp4", map(FILMED.right, range(12)), rotation=180)
     for name in ("lying.mp4", "hanging.mp4"):
         store.ingest(tmp_path / name)
-    report = store.join("lying.mp4", "hanging.mp4")
+    report = join(store, "lying.mp4", "hanging.mp4")
     assert (report.left, report.frames) == ("lying.mp4", 12)
     take_tiles(store)
     for name in ("lying.mp4", "hanging.mp4"):
@@ -214,39 +215,39 @@ def test_cameras_that_are_turned_are_joined_upright(store: Store, tmp_path: Path
 
 def test_what_should_not_be_joined_is_not(store: Store, clips: Path) -> None:
     with pytest.raises(NotFoundError):
-        store.join(EAST, "later.mp4")
+        join(store, EAST, "later.mp4")
     with pytest.raises(UsageError):
-        store.join(EAST, EAST)
+        join(store, EAST, EAST)
     with pytest.raises(UsageError):
         JoinSettings(psnr=20)
     with pytest.raises(UsageError):
         JoinSettings(codec="lossless")
-    store.split(EAST)
-    report = store.join(WEST, EAST, JoinSettings(psnr=60))
+    split(store, EAST)
+    report = join(store, WEST, EAST, JoinSettings(psnr=60))
     assert (report.frames, report.psnr) == (0, None)
     assert sum(report.reasons.values()) == FRAMES
-    assert store.join(WEST, "half.mp4").unpaired == FRAMES
-    assert store.joined() == []
+    assert join(store, WEST, "half.mp4").unpaired == FRAMES
+    assert joined(store) == []
     with pytest.raises(NotFoundError):
-        store.split(EAST)
+        split(store, EAST)
 
 
 def test_a_dry_run_stores_nothing(store: Store, tmp_path: Path) -> None:
-    store.split(WEST)
+    split(store, WEST)
     objects = set(store.parts.objects.all_keys())
     store.close()
     with Store.open(tmp_path / "store", read_only=True) as opened:
-        report = opened.join(WEST, EAST, dry_run=True)
+        report = join(opened, WEST, EAST, dry_run=True)
         assert report.frames == FRAMES
         assert report.bytes > 0
         assert set(opened.parts.objects.all_keys()) == objects
         with pytest.raises(ReadOnlyError):
-            opened.join(WEST, EAST)
+            join(opened, WEST, EAST)
 
 
 def test_splitting_leaves_the_originals(store: Store, clips: Path) -> None:
     packs = packs_of(store)
-    (gone,) = store.split(EAST, WEST)
+    (gone,) = split(store, EAST, WEST)
     assert gone.frames == FRAMES
     assert not any(path.exists() for path in packs)
     for name in (WEST, EAST):
@@ -261,7 +262,7 @@ def test_splitting_leaves_the_originals(store: Store, clips: Path) -> None:
 def test_when_one_goes_the_other_has_its_original(store: Store, name: str, clips: Path) -> None:
     packs = packs_of(store)
     store.remove(name)
-    assert store.joined() == []
+    assert joined(store) == []
     assert not any(path.exists() for path in packs)
     other = store[EAST if name == WEST else WEST]
     assert store.catalog.joined(other.info) == []
@@ -271,13 +272,13 @@ def test_when_one_goes_the_other_has_its_original(store: Store, name: str, clips
 
 def test_when_one_is_written_anew_both_are_by_themselves(store: Store, clips: Path) -> None:
     store.ingest(clips / "later.mp4", EAST, replace=True)
-    assert store.joined() == []
+    assert joined(store) == []
     assert store.catalog.joined(store[WEST].info) == []
     assert faults(store) == []
 
 
 def test_both_are_charged_and_go_together(store: Store) -> None:
-    (pair,) = store.joined()
+    (pair,) = joined(store)
     size = sum(path.stat().st_size for path in packs_of(store))
     west, east = store[WEST], store[EAST]
     assert west.budget.usage().joined + east.budget.usage().joined == size
@@ -286,25 +287,25 @@ def test_both_are_charged_and_go_together(store: Store) -> None:
     pinned = pair.segments[0][0].size + pair.segments[0][1].size
     assert store.budget.usage().pinned == pinned
     west.budget.set(0)
-    (left,) = store.joined()
+    (left,) = joined(store)
     assert left.segments == pair.segments[:1]
     assert store.budget.usage().used == 0
     assert len(store.budget.evictions()) == 2 * (len(pair.segments) - 1)
     assert faults(store) == []
     with pytest.raises(OverBudgetError):
-        store.join(WEST, EAST, seconds_each=0.3)
-    assert store.joined() == [left]
+        join(store, WEST, EAST, seconds_each=0.3)
+    assert joined(store) == [left]
     assert faults(store) == []
 
 
 def test_what_was_pinned_with_the_other_makes_room_in_both_budgets(store: Store) -> None:
-    (pair,) = store.joined()
+    (pair,) = joined(store)
     west, east = store[WEST], store[EAST]
     east.pin()
     assert west.budget.set(0) == []
     gone = east.unpin()
     assert {one.id for one in gone} == {one.id for both in pair.segments for one in both}
-    assert store.joined() == []
+    assert joined(store) == []
     assert west.budget.usage().used == 0
     # It was the budget of the one that was full.
     assert {one.why for one in west.budget.evictions()} == {"video"}
@@ -313,7 +314,7 @@ def test_what_was_pinned_with_the_other_makes_room_in_both_budgets(store: Store)
 
 
 def test_what_would_go_goes_in_pairs_and_no_more(store: Store) -> None:
-    (pair,) = store.joined()
+    (pair,) = joined(store)
     costs = [left.size + right.size for left, right in pair.segments]
     limit = store.budget.usage().used - max(costs) // 2
     foretold = store.budget.what_if(limit)
@@ -327,7 +328,7 @@ def test_what_would_go_goes_in_pairs_and_no_more(store: Store) -> None:
     foretold = west.budget.what_if(0)
     assert {one.video_id for one in foretold.gone} == {west.info.id, store[EAST].info.id}
     assert {one.id for one in west.budget.set(0)} == {one.id for one in foretold.gone}
-    assert store.joined() == []
+    assert joined(store) == []
 
 
 def test_pairs_that_look_the_same_have_nothing_to_do_with_each_other(
@@ -335,20 +336,20 @@ def test_pairs_that_look_the_same_have_nothing_to_do_with_each_other(
 ) -> None:
     for name in (WEST, EAST):
         store.ingest(clips / name, f"twin/{name}")
-    store.join(f"twin/{WEST}", f"twin/{EAST}", seconds_each=0.3)
-    assert [pair.frames for pair in store.joined()] == [FRAMES, FRAMES]
+    join(store, f"twin/{WEST}", f"twin/{EAST}", seconds_each=0.3)
+    assert [pair.frames for pair in joined(store)] == [FRAMES, FRAMES]
     assert faults(store) == []
-    twin, first = store.joined()
+    twin, first = joined(store)
     assert not {one.object_key for both in first.segments for one in both} & {
         one.object_key for both in twin.segments for one in both
     }
     store[WEST].pin()
     store[f"twin/{WEST}"].budget.set(0)
-    assert store.joined() == [first]
+    assert joined(store) == [first]
     store[f"twin/{WEST}"].budget.set("none")
-    store.join(f"twin/{WEST}", f"twin/{EAST}", seconds_each=0.3)
-    store.split(f"twin/{EAST}")
-    assert store.joined() == [first]
+    join(store, f"twin/{WEST}", f"twin/{EAST}", seconds_each=0.3)
+    split(store, f"twin/{EAST}")
+    assert joined(store) == [first]
     assert faults(store) == []
 
 
@@ -356,8 +357,8 @@ def test_a_picture_that_stands_still_is_joined_run_by_run(store: Store, tmp_path
     for name, picture in ((WEST, FILMED.left), (EAST, FILMED.right)):
         write_pictures(tmp_path / name, [picture(0)] * FRAMES)
         store.ingest(tmp_path / name, f"still/{name}")
-    store.join(f"still/{WEST}", f"still/{EAST}", seconds_each=0.3)
-    still = next(pair for pair in store.joined() if pair.left == f"still/{WEST}")
+    join(store, f"still/{WEST}", f"still/{EAST}", seconds_each=0.3)
+    still = next(pair for pair in joined(store) if pair.left == f"still/{WEST}")
     assert still.frames == FRAMES
     assert faults(store) == []
 
@@ -378,7 +379,7 @@ def test_what_is_damaged_is_found_and_taken_away(store: Store) -> None:
 
 def test_what_is_damaged_is_not_shown(store: Store) -> None:
     take_tiles(store)
-    (pair,) = store.joined()
+    (pair,) = joined(store)
     first, *others = packs_of(store)
     data = bytearray(first.read_bytes())
     data[-100] ^= 255  # of the right piece
@@ -394,7 +395,7 @@ def test_what_is_damaged_is_not_shown(store: Store) -> None:
 
 
 def test_a_half_without_the_other_is_found(store: Store) -> None:
-    (pair,) = store.joined()
+    (pair,) = joined(store)
     (left, _), *_ = pair.segments
     database = sqlite3.connect(store.path / "catalog.sqlite3")
     with database:
@@ -405,45 +406,45 @@ def test_a_half_without_the_other_is_found(store: Store) -> None:
     assert "joined with are gone" in fault
     check(store.parts, repair=True)
     assert faults(store) == []
-    (again,) = store.joined()
+    (again,) = joined(store)
     assert again.segments == pair.segments[1:]
 
 
 def test_stopping_keeps_what_is_done(store: Store) -> None:
-    store.split(WEST)
+    split(store, WEST)
 
     def give_up(done: int, total: int) -> None:
         if done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store.join(WEST, EAST, seconds_each=0.3, jobs=1, on_progress=give_up)
-    (pair,) = store.joined()
+        join(store, WEST, EAST, seconds_each=0.3, jobs=1, on_progress=give_up)
+    (pair,) = joined(store)
     assert 0 < pair.frames < FRAMES
-    report = store.join(WEST, EAST, seconds_each=0.3)
+    report = join(store, WEST, EAST, seconds_each=0.3)
     assert (report.before, report.frames) == (pair.frames, FRAMES - pair.frames)
     assert faults(store) == []
 
 
 @pytest.mark.parametrize(("step", "frames"), [("stored", 9), ("half", 9), ("both", 9)])
 def test_whoever_is_killed_leaves_whole_segments(store: Store, step: str, frames: int) -> None:
-    store.split(WEST)
+    split(store, WEST)
     _die(store, step)
-    (pair,) = store.joined()
+    (pair,) = joined(store)
     assert pair.frames == frames
     assert all("not in the catalog" in fault for fault in faults(store))
     check(store.parts, repair=True)
     assert faults(store) == []
-    assert store.join(WEST, EAST, seconds_each=0.3).frames == FRAMES - frames
+    assert join(store, WEST, EAST, seconds_each=0.3).frames == FRAMES - frames
     assert faults(store) == []
 
 
 def test_two_who_join_the_same_do_not_get_in_each_others_way(store: Store) -> None:
-    store.split(WEST)
+    split(store, WEST)
     command = [sys.executable, "-m", "tests.dyingjoin", str(store.path), WEST, EAST, "none"]
     both = [subprocess.Popen(command) for _ in range(2)]
     assert [one.wait(120) for one in both] == [0, 0]
-    (pair,) = store.joined()
+    (pair,) = joined(store)
     assert pair.frames == FRAMES
     frames = [frame for left, _ in pair.segments for frame in left.frames]
     assert frames == list(range(FRAMES))
@@ -451,9 +452,9 @@ def test_two_who_join_the_same_do_not_get_in_each_others_way(store: Store) -> No
 
 
 def test_splitting_is_all_or_nothing(store: Store) -> None:
-    before = store.joined()
+    before = joined(store)
     _die(store, "split")
-    assert store.joined() == before
+    assert joined(store) == before
     assert faults(store) == []
 
 
@@ -482,14 +483,14 @@ def test_filmed_pairs(tmp_path: Path, footage: Path) -> None:
             name = path.stem.rpartition("_")[0]
             clip = beginning(path, tmp_path, 30) if "futsal" in name else path
             store.ingest(clip, name, link=True)
-        report = store.join("derived_futsal_left", "derived_futsal_right")
+        report = join(store, "derived_futsal_left", "derived_futsal_right")
         assert (report.frames, report.unpaired) == (30, 0)
         assert report.psnr is not None
         assert min(report.psnr) > 36
-        moving = store.join("roof_left", "roof_right")
+        moving = join(store, "roof_left", "roof_right")
         assert 0 < moving.frames < 296
         assert moving.psnr is not None
         assert min(moving.psnr) >= 30
         with pytest.raises(NotFoundError):
-            store.join("office_a", "office_b")
+            join(store, "office_a", "office_b")
         assert faults(store) == []

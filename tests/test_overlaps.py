@@ -16,6 +16,7 @@ from sample_videos.scene import Scene
 from tests.stores import new_store
 from vfsd import Store
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
+from vfsd.joints.cameras import join, joined, overlap, overlaps
 from vfsd.joints.overlapsearch import moments_of
 from vfsd.overlap.pair import Verdict
 
@@ -44,7 +45,7 @@ def store(tmp_path: Path, clips: Path) -> Iterator[Store]:
 
 def test_cameras_of_one_place_are_found_and_others_are_not(store: Store) -> None:
     told: list[tuple[str, int, int]] = []
-    report = store.overlaps(on_progress=lambda *what: told.append(what))
+    report = overlaps(store, on_progress=lambda *what: told.append(what))
     (pair,) = report.joinable
     assert (pair.left.name, pair.right.name) == ("west.mp4", "east.mp4")
     assert pair.overlap.verdict is Verdict.JOIN
@@ -66,24 +67,24 @@ def test_cameras_of_one_place_are_found_and_others_are_not(store: Store) -> None
 
 
 def test_the_same_camera_at_another_time_is_refused(store: Store) -> None:
-    pair = store.overlap("later.mp4", "west.mp4")
+    pair = overlap(store, "later.mp4", "west.mp4")
     assert pair is not None
     assert pair.overlap.verdict is Verdict.REFUSED
 
 
 def test_videos_of_different_places_have_nothing_in_common(store: Store) -> None:
-    assert store.overlap("other.mp4", "west.mp4") is None
+    assert overlap(store, "other.mp4", "west.mp4") is None
     with pytest.raises(NotFoundError):
-        store.overlap("nothing.mp4", "west.mp4")
+        overlap(store, "nothing.mp4", "west.mp4")
 
 
 def test_only_the_named_ones_are_looked_at(store: Store) -> None:
-    report = store.overlaps(["west.mp4", "other.mp4"])
+    report = overlaps(store, ["west.mp4", "other.mp4"])
     assert (report.videos, list(report.pairs)) == (2, [])
 
 
 def test_looking_is_nobodys_read(store: Store, tmp_path: Path) -> None:
-    store.overlaps()
+    overlaps(store)
     store.close()
     with Store.open(tmp_path / "store") as again:
         assert list(again.catalog.reads(None)) == []
@@ -97,12 +98,12 @@ def test_a_video_that_cannot_be_read_is_left_out(tmp_path: Path, clips: Path) ->
         for path in copies:
             store.ingest(path, link=True)
         copies[-1].unlink()
-        report = store.overlaps()
+        report = overlaps(store)
         assert [pair.right.name for pair in report.joinable] == ["east.mp4"]
         assert list(report.unreadable) == ["gone.mp4"]
         assert isinstance(report.unreadable["gone.mp4"], IntegrityError)
         with pytest.raises(IntegrityError):
-            store.overlap("gone.mp4", "west.mp4")
+            overlap(store, "gone.mp4", "west.mp4")
 
 
 def test_any_two_videos_have_moments_in_common() -> None:
@@ -119,7 +120,7 @@ def test_filmed_pairs(tmp_path: Path, footage: Path) -> None:
     with new_store(tmp_path / "store") as store:
         for path in sorted((footage / "pairs").glob("*.mp4")):
             store.ingest(path, path.stem.rpartition("_")[0], link=True)
-        report = store.overlaps()
+        report = overlaps(store)
     verdicts = {(pair.left.name, pair.right.name): pair.overlap.verdict for pair in report.joinable}
     assert verdicts == {
         ("derived_futsal_left", "derived_futsal_right"): Verdict.JOIN,
@@ -144,14 +145,14 @@ def retold(source: Path, target: Path, **told: int) -> Path:
 
 def test_the_same_bytes_are_stored_once_already(store: Store, clips: Path) -> None:
     store.ingest(clips / "west.mp4", "copy.mp4")
-    (pair,) = store.overlaps(["west.mp4", "copy.mp4"]).joinable
+    (pair,) = overlaps(store, ["west.mp4", "copy.mp4"]).joinable
     assert (pair.overlap.verdict, pair.is_one_file) == (Verdict.SAME, True)
     assert (pair.common, pair.overlap.common) == (0, 0)
     objects = sorted(store.path.rglob("*.pack"))
-    report = store.join("copy.mp4", "west.mp4")
+    report = join(store, "copy.mp4", "west.mp4")
     assert (report.is_one_file, report.frames, report.bytes, report.runs) == (True, 0, 0, ())
     assert sorted(store.path.rglob("*.pack")) == objects
-    assert store.joined() == []
+    assert joined(store) == []
 
 
 def test_pairs_that_cannot_be_joined_are_refused_beforehand(
@@ -161,17 +162,17 @@ def test_pairs_that_cannot_be_joined_are_refused_beforehand(
     store.ingest(retold(clips / "east.mp4", tmp_path / "told.mp4", video_full_range_flag=0))
     assert store["told.mp4"].original.media.color_range == "limited"
     assert store["west.mp4"].original.media.color_range is None
-    (pair,) = store.overlaps(["west.mp4", "told.mp4"]).joinable
+    (pair,) = overlaps(store, ["west.mp4", "told.mp4"]).joinable
     assert pair.overlap.verdict is Verdict.JOIN
-    assert store.join("west.mp4", "told.mp4", dry_run=True).frames == FRAMES
+    assert join(store, "west.mp4", "told.mp4", dry_run=True).frames == FRAMES
     other = retold(
         clips / "east.mp4", tmp_path / "hd.mp4", video_full_range_flag=0, matrix_coefficients=1
     )
     store.ingest(other)
-    (pair,) = store.overlaps(["west.mp4", "hd.mp4"]).pairs
+    (pair,) = overlaps(store, ["west.mp4", "hd.mp4"]).pairs
     assert (pair.overlap.verdict, pair.common) == (Verdict.REFUSED, 0)
     with pytest.raises(UsageError) as refusal:
-        store.join("west.mp4", "hd.mp4")
+        join(store, "west.mp4", "hd.mp4")
     assert pair.overlap.why == str(refusal.value)
     assert "None" not in str(refusal.value)
     assert "yuv420p of limited range and bt709" in str(refusal.value)

@@ -15,7 +15,6 @@ from fractions import Fraction
 from typing import Any
 
 from vfsd.distortion import psnr_of
-from vfsd.integrity.blocksums import Place
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import JOINED_SIDES, VIEW_PROFILES, DecodeCost
 
@@ -26,6 +25,17 @@ Crop = tuple[int, int, int, int]
 """Pixels that are taken off the left, top, right and bottom of a picture."""
 
 NOT_CROPPED: Crop = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The location of an original's bytes: an object, or a file indexed in place."""
+
+    object_key: str | None
+    link_path: str | None  #: given where `object_key` is not
+
+    def __str__(self) -> str:
+        return self.link_path or f"object {self.object_key}"
 
 
 @dataclass(frozen=True, slots=True)

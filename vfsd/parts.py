@@ -18,11 +18,11 @@ from vfsd.config import Settings
 from vfsd.copies.handcopies import lay_log
 from vfsd.copies.takeover import settled
 from vfsd.errors import IntegrityError, ReadOnlyError, RefusedMediaError, StoreError
-from vfsd.integrity.blocksums import BlockSums, Place
+from vfsd.integrity.blocksums import BlockSums
 from vfsd.integrity.byteslook import version_of
 from vfsd.integrity.summedfile import StoredFile, SummedFile
 from vfsd.integrity.summing import SummedFiles
-from vfsd.model import PhysicalVideo
+from vfsd.model import PhysicalVideo, Place
 from vfsd.objects import ObjectStore, Progress, digest
 from vfsd.processes.examineorders import Limits
 from vfsd.processes.examiner import Examiner

@@ -13,7 +13,7 @@ from vfsd.advising.advice import Advice
 from vfsd.advising.proposals import Proposal
 from vfsd.advising.tuning import Between, Budget, OnFailed, Tuner, undo
 from vfsd.advising.workload import WorkloadQuery
-from vfsd.arguments import given_or_usual, local_path, whole_number, yes_or_no
+from vfsd.arguments import local_path, whole_number, yes_or_no
 from vfsd.budget.keeping import DerivedBudget
 from vfsd.catalog import Catalog, FindOptions, another_is_there, has_password, lasting_url
 from vfsd.config import Settings
@@ -23,15 +23,6 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.frames import Frames
-from vfsd.joints.joining import JoinedPair, JoinReport, join, joined_pairs, split_joined
-from vfsd.joints.jointsettings import JoinSettings
-from vfsd.joints.overlapsearch import (
-    OverlapReport,
-    SearchProgress,
-    VideoPair,
-    find_overlaps,
-    overlap_of,
-)
 from vfsd.labelexpr import Labels
 from vfsd.making.retile import OnProgress
 from vfsd.model import Decision
@@ -230,7 +221,8 @@ class Store(StoreTree):
         return Tuner(
             self._parts,
             self._tools,
-            lambda: self._read_lately() if names is None else self._named(names),
+            lambda: self._read_lately() if names is None else self.named(names),
+            self.open_video,
             maker=maker,
             between=between,
             terms=terms,
@@ -245,8 +237,11 @@ class Store(StoreTree):
         number = None if decision is None else whole_number(decision, "number of a decision")
         return undo(self._parts, number)[0]
 
-    def _named(self, names: Iterable[str]) -> list[Video]:
-        """Raises `UsageError` for one name, which is no list of its letters, and for no list."""
+    def named(self, names: Iterable[str]) -> list[Video]:
+        """The videos of these names, in that order.
+
+        Raises `UsageError` for anything but a list of names, `NotFoundError`.
+        """
         if isinstance(names, str):
             raise UsageError(f"{names!r} is one name", hint=f"give a list: [{names!r}]")
         if not isinstance(names, Iterable):
@@ -272,66 +267,6 @@ class Store(StoreTree):
         that request's turn.
         """
         return read_many(self.__getitem__, requests, self._tools.pool.threads)
-
-    def overlaps(
-        self, names: Iterable[str] | None = None, *, on_progress: SearchProgress | None = None
-    ) -> OverlapReport:
-        """Which of these videos (default: all) show the same place, how they lie to each other,
-        and how many of their bytes have it in common.
-
-        A few frames of each are looked at.  All timelines are taken to start at the same time.
-        `on_progress` is told (what is being done, how much is done, how much there is).
-        """
-        videos = list(self.find()) if names is None else self._named(names)
-        return find_overlaps(self._tools, videos, on_progress)
-
-    def overlap(self, one: str, other: str) -> VideoPair | None:
-        """What two videos have in common; None where they do not show the same place."""
-        return overlap_of(self._tools, self[one], self[other])
-
-    def join(
-        self,
-        one: str,
-        other: str,
-        settings: JoinSettings | None = None,
-        *,
-        seconds_each: float = 1.0,
-        dry_run: bool = False,
-        jobs: int | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> JoinReport:
-        """Store the pictures of two cameras that see the same place once for both, beside their
-        originals.
-
-        Runs of about `seconds_each` in which they agree, measured on every picture, are joined; the
-        others stay as they are, and so does what is joined already.  With `dry_run` nothing is
-        stored.  Raises as `vfsd.joints.joining.join`.
-        """
-        if not yes_or_no(dry_run, "dry_run"):
-            self._require_writable()
-        return join(
-            self._parts,
-            self._tools,
-            self[one],
-            self[other],
-            given_or_usual(settings, JoinSettings),
-            seconds_each=seconds_each,
-            dry_run=dry_run,
-            jobs=jobs,
-            on_progress=on_progress,
-        )
-
-    def split(self, name: str, other: str | None = None) -> list[JoinedPair]:
-        """Take back `join`: delete what a video shares with all that it is joined with, or only
-        with `other`; returns what went.  Raises `NotFoundError` where nothing is joined."""
-        self._require_writable()
-        partner = None if other is None else self.catalog.video(other)
-        return split_joined(self._parts, self.catalog.video(name), partner)
-
-    def joined(self, name: str | None = None) -> list[JoinedPair]:
-        """The pairs of videos that are joined, all or those with that one."""
-        video = None if name is None else self.catalog.video(name)
-        return joined_pairs(self._parts, video)
 
 
 def _require_unused(root: Path, catalog_url: str) -> None:

@@ -26,6 +26,7 @@ from vfsd.copies.backup import back_up
 from vfsd.copies.restore import restore
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.fs import Filesystem
+from vfsd.joints import cameras
 from vfsd.labels import ReadOptions, read_labels
 from vfsd.making.planned import TileSettings
 from vfsd.making.relayout import drop, drop_retired, rollback
@@ -203,7 +204,7 @@ def with_cameras(place: Place) -> None:
 def with_joined(place: Place) -> None:
     with_cameras(place)
     with place.open() as store:
-        store.join("west.mp4", "east.mp4", jobs=1, seconds_each=0.2)
+        cameras.join(store, "west.mp4", "east.mp4", jobs=1, seconds_each=0.2)
 
 
 def with_rich(place: Place) -> None:
@@ -469,13 +470,13 @@ def layouts(place: Place) -> Steps:
 
 def join(place: Place) -> Steps:
     with place.open() as store:
-        assert store.join("west.mp4", "east.mp4", jobs=1, seconds_each=0.2).frames
+        assert cameras.join(store, "west.mp4", "east.mp4", jobs=1, seconds_each=0.2).frames
         yield
 
 
 def split(place: Place) -> Steps:
     with place.open() as store:
-        assert store.split("west.mp4")
+        assert cameras.split(store, "west.mp4")
         yield
 
 

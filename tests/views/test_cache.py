@@ -14,11 +14,12 @@ from sample_videos import FOLDER
 from tests.stores import new_store
 from tests.views.conftest import Shelf
 from vfsd.config import Settings
+from vfsd.filecache import FileCache, file_of
 from vfsd.inhand import new_name
 from vfsd.store import Store
 from vfsd.views import Views, rendering
 from vfsd.views.encodedrun import EncodedRun
-from vfsd.views.rendercache import FileCache, MemoryCache, file_of
+from vfsd.views.rendercache import MemoryCache
 
 VIEW = "size=128x96.mp4"
 DIGEST = "d" * 64

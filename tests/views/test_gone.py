@@ -17,12 +17,12 @@ from tests.test_ageing import aged, put, run
 from tests.test_decay import RULES, label
 from tests.views.conftest import Shelf
 from vfsd import check
+from vfsd.filecache import FileCache, file_of
 from vfsd.fs.recovery import recover
 from vfsd.inhand import new_name
 from vfsd.keptviews import may_be_kept
 from vfsd.views import Views
 from vfsd.views.candidates import Candidates
-from vfsd.views.rendercache import FileCache, file_of
 
 NAME, OTHER = "traffic.mp4", "mpeg4.avi"
 POLICY = "original=replaceable,psnr=34"

@@ -15,8 +15,8 @@ import pytest
 
 from tests.views.conftest import Shelf
 from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.filecache import file_of
 from vfsd.views.encoding import EncodedRendition
-from vfsd.views.rendercache import file_of
 from vfsd.views.rendering import RenditionFile
 from vfsd.views.slots import EvenSlots, ListedSlots, Slots
 from vfsd.views.workshop import Workshop

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vfsd.advising.proposals import Proposal
+from vfsd.advising.tunable import TunableVideo
 from vfsd.errors import DamagedFileError, IntegrityError, OutdatedError
 from vfsd.making.admitting import Admission
 from vfsd.making.tilework import Beside
 from vfsd.model import Segment
 from vfsd.parts import Parts
 from vfsd.reading.tools import Tools
-from vfsd.videos.video import Video
 from vfsd.views.candidates import Candidate, Candidates
 
 Publish = Callable[[Beside], Segment]
@@ -29,7 +29,7 @@ class Admissions:
         self._candidates = Candidates.of_store(parts)
         self._of: dict[tuple[int, str], Admission] = {}
 
-    def of(self, video: Video, candidate: Candidate, proposal: Proposal) -> Publish:
+    def of(self, video: TunableVideo, candidate: Candidate, proposal: Proposal) -> Publish:
         """What makes a part of a rendition of `candidate`, and has the cache give it up then.
 
         Raises `OutdatedError` where it is in the cache no longer; what is given, as
@@ -61,7 +61,7 @@ class Admissions:
 
         return admit
 
-    def _admission(self, video: Video, codec: str) -> Admission:
+    def _admission(self, video: TunableVideo, codec: str) -> Admission:
         key = video.original.id, codec
         if key not in self._of:
             self._of[key] = Admission(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from vfsd.advising.athand import AtHand
 from vfsd.advising.present import Present
 from vfsd.advising.readqueries import Asked, asked_by, sizes_asked_by
+from vfsd.advising.tunable import TunableVideo
 from vfsd.codecs.cells.tiles import TILE_CODECS
 from vfsd.distortion import FINEST_PSNR, psnr_left
 from vfsd.making.planned import PlannedSegment, TileSettings
@@ -23,7 +24,6 @@ from vfsd.parts import Parts
 from vfsd.retention.guarding import usual_psnr
 from vfsd.tiling import Rect, TileLayout, common, meet
 from vfsd.tiling.policy import Aim, Ledger, Query, Size, SizeWorld, Terms, Tiling, World
-from vfsd.videos.tiles import VideoTiles
 from vfsd.views.candidates import Candidate
 
 _MOST_WEIGHED = 500_000
@@ -73,7 +73,7 @@ def by_value(proposals: Iterable[Proposal]) -> list[Proposal]:
     return sorted(found, key=worst_last)
 
 
-def proposals_for(parts: Parts, video: VideoTiles, terms: Terms | None = None) -> list[Proposal]:
+def proposals_for(parts: Parts, video: TunableVideo, terms: Terms | None = None) -> list[Proposal]:
     """What the remembered reads of a video speak for, by time: tiles and renditions.
 
     Both are made as the newest of their kind that the video has.  Reads that began before somebody
@@ -125,7 +125,7 @@ def _can_be_made(video: LogicalVideo, settings: TileSettings) -> bool:
     return codec.is_lossless or (left is not None and left <= FINEST_PSNR)
 
 
-def _world(video: VideoTiles, told: Sequence[Query], settings: TileSettings) -> World:
+def _world(video: TunableVideo, told: Sequence[Query], settings: TileSettings) -> World:
     """With boxes of all labels that were looked for."""
     aims = frozenset[Aim]().union(*(query.aims for query in told))
     first = min(query.frames[0] for query in told)

@@ -14,6 +14,7 @@ from functools import partial
 
 from vfsd.advising.admissions import Admissions, Publish
 from vfsd.advising.proposals import Proposal, by_value, proposals_for
+from vfsd.advising.tunable import TunableVideo
 from vfsd.arguments import given_or_usual, within_64_bits
 from vfsd.budget.fitting import Room
 from vfsd.budget.reclaim import clear_away
@@ -36,10 +37,12 @@ from vfsd.parts import Parts
 from vfsd.reading.tools import Tools
 from vfsd.tiling import meet
 from vfsd.tiling.policy import Terms
-from vfsd.videos.video import Video
 
-Videos = Callable[[], Iterable[Video]]
-"""Gives the videos that are to be looked at, as they are now."""
+Videos = Callable[[], Iterable[TunableVideo]]
+"""Gives the videos to consider, as they are now."""
+
+OpenVideo = Callable[[LogicalVideo], TunableVideo]
+"""Opens a video from its catalog record."""
 
 OnFailed = Callable[[LogicalVideo, VfsdError], None]
 """Told of a video, and why nothing can be made of it."""
@@ -77,6 +80,7 @@ class Tuner:
         parts: Parts,
         tools: Tools,
         videos: Videos,
+        open_video: OpenVideo,
         *,
         maker: str = "tune",
         between: Between | None = None,
@@ -86,6 +90,7 @@ class Tuner:
         self._parts = parts
         self._tools = tools
         self._videos = videos
+        self._open_video = open_video
         self._maker = maker
         self._between = between
         self._terms = terms
@@ -220,7 +225,7 @@ class Tuner:
                 require_same_bytes(info, seen)
             raise
 
-    def _to_encode(self, video: Video, proposal: Proposal) -> Publish:
+    def _to_encode(self, video: TunableVideo, proposal: Proposal) -> Publish:
         retiler = self._retiler(video, proposal.settings)
         if self._parts.catalog.cost_factor(video.info) is None:
             retiler.note_cost(proposal.plan.frames)
@@ -230,9 +235,9 @@ class Tuner:
         """At least so many that room has to be found for."""
         return max(proposal.bytes, self._refused.get(_key(proposal), 0))
 
-    def _verified(self, info: LogicalVideo) -> Video:
+    def _verified(self, info: LogicalVideo) -> TunableVideo:
         """Tiles go by frame numbers, which must not change afterwards."""
-        video = Video(self._parts, self._tools, info)
+        video = self._open_video(info)
         if not info.original.verified and video.verify(on_progress=self._heed):
             raise OutdatedError(
                 f"{info.name} has other frames than its file promised", hint="ask again"
@@ -252,7 +257,7 @@ class Tuner:
             self._between()
             self._paused += time.perf_counter() - began
 
-    def _retiler(self, video: Video, settings: TileSettings) -> Retiler:
+    def _retiler(self, video: TunableVideo, settings: TileSettings) -> Retiler:
         """Of each video the one that knows already what its tiles need."""
         key = video.original.id, settings
         if key not in self._retilers:

@@ -8,10 +8,11 @@ from contextlib import suppress
 
 from vfsd.catalog import Transaction
 from vfsd.errors import IntegrityError
-from vfsd.integrity.blocksums import Place, text
+from vfsd.integrity.blocksums import text
 from vfsd.integrity.byteslook import Looked, look_at
 from vfsd.integrity.diskfile import OF_THE_PROCESS, UNREADABLE
 from vfsd.integrity.linkedfile import require_linked
+from vfsd.model import Place
 from vfsd.parts import Parts
 
 

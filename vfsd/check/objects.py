@@ -15,11 +15,10 @@ from vfsd.budget.reclaim import discard_unpublished, reclaim
 from vfsd.check import bytes as stored
 from vfsd.check.finding import Finding, Run
 from vfsd.errors import NoSpaceError, NotFoundError, ReadOnlyError
-from vfsd.integrity.blocksums import Place
 from vfsd.integrity.diskfile import open_stored
 from vfsd.leftovers import leftovers, take_away
 from vfsd.making.recordings import recordings
-from vfsd.model import Segment
+from vfsd.model import Place, Segment
 from vfsd.objects import digest, is_key
 from vfsd.parts import Parts
 from vfsd.reading.mending import drop_segments

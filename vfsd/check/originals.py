@@ -12,10 +12,9 @@ from vfsd.check import bytes as stored
 from vfsd.check import sound
 from vfsd.check.finding import Finding, Run
 from vfsd.errors import IntegrityError, NotFoundError
-from vfsd.integrity.blocksums import Place
 from vfsd.integrity.linkedfile import open_linked
 from vfsd.making.reindexing import index_again, is_same_file, sound_fault, table_fault
-from vfsd.model import FileState, Node
+from vfsd.model import FileState, Node, Place
 
 
 def digests(run: Run) -> Iterator[Finding]:

@@ -33,9 +33,9 @@ from vfsd.errors import (
     StoreError,
     UsageError,
 )
-from vfsd.integrity.blocksums import BlockSummer, BlockSums, Place
+from vfsd.integrity.blocksums import BlockSummer, BlockSums
 from vfsd.making.reindexing import stored_fault
-from vfsd.model import FileState
+from vfsd.model import FileState, Place
 from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
 from vfsd.regularfiles import open_own

@@ -33,11 +33,11 @@ from vfsd.errors import (
     StoreError,
     UsageError,
 )
+from vfsd.filecache import FileCache
 from vfsd.model import FileState
 from vfsd.objects import ObjectStore
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory, fsync_path, url_of_file
-from vfsd.views.rendercache import FileCache
 
 _PRIVATE = (FileState.SPOOLED, FileState.PLAIN)
 

@@ -27,11 +27,10 @@ from vfsd.fs.attributes import Attributes, is_private
 from vfsd.fs.names import Names
 from vfsd.fs.posix import copy_start, failure
 from vfsd.inhand import NewFile, let_go
-from vfsd.integrity.blocksums import Place
 from vfsd.integrity.diskfile import AS_BYTES
 from vfsd.integrity.linkedfile import open_linked
 from vfsd.integrity.summedfile import SummedFile
-from vfsd.model import FileState, Node
+from vfsd.model import FileState, Node, Place
 from vfsd.parts import Parts
 from vfsd.storedir import fsync_path
 

@@ -13,18 +13,6 @@ from blake3 import blake3
 
 from vfsd.errors import IntegrityError
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the bytes of an original are: an object, or a file indexed in place."""
-
-    object_key: str | None
-    link_path: str | None  #: given where `object_key` is not
-
-    def __str__(self) -> str:
-        return self.link_path or f"object {self.object_key}"
-
-
 BLOCK_BYTES = 1 << 15
 """Of new sums.  What is damaged is told, and refused, in blocks: half as many bytes are twice as
 many sums, which take a 4096th of the file as it is."""

@@ -24,12 +24,12 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
-from vfsd.integrity.blocksums import BlockSums, Place
+from vfsd.integrity.blocksums import BlockSums
 from vfsd.integrity.byteslook import Begun, Looked, look_at, version_of
 from vfsd.integrity.diskfile import OF_THE_PROCESS
 from vfsd.integrity.linkedfile import require_linked
 from vfsd.integrity.scrubnote import ScrubNote
-from vfsd.model import LogicalVideo
+from vfsd.model import LogicalVideo, Place
 from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
 from vfsd.reading.mending import drop_segments

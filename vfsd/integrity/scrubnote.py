@@ -14,9 +14,10 @@ from pathlib import Path
 from blake3 import blake3
 
 from vfsd.inhand import put_in_place
-from vfsd.integrity.blocksums import BlockSums, Place
+from vfsd.integrity.blocksums import BlockSums
 from vfsd.integrity.byteslook import Begun
 from vfsd.integrity.diskfile import CHUNK
+from vfsd.model import Place
 
 _MOST_BYTES = 16 << 20
 _MOST_RANGES = 1 << 16

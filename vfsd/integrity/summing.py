@@ -16,12 +16,12 @@ from vfsd.catalog import Catalog
 from vfsd.catalog.integrity import KnownSums
 from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, VfsdError
 from vfsd.forks import at_fork
-from vfsd.integrity.blocksums import Place, text
+from vfsd.integrity.blocksums import text
 from vfsd.integrity.diskfile import open_stored
 from vfsd.integrity.hitframes import hit_frames
 from vfsd.integrity.linkedfile import open_linked
 from vfsd.integrity.summedfile import SeenBlocks, StoredFile, SummedFile
-from vfsd.model import LogicalVideo
+from vfsd.model import LogicalVideo, Place
 
 _log = logging.getLogger(__name__)
 

@@ -43,6 +43,7 @@ from vfsd.processes.tuner import BackgroundTuner
 from vfsd.reserve import with_reserve
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
+from vfsd.videos.writes import VideoWrites
 from vfsd.views import Views
 
 _SHARE_OF_WHOLE_VIEWS = 4  # of what rendered views may take up
@@ -258,6 +259,7 @@ def _views(
         store.parts,
         store.tools,
         elsewhere=renders,
+        open_sink=lambda info: VideoWrites(store.parts, store.tools, info),
         whole_bytes=whole_bytes,
         are_others_hurried=counters.are_files_read,
     )

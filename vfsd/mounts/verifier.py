@@ -8,8 +8,7 @@ import threading
 from contextlib import closing
 
 from vfsd.errors import NotFoundError, VfsdError
-from vfsd.integrity.blocksums import Place
-from vfsd.model import LogicalVideo
+from vfsd.model import LogicalVideo, Place
 from vfsd.reading.suspects import Suspicion
 from vfsd.store import Store
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from vfsd.errors import IntegrityError, MountError
+from vfsd.filecache import Bytes
 from vfsd.processes.deference import Deference
 from vfsd.processes.examineorders import Complaint
 from vfsd.processes.renderorders import (
@@ -29,7 +30,6 @@ from vfsd.processes.renderorders import (
 )
 from vfsd.processes.sheets import Sheets
 from vfsd.views.elsewhere import SlotOrder
-from vfsd.views.rendercache import Bytes
 from vfsd.views.renderqueue import Check
 
 _CHECK_SECONDS = 0.1

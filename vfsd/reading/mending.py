@@ -14,9 +14,8 @@ from pathlib import Path
 
 from vfsd.budget.reclaim import clear_away
 from vfsd.errors import DamagedPackError, VfsdError
-from vfsd.integrity.blocksums import Place
 from vfsd.integrity.diskfile import open_stored
-from vfsd.model import Segment
+from vfsd.model import Place, Segment
 from vfsd.objects import digest
 from vfsd.parts import Parts
 

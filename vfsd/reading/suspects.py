@@ -33,8 +33,7 @@ from vfsd.diskroom import NO_SPACE
 from vfsd.errors import RefusedMediaError
 from vfsd.forks import at_fork
 from vfsd.inhand import held_directory, put_in_place
-from vfsd.integrity.blocksums import Place
-from vfsd.model import PhysicalVideo
+from vfsd.model import PhysicalVideo, Place
 from vfsd.objects import is_key
 from vfsd.reserve import with_reserve
 from vfsd.storedir import StoreDirectory, fsync_path

@@ -16,9 +16,9 @@ from vfsd import keptviews
 from vfsd.codecs.bitstreams.nal import DamagedError
 from vfsd.codecs.cells.pack import CellStream
 from vfsd.codecs.containers.framing import Framing
+from vfsd.filecache import Bytes, FileCache
 from vfsd.parts import Parts
 from vfsd.tiling.cost import VIEW_PROFILES
-from vfsd.views.rendercache import Bytes, FileCache
 
 CODECS = ("h264", "hevc", "av1")
 """In which candidates may be: those that cells are decoded from, the cheapest one first."""

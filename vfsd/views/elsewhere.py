@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
-from vfsd.views.rendercache import Bytes
+from vfsd.filecache import Bytes
 from vfsd.views.renderqueue import Check
 from vfsd.views.rendition import Rendition
 

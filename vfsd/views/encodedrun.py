@@ -30,6 +30,7 @@ from vfsd.codecs.encoding.encode import (
 )
 from vfsd.codecs.pictures.colors import ColorSettler
 from vfsd.errors import IntegrityError
+from vfsd.filecache import Bytes, file_of
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
 from vfsd.integrity.blocksums import merged
@@ -42,7 +43,6 @@ from vfsd.views.fineness import coarser, is_lossless
 from vfsd.views.footage import Footage
 from vfsd.views.measuring import Measure, Origins
 from vfsd.views.pictures import PictureConverter, PictureForm
-from vfsd.views.rendercache import Bytes, file_of
 from vfsd.views.renderqueue import Check
 from vfsd.views.showing import Showing, segment_ticks
 from vfsd.views.steps import CopiedPart, MadePart, ViewPart

@@ -27,7 +27,7 @@ from vfsd.views.elsewhere import Elsewhere, MadeElsewhere
 from vfsd.views.explained import EXPLAIN, is_explain_folder
 from vfsd.views.layouts import LAYOUT, LAYOUT_PICTURE, layout_names
 from vfsd.views.objects import OBJECTS
-from vfsd.views.offers import Offer, requested
+from vfsd.views.offers import Offer, OpenSink, requested
 from vfsd.views.openviews import OpenViews
 from vfsd.views.reasons import WHY, asked_path, is_of_why
 from vfsd.views.rendering import Renderer, RenditionFile
@@ -62,10 +62,12 @@ class Views:
         tools: Tools,
         *,
         elsewhere: Elsewhere | None = None,
+        open_sink: OpenSink | None = None,
         whole_bytes: int = 0,
         are_others_hurried: Callable[[], bool] = lambda: False,
     ) -> None:
-        """With `elsewhere` slots are made there, and else by threads of this process.
+        """With `elsewhere` slots are made there, and else by threads of this process.  Without
+        `open_sink`, no view can be written.
 
         With `whole_bytes`, views that were read to the end are put into files, which take up so
         many bytes at most (`ViewFile.whole`).  `are_others_hurried` tells whether anybody reads
@@ -73,6 +75,7 @@ class Views:
         """
         self._parts = parts
         self._tools = tools
+        self._open_sink = open_sink
         self._elsewhere = None if elsewhere is None else MadeElsewhere(elsewhere)
         self._renderer = Renderer(parts, tools, self._elsewhere, whole_bytes, are_others_hurried)
         self._renditions = Renditions(parts, tools, self._finished)
@@ -124,12 +127,12 @@ class Views:
         Raises `ReadOnlyError` for what nobody can write, `UsageError` for sizes that are not taken.
         """
         known = self._renditions.known(ino)
-        if self._parts.read_only or requested(path) is None:
+        if self._open_sink is None or self._parts.read_only or requested(path) is None:
             raise ReadOnlyError(
                 f"{path!r} cannot be written",
                 hint="frames of all the picture in another size can be, such as 640x360.rgb",
             )
-        return Offer(self._parts, self._tools, known.info, path)
+        return Offer(self._parts, self._open_sink(known.info), path)
 
     def cool(self, seconds: float) -> None:
         """See `Workshop.cool`."""

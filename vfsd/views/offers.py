@@ -1,8 +1,8 @@
-"""Views that are written: whoever writes frames of a video in another size offers them to it.
+"""Views open for writing: frames of a video in another size, which become a rendition.
 
-What is written waits in a file without a name until it is complete, which nobody tells but its end:
-each time that somebody closes it, it is looked at.  Pictures that are those of the view become a
-rendition; anything else is an error, and nothing of it stays.
+Written data is kept in an unnamed file and examined each time a writer closes it, because only its
+length shows whether it is complete.  Frames that match the view become a rendition; anything else
+raises an error, and nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from io import BufferedReader, FileIO
+from typing import Protocol
 
 from vfsd import grammar
 from vfsd.codecs import VideoFrame
@@ -26,11 +27,9 @@ from vfsd.grammar import Request
 from vfsd.making.givenpixels import pictures_of_bytes
 from vfsd.making.offering import like_stored, require_offerable, stored_pictures
 from vfsd.making.y4m import MAGIC, read_header, read_pictures
-from vfsd.model import LogicalVideo
+from vfsd.model import LogicalVideo, PhysicalVideo
 from vfsd.parts import Parts
 from vfsd.reading.plan import select_frames
-from vfsd.reading.tools import Tools
-from vfsd.videos.writes import VideoWrites
 
 _BUFFER_BYTES = 1 << 20
 
@@ -50,16 +49,43 @@ def requested(path: str) -> Request | None:
     return None if is_partial or step != 1 else request
 
 
+class FrameSink(Protocol):
+    """A video that accepts frames in another size; see `vfsd.videos.writes.VideoWrites`."""
+
+    @property
+    def info(self) -> LogicalVideo: ...
+
+    @property
+    def original(self) -> PhysicalVideo: ...
+
+    @property
+    def table(self) -> FrameTable: ...
+
+    def take(
+        self,
+        offered: Iterator[VideoFrame],
+        size: tuple[int, int],
+        frames: range,
+        *,
+        given_as: str | None = None,
+    ) -> object: ...
+
+
+OpenSink = Callable[[LogicalVideo], FrameSink]
+"""Opens a video for frames that are written to one of its views."""
+
+
 class Offer:
     """A view that somebody writes.  Thread-safe.
 
     Raises `UsageError` for a size in which the video takes no frames.
     """
 
-    def __init__(self, parts: Parts, tools: Tools, info: LogicalVideo, path: str) -> None:
+    def __init__(self, parts: Parts, video: FrameSink, path: str) -> None:
         request = requested(path)
         if request is None:
             raise UsageError(f"{path!r} is not all of the picture in another size")
+        info = video.info
         media = info.original.media
         view = request.sized(media.display_width, media.display_height)
         self._size = view.size or (media.display_width, media.display_height)
@@ -69,7 +95,7 @@ class Offer:
             raise UsageError(f"frames in {self._form.layout} are not taken")
         self._name = f"{info.name}@/{path}"
         self._examiner = parts.examiner
-        self._video = VideoWrites(parts, tools, info)
+        self._video = video
         chosen = select_frames(view, info.original, self._video.table)
         self._frames = range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
         self._guard = threading.Lock()

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from vfsd.codecs.pictures.colors import told_coding
+from vfsd.filecache import Bytes
 from vfsd.frames import Pixels
 from vfsd.grammar import Form
 from vfsd.view import View
@@ -21,7 +22,7 @@ from vfsd.views.cursors import Cursor
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, view_picture_form
-from vfsd.views.rendercache import Bytes, Place
+from vfsd.views.rendercache import Place
 from vfsd.views.showing import Showing
 from vfsd.views.slots import EvenSlots, Slots
 from vfsd.views.steps import MadePart, ViewPart

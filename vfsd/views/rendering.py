@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from vfsd.filecache import Bytes, FileCache, file_of, shown
 from vfsd.host import cores
 from vfsd.objects import Progress
 from vfsd.parts import Parts
@@ -23,7 +24,7 @@ from vfsd.views.elsewhere import MadeElsewhere
 from vfsd.views.encoding import EncodedRendition
 from vfsd.views.forerunner import Forerunner
 from vfsd.views.madeslots import MadeSlots
-from vfsd.views.rendercache import Bytes, FileCache, MemoryCache, RenderCache, file_of, shown
+from vfsd.views.rendercache import MemoryCache, RenderCache
 from vfsd.views.renderqueue import Check, Lane, Render
 from vfsd.views.rendition import (
     PaddedRendition,

@@ -20,6 +20,7 @@ from vfsd.codecs import library_versions
 from vfsd.codecs.encoding.stills import BEST_JPEG, jpeg
 from vfsd.codecs.pictures.plainstills import npy, npy_size, png, png_size
 from vfsd.errors import OutOfRangeError
+from vfsd.filecache import Bytes
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
 from vfsd.grammar import Request, unparse
@@ -34,7 +35,7 @@ from vfsd.views.fineness import is_lossless
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, PictureForm, picture_form, view_picture_form
 from vfsd.views.raw import RawRendition
-from vfsd.views.rendercache import Bytes, Place
+from vfsd.views.rendercache import Place
 from vfsd.views.showing import show
 from vfsd.views.slots import EvenSlots, Slots
 from vfsd.views.sounding import find_sound

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vfsd.errors import VfsdError
-from vfsd.views.rendercache import Bytes
+from vfsd.filecache import Bytes
 from vfsd.views.rendition import Rendition, ViewRendition
 
 _log = logging.getLogger(__name__)

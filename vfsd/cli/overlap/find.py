@@ -69,6 +69,7 @@ def command(session: Session, names: tuple[str, ...], refused: bool) -> None:
 def _found(session: Session, store: Store, names: list[str]) -> OverlapReport:
     from vfsd.cli.progress import Progress
     from vfsd.cli.selecting import videos_named
+    from vfsd.joints.cameras import overlaps
 
     chosen = [video.name for video in videos_named(store, names)] if names else None
     with Progress("looking at videos", None, shown=session.shows_progress) as progress:
@@ -77,4 +78,4 @@ def _found(session: Session, store: Store, names: list[str]) -> OverlapReport:
             progress.label(what)
             progress.reach(done, total)
 
-        return store.overlaps(chosen, on_progress=tell)
+        return overlaps(store, chosen, on_progress=tell)

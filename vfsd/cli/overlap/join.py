@@ -160,6 +160,7 @@ def _joined(
     jobs: int | None,
 ) -> JoinReport:
     from vfsd.cli.progress import Progress
+    from vfsd.joints.cameras import join
 
     with Progress("joining", None, shown=session.shows_progress) as progress:
 
@@ -167,8 +168,15 @@ def _joined(
             progress.reach(done, total)
 
         one, other = names
-        return store.join(
-            one, other, settings, seconds_each=seconds, dry_run=dry_run, jobs=jobs, on_progress=tell
+        return join(
+            store,
+            one,
+            other,
+            settings,
+            seconds_each=seconds,
+            dry_run=dry_run,
+            jobs=jobs,
+            on_progress=tell,
         )
 
 

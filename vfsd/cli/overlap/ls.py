@@ -28,9 +28,11 @@ from vfsd.errors import NotFoundError
 @click.pass_obj
 def command(session: Session, name: str | None) -> None:
     """List videos that are joined, or who one is joined with."""
+    from vfsd.joints.cameras import joined
+
     root, names = (session.root(), []) if name is None else session.places([name])
     with session.opened(root) as store:
-        found = store.joined(names[0] if names else None)
+        found = joined(store, names[0] if names else None)
     if session.json:
         for pair in found:
             print_json(joined_record(pair))

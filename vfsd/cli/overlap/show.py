@@ -62,9 +62,11 @@ def command(
     """
     if out is not None and Path(out).suffix.lower() not in _ENDINGS:
         raise UsageError(f"{out!r} is no picture that can be written", hint="name a .png or .jpg")
+    from vfsd.joints.cameras import overlap
+
     root, names = session.places([one, other])
     with session.opened(root) as store:
-        pair = store.overlap(*names)
+        pair = overlap(store, *names)
         if pair is None:
             raise NotFoundError(
                 f"{names[0]!r} and {names[1]!r} do not show the same place",

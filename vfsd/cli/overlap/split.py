@@ -35,13 +35,15 @@ def command(session: Session, name: str, other: str | None, yes: bool) -> None:
     originals, which always stay.  At a terminal this asks first.
     """
     given = [name] if other is None else [name, other]
+    from vfsd.joints.cameras import split
+
     root, names = session.places(given)
     with session.opened(root, writing=True) as store:
         if not yes and sys.stdin.isatty():
             whom = "those that it is joined with" if other is None else shown(names[1])
             if not click.confirm(f"split {shown(names[0])} from {whom}?", err=True):
                 return
-        gone = store.split(*names)
+        gone = split(store, *names)
     for pair in gone:
         if session.json:
             print_json(joined_record(pair))
