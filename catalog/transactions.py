@@ -4,53 +4,129 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vfsd.catalog.clocknotes import ClockNotes
-from vfsd.catalog.costs import MeasuredCosts
 from vfsd.catalog.databaseurl import shown_url
-from vfsd.catalog.decisions import Decisions
-from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import ChangeWatch, Database, current_revision
-from vfsd.catalog.evictions import Evictions
 from vfsd.catalog.failures import LOST
-from vfsd.catalog.holdings import Holdings
-from vfsd.catalog.integrity import Integrity
-from vfsd.catalog.originals import Originals
 from vfsd.catalog.owner import owner_of, write_owner
-from vfsd.catalog.reads import Reads
-from vfsd.catalog.segments import Segments
 from vfsd.catalog.serverfailures import LOST_ON_SERVER
-from vfsd.catalog.sounds import Sounds
-from vfsd.catalog.tree import Tree
 from vfsd.catalog.upgrade import HEAD, require_known, upgrade
-from vfsd.catalog.videos import Objects, Videos
 from vfsd.errors import ExistsError, NoStoreError, StoreError, StoreVersionError
 
+if TYPE_CHECKING:
+    from vfsd.catalog.clocknotes import ClockNotes
+    from vfsd.catalog.costs import MeasuredCosts
+    from vfsd.catalog.decisions import Decisions
+    from vfsd.catalog.detections import Detections
+    from vfsd.catalog.evictions import Evictions
+    from vfsd.catalog.holdings import Holdings
+    from vfsd.catalog.integrity import Integrity
+    from vfsd.catalog.originals import Originals
+    from vfsd.catalog.reads import Reads
+    from vfsd.catalog.segments import Segments
+    from vfsd.catalog.sounds import Sounds
+    from vfsd.catalog.tree import Tree
+    from vfsd.catalog.videos import Objects, Videos
 
-@dataclass(frozen=True, slots=True)
+
 class Transaction:
-    """One consistent look at the catalog, or one change that is published whole."""
+    """One consistent view of the catalog, or one change that is published as a whole.
 
-    tree: Tree
-    videos: Videos
-    objects: Objects
-    segments: Segments
-    costs: MeasuredCosts
-    detections: Detections
-    reads: Reads
-    decisions: Decisions
-    holdings: Holdings
-    evictions: Evictions
-    sounds: Sounds
-    originals: Originals
-    clock: ClockNotes
-    integrity: Integrity
+    Each repository is made when it is first used: most transactions need two or three of them.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @cached_property
+    def tree(self) -> Tree:
+        from vfsd.catalog.tree import Tree
+
+        return Tree(self._connection)
+
+    @cached_property
+    def videos(self) -> Videos:
+        from vfsd.catalog.videos import Videos
+
+        return Videos(self._connection)
+
+    @cached_property
+    def objects(self) -> Objects:
+        from vfsd.catalog.videos import Objects
+
+        return Objects(self._connection)
+
+    @cached_property
+    def segments(self) -> Segments:
+        from vfsd.catalog.segments import Segments
+
+        return Segments(self._connection)
+
+    @cached_property
+    def costs(self) -> MeasuredCosts:
+        from vfsd.catalog.costs import MeasuredCosts
+
+        return MeasuredCosts(self._connection)
+
+    @cached_property
+    def detections(self) -> Detections:
+        from vfsd.catalog.detections import Detections
+
+        return Detections(self._connection)
+
+    @cached_property
+    def reads(self) -> Reads:
+        from vfsd.catalog.reads import Reads
+
+        return Reads(self._connection)
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        from vfsd.catalog.decisions import Decisions
+
+        return Decisions(self._connection)
+
+    @cached_property
+    def holdings(self) -> Holdings:
+        from vfsd.catalog.holdings import Holdings
+
+        return Holdings(self._connection)
+
+    @cached_property
+    def evictions(self) -> Evictions:
+        from vfsd.catalog.evictions import Evictions
+
+        return Evictions(self._connection)
+
+    @cached_property
+    def sounds(self) -> Sounds:
+        from vfsd.catalog.sounds import Sounds
+
+        return Sounds(self._connection)
+
+    @cached_property
+    def originals(self) -> Originals:
+        from vfsd.catalog.originals import Originals
+
+        return Originals(self._connection)
+
+    @cached_property
+    def clock(self) -> ClockNotes:
+        from vfsd.catalog.clocknotes import ClockNotes
+
+        return ClockNotes(self._connection)
+
+    @cached_property
+    def integrity(self) -> Integrity:
+        from vfsd.catalog.integrity import Integrity
+
+        return Integrity(self._connection)
 
 
 class CatalogTransactions:
@@ -168,7 +244,7 @@ class CatalogTransactions:
         Raises `BusyError` where other threads of this process keep all connections for a minute.
         """
         with self._database.reading() as connection:
-            yield _transaction(connection)
+            yield Transaction(connection)
 
     @contextmanager
     def writing(self, patience: float | None = None) -> Iterator[Transaction]:
@@ -178,7 +254,7 @@ class CatalogTransactions:
         `BUSY_SECONDS`), `NoSpaceError`, `ReadOnlyError`.
         """
         with self._database.writing(patience) as connection:
-            yield _transaction(connection)
+            yield Transaction(connection)
 
     @property
     def path(self) -> str | None:
@@ -233,25 +309,6 @@ class CatalogTransactions:
     def watch(self) -> ChangeWatch:
         """Tells cheaply whether anybody has changed the catalog."""
         return self._database.watch()
-
-
-def _transaction(connection: Connection) -> Transaction:
-    return Transaction(
-        Tree(connection),
-        Videos(connection),
-        Objects(connection),
-        Segments(connection),
-        MeasuredCosts(connection),
-        Detections(connection),
-        Reads(connection),
-        Decisions(connection),
-        Holdings(connection),
-        Evictions(connection),
-        Sounds(connection),
-        Originals(connection),
-        ClockNotes(connection),
-        Integrity(connection),
-    )
 
 
 def another_is_there(url: str) -> ExistsError:
