@@ -16,7 +16,7 @@ from vfsd.catalog.engine import ChangeWatch, Database, current_revision
 from vfsd.catalog.failures import LOST
 from vfsd.catalog.owner import owner_of, write_owner
 from vfsd.catalog.serverfailures import LOST_ON_SERVER
-from vfsd.catalog.upgrade import HEAD, require_known, upgrade
+from vfsd.catalog.upgrade import newest, require_known, upgrade
 from vfsd.errors import ExistsError, NoStoreError, StoreError, StoreVersionError
 
 if TYPE_CHECKING:
@@ -158,16 +158,17 @@ class CatalogTransactions:
                 revision, owner = current_revision(connection), owner_of(connection)
             require_known(revision)
             _require_there(database, revision)
-            if read_only and revision != HEAD:
+            if read_only and revision != newest():
                 raise StoreVersionError(
-                    f"the catalog is at revision {revision} and has to be brought to {HEAD} first",
+                    f"the catalog is at revision {revision} and has to be brought to "
+                    f"{newest()} first",
                     hint="open the store for writing once, for instance with `vfsd ls`",
                 )
             _require_owner(database, owner, store_id)
             is_nobodys = owner is None and store_id is not None
-            if not read_only and (revision != HEAD or is_nobodys):
+            if not read_only and (revision != newest() or is_nobodys):
                 with database.writing() as connection:
-                    if revision != HEAD:
+                    if revision != newest():
                         upgrade(connection)
                     _take(database, connection, store_id)
         except BaseException:
@@ -189,7 +190,7 @@ class CatalogTransactions:
                 require_known(revision)
                 if revision is not None and store_id not in (None, owner_of(connection)):
                     raise another_is_there(url)
-                if revision != HEAD:
+                if revision != newest():
                     upgrade(connection)
                 _take(database, connection, store_id)
         except BaseException:

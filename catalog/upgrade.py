@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING
 
 from vfsd.errors import StoreVersionError
 
-HEAD = "0018"
-"""The newest step in `vfsd.catalog.migrations.versions`; kept true by a test."""
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
 
-_KNOWN = tuple(f"{number:04}" for number in range(1, int(HEAD) + 1))
+REVISIONS = ("v1",)
+"""Every step in `vfsd.catalog.migrations.versions`, in order; a test compares them."""
+_SCRIPTS = "vfsd.catalog:migrations"
+"""Alembic's folder with the steps."""
+
+
+def newest() -> str:
+    """The revision that this version of vfsd works with."""
+    return REVISIONS[-1]
 
 
 def require_known(revision: str | None) -> None:
-    """Raises `StoreVersionError` for a catalog that a newer vfsd has written."""
-    if revision is not None and revision not in _KNOWN:
+    """Raises `StoreVersionError` for a catalog that another version of vfsd has written."""
+    if revision is not None and revision not in REVISIONS:
         raise StoreVersionError(
-            f"the catalog is at revision {revision}, this vfsd knows up to {HEAD}",
+            f"the catalog is at revision {revision}, this vfsd knows up to {newest()}",
             hint="install the version of vfsd that wrote it, or a newer one",
         )
 
@@ -27,6 +35,6 @@ def upgrade(connection: Connection) -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", "vfsd.catalog:migrations")
+    config.set_main_option("script_location", _SCRIPTS)
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

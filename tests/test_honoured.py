@@ -5,21 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
-from alembic import command
-from alembic.config import Config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.stores import new_store
-from vfsd.catalog.engine import Database
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
@@ -29,7 +25,6 @@ from vfsd.making.planned import TileSettings
 from vfsd.model import Cell
 from vfsd.reading.resultform import ResultForm
 from vfsd.store import Store
-from vfsd.storedir import CATALOG
 from vfsd.tiling import Rect
 from vfsd.videos.video import Video
 
@@ -343,27 +338,6 @@ def test_what_was_not_measured_serves_no_cut_off(tmp_path: Path, form: str) -> N
             assert video.explain(size=size, format=form).plan.tiled
             assert video.read(size=size, format=form).psnr == 0
             assert not video.explain(size=size, format=form, psnr=20).plan.tiled
-
-
-def test_older_catalogs_know_what_needs_no_measuring(tmp_path: Path) -> None:
-    with new_store(tmp_path / "store") as store:
-        video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
-        video.retile("uniform:2x2", settings=TileSettings("lossless"), span=(0, Fraction(1, 2)))
-        video.render(HALF, settings=TileSettings("lossless"), span=(0, Fraction(1, 2)))
-        video.render((64, 48), span=(0, Fraction(1, 2)))
-    config = Config()
-    config.set_main_option("script_location", "vfsd.catalog:migrations")
-    database = Database(f"sqlite:///{tmp_path / 'store' / CATALOG}")
-    with database.writing() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0011")
-    database.close()
-    with Store.open(tmp_path / "store") as store:
-        info = store[NAME].info
-        tiles = [cell for one in store.catalog.segments(info) for cell in one.cells]
-        small = [cell for one in store.catalog.renditions(info) for cell in one.cells]
-    assert {(one.gray, one.planes, one.colour) for one in tiles} == {(100, 100, 100)}
-    assert {(one.gray, one.planes, one.colour) for one in small} == {(0, 0, 0)}
 
 
 CORNER = (0, 0, 64, 64)

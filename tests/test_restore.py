@@ -18,9 +18,9 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.disks import mounted
-from tests.fault.older import to_revision
 from tests.fs.driver import Driver
 from tests.killing import ingest_and_die, killed_at_rename
+from tests.nextrevision import next_program
 from tests.stores import new_store
 from tests.unprivileged import run_unprivileged
 from vfsd import check
@@ -37,6 +37,7 @@ from vfsd.errors import (
     NoSpaceError,
     NoStoreError,
     StoreError,
+    StoreVersionError,
     UsageError,
 )
 from vfsd.fs import Filesystem
@@ -407,15 +408,26 @@ def test_what_a_backup_has_damaged_and_the_store_has_not_is_not_damaged(place: P
     assert _holds_monday(place / "store")
 
 
-def test_a_backup_of_an_earlier_version_is_restored_and_stays_as_it_is(place: Path) -> None:
-    """Also where nobody can write to it, who may what modes allow."""
+def test_backup_of_an_older_version_is_restored_unchanged(place: Path) -> None:
     backup = place / "backup"
-    to_revision(backup, "0012")
     come_to_rest(backup / CATALOG)
     lay_log(StoreDirectory.open(backup))
     before = {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
-    restore(backup, place / "store")
-    assert _holds_monday(place / "store")
+    with next_program():
+        restore(backup, place / "store")
+        assert _holds_monday(place / "store")
+    assert {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()} == before
+    Store.open(backup, read_only=True).close()
+    with pytest.raises(StoreVersionError):
+        Store.open(place / "store")
+
+
+def test_backup_that_cannot_be_written_is_restored(place: Path) -> None:
+    """Its modes forbid writing, and its log would have to be read into the catalog."""
+    backup = place / "backup"
+    come_to_rest(backup / CATALOG)
+    lay_log(StoreDirectory.open(backup))
+    before = {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
     folders = [backup, *(path for path in backup.rglob("*") if path.is_dir())]
     for folder in folders:
         folder.chmod(0o500)

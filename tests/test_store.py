@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 from sample_videos import CLIPS, FOLDER, GroundTruth, read_frame_number
-from tests.fault.older import to_revision
 from tests.fs.driver import Driver
+from tests.nextrevision import next_program
 from tests.reading import region_read, remember
 from tests.stores import new_store
 from vfsd import check
@@ -171,18 +171,19 @@ def test_a_store_whose_marker_names_the_catalog_of_another_is_not_opened(tmp_pat
     Store.open(tmp_path / "b").close()
 
 
-def test_a_store_of_the_version_before_is_opened_and_brought_up_to_date(tmp_path: Path) -> None:
+def test_store_of_an_older_version_is_upgraded(tmp_path: Path) -> None:
     with Store.create(tmp_path / "a") as store:
         store.ingest(CLIP, "a.mp4")
         url, mine = store.parts.directory.catalog_url, store.parts.directory.id
-    to_revision(tmp_path / "a", "0012")
-    with pytest.raises(StoreVersionError, match="0012"):
-        Store.open(tmp_path / "a", read_only=True)
-    assert Catalog.owner_at(url) is None
-    with Store.open(tmp_path / "a") as store:
-        assert len(store.read("a.mp4", frames=[7])) == 1
-        assert not list(check.run(store.parts))
+    with next_program():
+        with pytest.raises(StoreVersionError, match="v1"):
+            Store.open(tmp_path / "a", read_only=True)
+        with Store.open(tmp_path / "a") as store:
+            assert len(store.read("a.mp4", frames=[7])) == 1
+            assert not list(check.run(store.parts))
     assert Catalog.owner_at(url) == mine
+    with pytest.raises(StoreVersionError, match="v2"):
+        Store.open(tmp_path / "a")
 
 
 def test_a_database_of_something_else_stays_as_it_is(tmp_path: Path) -> None:

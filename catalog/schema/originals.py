@@ -37,14 +37,14 @@ policies = Table(
     Column("delete_after", BigInteger, comment="seconds of age; null: never"),
     Column("delete_below", BigInteger, comment="bytes free on the disk, below which the oldest go"),
     Column(
-        "delete_above",
-        BigInteger,
-        comment="bytes of all videos that go by it, above which the oldest go",
-    ),
-    Column(
         "reads",
         Float,
         comment="dB of luma that tiles need for reads that ask for none; null: as the store has it",
+    ),
+    Column(
+        "delete_above",
+        BigInteger,
+        comment="bytes of all videos that go by it, above which the oldest go",
     ),
     CheckConstraint("original IN ('keep', 'replaceable')", name="original"),
     comment="What may become of originals, where somebody has said so.",

@@ -465,28 +465,6 @@ def test_damage_is_found(catalog: Catalog, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------- the schema
 
 
-def test_migrations_lead_to_the_schema_of_the_code(catalog: Catalog) -> None:
-    from alembic.autogenerate import compare_metadata
-    from alembic.migration import MigrationContext
-
-    from vfsd.catalog.schema import metadata
-
-    with catalog._database.reading() as connection:
-        differences = compare_metadata(MigrationContext.configure(connection), metadata)
-    assert differences == []
-
-
-def test_the_newest_migration_is_the_one_the_code_expects() -> None:
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-
-    from vfsd.catalog.upgrade import HEAD
-
-    config = Config()
-    config.set_main_option("script_location", "vfsd.catalog:migrations")
-    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
-
-
 def test_every_table_and_column_is_explained() -> None:
     from vfsd.catalog.schema import metadata
 

@@ -9,14 +9,11 @@ import math
 import multiprocessing
 import sqlite3
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +21,6 @@ from tests.catalog.make import add_video, original, table
 from vfsd.catalog import Catalog
 from vfsd.catalog import detectionquery as lookup
 from vfsd.catalog.detections import Detections
-from vfsd.catalog.engine import Database
 from vfsd.catalog.frameranges import ranges_of
 from vfsd.catalog.places import bounds, cells, cells_of, units
 from vfsd.detections import Detection, DetectionColumns, LabelSummary, Source
@@ -33,6 +29,12 @@ from vfsd.model import LogicalVideo
 from vfsd.tiling import Rect
 
 FRAMES = 100
+
+
+def _file_of(catalog: Catalog) -> str:
+    path = catalog._database.path
+    assert path is not None
+    return path
 
 
 @pytest.fixture
@@ -725,49 +727,6 @@ def test_processes_add_while_others_look(catalog: Catalog, video: LogicalVideo) 
 
 
 # ------------------------------------------------------------------------------- the schema
-
-
-def _file_of(catalog: Catalog) -> str:
-    path = catalog._database.path
-    assert path is not None
-    return path
-
-
-@pytest.fixture
-def first_revision(catalog: Catalog, tmp_path: Path) -> Path:
-    """A catalog as the first version left it, with a video in it."""
-    with catalog.writing() as change:
-        video = add_video(change, "cam1/a.mp4")
-    catalog.tag(video, "kept")
-    path = tmp_path / "old.sqlite3"
-    config = Config()
-    config.set_main_option("script_location", "vfsd.catalog:migrations")
-    database = Database(f"sqlite:///{path}")
-    with database.writing() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-    database.close()
-    raw = sqlite3.connect(path)
-    raw.execute("ATTACH ? AS new", (_file_of(catalog),))
-    raw.execute("DELETE FROM nodes")
-    tables = "nodes entries objects videos tags physical_videos frame_pages"
-    for table_name in tables.split():
-        names = [row[1] for row in raw.execute(f"PRAGMA table_info({table_name})")]
-        listed = ", ".join(names)
-        raw.execute(f"INSERT INTO {table_name} ({listed}) SELECT {listed} FROM new.{table_name}")
-    raw.commit()
-    raw.close()
-    return path
-
-
-def test_an_older_catalog_is_brought_up_to_date_with_its_data(first_revision: Path) -> None:
-    with Catalog.open(f"sqlite:///{first_revision}") as catalog:
-        video = catalog.video("cam1/a.mp4")
-        assert (video.original.frames, set(video.tags)) == (100, {"kept"})
-        assert len(catalog.frame_table(video.original)) == 100
-        catalog.add_detections(video, columns(10), "s")
-        assert len(catalog.detections(video)) == 10
-        assert catalog.damage() == []
 
 
 def test_the_index_works_on_postgresql(postgresql_url: str) -> None:

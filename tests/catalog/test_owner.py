@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from threading import Barrier
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
 
 from tests.catalog.make import add_video
 from vfsd.catalog import Catalog
-from vfsd.catalog.engine import Database
-from vfsd.errors import ExistsError, StoreError, StoreVersionError
+from vfsd.errors import ExistsError, StoreError
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -74,34 +69,10 @@ def test_it_is_opened_for_no_other_store(url: str) -> None:
 def test_one_that_is_nobodys_is_made_somebodys_by_who_opens_it_for_writing(url: str) -> None:
     Catalog.create(url).close()
     Catalog.open(url, read_only=True, store_id="other").close()
-    with pytest.raises(ExistsError):  # it may be that of a store of an older version
+    with pytest.raises(ExistsError):  # another store may be about to take it
         Catalog.create(url, store_id="other")
     assert Catalog.owner_at(url) is None
     Catalog.open(url, store_id="one").close()
     assert Catalog.owner_at(url) == "one"
     with pytest.raises(StoreError):
         Catalog.open(url, store_id="other")
-
-
-def test_one_of_a_version_before_is_made_somebodys_when_it_is_brought_up_to_date(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "old.sqlite3"
-    _make_of_revision(path, "0012")
-    before = path.read_bytes()
-    with pytest.raises(StoreVersionError):
-        Catalog.open(f"sqlite:///{path}", read_only=True, store_id="one")
-    assert path.read_bytes() == before
-    with Catalog.open(f"sqlite:///{path}", store_id="one") as catalog:
-        assert catalog.damage() == []
-    assert Catalog.owner_at(f"sqlite:///{path}") == "one"
-
-
-def _make_of_revision(path: Path, revision: str) -> None:
-    config = Config()
-    config.set_main_option("script_location", "vfsd.catalog:migrations")
-    with closing(Database(f"sqlite:///{path}")) as database, database.writing() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-    with closing(sqlite3.connect(path)) as raw:
-        raw.execute("PRAGMA journal_mode = DELETE")

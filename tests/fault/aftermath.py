@@ -92,7 +92,7 @@ def _examined(
     try:
         if operation.is_init:
             _finish_init(place, place.elsewhere if operation.name == "init-elsewhere" else None)
-        with place.open() as store:
+        with place.reopened() as store:
             _look(store, operation, expected, found, mounts=mounts, deep=deep)
             if deep:
                 _compare_pixels(store, found)
@@ -241,7 +241,7 @@ def _repeat(operation: Operation, place: Place, expected: Expected, found: Found
     except (VfsdError, OSError) as error:
         found.losses.append(f"cannot be done again: {type(error).__name__}: {error}")
         return
-    with place.open() as store:
+    with place.reopened() as store:
         different = state_of(store).differs(expected.states[-1])
     if different:
         found.losses.append(f"done again it is not the same: {different}")

@@ -17,6 +17,7 @@ import numpy as np
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from tests.fault import older
 from tests.fs.driver import Driver
+from tests.nextrevision import next_program, program_of
 from tests.reading import region_read, remember
 from tests.replaceable import rich_clip
 from tests.writing import smooth
@@ -63,6 +64,12 @@ class Place:
 
     def open(self) -> Store:
         return Store.open(self.store, threads=1)
+
+    @contextmanager
+    def reopened(self) -> Iterator[Store]:
+        """The store, opened by the program that its catalog needs after `migrate`."""
+        with program_of(self.store / older.CATALOG), self.open() as store:
+            yield store
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +245,6 @@ def with_damage(place: Place) -> None:
             (segment, *_) = seen.segments.all()
         store.parts.objects.path(segment.object_key).unlink()
     older.execute(place.store, "UPDATE nodes SET nlink = 7 WHERE ino = 1")
-
-
-def with_older_catalog(place: Place) -> None:
-    with_videos(place)
-    older.to_first_revision(place.store)
 
 
 # ----------------------------------------------------------------------------------- operations
@@ -519,8 +521,9 @@ def move(place: Place) -> Steps:
 
 
 def migrate(place: Place) -> Steps:
-    place.open().close()
-    yield
+    with next_program():
+        place.open().close()
+        yield
 
 
 def backup(place: Place) -> Steps:
@@ -635,7 +638,7 @@ ALL = (
     Operation("labels import", with_videos, import_labels),
     Operation("rm", with_videos, remove, durable=True),
     Operation("mv", with_videos, move, durable=frozenset({1})),
-    Operation("migrate", with_older_catalog, migrate),
+    Operation("migrate", with_videos, migrate),
     Operation(
         "backup",
         with_videos,

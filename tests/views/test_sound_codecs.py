@@ -15,12 +15,9 @@ import pytest
 
 from tests.codecs.lacing import make_laced
 from tests.codecs.talking import RATE, make_talking
-from tests.fault.older import execute, to_revision
-from tests.stores import new_store
 from tests.views.test_sound import begins, packets, samples, shelved
 from vfsd import grammar
 from vfsd.errors import UsageError
-from vfsd.store import Store
 
 COPIED = [
     # Encoder, ending of the file, and what mp4 makes of it.
@@ -252,24 +249,6 @@ def test_shared_times(tmp_path: Path) -> None:
         found = [time for time, _ in packets(shelf.read(clip.name, "full.mkv"))]
         assert len(found) == len(times)
         assert max(abs(a - b) for a, b in zip(found, times, strict=True)) <= Fraction(1, 1000)
-
-
-def test_older_catalogs(tmp_path: Path) -> None:
-    """Sound that an older version left out for a reason that no longer holds is indexed again."""
-    clip = make_talking(tmp_path / "clip.mov", "pcm_alaw")
-    with new_store(tmp_path / "store") as store:
-        store.ingest(clip, clip.name)
-    execute(tmp_path / "store", "DELETE FROM sound_pages")
-    reason = "no container of views takes pcm_alaw"
-    execute(tmp_path / "store", "UPDATE sounds SET packets = 0, reason = ?", reason)
-    to_revision(tmp_path / "store", "0016")
-    with Store.open(tmp_path / "store") as store:
-        video = store[clip.name]
-        before = video.explain_save("a.mp4")
-        assert before.sound is None
-        assert "vfsd verify" in (before.silence or "")
-        video.verify()
-        assert store[clip.name].explain_save("a.mp4").sound == "aac"
 
 
 def test_players_accept(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""The first step is the real one; the second is for tests."""

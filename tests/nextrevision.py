@@ -1,0 +1,42 @@
+"""A program that is one revision of the catalog ahead: see `tests.nextmigrations`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+from unittest.mock import patch
+
+from vfsd.catalog import upgrade
+
+FIRST, NEXT = "v1", "v2"
+
+
+def midway() -> None:
+    """Called by the second step after it has changed some rows."""
+
+
+@contextmanager
+def next_program(stop: Callable[[], None] = midway) -> Iterator[None]:
+    """Catalogs that are opened in the block are brought to the second revision.
+
+    `stop` is called in the middle of that.
+    """
+    with (
+        patch.object(upgrade, "REVISIONS", (FIRST, NEXT)),
+        patch.object(upgrade, "_SCRIPTS", "tests:nextmigrations"),
+        patch(f"{__name__}.midway", stop),
+    ):
+        yield
+
+
+@contextmanager
+def program_of(catalog: Path) -> Iterator[None]:
+    """In the block catalogs are opened by the program that the SQLite file `catalog` needs."""
+    revision = None
+    if catalog.exists():
+        with closing(sqlite3.connect(f"file:{catalog}?mode=ro", uri=True)) as raw:
+            ((revision,),) = raw.execute("SELECT version_num FROM alembic_version")
+    with next_program() if revision == NEXT else nullcontext():
+        yield
