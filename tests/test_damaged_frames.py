@@ -15,16 +15,19 @@ from av.error import FFmpegError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cli.conftest import run_command
 from tests.codecs.making import make_clip
+from tests.fs.driver import Driver
 from tests.stores import new_store
 from vfsd.catalog.videos import Videos
 from vfsd.codecs.examining.damage import DamageNotes, damaged_frames
 from vfsd.codecs.examining.examine import Examination, examine
 from vfsd.codecs.examining.exchange import pack_examination, unpack_examination
 from vfsd.codecs.pyav import decode
-from vfsd.errors import DamagedFramesError, IntegrityError, UsageError
+from vfsd.errors import DamagedFramesError, IntegrityError, OutOfRangeError, UsageError
 from vfsd.framenumbers import are_within
 from vfsd.framepages import PacketColumns, PacketFlag
+from vfsd.fs import Filesystem
 from vfsd.store import Store
 from vfsd.videos.video import Video
 
@@ -39,8 +42,14 @@ CODECS = {
     "mjpeg": ("a.avi", "mjpeg", {"q": "4"}, "yuvj420p"),
     "vp9": ("a.mkv", "libvpx-vp9", {"g": "15", "cpu-used": "8", "deadline": "realtime"}, "yuv420p"),
     "ffv1": ("a.mkv", "ffv1", {"slicecrc": "1", "level": "3"}, "yuv420p"),
+    "hevc with hashes": (
+        "a.mkv",
+        "libx265",
+        {"x265-params": "keyint=15:hash=1:log-level=none", "preset": "ultrafast"},
+        "yuv420p",
+    ),
 }
-DETECTED = ("h264", "mpeg4", "mpeg2", "ffv1")
+DETECTED = ("h264", "mpeg4", "mpeg2", "ffv1", "vp9", "hevc with hashes")
 """Codecs in which the decoder notices the changes below; others decode other pictures silently."""
 
 
@@ -112,7 +121,7 @@ def test_what_ffmpeg_flags_is_marked(tmp_path: Path, codec: str) -> None:
         after, _ = decoded(path)
         flagged = {packet for packet, (_, is_corrupt) in after.items() if is_corrupt}
         assert flagged <= marked(found)
-        if codec in ("mpeg4", "mpeg2", "ffv1"):
+        if codec in ("mpeg4", "mpeg2", "ffv1", "vp9", "hevc with hashes"):
             others = {packet for packet in after if after[packet][0] != before[packet][0]}
             assert others
             assert others <= marked(found)
@@ -139,6 +148,25 @@ def test_a_packet_that_fails_taints_what_refers_to_it(tmp_path: Path) -> None:
     found = examine(path, full=True)
     assert len(found.order) == FRAMES - 1
     assert marked(found) == set(range(6, 15))
+
+
+def test_lost_reference_is_noticed(tmp_path: Path) -> None:
+    clean = make_clip(
+        tmp_path / "a.mkv",
+        "libx264",
+        options={"g": "15", "bf": "0", "preset": "ultrafast"},
+        frames=FRAMES,
+    )
+    path = tmp_path / "lost.mkv"
+    with av.open(str(clean)) as source, av.open(str(path), "w") as target:
+        old = source.streams.video[0]
+        new = target.add_stream_from_template(old)
+        for number, packet in enumerate(source.demux(old)):
+            if packet.size and number not in (20, 29):
+                packet.stream = new
+                target.mux(packet)
+    assert marked(examine(path, full=True)) == set(range(20, 28))  # no frame needs the other
+    assert examine(clean, full=True).damage == ()
 
 
 @given(
@@ -263,6 +291,35 @@ def test_raise_examines_first(store: Store, h264: Path) -> None:
     with pytest.raises(DamagedFramesError):
         fresh.read(damaged="raise")
     assert store["b.mp4"].original.damaged_frames
+
+
+def test_command_leaves_damaged_frames_out(video: Video, store: Store, tmp_path: Path) -> None:
+    out = tmp_path / "out.npy"
+    root = str(store.parts.directory.location)
+    read = ("-s", root, "read", "a.mp4", str(out), "--replace")
+    whole = run_command(*read, "--json").object
+    assert whole["frames"] == len(video)
+    done = run_command(*read, "--json", "--damaged", "skip")
+    damaged = video.damaged_frames()
+    assert done.object["frames"] == len(video) - len(damaged) == len(np.load(out))
+    assert done.object["damaged"] == 0
+    assert run_command(*read, "--damaged", "raise").code == 13
+    assert run_command(*read, "--damaged", "raise", "--frames", f"0:{damaged[0]}").code == 0
+    movie = ("-s", root, "read", "a.mp4", str(tmp_path / "out.mp4"))
+    assert run_command(*movie, "--damaged", "skip").code == UsageError.exit_code
+    assert run_command(*movie, "--damaged", "raise").code == 13
+    assert not (tmp_path / "out.mp4").exists()
+    one = ("--frames", str(damaged[0]))
+    assert run_command(*read, "--damaged", "skip", *one).code == OutOfRangeError.exit_code
+
+
+def test_attribute_counts_damaged_frames(video: Video, store: Store) -> None:
+    it = Driver(Filesystem(store.parts))
+    assert "user.vfsd.damaged_frames" not in it.fs.listxattr("/a.mp4")
+    count = len(video.damaged_frames())
+    assert "user.vfsd.damaged_frames" in it.fs.listxattr("/a.mp4")
+    assert it.fs.getxattr("/a.mp4", "user.vfsd.damaged_frames") == str(count).encode()
+    it.fs.close()
 
 
 def test_a_whole_file_has_none(store: Store, tmp_path: Path) -> None:

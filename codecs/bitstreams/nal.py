@@ -155,22 +155,40 @@ def read_h264_sps(unit: bytes) -> tuple[SequenceParameters, BitReader]:
         raise DamagedError("the sequence parameter set is too short")
     reader = BitReader(unescaped(unit)[4:])
     reader.golomb()  # its id
-    chroma, luma_depth, chroma_depth = 1, 8, 8
-    if unit[1] in _H264_HIGH_PROFILES:
-        chroma = reader.golomb()
-        if chroma == 3:
-            reader.flag()  # separate colour planes
-        luma_depth, chroma_depth = 8 + reader.golomb(), 8 + reader.golomb()
-        reader.flag()  # lossless bypass
-        if reader.flag():
-            skip_scaling_lists(reader, 8 if chroma != 3 else 12)
+    samples = h264_samples(reader, unit[1])
     skip_picture_order(reader)
     reader.golomb()  # reference frames
     reader.flag()  # gaps allowed
     reader.golomb()  # width
     reader.golomb()  # height
-    found = SequenceParameters(unit[1:4], chroma, luma_depth, chroma_depth, not reader.flag())
+    has_fields = not reader.flag()
+    found = SequenceParameters(
+        unit[1:4], samples.chroma_format, samples.luma_depth, samples.chroma_depth, has_fields
+    )
     return found, reader
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What an H.264 sequence parameter set says of samples."""
+
+    chroma_format: int = 1  #: as in `SequenceParameters`
+    luma_depth: int = 8  #: bits
+    chroma_depth: int = 8
+    separate_planes: bool = False  #: each plane of 4:4:4 has slices of its own
+
+
+def h264_samples(reader: BitReader, profile: int) -> Samples:
+    """From an H.264 sequence parameter set of that profile, behind its id."""
+    if profile not in _H264_HIGH_PROFILES:
+        return Samples()
+    chroma = reader.golomb()
+    separate = chroma == 3 and reader.flag()
+    luma_depth, chroma_depth = 8 + reader.golomb(), 8 + reader.golomb()
+    reader.flag()  # lossless bypass
+    if reader.flag():
+        skip_scaling_lists(reader, 8 if chroma != 3 else 12)
+    return Samples(chroma, luma_depth, chroma_depth, separate)
 
 
 def skip_scaling_lists(reader: BitReader, lists: int) -> None:
@@ -188,6 +206,11 @@ def skip_scaling_lists(reader: BitReader, lists: int) -> None:
 def skip_picture_order(reader: BitReader) -> None:
     """How an H.264 sequence parameter set numbers pictures, in decode and in display order."""
     reader.golomb()  # frame number length
+    skip_display_order(reader)
+
+
+def skip_display_order(reader: BitReader) -> None:
+    """How an H.264 sequence parameter set numbers pictures in display order."""
     order_type = reader.golomb()
     if order_type == 0:
         reader.golomb()

@@ -22,6 +22,7 @@ from vfsd.codecs.decoding.source import (
 )
 from vfsd.codecs.examining.damage import DamageNotes
 from vfsd.codecs.examining.outputs import Output
+from vfsd.codecs.examining.packetchecks import PacketChecks
 from vfsd.codecs.examining.scan import Progress
 from vfsd.codecs.pictures.colors import UNTOLD, coding_of
 from vfsd.codecs.pictures.firstsize import FirstSize
@@ -73,10 +74,14 @@ def decode_all(
     opened, stream = open_stream(source, container.name, stream_index)
     context = stream.codec_context
     prepare(context)
+    if context.codec.name == "hevc":
+        # It reports pictures that do not match the hashes in the stream, and shows them as before.
+        context.options["err_detect"] = "crccheck"
     total = source.size
     frames = _Frames()
     index = -1
     packets = demuxed_to_the_end(opened, stream)
+    checks = PacketChecks(stream)
     with errors_logged() as messages:
         notes = DamageNotes(context.codec.name, messages)
         for index, packet in enumerate(one for one in packets if one.pos not in left_out):
@@ -85,6 +90,8 @@ def decode_all(
             if on_progress and index % _PROGRESS_PACKETS == 0:
                 on_progress(min(total, max(0, packet.pos or 0)), total)
             packet.pts = packet.dts = index
+            if not checks.passes(packet):
+                notes.packets.add(index)
             try:
                 pictures = decode(context, packet)
             except MemoryError:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace as changed
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -26,6 +27,7 @@ from vfsd.cli.viewoptions import (
 )
 from vfsd.errors import (
     BusyError,
+    DamagedFramesError,
     ExistsError,
     IntegrityError,
     NotFoundError,
@@ -38,10 +40,13 @@ from vfsd.forms import CODECS
 if TYPE_CHECKING:
     from vfsd.cli.growing import Readable
     from vfsd.cli.writing import Target, Written
+    from vfsd.framepages import Ints
     from vfsd.frames import Frame
     from vfsd.grammar import Request
     from vfsd.tiling import Rect
     from vfsd.views import SoundOfView
+
+SHOW, RAISE, SKIP = "show", "raise", "skip"
 
 
 @define(
@@ -66,15 +71,24 @@ if TYPE_CHECKING:
         "silence": "why there is none in a video, else null",
         "psnr": "dB that the pictures that they were made from have at least, in each plane or "
         "channel, against the very first original; 0: nobody has measured it; null: they are that",
+        "damaged": "number of frames in them that show damage of the file, null where no full "
+        "decode has examined the video",
         "growing": "whether the video is still being written: these are frames that were there",
     },
-    exits=[NotFoundError, ExistsError, OutOfRangeError, BusyError],
+    exits=[NotFoundError, ExistsError, OutOfRangeError, BusyError, DamagedFramesError],
 )
 @click.argument("name")
 @click.argument("out")
 @view_options
 @click.option("--codec", type=click.Choice(tuple(CODECS)), help="Of a video; else as it suits.")
 @sound_options(".mp4 and .mkv")
+@click.option(
+    "--damaged",
+    type=click.Choice((SHOW, RAISE, SKIP)),
+    default=SHOW,
+    help="Frames that show damage of the file are written (the default), end the command before "
+    "anything is written, or are left out, which is not possible in a video.",
+)
 @click.option("--replace", is_flag=True, help="Write over files that are there.")
 @click.pass_obj
 def command(
@@ -92,6 +106,7 @@ def command(
     codec: str | None,
     silent: bool,
     sound: str | None,
+    damaged: str,
     replace: bool,
 ) -> None:
     """Read frames of a video, exactly, and write them to OUT.
@@ -107,6 +122,7 @@ def command(
     """
     from vfsd.cli.growing import readable
     from vfsd.cli.writing import target_of, with_asked_sound
+    from vfsd.framenumbers import count_within
     from vfsd.videos.video import Video
 
     check_one(span, chosen, moment)
@@ -119,7 +135,9 @@ def command(
     place = session.place(name)
     with session.opened(place.root) as store, readable(store, place.name) as video:
         request = request_for(video, target.form, span, chosen, moment, region, size, fps, psnr)
-        work = _work(target, video, request)
+        if damaged != SHOW:
+            _examine_damage(video, target, request, damaged)
+        work = _work(target, video, request, damaged)
         was_verified = video.original.verified
         try:
             written = work(session, target, video, request, replace)
@@ -130,7 +148,9 @@ def command(
             if not video.original.verified and not video.verify():
                 raise
             written = work(session, target, video, request, True)
-        count, (width, height), left = _extent(target, video, request)
+        shown_frames, (width, height), left = _extent(target, video, request)
+        kept = shown_frames if damaged == SHOW else video.kept_frames(shown_frames, damaged)
+        count, shows_damage = len(kept), count_within(kept, video.original.damage)
         heard_as = _sound(target, video, request)
         is_growing = not isinstance(video, Video)
     if session.json:
@@ -148,6 +168,7 @@ def command(
                 "sound_from": heard_as.origin,
                 "silence": heard_as.silence,
                 "psnr": None if math.isinf(left) else left,
+                "damaged": shows_damage,
                 "growing": is_growing,
             }
         )
@@ -157,9 +178,10 @@ def command(
             heard = _unheard(video, target, heard_as.silence)
         lost = "" if math.isinf(left) else f", made from {_known(left)}"
         so_far = ", of what is there of it so far" if is_growing else ""
+        hurt = f", {shows_damage} of them damaged in the stored file" if shows_damage else ""
         text = (
             f"{count} frames of {width}x{height}, {target.format}{heard}{lost}, to {shown(out)}"
-            f"{so_far}"
+            f"{hurt}{so_far}"
         )
         session.remark(text)
 
@@ -174,8 +196,23 @@ def _known(psnr: float) -> str:
     return f"{psnr:.1f} dB or better" if psnr else "what nobody has measured"
 
 
+def _examine_damage(video: Readable, target: Target, request: Request, damaged: str) -> None:
+    """Find out which frames are damaged.  Raises `DamagedFramesError` where none may be, and
+    `UsageError` where some are left out of a file that cannot do without them."""
+    from vfsd.cli.growing import whole
+
+    if damaged == SKIP and target.kind == "video":
+        raise UsageError(
+            "a video cannot skip frames",
+            hint="write pictures, an array or bare pixels, or give --damaged raise",
+        )
+    numbers = _extent(target, video, request)[0]
+    if len(numbers) and not len(whole(video, "damage").kept_frames(numbers, damaged)):
+        raise OutOfRangeError(f"all {len(numbers)} frames are damaged")
+
+
 def _work(
-    target: Target, video: Readable, request: Request
+    target: Target, video: Readable, request: Request, damaged: str
 ) -> Callable[[Session, Target, Readable, Request, bool], Written]:
     """What writes it: bare planes that are no array's rows are had as a mount has them.
 
@@ -194,24 +231,29 @@ def _work(
         form = view_picture_form(video.original.media, view, target.form)
         if not is_in_rows(form.pixel_format, *form.size):
             whole(video, f"{form.pixel_format} of an odd size")
+            if damaged == SKIP:
+                raise UsageError(
+                    f"{form.pixel_format} of an odd size cannot skip frames",
+                    hint="give --damaged raise",
+                )
             return _pour if target.is_stdout else _render
-    return _write
+    return partial(_write, damaged=damaged)
 
 
 def _extent(
     target: Target, video: Readable, request: Request
-) -> tuple[int, tuple[int, int], float]:
-    """(number of frames, size of one, dB of what they are made from) of what was asked for."""
+) -> tuple[Ints, tuple[int, int], float]:
+    """(numbers of the frames, size of one, dB of what they are made from) of what was asked for."""
     view = request.sized(video.width, video.height)
     if target.kind != "video":
         plan = video.plan(view, format=target.form.layout, psnr=request.psnr)
-        return len(plan.frames), plan.size, plan.psnr
+        return plan.frames, plan.size, plan.psnr
     from vfsd.views.pictures import view_picture_form
 
     form = view_picture_form(video.original.media, view, target.form)
     view = changed(view, region=form.region)
     plan = video.plan(view, format=form.pixel_format, psnr=request.psnr)
-    return len(plan.frames), form.size, plan.psnr
+    return plan.frames, form.size, plan.psnr
 
 
 def _sound(target: Target, video: Readable, request: Request) -> SoundOfView:
@@ -258,13 +300,16 @@ def _write(
     video: Readable,
     request: Request,
     replace: bool,
+    *,
+    damaged: str,
 ) -> Written:
     """As pictures, an array or bare pixels.  Raises `OutOfRangeError` where there are none."""
     from vfsd.cli.writing import write
     from vfsd.views.showing import no_frame
 
     view = request.sized(video.width, video.height)
-    count = len(video.plan(view).frames)
+    planned = video.plan(view).frames
+    count = len(planned if damaged == SHOW else video.kept_frames(planned, damaged))
     if not count:
         raise no_frame(view, video.original.duration)
     frames = video.iterate(
@@ -275,6 +320,7 @@ def _write(
         fps=view.fps,
         format=target.form.layout,
         psnr=request.psnr,
+        damaged=damaged,
     )
     with Progress(f"reading {video.name}", count, shown=session.shows_progress) as progress:
         return write(target, _counted(frames, progress), count, replace=replace)

@@ -189,6 +189,8 @@ class Xattrs:
             found = seen.integrity.inspection(video.original.place)
             if found is not None and found.damage:
                 told.append("damaged")
+            if video.original.damage is not None:
+                told.append("damaged_frames")
             return told
 
 
@@ -262,7 +264,7 @@ def _damaged(video: LogicalVideo, catalog: Catalog) -> str:
     return json.dumps(told)
 
 
-_IF_SO = frozenset(("replaced", "held", "damaged"))
+_IF_SO = frozenset(("replaced", "held", "damaged", "damaged_frames"))
 """Attributes that only some videos have."""
 _OF_VIDEOS: dict[str, Callable[[LogicalVideo, Catalog], str]] = {
     "codec": lambda video, _: video.original.media.codec,
@@ -276,4 +278,5 @@ _OF_VIDEOS: dict[str, Callable[[LogicalVideo, Catalog], str]] = {
     "replaced": _replaced,
     "held": _held,
     "damaged": _damaged,
+    "damaged_frames": lambda video, _: str(video.original.damaged_frames),
 }

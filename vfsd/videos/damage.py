@@ -49,6 +49,20 @@ class VideoDamage(VideoFacts):
         parts = [np.arange(part.start, part.stop, dtype=np.int64) for part in damage]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
+    def kept_frames(self, numbers: Ints, damaged: str) -> Ints:
+        """Those of the frames with `numbers` that `VideoFrames.read` gives with that `damaged`.
+
+        Raises `DamagedFramesError` for "raise", `UsageError`, and what `damaged_frames` raises.
+        """
+        if damage_choice(damaged) == SHOW:
+            return numbers
+        self.damaged_frames()
+        counted = self._counted()
+        if damaged == RAISE:
+            self._require_undamaged(counted, numbers)
+            return numbers
+        return numbers[~are_within(numbers, counted.original.damage or ())]
+
     def _known_damage(self) -> tuple[range, ...] | None:
         """None: no full decode has examined it yet, here or elsewhere."""
         if self.original.damage is None and not self.original.is_growing:
