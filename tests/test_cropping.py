@@ -9,6 +9,7 @@ import subprocess
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal
 
 import av
 import numpy as np
@@ -19,7 +20,7 @@ from tests.codecs.making import pictures
 from tests.fault.older import CATALOG
 from tests.stores import new_store
 from vfsd import Detection, Store
-from vfsd.errors import VfsdError
+from vfsd.errors import ChangedSizeError, VfsdError
 from vfsd.model import Crop
 from vfsd.videos.video import Video
 
@@ -37,9 +38,15 @@ CASES = [
 ]
 
 
-def make_plain(path: Path, pixel_format: str = "yuv420p", ratio: Fraction | None = None) -> Path:
+def make_plain(
+    path: Path,
+    pixel_format: str = "yuv420p",
+    ratio: Fraction | None = None,
+    codec: Literal["libx264", "libx265"] = "libx264",
+) -> Path:
+    options = {"g": "10"} | ({"x265-params": "log-level=error"} if codec == "libx265" else {})
     with av.open(str(path), "w") as output:
-        stream = output.add_stream("libx264", rate=25, options={"g": "10"})
+        stream = output.add_stream(codec, rate=25, options=options)
         stream.width, stream.height, stream.pix_fmt = *SIZE, pixel_format
         if ratio is not None:
             stream.codec_context.sample_aspect_ratio = ratio
@@ -96,6 +103,75 @@ def _recent_ffmpeg() -> str | None:
         return None
     command = str(imageio_ffmpeg.get_ffmpeg_exe())
     return command if shutil.which(command) else None
+
+
+# Pixels off the left, top, right and bottom, by the codec's own parameters.  No left edge of these
+# lies on a multiple of 32, to which FFmpeg's decoders move it unless they are asked not to.
+_CODED_CROPS: list[tuple[str, Crop]] = [
+    ("clip.mp4", (26, 6, 10, 8)),
+    ("clip.mkv", (34, 2, 4, 6)),
+    ("clip.h264", (2, 0, 0, 0)),
+    ("clip.hevc", (26, 6, 10, 8)),
+    ("hevc.mp4", (2, 0, 0, 0)),
+]
+
+
+@pytest.mark.parametrize(("name", "crop"), _CODED_CROPS)
+def test_coded_crop(tmp_path: Path, name: str, crop: Crop) -> None:
+    codec = "hevc" if "hevc" in name else "h264"
+    plain = make_plain(tmp_path / "plain.mp4", codec="libx265" if codec == "hevc" else "libx264")
+    clip = tmp_path / name
+    left, top, right, bottom = crop
+    sides = zip(("left", "top", "right", "bottom"), crop, strict=True)
+    told = ":".join(f"crop_{side}={pixels}" for side, pixels in sides)
+    filters = f"{codec}_metadata={told}"
+    if clip.suffix == f".{codec}":
+        filters = f"{codec}_mp4toannexb,{filters}"
+    _filter_packets(plain, clip, filters)
+    with new_store(tmp_path / "store") as store:
+        store.ingest(clip, name)
+        store.ingest(plain, "plain.mp4")
+        video = store[name]
+        assert (video.width, video.height) == (SIZE[0] - left - right, SIZE[1] - top - bottom)
+        for layout in ("gray", "rgb24"):
+            whole = store["plain.mp4"].read(format=layout).data
+            expected = whole[:, top : SIZE[1] - bottom, left : SIZE[0] - right]
+            found = video.read(format=layout).data
+            if layout == "gray":
+                assert np.array_equal(found, expected)
+            else:  # chroma is interpolated at the edges
+                assert np.array_equal(found[:, 2:-2, 2:-2], expected[:, 2:-2, 2:-2])
+        assert np.array_equal(video[7].data, video.read(frames=[7]).data[0])
+        _require_shown_by_ffmpeg(clip, video)
+
+
+def _filter_packets(source: Path, target: Path, filters: str) -> None:
+    command = ["ffmpeg", "-v", "error", "-i", str(source), "-c", "copy", "-bsf:v", filters]
+    subprocess.run([*command, str(target)], check=True)
+
+
+def test_older_coded_crop(tmp_path: Path) -> None:
+    """A video that was indexed with columns that its stream crops is corrected, boxes included."""
+    plain, clip = make_plain(tmp_path / "plain.mp4"), tmp_path / "clip.mp4"
+    _filter_packets(plain, clip, "h264_metadata=crop_left=26:crop_top=6")
+    with new_store(tmp_path / "store") as store:
+        store.ingest(clip, "clip.mp4")
+        right = store["clip.mp4"].read().data
+    with closing(sqlite3.connect(tmp_path / "store" / CATALOG)) as catalog, catalog:
+        catalog.execute(
+            "UPDATE physical_videos SET verified = 1, width = 96, "
+            "media = json_set(media, '$.width', 96)"
+        )
+    with Store.open(tmp_path / "store") as store:
+        old = store["clip.mp4"]
+        with pytest.raises(ChangedSizeError):
+            old.read()
+        old.add_detections([Detection(5, "car", (40, 12, 72, 44))], "me")
+        assert old.verify()
+        video = store["clip.mp4"]
+        assert (video.width, video.height) == (70, 58)
+        assert np.array_equal(video.read().data, right)
+        assert [found.box for found in video.detections("car")] == [(14, 12, 46, 44)]
 
 
 @pytest.mark.parametrize("container", ["mp4", "mkv"])

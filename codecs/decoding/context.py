@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import av
+from av.codec.context import Flags
 from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
@@ -78,6 +79,8 @@ def prepare(
 
     Pictures of more than `pixels` are refused.
     """
+    # Without it FFmpeg moves the left edge of a crop outwards, to a multiple of its alignment.
+    context.flags |= Flags.unaligned
     context.thread_type = "FRAME" if threads > 1 else "NONE"
     context.thread_count = threads
     context.options = {"max_pixels": str(pixels)}

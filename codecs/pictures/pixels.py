@@ -278,7 +278,7 @@ class PixelConverter:
             raise ChangedSizeError(
                 f"a frame of {frame.width}x{frame.height} in a video of "
                 f"{self.media.width}x{self.media.height}",
-                hint="where pictures change their size on the way, cut the file in two there",
+                hint="`vfsd verify` examines the file again; cut it where its pictures change size",
             )
         area = self._area.moved(-held.x1, -held.y1)
         picture = Rect.of_size(held.width, held.height)

@@ -391,13 +391,18 @@ def _has_frames_of(found: Examination, table: FrameTable) -> bool:
 
 
 def _moved(before: MediaInfo, now: MediaInfo) -> tuple[int, int]:
-    """By how much what is seen has moved to the right and down, where only the crop has changed."""
-    decoded = before.decoded_width, before.decoded_height
-    if (before.rotation, before.mirrored) != (now.rotation, now.mirrored) or decoded != (
-        now.decoded_width,
+    """Pixels by which the displayed part has moved right and down; zeros unless only the crop has
+    changed."""
+    uncropped = before.decoded_width - now.decoded_width
+    if (before.rotation, before.mirrored, before.decoded_height) != (
+        now.rotation,
+        now.mirrored,
         now.decoded_height,
-    ):
+    ) or uncropped < 0:
         return 0, 0
+    if uncropped:  # earlier versions showed columns at the left that the stream crops
+        left, top, right, bottom = now.crop
+        now = dataclasses.replace(now, crop=(left + uncropped, top, right, bottom))
     one, other = (_shown_part(media) for media in (before, now))
     return one.x1 - other.x1, one.y1 - other.y1
 
