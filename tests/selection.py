@@ -6,6 +6,7 @@ that the expression selects.  A test whose file or node id is given on the comma
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
 from pathlib import Path
@@ -51,14 +52,15 @@ def thorough_but(
     ]
 
 
-def every(
-    nth: int, cases: Sequence[object], *, ids: Sequence[str] | None = None
+def one_in(
+    nth: int, cases: Iterable[object], *, ids: Sequence[str] | None = None
 ) -> list[ParameterSet]:
     """`cases` for `pytest.mark.parametrize`; the first of each `nth` cases runs by default."""
-    names: Sequence[str | None] = [None] * len(cases) if ids is None else ids
+    listed = list(cases)
+    names: Sequence[str | None] = [None] * len(listed) if ids is None else ids
     return [
         _case(case, name, default=at % nth == 0)
-        for at, (case, name) in enumerate(zip(cases, names, strict=True))
+        for at, (case, name) in enumerate(zip(listed, names, strict=True))
     ]
 
 
@@ -76,9 +78,17 @@ def covering(ways: int, *axes: Sequence[object]) -> list[ParameterSet]:
 
     left = set().union(*map(covered, numbers)) if cases else set()
     default = set()
+    uses = Counter[tuple[int, int]]()
     while left:
-        best = max(numbers, key=lambda numbered: len(covered(numbered) & left))
+        best = max(
+            numbers,
+            key=lambda numbered: (
+                len(covered(numbered) & left),
+                -sum(uses[value] for value in enumerate(numbered)),
+            ),
+        )
         default.add(best)
+        uses.update(enumerate(best))
         left -= covered(best)
     return [
         _case(case, None, default=numbered in default)
@@ -87,6 +97,8 @@ def covering(ways: int, *axes: Sequence[object]) -> list[ParameterSet]:
 
 
 def _case(case: object, name: str | None, *, default: bool) -> ParameterSet:
+    if isinstance(case, ParameterSet):
+        return case if default else case._replace(marks=(*case.marks, _THOROUGH))
     values = case if isinstance(case, tuple) else (case,)
     return pytest.param(*values, id=name, marks=() if default else _THOROUGH)
 

@@ -25,6 +25,7 @@ from sample_videos import FOLDER
 from tests.fs.driver import Driver
 from tests.killing import killed_at_rename
 from tests.nextrevision import NEXT, next_program
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog import ROOT
@@ -139,7 +140,7 @@ def test_without_what_can_be_made_again(store: Store, target: Path) -> None:
         assert copy.catalog.segments(copy["traffic.mp4"].info) == []
 
 
-@pytest.mark.parametrize("name", ["a%20b", "st%41", "50%off", "what? #1", "%3F"])
+@pytest.mark.parametrize("name", one_in(3, ["a%20b", "st%41", "50%off", "what? #1", "%3F"]))
 def test_directories_of_any_name(tmp_path: Path, name: str) -> None:
     """Names that mean another in a URL."""
     for plain in ("a b", "stA"):
@@ -475,7 +476,7 @@ def test_a_file_is_copied_again_that_was_changed_in_the_backup(store: Store, tar
     assert copy.read_bytes() == b"old words"
 
 
-@pytest.mark.parametrize("notes", [b"", b"[1]", b'{"2": {}}', b"\xff"])
+@pytest.mark.parametrize("notes", one_in(2, [b"", b"[1]", b'{"2": {}}', b"\xff"]))
 def test_without_its_notes_all_files_are_copied(store: Store, target: Path, notes: bytes) -> None:
     it = Driver(Filesystem(store.parts))
     it.write("/index.db", b"words")
@@ -623,7 +624,7 @@ def test_a_sign_that_makes_no_sense_is_told_of(store: Store, target: Path, sign:
     assert same(store, target)
 
 
-@pytest.mark.parametrize("table", ["labels", "decisions", "segments"])
+@pytest.mark.parametrize("table", one_in(3, ["labels", "decisions", "segments"]))
 def test_a_damaged_catalog_leaves_the_last_backup(store: Store, target: Path, table: str) -> None:
     """Whether or not making a backup has to look at what is damaged."""
     names = list(store)

@@ -65,6 +65,7 @@ def told(out: Path, name: str) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.thorough
 def test_million_frames(tmp_path: Path) -> None:
     figures = run(tmp_path, "million_frames", "--frames", "20000")["figures"]
     assert figures["bytes_a_frame"] < 24
@@ -76,6 +77,7 @@ def test_index(tmp_path: Path) -> None:
     assert figures["lookups"]["label + 1 s + region"]["found"] > 0
 
 
+@pytest.mark.thorough
 def test_eviction(tmp_path: Path) -> None:
     options = ("--seconds", "30", "--reads", "20", "--seeds", "1", "--videos", "1")
     figures = run(tmp_path, "eviction", *options, "--budgets", "0.1", "0.5")["figures"]
@@ -86,12 +88,14 @@ def test_eviction(tmp_path: Path) -> None:
         assert all(0 < part < 2 for part in row.values())
 
 
+@pytest.mark.thorough
 def test_random_access(tmp_path: Path) -> None:
     clip = str(FOLDER / "traffic.mp4")
     report = run(tmp_path, "random_access", "--frames", "5", "--runs", "1", clip)
     assert report["figures"]["traffic.mp4"]["vfsd"]["wrong"] == 0
 
 
+@pytest.mark.thorough
 def test_stitching(tmp_path: Path) -> None:
     if not kvazaar_available():
         pytest.skip("kvazaar is not there: pip install 'vfsd[stitch]'")
@@ -110,6 +114,7 @@ def made(tmp_path: Path, width: int, height: int, frames: int) -> str:
     return str(path)
 
 
+@pytest.mark.thorough
 def test_spatial(tmp_path: Path) -> None:
     if shutil.which("ffmpeg") is None:
         pytest.skip("ffmpeg is not installed")
@@ -120,6 +125,7 @@ def test_spatial(tmp_path: Path) -> None:
     assert found["vfsd, grid (auto)"]["worst_psnr"] > 35
 
 
+@pytest.mark.thorough
 def test_retrieval(tmp_path: Path) -> None:
     options = ("--small", "--seconds", "0.5", "--runs", "1", "--grids", "2")
     figures = run(tmp_path, "retrieval", *options)["figures"]
@@ -128,6 +134,7 @@ def test_retrieval(tmp_path: Path) -> None:
         assert pair["psnr"] >= 40
 
 
+@pytest.mark.thorough
 def test_fullscan(tmp_path: Path) -> None:
     figures = run(tmp_path, "fullscan", "--runs", "1", str(FOLDER / "traffic.mp4"))["figures"]
     for found in figures["traffic.mp4"].values():
@@ -135,6 +142,7 @@ def test_fullscan(tmp_path: Path) -> None:
         assert {"vfsd", "pyav", "tiles"} <= set(found["frames_a_second"])
 
 
+@pytest.mark.thorough
 def test_tiling_cost(tmp_path: Path) -> None:
     clip = made(tmp_path, 320, 256, 20)
     (found,) = run(tmp_path, "tiling_cost", "--runs", "1", clip)["figures"].values()
@@ -144,6 +152,7 @@ def test_tiling_cost(tmp_path: Path) -> None:
     assert all(values["least_psnr"] >= 40 for values in found["aimed"].values())
 
 
+@pytest.mark.thorough
 def test_overlap(tmp_path: Path) -> None:
     figures = run(tmp_path, "overlap", "--frames", "5", "--width", "256")["figures"]
     found = figures["discovery"]
@@ -155,6 +164,7 @@ def test_overlap(tmp_path: Path) -> None:
         assert min(row["merges"]["mean"]["psnr"]) > 30
 
 
+@pytest.mark.thorough
 def test_covers(tmp_path: Path) -> None:
     options = ("--frames", "8", "--width", "256", "--only", "generated, 75%")
     (row,) = run(tmp_path, "covers", *options)["figures"]
@@ -165,6 +175,7 @@ def test_covers(tmp_path: Path) -> None:
         assert all(a >= b - 0.05 for a, b in zip(row[key], row["cells_psnr"], strict=True))
 
 
+@pytest.mark.thorough
 def test_deferred(tmp_path: Path) -> None:
     clip = str(FOLDER / "traffic.mp4")
     options = ("--frames", "4", "--runs", "1", "--levels", "1", "19")
@@ -176,6 +187,7 @@ def test_deferred(tmp_path: Path) -> None:
         assert ways["ours 1"]["ratio"] > ways["zstd 1"]["ratio"]
 
 
+@pytest.mark.thorough
 @pytest.mark.mount
 def test_fidelity(tmp_path: Path, mountable: None) -> None:
     if shutil.which("ffmpeg") is None:
@@ -185,12 +197,14 @@ def test_fidelity(tmp_path: Path, mountable: None) -> None:
     assert report["passed"], report["figures"]
 
 
+@pytest.mark.thorough
 @pytest.mark.mount
 def test_crash(tmp_path: Path, mountable: None) -> None:
     report = run(tmp_path, "crash", "--kills", "1")
     assert report["figures"]["losses"] == 0, report["figures"]["what"]
 
 
+@pytest.mark.thorough
 def test_faults(tmp_path: Path) -> None:
     if not has_compiler():
         pytest.skip("no C compiler")
@@ -202,6 +216,7 @@ def test_faults(tmp_path: Path) -> None:
     assert total["errors"] == total["clean"] == total["unchanged"] > 3
 
 
+@pytest.mark.thorough
 @pytest.mark.mount
 def test_mutations(tmp_path: Path, mountable: None) -> None:
     report = run(tmp_path, "mutations", "--files", "8", "--most-bytes", "30000")
@@ -209,6 +224,7 @@ def test_mutations(tmp_path: Path, mountable: None) -> None:
     assert report["figures"]["files"] == 8
 
 
+@pytest.mark.thorough
 def test_fuzz(tmp_path: Path) -> None:
     targets = ("bitstreams", "files", "grammar", "options", "pages")
     report = run_apart(tmp_path, "fuzz", *targets, "--seconds", "0.1")
@@ -216,6 +232,7 @@ def test_fuzz(tmp_path: Path) -> None:
     assert all(told["inputs"] > 0 for told in report["figures"].values())
 
 
+@pytest.mark.thorough
 @pytest.mark.mount
 def test_mount_io(tmp_path: Path, mountable: None) -> None:
     if shutil.which("ffmpeg") is None:
@@ -224,6 +241,7 @@ def test_mount_io(tmp_path: Path, mountable: None) -> None:
     assert {"first", "again", "cold", "cp"} <= set(figures)
 
 
+@pytest.mark.thorough
 @pytest.mark.mount
 def test_smallfiles(tmp_path: Path, mountable: None) -> None:
     options = ("--files", "30", "--echoes", "3", "--runs", "1", "--against", str(ROOT))
@@ -233,6 +251,7 @@ def test_smallfiles(tmp_path: Path, mountable: None) -> None:
         assert all(took[step]["wall"][0] > 0 for step in ("tar xf", "echo", "rm -r"))
 
 
+@pytest.mark.thorough
 def test_formats(tmp_path: Path) -> None:
     if shutil.which("ffmpeg") is None:
         pytest.skip("ffmpeg is not installed")
@@ -245,6 +264,7 @@ def test_formats(tmp_path: Path) -> None:
     assert figures["540p, FFV1"]["save"]["psnr"] == 99
 
 
+@pytest.mark.thorough
 def test_filmed_clips_are_looped_with_their_boxes(tmp_path: Path) -> None:
     for folder in ("real", "gt"):
         (tmp_path / folder).mkdir()
@@ -270,6 +290,7 @@ def test_filmed_clips_are_looped_with_their_boxes(tmp_path: Path) -> None:
     assert size == pytest.approx(clip.bytes)
 
 
+@pytest.mark.thorough
 def test_macro(tmp_path: Path) -> None:
     short = ("--videos", "1", "--seconds", "15", "--queries", "8", "--detector", "30")
     figures = run(tmp_path, "macro", *short)["figures"]["30 ms"]
@@ -277,6 +298,7 @@ def test_macro(tmp_path: Path) -> None:
     assert 0 < figures["ledger"]["last"][0] <= 1
 
 
+@pytest.mark.thorough
 @pytest.mark.mount
 def test_suites(tmp_path: Path, mountable: None) -> None:
     """Of those that need nothing but the mount, and one that says what it needs."""
@@ -366,6 +388,7 @@ def test_an_operation_that_is_not_there_is_told() -> None:
     assert "no operation is called nosuch" in done.stderr
 
 
+@pytest.mark.thorough
 def test_live(tmp_path: Path, mountable: None) -> None:
     size = ("--small", "--seconds", "4", "--bursts", "2", "--reads", "4", "--pause", "1")
     figures = run(tmp_path, "live", *size, "--max-load", "100")["figures"]
@@ -387,6 +410,7 @@ def test_workloads(tmp_path: Path) -> None:
     assert [path.name for path in plots.iterdir()] == ["workloads.png"]
 
 
+@pytest.mark.thorough
 def test_selection(tmp_path: Path) -> None:
     options = ("--plans", "10", "--seconds", "4", "--shares", "0", "1", "--runs", "1")
     figures = run(tmp_path, "selection", *options, str(FOLDER / "traffic.mp4"))["figures"]
@@ -395,6 +419,7 @@ def test_selection(tmp_path: Path) -> None:
     assert all(row["psnr"] > 36 for row in figures["reads"])
 
 
+@pytest.mark.thorough
 def test_fragments(tmp_path: Path) -> None:
     options = ("--seconds", "4", "--fragments", "0", "4", "--reads", "2", "--runs", "1")
     rows = run(tmp_path, "fragments", *options, str(FOLDER / "traffic.mp4"))["figures"]
@@ -403,6 +428,7 @@ def test_fragments(tmp_path: Path) -> None:
     assert all(row["one, greedy"] > 0 for row in rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.mount
 def test_longview(tmp_path: Path, mountable: None) -> None:
     if shutil.which("ffmpeg") is None:
@@ -417,6 +443,7 @@ def test_longview(tmp_path: Path, mountable: None) -> None:
             assert by_place[where]["vfsd"]["psnr"] > 30
 
 
+@pytest.mark.thorough
 def test_libraries_show_the_same_picture() -> None:
     clip = str(FOLDER / "traffic.mp4")
     assert set(LIBRARIES) == {"PyAV", "OpenCV"}
@@ -427,6 +454,7 @@ def test_libraries_show_the_same_picture() -> None:
         assert float(np.abs(one.astype(np.int16) - other).mean()) < 1
 
 
+@pytest.mark.thorough
 def test_chains(tmp_path: Path) -> None:
     clip = str(FOLDER / "portrait.mp4")
     options = ("--frames", "6", "--steps", "3", clip)
@@ -436,6 +464,7 @@ def test_chains(tmp_path: Path) -> None:
     assert figures["slack"]["least"] >= 0
 
 
+@pytest.mark.thorough
 @pytest.mark.mount
 def test_load(tmp_path: Path, mountable: None) -> None:
     if shutil.which("ffmpeg") is None:
@@ -448,6 +477,7 @@ def test_load(tmp_path: Path, mountable: None) -> None:
     assert figures["fsck"]["code"] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.mount
 def test_fairness(tmp_path: Path, mountable: None) -> None:
     if shutil.which("ffmpeg") is None:
@@ -458,6 +488,7 @@ def test_fairness(tmp_path: Path, mountable: None) -> None:
     assert all(row["wrong"] == [] for row in phases.values())
 
 
+@pytest.mark.thorough
 def test_bitflips(tmp_path: Path) -> None:
     report = run(tmp_path, "bitflips", "--flips", "7", "--seconds", "0.5", "--mounted", "0")
     assert report["passed"]

@@ -24,6 +24,7 @@ from tests.codings import (
     concatenated,
     shown,
 )
+from tests.selection import one_in
 from tests.views.conftest import Shelf
 from vfsd.codecs.decoding.decode import FrameDecoder
 from vfsd.codecs.pictures.colors import coding_of, colors_of, told_coding
@@ -167,15 +168,18 @@ def test_gray_is_that_of_each_picture(store: Store, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "asked"),
-    [
-        *((change, {"codec": "ffv1"}) for change in CHANGES),
-        ("range", {"codec": "mjpeg"}),
-        ("range back", {"codec": "hevc"}),
-        ("matrix", {"codec": "h264", "region": (16, 16, 112, 80)}),
-        ("both", {"codec": "av1", "size": SIZE}),
-        ("both", {"codec": "mjpeg"}),
-        ("there and back", {"codec": "h264", "fps": 10}),
-    ],
+    one_in(
+        4,
+        [
+            *((change, {"codec": "ffv1"}) for change in CHANGES),
+            ("range", {"codec": "mjpeg"}),
+            ("range back", {"codec": "hevc"}),
+            ("matrix", {"codec": "h264", "region": (16, 16, 112, 80)}),
+            ("both", {"codec": "av1", "size": SIZE}),
+            ("both", {"codec": "mjpeg"}),
+            ("there and back", {"codec": "h264", "fps": 10}),
+        ],
+    ),
     ids=str,
 )
 def test_encoded_views_show_what_is_read(
@@ -201,7 +205,7 @@ def test_copied_views_are_the_stream(store: Store, tmp_path: Path) -> None:
             assert least_psnr(found, wanted) > 41, view
 
 
-@pytest.mark.parametrize("change", ["range", "range back", "matrix", "both"])
+@pytest.mark.parametrize("change", one_in(2, ["range", "range back", "matrix", "both"]))
 def test_planes_mean_the_same_in_all_pictures(store: Store, tmp_path: Path, change: str) -> None:
     """Such a file says once what its samples mean, or not at all."""
     video = mixed(store, tmp_path, CHANGES[change])

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from sample_videos import FOLDER
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import check, storedir
 from vfsd.advising.proposals import Proposal
@@ -251,7 +252,7 @@ def test_a_mount_waits_for_one_that_is_about_to_end(store: Store) -> None:
             assert directory.mounted_by() == {"pid": os.getpid(), "place": "/somewhere"}
 
 
-@pytest.mark.parametrize("repair", [False, True])
+@pytest.mark.parametrize("repair", one_in(2, [False, True]))
 def test_a_file_that_becomes_a_video_meanwhile_has_no_missing_bytes(
     store: Store, monkeypatch: pytest.MonkeyPatch, repair: bool
 ) -> None:
@@ -279,7 +280,7 @@ def test_spool_bytes_that_are_missing_or_in_excess(store: Store) -> None:
     assert "lost" in str(store.node("lost.txt").reason)
 
 
-@pytest.mark.parametrize("what", ["directory", "pipe", "link"])
+@pytest.mark.parametrize("what", one_in(3, ["directory", "pipe", "link"]))
 def test_what_lies_in_the_place_of_private_bytes_is_told(store: Store, what: str) -> None:
     with store.catalog.writing() as change:
         node = change.tree.create(
@@ -309,7 +310,7 @@ def test_tiles_whose_packs_are_not_what_they_were(store: Store) -> None:
     assert (video.read(region=(0, 0, 20, 20), psnr=float("inf")).data == exact).all()
 
 
-@pytest.mark.parametrize("what", ["directory", "pipe", "link"])
+@pytest.mark.parametrize("what", one_in(3, ["directory", "pipe", "link"]))
 def test_tiles_in_the_place_of_whose_pack_something_else_lies(store: Store, what: str) -> None:
     (segment,) = store["cam/a.mp4"].retile("uniform:2x2", span=(0, 1))
     in_the_place_of(store.parts.objects.path(segment.object_key), what)
@@ -317,7 +318,7 @@ def test_tiles_in_the_place_of_whose_pack_something_else_lies(store: Store, what
     assert not store.catalog.segments(store["cam/a.mp4"].info)
 
 
-@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("deep", one_in(3, [False, True]))
 @pytest.mark.parametrize("what", ["directory", "pipe", "link"])
 def test_an_object_in_the_place_of_which_something_else_lies(
     store: Store, what: str, deep: bool
@@ -533,7 +534,7 @@ def flip_page(store: Store, table: str, at: int = 100) -> None:
     raw.close()
 
 
-@pytest.mark.parametrize("is_verified", [False, True])
+@pytest.mark.parametrize("is_verified", one_in(2, [False, True]))
 def test_a_damaged_page_of_a_table_is_made_again(store: Store, is_verified: bool) -> None:
     if is_verified:
         store["cam/a.mp4"].verify()
@@ -563,13 +564,16 @@ def test_tiles_stay_where_their_table_is_made_again(store: Store) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        "frame_pages SET first_pts = first_pts - 1",
-        "frame_pages SET last_pts = last_pts + 512",
-        "frame_pages SET key_packet = 7",
-        "physical_videos SET first_pts = first_pts + 512",
-        "sound_pages SET last_pts = last_pts + 1",
-    ],
+    one_in(
+        3,
+        [
+            "frame_pages SET first_pts = first_pts - 1",
+            "frame_pages SET last_pts = last_pts + 512",
+            "frame_pages SET key_packet = 7",
+            "physical_videos SET first_pts = first_pts + 512",
+            "sound_pages SET last_pts = last_pts + 1",
+        ],
+    ),
 )
 def test_numbers_that_do_not_fit_the_pages(store: Store, change: str) -> None:
     before = store["cam/a.mp4"]
@@ -618,7 +622,7 @@ def test_verify_makes_a_damaged_table_again(store: Store) -> None:
     assert check.run(store.parts) == []
 
 
-@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize("link", one_in(2, [False, True]))
 def test_putting_a_video_in_again_makes_its_damaged_table_again(tmp_path: Path, link: bool) -> None:
     source = Source(CLIP, "a.mp4", CLIP.stat().st_size)
     with new_store(tmp_path / "store") as store:

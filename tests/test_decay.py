@@ -43,6 +43,7 @@ def luma(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     return np.stack(pictures).astype(float)
 
 
+@pytest.mark.thorough
 def test_inside_stays_and_the_rest_fades(store: Store) -> None:
     video = put(store, NAME, 31, RULES)
     label(video)
@@ -80,6 +81,7 @@ def test_inside_stays_and_the_rest_fades(store: Store) -> None:
     assert check.collect(store.parts, dry_run=True).objects == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "change",
     [

@@ -14,6 +14,7 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from sample_videos import FOLDER
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.codecs.decoding.packets import PacketReader
 from vfsd.store import Store
@@ -52,8 +53,8 @@ def random_frames(video: Video, count: int, seed: int = 0) -> list[int]:
     return [int(i) for i in np.random.default_rng(seed).integers(0, len(video), count)]
 
 
-@pytest.mark.parametrize("memory", [1, 2 << 20, 512 << 20])
-@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("memory", one_in(2, [1, 2 << 20, 512 << 20]))
+@pytest.mark.parametrize("clip", one_in(3, CLIPS))
 def test_random_frames_are_those_of_a_full_decode(tmp_path: Path, clip: str, memory: int) -> None:
     with ingest(tmp_path / "store", clip, decoder_memory=memory) as store:
         video = store["video"]
@@ -94,7 +95,7 @@ def test_the_memory_stays_within_its_budget(tmp_path: Path) -> None:
         assert most > budget // 2
 
 
-@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("clip", one_in(3, CLIPS))
 def test_what_was_decoded_once_is_not_decoded_again(
     store: Store, clip: str, fed: list[int]
 ) -> None:
@@ -110,7 +111,7 @@ def test_what_was_decoded_once_is_not_decoded_again(
     assert fed == []
 
 
-@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("clip", one_in(3, CLIPS))
 def test_frame_after_frame_is_a_single_pass(store: Store, clip: str, fed: list[int]) -> None:
     store.ingest(FOLDER / clip, "video")
     video = store["video"]
@@ -153,7 +154,7 @@ def test_of_what_is_forgotten_nothing_is_kept(store: Store, fed: list[int]) -> N
     assert not fed
 
 
-@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("clip", one_in(3, CLIPS))
 def test_what_nobody_has_used_for_long_is_given_up(store: Store, clip: str, fed: list[int]) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     store.ingest(FOLDER / clip, "video")

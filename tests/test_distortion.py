@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.selection import examples
 from vfsd.codecs.encoding.archive import ARCHIVE_CODECS, decode_run, encode_run
 from vfsd.codecs.encoding.fidelity import picture_error
 from vfsd.codecs.pictures.scale import PictureScaler
@@ -38,7 +39,7 @@ def pictures(seed: int, count: int = 6) -> list[av.VideoFrame]:
     return found
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     st.integers(0, 1000),
     st.lists(
@@ -60,7 +61,7 @@ def test_no_chain_is_worse_than_its_bound(seed: int, steps: list[tuple[str, int]
         assert chained_psnr(psnr_of(run.error), total - run.error) == pytest.approx(psnr_of(total))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 1000), st.integers(8, WIDTH // 2), st.integers(8, HEIGHT // 2))
 def test_scaling_adds_no_more_than_is_said(seed: int, columns: int, rows: int) -> None:
     rng = np.random.default_rng(seed)

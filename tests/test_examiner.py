@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from sample_videos import FOLDER
 from tests.codecs.reference import alike
+from tests.selection import one_in
 from vfsd.codecs.examining.examine import Examination, examine
 from vfsd.codecs.examining.exchange import pack_examination, unpack_examination
 from vfsd.errors import IntegrityError, RefusedMediaError
@@ -101,7 +102,7 @@ def many_streams(path: Path, count: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("suffix", ["mkv", "mov", "ts"])
+@pytest.mark.parametrize("suffix", one_in(3, ["mkv", "mov", "ts"]))
 def test_a_file_has_200_streams_at_most(examiner: Examiner, tmp_path: Path, suffix: str) -> None:
     """Whether FFmpeg says nothing of more, or that memory ran out."""
     most = examiner.examine(many_streams(tmp_path / f"most.{suffix}", 200))
@@ -160,6 +161,7 @@ def _examined_within(limits: Limits, path: Path) -> Examination:
         examiner.close()
 
 
+@pytest.mark.thorough
 def test_who_gives_up_ends_the_work(examiner: Examiner, wide_clip: Path) -> None:
     class EnoughError(Exception):
         pass

@@ -20,6 +20,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.forking import exit_code_of_child
+from tests.selection import one_in
 from vfsd import forks
 from vfsd.catalog.gate import Gate
 from vfsd.errors import UsageError
@@ -248,6 +249,7 @@ def test_a_child_does_not_go_on_with_many_reads_of_its_parent(store: Store) -> N
     assert len(list(reads)) == 19
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_children_of_a_parent_whose_threads_read(store: Store) -> None:
     """Whatever locks these threads have at the moment, of ours or of SQLite."""
@@ -330,7 +332,7 @@ def test_a_fork_waits_for_transactions_of_other_threads(store: Store) -> None:
     assert [name for name, _ in store.entries()] == ["file", "other"]
 
 
-@pytest.mark.parametrize("how", ["an error", "the end of the block", "sys.exit"])
+@pytest.mark.parametrize("how", one_in(3, ["an error", "the end of the block", "sys.exit"]))
 def test_a_child_leaves_the_file_to_its_parent_who_writes_it(
     store: Store, video: Video, how: str
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.selection import examples
 from vfsd.errors import IntegrityError, OutOfRangeError
 from vfsd.framepages import Ints, PacketColumns, PacketFlag, cuts, decode_page, paginate
 from vfsd.frametable import FrameTable, GrowingTable
@@ -70,7 +71,7 @@ def streams(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 
 
 @given(streams(), st.integers(1, 9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_pages_hold_what_was_put_in(stream: tuple[list[int], list[int]], size: int) -> None:
     table, columns, order = make(*stream, page_packets=size)
     back = table.columns(0, table.packets)
@@ -82,7 +83,7 @@ def test_pages_hold_what_was_put_in(stream: tuple[list[int], list[int]], size: i
 
 
 @given(streams(), st.integers(1, 9), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_frame_is_the_one_at_that_place_in_display_order(
     stream: tuple[list[int], list[int]], size: int, data: st.DataObject
 ) -> None:
@@ -98,7 +99,7 @@ def test_a_frame_is_the_one_at_that_place_in_display_order(
 
 
 @given(streams(), st.integers(1, 9), st.integers(-1100, 3000), st.integers(1, 900))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_frames_that_appear_between_two_times(
     stream: tuple[list[int], list[int]], size: int, start: int, length: int
 ) -> None:
@@ -109,7 +110,7 @@ def test_frames_that_appear_between_two_times(
 
 
 @given(streams(), st.integers(1, 9), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_run_starts_at_a_key_that_the_frame_can_be_decoded_from(
     stream: tuple[list[int], list[int]], size: int, data: st.DataObject
 ) -> None:
@@ -129,7 +130,7 @@ def test_a_run_starts_at_a_key_that_the_frame_can_be_decoded_from(
 
 
 @given(streams(), st.integers(1, 9), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_runs_cover_every_wanted_frame_once(
     stream: tuple[list[int], list[int]], size: int, data: st.DataObject
 ) -> None:
@@ -145,7 +146,7 @@ def test_runs_cover_every_wanted_frame_once(
 
 
 @given(streams(), st.integers(1, 60), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_many_frames_are_decoded_from_where_one_is(
     stream: tuple[list[int], list[int]], size: int, data: st.DataObject
 ) -> None:
@@ -160,7 +161,7 @@ def test_many_frames_are_decoded_from_where_one_is(
 
 
 @given(streams())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_gops_partition_the_packets(stream: tuple[list[int], list[int]]) -> None:
     table, columns, _ = make(*stream)
     gops = list(table.gops())
@@ -260,7 +261,7 @@ def test_a_long_video_costs_few_bytes_a_frame() -> None:
 
 
 @given(streams(), st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_table_that_grows_is_the_one_that_was_there_at_once(
     stream: tuple[list[int], list[int]], data: st.DataObject
 ) -> None:

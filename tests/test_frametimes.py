@@ -77,6 +77,7 @@ def times_of(
     return FrameTimes(physical, table)
 
 
+@pytest.mark.thorough
 @given(
     rate=st.sampled_from(RATES),
     base=st.sampled_from(BASES),

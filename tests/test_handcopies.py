@@ -11,6 +11,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
 from tests.killing import ingest_and_die
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import check
 from vfsd.copies.backup import back_up
@@ -50,7 +51,9 @@ def test_a_copy_takes_the_place_of_the_log_too(place: Path) -> None:
     assert copied_back(place) == ["monday.mp4"]
 
 
-@pytest.mark.parametrize("command", [("ls",), ("doctor",), ("fsck", "--deep"), ("gc",)])
+@pytest.mark.parametrize(
+    "command", one_in(3, [(("ls",),), (("doctor",),), (("fsck", "--deep"),), (("gc",),)])
+)
 def test_also_after_somebody_has_looked_into_the_backup(
     place: Path, command: tuple[str, ...]
 ) -> None:

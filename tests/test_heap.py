@@ -79,6 +79,7 @@ def test_no_array_has_huge_pages() -> None:
     subprocess.run([sys.executable, "-c", _HUGE], env=environment(), check=True, timeout=90)
 
 
+@pytest.mark.thorough
 def test_what_is_cold_is_asked_for_again_and_again() -> None:
     asked = threading.Semaphore(0)
     trimmer = Trimmer(lambda seconds: asked.release())

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from sample_videos import FOLDER
 from tests.composing import take_tiles
+from tests.selection import examples, one_in
 from tests.stores import new_store
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
@@ -85,7 +86,7 @@ def holds(video: Video, form: str, size: tuple[int, int] | None, frames: slice, 
     return sum(source.segment is not None for source in explained.sources)
 
 
-@pytest.fixture(scope="module", params=STORED)
+@pytest.fixture(scope="module", params=one_in(4, STORED))
 def stored(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Store]:
@@ -100,7 +101,7 @@ def stored(
         yield store
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     form=st.sampled_from(PIXEL_FORMATS),
     size=st.sampled_from(SIZES),
@@ -183,6 +184,7 @@ def test_crops_are_held_to_it(tmp_path: Path) -> None:
             assert np.array_equal(crop.data, exact) == is_exact
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("codec", ["hevc", "h264"])
 def test_what_was_lost_before_is_counted_in_every_form(tmp_path: Path, codec: str) -> None:
     """Errors of an original that took the place of another, of tiles of it, and renditions."""
@@ -227,9 +229,9 @@ def spotted(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", ["rgb24", "gray", "yuv420p", "yuv444p"])
+@pytest.mark.parametrize("form", one_in(3, ["rgb24", "gray", "yuv420p", "yuv444p"]))
 @pytest.mark.parametrize(
-    "region", [SPOT, Rect(33, 32, 63, 64), Rect(0, 0, 64, 64), Rect(32, 32, 160, 128)]
+    "region", one_in(2, [SPOT, Rect(33, 32, 63, 64), Rect(0, 0, 64, 64), Rect(32, 32, 160, 128)])
 )
 def test_what_is_told_of_tiles_holds_for_a_part_of_them(
     tmp_path: Path, form: str, region: Rect
@@ -326,7 +328,7 @@ def forget_likeness(store: Store) -> None:
         change.segments._connection.exec_driver_sql("UPDATE cells SET gray=0, planes=0, colour=0")
 
 
-@pytest.mark.parametrize("form", ["rgb24", "gray", "yuv420p"])
+@pytest.mark.parametrize("form", one_in(3, ["rgb24", "gray", "yuv420p"]))
 def test_what_was_not_measured_serves_no_cut_off(tmp_path: Path, form: str) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
@@ -343,6 +345,7 @@ def test_what_was_not_measured_serves_no_cut_off(tmp_path: Path, form: str) -> N
 CORNER = (0, 0, 64, 64)
 
 
+@pytest.mark.thorough
 def test_a_policy_says_what_reads_of_a_video_ask_for(store: Store) -> None:
     """Instead of the store's 40 dB; what somebody asks for himself counts before it."""
     names = ("a/one.mp4", "b/two.mp4")

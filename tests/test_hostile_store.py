@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import check
 from vfsd.copies.backup import back_up
@@ -131,18 +132,21 @@ def let_lead(path: Path, target: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "reserve",
-        "mount.lock",
-        "mount.decoding",
-        "mount.rendering",
-        "vfsd-backup.json",
-        "catalog.sqlite3-wal",
-        "catalog.sqlite3-shm",
-        "catalog.sqlite3-journal",
-        "incoming/catalog.sqlite3",
-        "incoming/config.toml",
-    ],
+    one_in(
+        4,
+        [
+            "reserve",
+            "mount.lock",
+            "mount.decoding",
+            "mount.rendering",
+            "vfsd-backup.json",
+            "catalog.sqlite3-wal",
+            "catalog.sqlite3-shm",
+            "catalog.sqlite3-journal",
+            "incoming/catalog.sqlite3",
+            "incoming/config.toml",
+        ],
+    ),
 )
 @pytest.mark.parametrize("what", ["secret", "empty"])
 def test_nothing_is_written_where_a_link_leads(place: Path, name: str, what: str) -> None:
@@ -205,7 +209,7 @@ def test_directories_whose_files_move_are_the_stores_own(
     assert held(docs) == before
 
 
-@pytest.mark.parametrize("name", ["objects", "spool", "cache"])
+@pytest.mark.parametrize("name", one_in(3, ["objects", "spool", "cache"]))
 def test_what_is_others_stays_where_a_link_leads(place: Path, docs: Path, name: str) -> None:
     before = held(docs)
     (place / "config.toml").write_text("view_cache_bytes = 9000\n")
@@ -245,7 +249,7 @@ def test_folders_of_objects_are_the_stores_own(place: Path, docs: Path) -> None:
     assert held(docs) == before
 
 
-@pytest.mark.parametrize("name", ["objects", "spool", "cache"])
+@pytest.mark.parametrize("name", one_in(3, ["objects", "spool", "cache"]))
 def test_no_link_leads_into_another_store(place: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(place, tmp_path / "other")
     let_lead(place / name, tmp_path / "other" / name)

@@ -19,6 +19,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.fs.driver import Driver
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog import ROOT
@@ -154,7 +155,7 @@ def test_every_way_in_makes_them(tmp_path: Path, how: str) -> None:
 # ---------------------------------------------------------------------------------------- readers
 
 
-@pytest.mark.parametrize("clip", ["traffic.mp4", "transport.ts", "variable-rate.mkv"])
+@pytest.mark.parametrize("clip", one_in(3, ["traffic.mp4", "transport.ts", "variable-rate.mkv"]))
 def test_what_is_hit_is_refused_and_all_else_is_exact(tmp_path: Path, clip: str) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(FOLDER / clip, "a")
@@ -202,7 +203,7 @@ def test_damage_is_remembered_until_it_is_gone(place: Path, exact: np.ndarray) -
         assert np.array_equal(store["cam/a.mp4"].read().data, exact)
 
 
-@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("known", one_in(3, [False, True]))
 @pytest.mark.parametrize("how", ["read", "stream", "view"])
 def test_tiles_show_what_the_original_has_lost(
     place: Path, exact: np.ndarray, how: str, known: bool
@@ -393,7 +394,7 @@ def test_bytes_put_in_again_heal(place: Path, exact: np.ndarray) -> None:
         assert check.run(store.parts, deep=True) == []
 
 
-@pytest.mark.parametrize("how", ["ingest", "stream", "mount", "settled"])
+@pytest.mark.parametrize("how", one_in(2, ["ingest", "stream", "mount", "settled"]))
 def test_bytes_that_come_again_do_not_rely_on_those_that_are_there(
     place: Path, exact: np.ndarray, how: str
 ) -> None:
@@ -662,7 +663,7 @@ def test_of_damage_in_too_many_places_no_note_is_made(tmp_path: Path) -> None:
     assert (kept.begun.at, kept.begun.damage) == (1 << 20, (range(5),))
 
 
-@pytest.mark.parametrize("what", ["file", "sums", "note", "place", "run", "no sums"])
+@pytest.mark.parametrize("what", one_in(3, ["file", "sums", "note", "place", "run", "no sums"]))
 def test_a_scrub_of_something_else_begins_anew(large: Path, what: str) -> None:
     with Store.open(large) as store:
         original = store["a.mp4"].original
@@ -860,7 +861,9 @@ def test_a_backup_knows_nothing_of_damage_elsewhere(place: Path, tmp_path: Path)
             assert len(seen.integrity.places_with_sums()) == 1
 
 
-@pytest.mark.parametrize("what", ["nothing", "fifo", "link", "directory", "short", "above"])
+@pytest.mark.parametrize(
+    "what", one_in(3, ["nothing", "fifo", "link", "directory", "short", "above"])
+)
 def test_an_original_that_is_no_more_there_is_damaged_as_a_whole(
     place: Path, tmp_path: Path, what: str
 ) -> None:

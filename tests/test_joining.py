@@ -20,6 +20,7 @@ import pytest
 
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from tests.composing import take_tiles
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import Store
 from vfsd.check import run as check
@@ -426,7 +427,7 @@ def test_stopping_keeps_what_is_done(store: Store) -> None:
     assert faults(store) == []
 
 
-@pytest.mark.parametrize(("step", "frames"), [("stored", 9), ("half", 9), ("both", 9)])
+@pytest.mark.parametrize(("step", "frames"), one_in(3, [("stored", 9), ("half", 9), ("both", 9)]))
 def test_whoever_is_killed_leaves_whole_segments(store: Store, step: str, frames: int) -> None:
     split(store, WEST)
     _die(store, step)
@@ -439,6 +440,7 @@ def test_whoever_is_killed_leaves_whole_segments(store: Store, step: str, frames
     assert faults(store) == []
 
 
+@pytest.mark.thorough
 def test_two_who_join_the_same_do_not_get_in_each_others_way(store: Store) -> None:
     split(store, WEST)
     command = [sys.executable, "-m", "tests.dyingjoin", str(store.path), WEST, EAST, "none"]

@@ -12,6 +12,7 @@ import av
 import pytest
 
 from sample_videos import FOLDER, Encoding, Scene, write
+from tests.selection import one_in
 from tests.traps import FileTrap, PortTrap, file_trap, port_trap
 from vfsd.codecs.containers.boxes import box, full_box
 from vfsd.codecs.examining.examine import examine
@@ -92,7 +93,7 @@ PLAYLISTS = {
 }
 
 
-@pytest.mark.parametrize("kind", PLAYLISTS)
+@pytest.mark.parametrize("kind", one_in(4, PLAYLISTS))
 @pytest.mark.parametrize("suffix", [".mp4", ".m3u8", ".txt"])
 def test_lists_of_other_files_open_none(
     tmp_path: Path, traps: Traps, examiner: Examiner, kind: str, suffix: str

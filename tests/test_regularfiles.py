@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.catalog import Catalog
 from vfsd.copies.backup import back_up
@@ -72,7 +73,7 @@ def state(root: Path) -> list[tuple[Path, int]]:
     return sorted((path, path.lstat().st_mtime_ns) for path in root.rglob("*"))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_in(4, NAMES))
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_store_with_something_else_for_a_file_says_so(root: Path, name: str, make: Make) -> None:
     put(root / name, make)
@@ -98,7 +99,9 @@ def test_a_marker_that_is_no_file_says_so(root: Path, make: Make) -> None:
         Store.open(root)
 
 
-@pytest.mark.parametrize("name", [MARKER, "catalog.sqlite3", "config.toml", "mount.lock"])
+@pytest.mark.parametrize(
+    "name", one_in(3, [MARKER, "catalog.sqlite3", "config.toml", "mount.lock"])
+)
 @pytest.mark.parametrize("make", MAKERS)
 def test_nothing_is_restored_over_what_is_no_file(
     root: Path, tmp_path: Path, name: str, make: Make

@@ -19,6 +19,7 @@ from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.matrices import ASKEW, MIRRORED, ORIENTATIONS, with_matrix
 from tests.replaceable import rich_clip, time_coded_clip
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog.originals import Originals
@@ -80,7 +81,7 @@ def require_sound(store: Store) -> None:
     assert check.collect(store.parts, dry_run=True).objects == []
 
 
-@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+@pytest.mark.parametrize("codec", one_in(4, ["h264", "hevc", "av1"]))
 @pytest.mark.parametrize(
     "clip", ["variable-rate.mkv", "portrait.mp4", "open-gop.mov", "edit-list.mp4"]
 )
@@ -116,7 +117,7 @@ def matrix(path: Path) -> list[int]:
         return list(struct.unpack("<9i", bytes(told[0]))) if told else []
 
 
-@pytest.mark.parametrize("way", [*ORIENTATIONS, "askew", "moved"])
+@pytest.mark.parametrize("way", one_in(4, [*ORIENTATIONS, "askew", "moved"]))
 def test_pictures_are_shown_as_they_were(store: Store, tmp_path: Path, way: str) -> None:
     told = ORIENTATIONS.get(way, ASKEW)
     source = with_matrix(
@@ -129,7 +130,7 @@ def test_pictures_are_shown_as_they_were(store: Store, tmp_path: Path, way: str)
     require_sound(store)
 
 
-@pytest.mark.parametrize("way", [*MIRRORED, "askew"])
+@pytest.mark.parametrize("way", one_in(3, [*MIRRORED, "askew"]))
 def test_mirrored_pictures_are_kept_or_refused(store: Store, tmp_path: Path, way: str) -> None:
     told = ORIENTATIONS.get(way, ASKEW)
     source = with_matrix(FOLDER / "portrait.mp4", tmp_path / "a.mp4", told)
@@ -198,7 +199,7 @@ def test_what_is_known_of_a_video_stays(store: Store, video: Video) -> None:
     require_sound(store)
 
 
-@pytest.mark.parametrize("suffix", ["mp4", "mkv", "mov"])
+@pytest.mark.parametrize("suffix", one_in(3, ["mp4", "mkv", "mov"]))
 def test_sound_and_tags_stay(store: Store, tmp_path: Path, suffix: str) -> None:
     source = rich_clip(tmp_path / f"a.{suffix}")
     video = store.ingest(source)

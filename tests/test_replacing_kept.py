@@ -19,6 +19,7 @@ from tests.carrying import (
     with_box,
     with_element,
 )
+from tests.selection import one_in
 from vfsd import check
 from vfsd.codecs.containers.boxes import box, full_box
 from vfsd.errors import RefusedMediaError
@@ -50,18 +51,21 @@ def refused(store: Store, path: Path, codec: str = "hevc") -> str:
 
 @pytest.mark.parametrize(
     ("place", "added", "named"),
-    [
-        ("moov/udta", box(b"zzzz", b"unknown"), "moov/udta/zzzz"),
-        ("moov", box(b"zzzz", b"unknown"), "moov/zzzz"),
-        ("moov/trak", box(b"zzzz", b"unknown"), "moov/pictures/zzzz"),
-        ("moov/trak/mdia/minf/stbl", box(b"zzzz", b""), "moov/pictures/mdia/minf/stbl/zzzz"),
-        (ENTRY, box(b"zzzz", b"unknown"), "stsd/zzzz"),
-        (ENTRY, box(b"dvvC", bytes(24)), "Dolby Vision"),
-        (ENTRY, box(b"clap", struct.pack(">8I", 80, 1, 64, 1, 0, 1, 0, 1)), "crop"),
-        ("moov/udta/meta", box(b"zzzz", b"unknown"), "moov/udta/meta/zzzz"),
-        ("", box(b"uuid", bytes(range(16)) + b"unknown"), "uuid 000102030405"),
-        ("", b"behind the last box, by a vendor", "bytes behind the last box"),
-    ],
+    one_in(
+        3,
+        [
+            ("moov/udta", box(b"zzzz", b"unknown"), "moov/udta/zzzz"),
+            ("moov", box(b"zzzz", b"unknown"), "moov/zzzz"),
+            ("moov/trak", box(b"zzzz", b"unknown"), "moov/pictures/zzzz"),
+            ("moov/trak/mdia/minf/stbl", box(b"zzzz", b""), "moov/pictures/mdia/minf/stbl/zzzz"),
+            (ENTRY, box(b"zzzz", b"unknown"), "stsd/zzzz"),
+            (ENTRY, box(b"dvvC", bytes(24)), "Dolby Vision"),
+            (ENTRY, box(b"clap", struct.pack(">8I", 80, 1, 64, 1, 0, 1, 0, 1)), "crop"),
+            ("moov/udta/meta", box(b"zzzz", b"unknown"), "moov/udta/meta/zzzz"),
+            ("", box(b"uuid", bytes(range(16)) + b"unknown"), "uuid 000102030405"),
+            ("", b"behind the last box, by a vendor", "bytes behind the last box"),
+        ],
+    ),
 )
 def test_boxes_are_named(
     store: Store, tmp_path: Path, place: str, added: bytes, named: str
@@ -70,7 +74,7 @@ def test_boxes_are_named(
     assert named in refused(store, path)
 
 
-@pytest.mark.parametrize("place", ["last", "first"])
+@pytest.mark.parametrize("place", one_in(4, ["last", "first"]))
 @pytest.mark.parametrize(
     ("inside", "added"),
     [

@@ -10,6 +10,7 @@ import pytest
 
 from sample_videos import FOLDER, GroundTruth
 from tests.composing import Composed, take_tiles
+from tests.selection import one_in
 from vfsd.detections import DetectionColumns
 from vfsd.errors import (
     OutOfRangeError,
@@ -49,7 +50,7 @@ def some_label(video: Video) -> str:
     return max(video.labels(), key=lambda one: one.boxes).label
 
 
-@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("clip", one_in(4, CLIPS))
 @pytest.mark.parametrize("tiled", [False, True])
 def test_crops_are_what_full_frames_show_there(store: Store, clip: str, tiled: bool) -> None:
     video = labelled(store, clip)
@@ -71,7 +72,7 @@ def test_crops_are_what_full_frames_show_there(store: Store, clip: str, tiled: b
     assert (np.mean(errors) < 4 and max(errors) < 15) if tiled else max(errors) == 0
 
 
-@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("clip", one_in(4, CLIPS))
 @pytest.mark.parametrize("size", [None, (33, 20)])
 def test_crops_from_tiles_are_those_of_the_tiles_put_together(
     store: Store, clip: str, size: tuple[int, int] | None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.selection import covering, every, thorough_but
+from tests.selection import covering, one_in, thorough_but
 
 pytest_plugins = "pytester"
 
@@ -81,8 +81,8 @@ def test_covering_each_value() -> None:
     assert {values[1] for values in default} == {"x", "y"}
 
 
-def test_every() -> None:
-    assert [bool(case.marks) for case in every(2, "abc", ids=["p", "q", "r"])] == [
+def test_one_in() -> None:
+    assert [bool(case.marks) for case in one_in(2, "abc", ids=["p", "q", "r"])] == [
         False,
         True,
         False,

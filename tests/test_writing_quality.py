@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.selection import one_in
 from tests.writing import is_as_before, smooth
 from vfsd.codecs.pictures.pixellayouts import pixel_layout
 from vfsd.errors import BusyError, UsageError
@@ -37,7 +38,7 @@ def worst_psnr(data: Pixels, back: Pixels, size: tuple[int, int], top: int = 255
 
 @pytest.mark.parametrize(
     ("codec", "ending", "psnr"),
-    [("h264", "mp4", 36), ("h264", "mkv", 46), ("hevc", "mp4", 40), ("av1", "mkv", 36)],
+    one_in(3, [("h264", "mp4", 36), ("h264", "mkv", 46), ("hevc", "mp4", 40), ("av1", "mkv", 36)]),
 )
 def test_each_plane_of_each_picture_is_as_good_as_was_asked_for(
     store: Store, footage: tuple[Pixels, tuple[int, int]], codec: str, ending: str, psnr: float

@@ -322,6 +322,7 @@ def _write_many(url: str, name: str, count: int) -> None:
                 change.tree.create(ROOT, f"{name}{number}", 0o100644, uid=0, gid=0, now_ns=number)
 
 
+@pytest.mark.thorough
 def test_processes_write_in_turns_and_readers_never_wait(catalog: Catalog) -> None:
     url = f"sqlite:///{_file_of(catalog)}"
     spawn = multiprocessing.get_context("spawn")

@@ -41,6 +41,7 @@ def test_objects_that_nothing_refers_to(catalog: Catalog, all_of_them: bool) -> 
         assert change.objects.sizes().keys() == {kept.digest}
 
 
+@pytest.mark.thorough
 def test_segments(catalog: Catalog) -> None:
     with writing(catalog) as change:
         video = add_video(change, "a.mp4", key="f" * 64, frames=MANY)
@@ -67,6 +68,7 @@ def test_pins(catalog: Catalog) -> None:
         assert change.holdings.pins(None) == []
 
 
+@pytest.mark.thorough
 def test_finding_videos_takes_twice_as_long_among_twice_as_many(catalog: Catalog) -> None:
     steps = []
     for start, stop in ((0, 100), (100, 200)):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Run
+from tests.selection import one_in
 
 TRAFFIC, PORTRAIT = "cam1/traffic.mp4", "cam1/portrait.mp4"
 
@@ -19,7 +20,7 @@ def workload(*queries: dict[str, object]) -> str:
     return "mine.json"
 
 
-@pytest.mark.parametrize("name", [TRAFFIC, PORTRAIT])
+@pytest.mark.parametrize("name", one_in(2, [TRAFFIC, PORTRAIT]))
 def test_what_is_advised_can_be_made_and_makes_reads_cheaper(run: Run, name: str) -> None:
     """Of a video that is stored turned, too."""
     run("ingest", "footage/portrait.mp4", "--to", "cam1")

@@ -190,6 +190,7 @@ def test_what_cannot_be_reached_is_not_broken(
     assert (done.code, done.object["status"]) == (30, "broken")
 
 
+@pytest.mark.thorough
 def test_what_may_not_be_read_is_not_damaged(run: Run, place: Path) -> None:
     path = the_object(run, place)
     other = run("info", "cam1/open-gop.mkv", "--json").object["digest"]
@@ -270,6 +271,7 @@ def test_gc_goes_on_past_directories_in_which_something_lies(run: Run, place: Pa
     assert run("fsck").code == 0
 
 
+@pytest.mark.thorough
 def test_gc_goes_on_past_what_may_not_be_deleted(run: Run, place: Path) -> None:
     store = place / "videos"
     stays, goes = store / "objects" / "ab" / ("c" * 62), store / "objects" / "ef" / ("c" * 62)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Run
+from tests.selection import one_in
 from vfsd.making import recompress
 from vfsd.store import Store
 
@@ -68,7 +69,7 @@ def test_as_hard_as_the_budget_asks_for(run: Run, place: Path) -> None:
         assert len(store[TRAFFIC].compress()) == 4
 
 
-@pytest.mark.parametrize("what", ["damaged", "missing", "directory", "unreadable"])
+@pytest.mark.parametrize("what", one_in(4, ["damaged", "missing", "directory", "unreadable"]))
 def test_what_cannot_be_read_is_named_and_the_rest_compressed(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:

@@ -155,6 +155,7 @@ def test_a_clock_that_has_jumped_is_believed_once_somebody_says_so(
     assert run("age", "log").out == ""
 
 
+@pytest.mark.thorough
 def test_what_several_files_have_is_saved_once(run: Run, place: Path) -> None:
     alone = run("stats", "--json").object["originals"]
     size = run("info", TRAFFIC, "--json").object["size"]
@@ -176,6 +177,7 @@ def test_what_several_files_have_is_saved_once(run: Run, place: Path) -> None:
     assert run("stats", "--json").object["originals"] == alone + done["new_bytes"]
 
 
+@pytest.mark.thorough
 def test_what_is_made_of_the_same_bytes_is_stored_once(run: Run, place: Path) -> None:
     before = run("stats", "--json").object["originals"]
     for name in ("b.mp4", "z.mp4"):
@@ -255,6 +257,7 @@ def test_keep_what_was_seen(run: Run) -> None:
     assert run("info", TRAFFIC, "--json").object["replaced"]["kept"] == "moving"
 
 
+@pytest.mark.thorough
 def test_decibels_that_are_foretold_of_what_decays_are_those_around_what_is_kept(
     run: Run, old: None
 ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, run_command
+from tests.selection import one_in
 from vfsd.errors import NoSpaceError
 
 VFSD = [sys.executable, "-m", "vfsd"]
@@ -113,7 +114,7 @@ def test_output_that_cannot_be_written_is_an_error(place: Path) -> None:
     assert "No space left" in done.stderr
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("number", one_in(2, [0, 1, 2]))
 def test_streams_may_be_closed(place: Path, number: int) -> None:
     """Nothing that is opened later may take the place of one of them, least of all the catalog."""
     words = [*VFSD, "-s", str(place / "videos"), "ls", "-R"]
@@ -177,6 +178,7 @@ def test_names_go_out_as_the_bytes_that_came_in(place: Path) -> None:
     assert done.stdout == b"caf\xe9.mp4\n"
 
 
+@pytest.mark.thorough
 def test_raw_pixels_go_through_a_pipe(place: Path) -> None:
     done = subprocess.run(
         [*VFSD, "-s", "videos", "read", TRAFFIC, "-", "--frames", "0:3"], capture_output=True
@@ -204,7 +206,7 @@ def test_pixels_are_not_for_terminals(place: Path) -> None:
     assert "terminal" in seen
 
 
-@pytest.mark.parametrize(("answer", "left"), [(b"n\n", ["cam1/"]), (b"y\n", [])])
+@pytest.mark.parametrize(("answer", "left"), one_in(2, [(b"n\n", ["cam1/"]), (b"y\n", [])]))
 def test_rm_asks_before_it_takes_a_directory(
     run: Run, place: Path, answer: bytes, left: list[str]
 ) -> None:
@@ -273,6 +275,7 @@ def test_debug_shows_where_an_error_comes_from(place: Path) -> None:
     assert done.code == 10
 
 
+@pytest.mark.thorough
 def test_names_come_out_of_pipes_as_they_are_and_show_at_terminals(run: Run, place: Path) -> None:
     name = "red\x1b[31m\nline\t.mp4"
     assert run("mv", TRAFFIC, name).code == 0

@@ -86,6 +86,7 @@ def test_a_region_is_one_tile_of_what_is_displayed(run: Run, place: Path, name: 
     assert sum(Rect.parse(tile["region"]).contains(region) for tile in tiles) == 1
 
 
+@pytest.mark.thorough
 def test_all_tiles_around_a_region_are_stored_when_that_is_asked_for(run: Run) -> None:
     roi = ("--roi", "60x70+20+130")
     assert run("retile", TRAFFIC, *roi, "--json").object["tiles"] == 4
@@ -293,6 +294,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_is_gone_on_with(run: Run, place: Path, importable: None) -> None:
     # Many short segments at a good quality take long enough to be interrupted between two, and have
     # more than ten times the bytes of the original.

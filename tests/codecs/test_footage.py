@@ -10,6 +10,7 @@ import pytest
 
 from tests.codecs.reference import checksum, decoder_for, ffmpeg_checksums, ffmpeg_packets, table_of
 from tests.conftest import footage_folder
+from tests.selection import one_in
 from vfsd.codecs.examining.examine import Examination, examine
 from vfsd.errors import RefusedMediaError
 from vfsd.framepages import PacketFlag
@@ -85,7 +86,7 @@ def _some_frames(table: FrameTable, stop: int) -> list[int]:
 
 
 @pytest.mark.footage
-@pytest.mark.parametrize("name", _files())
+@pytest.mark.parametrize("name", one_in(18, _files()))
 def test_served_as_ffmpeg_decodes_it_or_refused(footage: Path, name: str) -> None:
     path = footage / name
     if name in REFUSED:
@@ -132,14 +133,17 @@ def _assert_times_are_sound(found: Examination) -> None:
 @pytest.mark.footage
 @pytest.mark.parametrize(
     "name",
-    [
-        "odd/dv_h264_opengop.mp4",
-        "odd/dv_hevc_opengop_cra.mp4",
-        "odd/dv_vp9_957x539.webm",
-        "odd/torchcodec_h264_10bit.mp4",
-        "odd/imageio_realshort.mp4",
-        "odd/imageio_cockatoo_h264_yuv444_720p.mp4",
-    ],
+    one_in(
+        6,
+        [
+            "odd/dv_h264_opengop.mp4",
+            "odd/dv_hevc_opengop_cra.mp4",
+            "odd/dv_vp9_957x539.webm",
+            "odd/torchcodec_h264_10bit.mp4",
+            "odd/imageio_realshort.mp4",
+            "odd/imageio_cockatoo_h264_yuv444_720p.mp4",
+        ],
+    ),
 )
 def test_a_full_decode_confirms_what_the_container_tells(footage: Path, name: str) -> None:
     believed = examine(footage / name)
@@ -154,6 +158,7 @@ def test_a_full_decode_confirms_what_the_container_tells(footage: Path, name: st
         )
 
 
+@pytest.mark.thorough
 @pytest.mark.footage
 @pytest.mark.parametrize("name", ["odd/dv_bitflips.mp4", "odd/decord_corrupted.mp4"])
 def test_damage_is_concealed_alike_by_any_number_of_threads(footage: Path, name: str) -> None:

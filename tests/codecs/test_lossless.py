@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sample_videos import FOLDER
+from tests.selection import examples
 from vfsd.codecs.cells.celldecoders import cell_decoder
 from vfsd.codecs.cells.differences import folded, from_neighbours, onto_neighbours, unfolded
 from vfsd.codecs.cells.lossless import (
@@ -109,7 +110,7 @@ def test_sums_go_beyond_what_32_bits_hold() -> None:
     assert np.array_equal(onto_neighbours(differences), expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     pixel_format=st.sampled_from(PIXEL_FORMATS),
     width=st.integers(2, 70),

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sample_videos import FOLDER
+from tests.selection import examples
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.containers.framing import (
     Framing,
@@ -295,7 +296,7 @@ _units = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(_units, st.sampled_from([1, 2, 4, 0]), st.sampled_from([0, 2, 4]), st.data())
 def test_no_packet_grows_beyond_its_bound(
     units: list[bytes], stored: int, wanted: int, data: st.DataObject

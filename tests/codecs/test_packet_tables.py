@@ -14,6 +14,7 @@ from av.packet import Packet
 
 from tests.codecs.making import remuxed
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums
+from tests.selection import one_in
 from vfsd.codecs.examining.examine import Examination, examine
 from vfsd.framepages import PacketFlag
 
@@ -85,13 +86,15 @@ def assert_same_as_decoded(path: Path) -> Examination:
     return found
 
 
-@pytest.mark.parametrize("name", _KINDS)
+@pytest.mark.parametrize("name", one_in(4, _KINDS))
 def test_table_by_packets(name: str, tmp_path: Path) -> None:
     found = assert_same_as_decoded(encoded(tmp_path / name, *_KINDS[name]))
     assert len(found.order) == 60
 
 
-@pytest.mark.parametrize("codec", ["mpeg4", "mpeg2video", "prores_ks", "libx264", "libx265"])
+@pytest.mark.parametrize(
+    "codec", one_in(3, ["mpeg4", "mpeg2video", "prores_ks", "libx264", "libx265"])
+)
 def test_cut_by_edit_list(codec: str, tmp_path: Path) -> None:
     whole = encoded(tmp_path / "whole.mov", codec, "-g", "12", "-bf", "2")
     path = tmp_path / "cut.mov"

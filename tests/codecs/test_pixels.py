@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from sample_videos import FOLDER
 from tests.codecs.making import media_of
 from tests.codecs.reference import decoder_for
+from tests.selection import examples
 from vfsd.codecs.examining.examine import examine
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS
 from vfsd.codecs.pictures.pixels import PixelConverter
@@ -53,7 +54,7 @@ def _split(
     return [p.reshape(s) for p, s in zip(parts, [(height, width), chroma, chroma], strict=True)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     source=st.sampled_from(SOURCES),
     size=st.sampled_from(SIZES),
@@ -83,7 +84,7 @@ def test_a_region_is_that_part_of_the_whole(
     np.testing.assert_array_equal(part, whole[region.y1 : region.y2, region.x1 : region.x2])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     source=st.sampled_from(SOURCES),
     rotation=st.sampled_from([0, 90, 180, 270]),

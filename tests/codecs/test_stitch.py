@@ -33,6 +33,7 @@ from tests.codecs.stitching import (
     settings,
     tiles,
 )
+from tests.selection import examples, one_in
 from vfsd.codecs.containers.fragments import FragmentMuxer
 from vfsd.codecs.containers.framing import framing_of_encoder
 from vfsd.codecs.containers.segments import PacketTimes, Track, overhead
@@ -117,7 +118,7 @@ def filmed(path: Path) -> tuple[TileStream, ...]:
 
 
 @pytest.mark.footage
-@pytest.mark.parametrize("clip", FILMED)
+@pytest.mark.parametrize("clip", one_in(4, FILMED))
 def test_filmed_tiles_are_what_they_are_alone(clip: str, footage: Path) -> None:
     parts = filmed(footage / "real" / clip)
     found = stitched(parts)
@@ -400,7 +401,9 @@ def test_tiles_of_other_encoders_are_refused() -> None:
 # -------------------------------------------------------------------------------------- damage
 
 _SLOW = hypothesis_settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

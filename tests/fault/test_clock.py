@@ -10,6 +10,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.reading import region_read, remember
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import check
 from vfsd.advising.tuning import Budget
@@ -62,7 +63,7 @@ def test_layouts_are_in_the_order_in_which_they_were_made(store: Store, clock: C
     assert [one.retired_ns is None for one in history(store.parts, video.info)] == [False, True]
 
 
-@pytest.mark.parametrize("years", [-3, 3])
+@pytest.mark.parametrize("years", one_in(2, [-3, 3]))
 def test_tuning_goes_on_and_is_undone(store: Store, clock: Clock, years: float) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     remember(store, video, region_read(video, range(30), Rect(0, 0, 64, 64)), times=200)
@@ -92,6 +93,7 @@ def test_nothing_grows_old_by_a_clock_that_jumps(store: Store, clock: Clock) -> 
     assert "traffic.mp4" in store
 
 
+@pytest.mark.thorough
 def test_eviction_does_not_go_by_the_clock(store: Store, clock: Clock) -> None:
     """What was used by the last reads stays, whatever time it is said to be."""
     video = store.ingest(FOLDER / "traffic.mp4")

@@ -23,6 +23,7 @@ from sample_videos import FOLDER
 from tests.cli.conftest import run_command
 from tests.fault.state import difference, image_of, state_of
 from tests.fs.driver import Driver, failing
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import check
 from vfsd.copies.backup import back_up
@@ -131,7 +132,7 @@ with Store.open(sys.argv[1]) as store:
 """
 
 
-@pytest.mark.parametrize("ending", ["well", "crash"])
+@pytest.mark.parametrize("ending", one_in(4, ["well", "crash"]))
 @pytest.mark.parametrize("is_full_before", [False, True])
 def test_what_is_decoded_is_noted_on_a_full_disk(
     place: Path, is_full_before: bool, ending: str
@@ -176,6 +177,7 @@ def test_decoding_does_without_a_note_where_there_is_no_room_for_one(
                 assert store["a.mp4"].read(frames=[0]).data.any()
 
 
+@pytest.mark.thorough
 def test_tiles_are_taken_away_where_there_is_no_room(place: Path) -> None:
     with Store.open(place) as store:
         video = store["a.mp4"]
@@ -202,15 +204,18 @@ def test_videos_go_from_a_full_disk_as_their_policies_have_it(place: Path) -> No
 
 @pytest.mark.parametrize(
     "say",
-    [
-        lambda store: store.set_policy("a.mp4", "delete-below=1G"),
-        lambda store: store.set_policy("later/", "delete-below=1G"),
-        lambda store: store["a.mp4"].hold("case 17"),
-        lambda store: store["held.mp4"].release("closed"),
-        lambda store: store["a.mp4"].pin(),
-        lambda store: store["held.mp4"].unpin(),
-        lambda store: store["a.mp4"].budget.set("1M"),
-    ],
+    one_in(
+        3,
+        [
+            lambda store: store.set_policy("a.mp4", "delete-below=1G"),
+            lambda store: store.set_policy("later/", "delete-below=1G"),
+            lambda store: store["a.mp4"].hold("case 17"),
+            lambda store: store["held.mp4"].release("closed"),
+            lambda store: store["a.mp4"].pin(),
+            lambda store: store["held.mp4"].unpin(),
+            lambda store: store["a.mp4"].budget.set("1M"),
+        ],
+    ),
     ids=["policy", "policy of a directory", "hold", "release", "pin", "unpin", "budget"],
 )
 def test_what_goes_and_what_stays_is_said_on_a_full_disk(
@@ -339,7 +344,7 @@ def noisy() -> Iterator[Pixels]:
         yield rng.integers(0, 255, (120, 160, 3), np.uint8)
 
 
-@pytest.mark.parametrize("ending", ["mp4", "mkv"])
+@pytest.mark.parametrize("ending", one_in(2, ["mp4", "mkv"]))
 @pytest.mark.parametrize("room", ["never", "at once"])
 def test_a_recording_is_kept_up_to_where_the_disk_was_full(
     place: Path, ending: str, room: str
@@ -400,6 +405,7 @@ def test_a_stream_is_kept_up_to_where_the_disk_was_full(place: Path) -> None:
         assert is_sound(store)
 
 
+@pytest.mark.thorough
 def test_who_has_filled_the_disk_with_a_recording_is_told_how_to_get_the_room_back(
     place: Path,
 ) -> None:
@@ -453,6 +459,7 @@ def test_what_there_is_no_room_for_is_named_with_what_to_do(
         assert "make room on the disk" in failure["hint"]
 
 
+@pytest.mark.thorough
 def test_things_are_taken_away_as_often_as_the_disk_was_filled(small_disk: Path) -> None:
     with new_store(small_disk / "store") as store:
         fs = Filesystem(store.parts)
@@ -471,6 +478,7 @@ def test_things_are_taken_away_as_often_as_the_disk_was_filled(small_disk: Path)
         assert is_sound(store)
 
 
+@pytest.mark.thorough
 def test_names_go_from_a_full_disk_although_that_frees_nothing(place: Path) -> None:
     with Store.open(place) as store:
         fs = Filesystem(store.parts)

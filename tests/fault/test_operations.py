@@ -110,6 +110,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory, under_layer: Run) -> dict[
     return {row["operation"]: row for row in rows}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SOME)
 def test_whatever_happens_nothing_is_lost_or_left(figures: dict[str, Any], name: str) -> None:
     row = figures[name]
@@ -120,17 +121,20 @@ def test_whatever_happens_nothing_is_lost_or_left(figures: dict[str, Any], name:
     assert (row["losses"], row["dangling"], row["orphans"]) == (0, 0, 0)
 
 
+@pytest.mark.thorough
 def test_what_is_changed_unsynced_is_the_old_or_the_new(tmp_path: Path, under_layer: Run) -> None:
     names = ("mount: overwrite", "mount: replace", "mv: unsynced")
     assert under_layer("-c", CUT, tmp_path, *names).stdout == ""
 
 
+@pytest.mark.thorough
 def test_a_restore_that_is_cut_off_has_done_all_or_nothing(
     tmp_path: Path, under_layer: Run
 ) -> None:
     assert under_layer("-c", CUT, tmp_path, "restore").stdout == ""
 
 
+@pytest.mark.thorough
 def test_a_power_cut_brings_back_nothing_of_the_old_catalog(
     tmp_path: Path, under_layer: Run
 ) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, multiple, rule
 
 from tests.fs.driver import Driver, failing
+from tests.selection import examples
 from vfsd.fs import RENAME_EXCHANGE, RENAME_NOREPLACE, Filesystem
 from vfsd.store import Store
 
@@ -231,7 +232,7 @@ def test_it_answers_as_a_disk_does(empty_store: Path) -> None:
     Comparison.template = empty_store
     machine: Any = Comparison.TestCase
     machine.settings = settings(
-        max_examples=60,
+        max_examples=examples(60),
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=list(HealthCheck),

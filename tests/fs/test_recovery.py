@@ -14,6 +14,7 @@ import pytest
 import vfsd.fs.judging
 from tests.fs.busy import CONTENTS
 from tests.fs.driver import Driver
+from tests.selection import one_in
 from vfsd.fs import Filesystem
 from vfsd.inhand import new_name
 from vfsd.store import Store
@@ -183,7 +184,7 @@ def test_bytes_that_never_reached_the_disk_are_an_empty_file(
     assert "'a' is empty: a crash" in caplog.text
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6])
+@pytest.mark.parametrize("seconds", one_in(3, [0.1, 0.3, 0.6]))
 def test_a_kill_at_any_time_leaves_a_store_that_adds_up(place: Path, seconds: float) -> None:
     """Every name leads to one of the files that it ever led to, and nothing is left over."""
     with subprocess.Popen(

@@ -17,6 +17,7 @@ import vfsd.making.arrival
 import vfsd.making.settle
 from sample_videos import FOLDER
 from tests.fs.driver import Driver, failing
+from tests.selection import one_in
 from vfsd.catalog import ROOT, Catalog
 from vfsd.errors import NotFoundError
 from vfsd.fs import Filesystem
@@ -157,7 +158,9 @@ def written(it: Driver) -> None:
         it.fs.write(handle, b"no video any more", 0)
 
 
-@pytest.mark.parametrize("happens", [unlinked, renamed_over, unlinked_while_open, written])
+@pytest.mark.parametrize(
+    "happens", one_in(4, [unlinked, renamed_over, unlinked_while_open, written])
+)
 @pytest.mark.parametrize("is_link", [False, True])
 def test_what_was_made_of_a_video_goes_with_it(
     it: Driver, store: Store, happens: Callable[[Driver], None], is_link: bool

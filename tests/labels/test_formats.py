@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.labels.make import CLIP, files, read, write
+from tests.selection import examples, one_in
 from vfsd.detections import Detection, DetectionColumns, Examined, Source
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.labels import (
@@ -30,7 +31,9 @@ from vfsd.labels import (
 from vfsd.labels.common import frame_of_name
 
 QUICK = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(80),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 
@@ -58,7 +61,7 @@ def test_what_is_written_is_read_again_exactly(
         assert found.examined_by is None
 
 
-@pytest.mark.parametrize("track", [10**18, (1 << 63) - 1])
+@pytest.mark.parametrize("track", one_in(5, [10**18, (1 << 63) - 1]))
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_largest_tracks_are_read_again(format: str, track: int, tmp_path: Path) -> None:
     rows = [Detection(3, "car", (10.0, 20.5, 110.25, 60.0), 0.5, track)]
@@ -550,7 +553,7 @@ def test_what_is_garbled_is_refused_with_its_place(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.binary(max_size=300) | st.text(max_size=200).map(str.encode))
 def test_no_bytes_at_all_do_anything_but_be_refused(format: str, data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -576,7 +579,7 @@ def test_boxes_without_area_may_be_left_out(tmp_path: Path) -> None:
     assert (len(found.columns), found.skipped) == (1, 1)
 
 
-@pytest.mark.parametrize("track", [0, 1, 2])
+@pytest.mark.parametrize("track", one_in(3, [0, 1, 2]))
 @pytest.mark.parametrize("confidence", [None, 0.9, 1.0, -3.0])
 def test_yolo_tracks_are_no_corners_of_polygons(
     track: int, confidence: float | None, tmp_path: Path

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.config import Settings
 from vfsd.errors import VfsdError
@@ -118,7 +119,7 @@ def passthrough(fuse: None) -> str:
     return "passthrough"
 
 
-@pytest.fixture(scope="session", params=["ordinary", "passthrough"])
+@pytest.fixture(scope="session", params=one_in(2, ["ordinary", "passthrough"]))
 def shared(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, fuse: None
 ) -> Iterator[Mounted]:

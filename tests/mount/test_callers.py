@@ -15,6 +15,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from tests.mount.helpers import in_another_process
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.errors import UsageError
 
@@ -187,7 +188,9 @@ def test_views_are_for_those_who_may_read_the_video(all_may: Path) -> None:
     assert int(as_user(_ANN, "len(open(a[0], 'rb').read())", frame)) > 100
 
 
-@pytest.mark.parametrize("name", ["traffic.mp4", "transport.ts", "mjpeg.avi", "open-gop.mkv"])
+@pytest.mark.parametrize(
+    "name", one_in(3, ["traffic.mp4", "transport.ts", "mjpeg.avi", "open-gop.mkv"])
+)
 def test_files_of_a_mount_that_lets_nobody_else_in_are_ingested(
     mounted: Mounted, tmp_path: Path, name: str
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from tests.replaceable import rich_clip
+from tests.selection import one_in
 from vfsd.store import Store
 
 SHORT, MIDDLE, LONG = FOLDER / "odd-size.webm", FOLDER / "transport.ts", FOLDER / "traffic.mp4"
@@ -72,7 +73,7 @@ def move(mounted: Mounted, old: str, new: str) -> None:
         store.move(old, new)
 
 
-@pytest.mark.parametrize("access", [os.O_WRONLY, os.O_RDWR])
+@pytest.mark.parametrize("access", one_in(2, [os.O_WRONLY, os.O_RDWR]))
 @pytest.mark.parametrize("other", [SHORT, LONG])
 def test_a_recording_goes_on_where_it_is_though_its_name_is_that_of_another(
     looking: Mounted, access: int, other: Path
@@ -105,7 +106,7 @@ def test_a_recorder_reads_what_it_goes_on_to_write_though_its_name_is_that_of_an
     os.close(recording)
 
 
-@pytest.mark.parametrize("access", [os.O_WRONLY, os.O_RDWR])
+@pytest.mark.parametrize("access", one_in(2, [os.O_WRONLY, os.O_RDWR]))
 def test_two_names_of_a_file_are_appended_to_in_turns(here: Path, access: int) -> None:
     (here / "a.log").write_bytes(b"0123456789")
     os.link(here / "a.log", here / "b.log")
@@ -152,7 +153,7 @@ def test_who_looks_for_the_end_of_what_he_writes_finds_it(looking: Mounted) -> N
     assert (at / "old.ts").read_bytes() == MIDDLE.read_bytes() + b"more"
 
 
-@pytest.mark.parametrize("synced", [0, os.O_DSYNC, os.O_SYNC])
+@pytest.mark.parametrize("synced", one_in(4, [0, os.O_DSYNC, os.O_SYNC]))
 @pytest.mark.parametrize("names", [["f"], ["f", "g"]])
 def test_parts_of_a_large_write_past_all_caches_stay_in_order(
     here: Path, names: list[str], synced: int
@@ -181,7 +182,7 @@ def append_block(file: int, letter: bytes) -> None:
         assert os.write(file, block) == BLOCK
 
 
-@pytest.mark.parametrize("access", [os.O_WRONLY, os.O_RDWR])
+@pytest.mark.parametrize("access", one_in(2, [os.O_WRONLY, os.O_RDWR]))
 def test_what_was_appended_by_a_name_that_has_gone_is_not_written_over(
     here: Path, access: int
 ) -> None:
@@ -299,7 +300,10 @@ def from_a_descriptor(path: Path) -> bytes:
 
 @pytest.mark.parametrize(
     "read",
-    [by_path, made_if_missing, from_its_folder, through_a_link, by_sendfile, from_a_descriptor],
+    one_in(
+        3,
+        [by_path, made_if_missing, from_its_folder, through_a_link, by_sendfile, from_a_descriptor],
+    ),
 )
 def test_what_has_just_been_replaced_is_read_to_its_end(
     remembering: Mounted, read: Callable[[Path], bytes]

@@ -16,6 +16,7 @@ from av.video.stream import VideoStream
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
+from tests.selection import one_in
 from vfsd.frames import Pixels
 from vfsd.store import Store
 
@@ -78,7 +79,9 @@ def encoded(path: Path, pixels: Pixels, codec: str) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["size=160x120.yuv", "160x120.rgb", "160x120.y4m", "160x0.mp4"])
+@pytest.mark.parametrize(
+    "name", one_in(4, ["size=160x120.yuv", "160x120.rgb", "160x120.y4m", "160x0.mp4"])
+)
 def test_frames_that_are_copied_to_a_view_become_a_rendition(
     mounted: Mounted, at: Path, tmp_path: Path, name: str
 ) -> None:

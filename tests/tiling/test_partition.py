@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.selection import examples
 from tests.tiling import naive
 from tests.tiling.making import Scene, scenes
 from vfsd.errors import UsageError
@@ -42,7 +43,7 @@ def test_promises(scene: Scene, tile_cost: int) -> None:
 
 
 @given(scenes())
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 def test_coarse_has_the_smallest_tile_that_holds_all_boxes(scene: Scene) -> None:
     grown = scene.grown()
     if not grown or min(scene.width, scene.height) < 64:

@@ -11,6 +11,7 @@ import av
 import numpy as np
 import pytest
 
+from tests.selection import one_in
 from vfsd.aspect import scaled_aspect
 from vfsd.codecs.pyav import exact
 from vfsd.store import Store
@@ -56,7 +57,7 @@ def shape(video: Video, view: str) -> tuple[int, int, Fraction | None]:
         return stream.width, stream.height, ratio
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", one_in(3, FORMS))
 def test_the_size_of_a_view_does_not_change_its_shape(video: Video, form: str) -> None:
     joined = "," if "=" in form else "."
     assert shape(video, f"size=90x0{joined}{form}") == (90, 72, WIDE)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.codecs.talking import make_pausing, make_talking
+from tests.selection import one_in
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_encoded import shown
@@ -47,7 +48,7 @@ def empty(tmp_path: Path) -> Iterator[Shelf]:
         views.close()
 
 
-@pytest.mark.parametrize("key_interval", [1, 2, 100])
+@pytest.mark.parametrize("key_interval", one_in(4, [1, 2, 100]))
 @pytest.mark.parametrize(
     ("name", "tick", "pts", "off"),
     [
@@ -93,7 +94,7 @@ def test_a_month_without_a_picture_does_not_go_into_mp4(empty: Shelf, key_interv
     assert not (empty.store.path / "out.mp4").exists()
 
 
-@pytest.mark.parametrize("place", range(20, 26))
+@pytest.mark.parametrize("place", one_in(3, range(20, 26)))
 def test_pictures_are_exact_around_a_pause_among_b_frames(tmp_path: Path, place: int) -> None:
     """The one after the pause may be decoded before those that come before it."""
     with paused_among_b_frames(tmp_path, place, 10) as shelf:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from sample_videos import CLIPS, read_frame_number
+from tests.selection import covering
 from tests.views.conftest import Shelf, decoded
 from vfsd.codecs.pictures.planes import fingerprint
 from vfsd.videos.video import Video
@@ -52,8 +53,7 @@ def psnr(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
     return 99.0 if error == 0 else float(10 * np.log10(255**2 / error))
 
 
-@pytest.mark.parametrize("name", CLIPS)
-@pytest.mark.parametrize("suffix", CONTAINERS)
+@pytest.mark.parametrize(("name", "suffix"), covering(1, list(CLIPS), CONTAINERS))
 def test_every_form_has_all_frames_at_their_times(shelf: Shelf, name: str, suffix: str) -> None:
     video = shelf.video(name)
     data = shelf.read(name, f"full.{suffix}")
@@ -65,8 +65,9 @@ def test_every_form_has_all_frames_at_their_times(shelf: Shelf, name: str, suffi
         assert max(abs(a - b) for a, b in zip(shown, times(video), strict=True)) <= tolerance
 
 
-@pytest.mark.parametrize("name", CLIPS)
-@pytest.mark.parametrize("suffix", ["mp4", "mkv", "h264", "hevc"])
+@pytest.mark.parametrize(
+    ("name", "suffix"), covering(1, list(CLIPS), ["mp4", "mkv", "h264", "hevc"])
+)
 def test_copies_are_bit_exact_and_encodes_nearly(shelf: Shelf, name: str, suffix: str) -> None:
     video = shelf.video(name)
     frames = decoded(shelf.read(name, f"full.{suffix}"))
@@ -84,9 +85,15 @@ def test_copies_are_bit_exact_and_encodes_nearly(shelf: Shelf, name: str, suffix
         assert psnr(frame.to_ndarray(format="gray"), right[:, :, 0]) >= least
 
 
-@pytest.mark.parametrize("name", ["traffic.mp4", "open-gop.mkv", "variable-rate.mp4"])
-@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-@pytest.mark.parametrize("view", ["full", "size=160x120"])
+@pytest.mark.parametrize(
+    ("name", "suffix", "view"),
+    covering(
+        1,
+        ["traffic.mp4", "open-gop.mkv", "variable-rate.mp4"],
+        ["mp4", "mkv"],
+        ["full", "size=160x120"],
+    ),
+)
 def test_the_headers_tell_players_the_truth(
     shelf: Shelf, tmp_path: Path, name: str, suffix: str, view: str
 ) -> None:
