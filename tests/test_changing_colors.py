@@ -116,7 +116,7 @@ def test_hevc_may_go_over_to_a_format_of_another_name(store: Store, tmp_path: Pa
     assert least_psnr(video.read(frames=[25, 3]).data, truth()[[25, 3]]) > 41
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", one_in(4, [1, 2]))
 @pytest.mark.parametrize(
     "parts",
     [
@@ -278,7 +278,7 @@ def test_views_become_renditions_only_where_nothing_was_brought_to_it(
     assert max(frames.stop for frames in made) <= 50
 
 
-@pytest.mark.parametrize("change", ["range", "matrix", "both"])
+@pytest.mark.parametrize("change", one_in(3, ["range", "matrix", "both"]))
 def test_it_takes_no_place_of_an_original(store: Store, tmp_path: Path, change: str) -> None:
     """The new file would say once what all of its samples mean."""
     video = mixed(store, tmp_path, CHANGES[change], "mixed.mp4")
@@ -289,6 +289,7 @@ def test_it_takes_no_place_of_an_original(store: Store, tmp_path: Path, change: 
     assert np.array_equal(video.read().data, before)
 
 
+@pytest.mark.thorough
 def test_runs_of_other_colours_are_not_joined(store: Store, tmp_path: Path) -> None:
     filmed = FilmedScene.of(Cameras(overlap=0.6), frames=40, seed=1)
     write_pictures(tmp_path / "west.mp4", map(filmed.left, range(40)))
@@ -307,6 +308,7 @@ def test_runs_of_other_colours_are_not_joined(store: Store, tmp_path: Path) -> N
         assert least_psnr(store[name].read(psnr=25).data, best) > 25
 
 
+@pytest.mark.thorough
 def test_cameras_whose_colours_are_coded_in_other_ways_are_not_joined(
     store: Store, tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ def test_what_nobody_has_looked_at_does_not_decay(store: Store) -> None:
     assert (entry.action, (entry.details or {})["boxes"]) == (Action.DECAYED, 0)
 
 
+@pytest.mark.thorough
 def test_what_is_not_to_decay_any_more_does_not(store: Store) -> None:
     """That it may be replaced is not enough: that its age says so was taken back meanwhile."""
     video = put(store, NAME, 31, RULES)
@@ -160,6 +161,7 @@ def test_gaps_are_measured_in_seconds(store: Store) -> None:
         kept_areas(store.catalog, video.info, video.table, "car")
 
 
+@pytest.mark.thorough
 def test_what_is_seen_meanwhile_is_not_lost(store: Store) -> None:
     video = put(store, NAME, 31, RULES)
     label(video)

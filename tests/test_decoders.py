@@ -84,6 +84,7 @@ def test_several_threads_read_the_same_frames(store: Store) -> None:
         assert all(threads.map(read, range(4)))
 
 
+@pytest.mark.thorough
 def test_the_memory_stays_within_its_budget(tmp_path: Path) -> None:
     budget = 3 << 20
     with ingest(tmp_path / "store", "traffic.mp4", decoder_memory=budget) as store:

@@ -123,6 +123,7 @@ def test_a_file_that_crashes_the_decoder_is_refused_and_the_next_is_not(
     assert len(examiner.examine(wide_clip).order) == 60
 
 
+@pytest.mark.thorough
 def test_a_file_on_which_the_decoder_hangs_is_refused(wide_clip: Path) -> None:
     impatient = Examiner(Limits(silent_seconds=2))
     try:

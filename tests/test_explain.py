@@ -101,6 +101,7 @@ def test_what_is_outside_is_refused(video: Video) -> None:
         video.explain(region=(0, 0, 400, 10))
 
 
+@pytest.mark.thorough
 def test_what_a_view_takes_is_told_before_it_is_made(video: Video) -> None:
     found = video.explain_save("clip.mp4", frames=slice(20, 110))
     assert (found.made, found.frames) == ("spliced", 90)

@@ -170,6 +170,7 @@ def test_a_child_reads_tiles_that_its_parent_has_read(video: Video) -> None:
     assert exit_code_of_child(read) == 0
 
 
+@pytest.mark.thorough
 def test_a_child_that_ends_as_programs_do(store: Store, video: Video) -> None:
     """All that is left is freed when the interpreter ends."""
     program = (
@@ -228,6 +229,7 @@ def test_a_child_does_not_go_on_with_what_its_parent_reads(video: Video) -> None
     assert len(list(frames)) == len(video) - 1
 
 
+@pytest.mark.thorough
 def test_a_child_does_not_go_on_with_many_reads_of_its_parent(store: Store) -> None:
     store.ingest(FOLDER / "traffic.mp4", "a.mp4")
     reads = store.read_many([("a.mp4", {"frames": [number]}) for number in range(20)])

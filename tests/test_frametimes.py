@@ -263,6 +263,7 @@ def test_constant_rates_as_ffmpeg_shows_them(
     require_as_ffmpeg(path, rate, 60)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ending", ["mp4", "ts"])
 @pytest.mark.parametrize(
     "rate", [Fraction(30), *(pytest.param(one, marks=pytest.mark.slow) for one in (FILM, NTSC))]

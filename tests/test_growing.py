@@ -504,6 +504,7 @@ def test_what_comes_is_looked_at_without_all_that_was_there(
     assert looked_at < 4 * len(whole)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("codec", "pixel_format"), [("qtrle", "rgb24"), ("rawvideo", "gray")])
 def test_what_needs_the_demuxer_goes_on(
     store: Store, tmp_path: Path, codec: str, pixel_format: str
@@ -687,6 +688,7 @@ def _in_halves(boxes: list[bytes]) -> list[bytes]:
     return halved
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("with_sound", [False, True])
 def test_media_data_lie_in_several_boxes(store: Store, tmp_path: Path, with_sound: bool) -> None:
     """Those of two fragments behind both, or those of each track in a box of its own."""

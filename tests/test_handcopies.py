@@ -47,6 +47,7 @@ def copied_back(place: Path) -> list[str]:
         return list(store)
 
 
+@pytest.mark.thorough
 def test_a_copy_takes_the_place_of_the_log_too(place: Path) -> None:
     assert copied_back(place) == ["monday.mp4"]
 

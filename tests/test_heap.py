@@ -65,6 +65,7 @@ assert huge() == 0
 """
 
 
+@pytest.mark.thorough
 def test_holes_between_what_is_in_use_are_given_back() -> None:
     subprocess.run([sys.executable, "-c", _HOLES], env=environment(), check=True, timeout=90)
 

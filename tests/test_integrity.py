@@ -420,6 +420,7 @@ def test_bytes_that_come_again_do_not_rely_on_those_that_are_there(
         assert store.parts.objects.on_their_way() == []
 
 
+@pytest.mark.thorough
 def test_what_is_replaced_does_not_rest_on_a_damaged_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -597,6 +598,7 @@ def test_a_scrub_that_goes_on_finds_damage_before_and_behind(large: Path, place:
         assert found.ranges == (range(first, first + BLOCK_BYTES),)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", [1000, 4 << 20])
 def test_a_scrub_that_goes_on_does_not_believe_damage_by_wrong_sums(
     large: Path, place: int

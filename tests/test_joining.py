@@ -332,6 +332,7 @@ def test_what_would_go_goes_in_pairs_and_no_more(store: Store) -> None:
     assert joined(store) == []
 
 
+@pytest.mark.thorough
 def test_pairs_that_look_the_same_have_nothing_to_do_with_each_other(
     store: Store, clips: Path
 ) -> None:
@@ -354,6 +355,7 @@ def test_pairs_that_look_the_same_have_nothing_to_do_with_each_other(
     assert faults(store) == []
 
 
+@pytest.mark.thorough
 def test_a_picture_that_stands_still_is_joined_run_by_run(store: Store, tmp_path: Path) -> None:
     for name, picture in ((WEST, FILMED.left), (EAST, FILMED.right)):
         write_pictures(tmp_path / name, [picture(0)] * FRAMES)
@@ -411,6 +413,7 @@ def test_a_half_without_the_other_is_found(store: Store) -> None:
     assert again.segments == pair.segments[1:]
 
 
+@pytest.mark.thorough
 def test_stopping_keeps_what_is_done(store: Store) -> None:
     split(store, WEST)
 

@@ -111,6 +111,7 @@ def clip_of(path: Path, footage: Path) -> Path | None:
     return next((found for found in (footage / "real").glob(f"{stem}.*")), None)
 
 
+@pytest.mark.thorough
 @pytest.mark.footage
 def test_every_label_file_of_the_footage_goes_in_and_out(
     store: Store, footage: Path, tmp_path: Path

@@ -115,6 +115,7 @@ def test_what_was_read_is_coloured_and_nothing_else(store: Store) -> None:
     assert none == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 def test_the_size_follows_from_that_of_the_frame(store: Store, name: str) -> None:
     video = store[name]
@@ -136,6 +137,7 @@ def test_boxes_that_leave_the_frame_are_drawn_as_far_as_they_are_in_it(store: St
     assert len(draw_layout(store["traffic.mp4"].table, store.tools, facts)) > 0
 
 
+@pytest.mark.thorough
 def test_layouts_in_a_line(store: Store) -> None:
     video = store["traffic.mp4"]
 

@@ -63,6 +63,7 @@ def test_what_was_taken_back_is_not_proposed_again(store: Store, video: Video) -
     assert store.proposals() == []
 
 
+@pytest.mark.thorough
 def test_sizes_and_regions_do_not_mix(store: Store, video: Video) -> None:
     for _ in range(15):
         video.read(region=Rect(0, 0, 64, 64))
@@ -80,6 +81,7 @@ def test_odd_sizes_are_served_by_their_double(store: Store, video: Video) -> Non
     assert {str(one.plan.layout) for one in store.proposals()} == {"150x110"}
 
 
+@pytest.mark.thorough
 def test_full_size_speaks_for_nothing(store: Store, video: Video) -> None:
     for _ in range(12):
         video.read(size=(320, 240))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sample_videos import FOLDER
 from tests.composing import take_tiles
+from tests.selection import one_in
 from vfsd import check
 from vfsd.budget.deferred import due, is_due, level_for
 from vfsd.catalog.segments import Segments
@@ -51,7 +52,7 @@ def same_keys(store: Store, video: Video) -> bool:
 
 
 @pytest.mark.parametrize("level", [0, 1])
-@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("clip", one_in(3, CLIPS))
 def test_reads_from_tiles_are_the_originals_to_the_bit(store: Store, clip: str, level: int) -> None:
     video = added(store, clip)
     media = video.original.media
@@ -87,6 +88,7 @@ def video_size(video: Video) -> tuple[int, int]:
     return video.width, video.height
 
 
+@pytest.mark.thorough
 def test_raw_pictures_are_read_alone(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +109,7 @@ def test_raw_pictures_are_read_alone(
     assert decoded == [20, 20, 21]
 
 
+@pytest.mark.thorough
 def test_any_level_is_there_already(store: Store, video: Video) -> None:
     assert video.retile("uniform:2x2", settings=RAW)
     planned = [PlannedSegment(f, TileLayout.parse("160+160x128+112")) for f in video.sequences()]
@@ -116,6 +119,7 @@ def test_any_level_is_there_already(store: Store, video: Video) -> None:
         video.retile("uniform:1x1", settings=TileSettings("lossless", quality=20))
 
 
+@pytest.mark.thorough
 def test_raw_tiles_are_said_to_cost_less(store: Store, video: Video) -> None:
     video.retile("uniform:1x1", settings=RAW)
     raw = video.explain(psnr=99).seconds
@@ -126,6 +130,7 @@ def test_raw_tiles_are_said_to_cost_less(store: Store, video: Video) -> None:
 # -------------------------------------------------------------------------- compressing them later
 
 
+@pytest.mark.thorough
 def test_compressed_tiles_show_the_same_in_less_room(store: Store, video: Video) -> None:
     before = video.retile("uniform:2x2", settings=RAW)
     rendered = video.render((160, 120), settings=RAW)
@@ -162,6 +167,7 @@ def test_readers_keep_what_they_opened(store: Store, video: Video) -> None:
     assert np.array_equal(np.stack(shown), exact)
 
 
+@pytest.mark.thorough
 def test_what_is_kept_for_a_step_back_is_compressed_too(store: Store, video: Video) -> None:
     old = video.retile("uniform:1x1", settings=RAW)
     new = video.retile("uniform:2x1", settings=RAW)

@@ -155,6 +155,7 @@ def test_the_same_bytes_are_stored_once_already(store: Store, clips: Path) -> No
     assert joined(store) == []
 
 
+@pytest.mark.thorough
 def test_pairs_that_cannot_be_joined_are_refused_beforehand(
     store: Store, clips: Path, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def test_labels_have_tiles_where_they_were_seen(store: Store, video: Video) -> N
     assert {reason.label for reason in second.reasons} == {"car", "man"}
 
 
+@pytest.mark.thorough
 def test_what_is_there_is_not_proposed(store: Store, video: Video) -> None:
     remember(store, video, region_read(video, range(60), CORNER), times=ENOUGH)
     proposals = store.proposals()

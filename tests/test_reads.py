@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.detect import MotionDetector
 from vfsd.detections import Detection
@@ -263,11 +264,14 @@ def test_people_who_like_sql_have_a_view(place: Path) -> None:
 
 @pytest.mark.parametrize(
     "begun",
-    [
-        "next(one := iter(video))",
-        "(one := video.view('t=0-1,size=64x48.mp4')).read(100)",
-        "next(one := video.scan(roi=(0, 0, 100, 100)).batches(8, (32, 32)))",
-    ],
+    one_in(
+        3,
+        [
+            "next(one := iter(video))",
+            "(one := video.view('t=0-1,size=64x48.mp4')).read(100)",
+            "next(one := video.scan(roi=(0, 0, 100, 100)).batches(8, (32, 32)))",
+        ],
+    ),
 )
 def test_a_program_ends_in_the_middle_of_a_read(place: Path, begun: str) -> None:
     """Which is noted when there are no new threads any more."""
@@ -282,6 +286,7 @@ def test_a_program_ends_in_the_middle_of_a_read(place: Path, begun: str) -> None
     assert done.returncode == 7
 
 
+@pytest.mark.thorough
 def test_stores_that_nobody_closes_leave_nothing_behind(place: Path) -> None:
     def held() -> tuple[int, int]:
         gc.collect()

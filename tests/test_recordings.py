@@ -93,6 +93,7 @@ def test_what_a_killed_writer_has_written_becomes_a_video(store: Store) -> None:
         store.recover(one)
 
 
+@pytest.mark.thorough
 def test_nobody_throws_it_away_unasked(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     killed_recording(store.path, "live.mp4")
     (one,) = store.recordings()
@@ -108,6 +109,7 @@ def test_nobody_throws_it_away_unasked(store: Store, caplog: pytest.LogCaptureFi
     assert store.recordings() == [one]
 
 
+@pytest.mark.thorough
 def test_it_goes_when_it_is_old(store: Store) -> None:
     for name in ("old.mp4", "new.mp4"):
         killed_recording(store.path, name)
@@ -127,6 +129,7 @@ def test_it_goes_when_it_is_old(store: Store) -> None:
     assert is_as_before(store, [])
 
 
+@pytest.mark.thorough
 def test_a_name_that_is_taken_or_written_is_left_to_who_has_it(store: Store) -> None:
     for name in ("a.mp4", "a.mp4", "b.mp4"):
         killed_recording(store.path, name)
@@ -140,6 +143,7 @@ def test_a_name_that_is_taken_or_written_is_left_to_who_has_it(store: Store) -> 
     assert is_as_before(store, sorted(["a.mp4", "b.mp4", *made]))
 
 
+@pytest.mark.thorough
 def test_it_may_get_a_name_of_ones_own(store: Store) -> None:
     store.ingest(CLIP, "a.mp4")
     killed_recording(store.path, "live.mp4")

@@ -160,6 +160,7 @@ def test_media_that_lie_in_another_file_are_not_looked_for(
     assert not traps.met()
 
 
+@pytest.mark.thorough
 def test_attachments_stay_what_they_are(tmp_path: Path, traps: Traps, examiner: Examiner) -> None:
     """A playlist, a font and a subtitle that a Matroska file has with it."""
     source, path = tmp_path / "a.mkv", tmp_path / "attached.mkv"

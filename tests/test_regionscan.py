@@ -51,6 +51,7 @@ def test_frames_are_skipped_only_where_nothing_is_known_to_be(video: Video) -> N
     assert [len(areas[frame].detections) for frame in first[4:7]] == [0, 2, 0]
 
 
+@pytest.mark.thorough
 def test_only_tiles_with_regions_are_decoded(video: Video) -> None:
     video.retile("uniform:3x4", span=(0, 1))
     scan = video.scan(roi="motion", frames=range(3, 9))
@@ -80,6 +81,7 @@ def test_padding_reaches_into_the_tiles_beside(video: Video) -> None:
     assert {one.rect for one in alone} < {one.rect for one in wider}
 
 
+@pytest.mark.thorough
 def test_a_region_of_the_camera(store: Store, video: Video) -> None:
     road = Rect(100, 100, 220, 180)
     video.retile("uniform:3x4")

@@ -113,6 +113,7 @@ def test_what_fits_is_read_from_it_and_nothing_else(store: Store, video: Video) 
         assert np.array_equal(np.stack(shown), found.data)
 
 
+@pytest.mark.thorough
 def test_fractions_of_a_size_that_is_no_fraction(store: Store, video: Video) -> None:
     video.render((240, 180), settings=TileSettings(psnr=50))
     take_tiles(store)
@@ -124,6 +125,7 @@ def test_fractions_of_a_size_that_is_no_fraction(store: Store, video: Video) -> 
     assert not is_from_rendition(video, (160, 120))
 
 
+@pytest.mark.thorough
 def test_tiles_and_renditions_go_side_by_side(store: Store, video: Video) -> None:
     tiled = video.retile("uniform:2x2")
     small = video.render((160, 120))
@@ -174,7 +176,7 @@ def test_sizes_that_cannot_be(video: Video) -> None:
         video.render((16,))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("jobs", [-1, 0, 1.5])
+@pytest.mark.parametrize("jobs", one_in(3, [-1, 0, 1.5]))
 def test_jobs_are_one_at_least(store: Store, video: Video, jobs: Any) -> None:
     with pytest.raises(UsageError, match="jobs"):
         video.render((160, 120), jobs=jobs)

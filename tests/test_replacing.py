@@ -231,6 +231,7 @@ def test_sound_and_tags_stay(store: Store, tmp_path: Path, suffix: str) -> None:
     assert (side.kind, side.codec, side.language) == ("audio", "aac", "fra")
 
 
+@pytest.mark.thorough
 def test_nothing_goes_as_the_new_original_is_smaller(store: Store, tmp_path: Path) -> None:
     """It is better than what could be made of the new one."""
     video = store.ingest(rich_clip(tmp_path / "a.mp4"))
@@ -252,6 +253,7 @@ def test_nothing_goes_as_the_new_original_is_smaller(store: Store, tmp_path: Pat
     require_sound(store)
 
 
+@pytest.mark.thorough
 def test_errors_add_up(store: Store, tmp_path: Path) -> None:
     source = rich_clip(tmp_path / "a.mp4")
     video = store.ingest(source)
@@ -330,6 +332,7 @@ def test_a_directory_has_a_policy_for_all_below(store: Store) -> None:
         set_policy(store.parts, "", REPLACEABLE)
 
 
+@pytest.mark.thorough
 def test_a_forecast_changes_nothing(store: Store, video: Video) -> None:
     told = video.forecast_replacement(codec="h264")
     assert store[NAME].info == video.info
@@ -402,6 +405,7 @@ def is_replaced(path: Path, digest: str, frames: int) -> bool:
         return bool(replaced)
 
 
+@pytest.mark.thorough
 def test_killed_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = []
     for number, (where, name) in enumerate(
@@ -438,6 +442,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
             break
 
 
+@pytest.mark.thorough
 def test_two_at_once(tmp_path: Path) -> None:
     path = tmp_path / "store"
     digest, frames = prepared(path)
@@ -449,6 +454,7 @@ def test_two_at_once(tmp_path: Path) -> None:
     assert is_replaced(path, digest, frames)
 
 
+@pytest.mark.thorough
 def test_who_looked_it_up_before_looks_again(store: Store, video: Video) -> None:
     late = store[NAME]
     with open(bytes_of(store, late), "rb") as held:

@@ -99,6 +99,7 @@ def test_many_are_found_with_what_is_said_of_each(catalog: Catalog) -> None:
     assert found == [catalog.video(name) for name in sorted(names)]
 
 
+@pytest.mark.thorough
 def test_who_lists_videos_while_some_are_written_or_taken_away(catalog: Catalog) -> None:
     names = [f"{number:03}.mp4" for number in range(300)]
     with catalog.writing() as change:

@@ -147,7 +147,7 @@ def filled(catalog: Catalog, video: LogicalVideo) -> list[Detection]:
     return from_source(rows, Source("s"))
 
 
-@pytest.mark.parametrize("path", ["places", "time", "either"])
+@pytest.mark.parametrize("path", one_in(3, ["places", "time", "either"]))
 def test_lookups_find_what_a_look_at_all_finds(
     catalog: Catalog,
     video: LogicalVideo,

@@ -59,6 +59,7 @@ def test_fsck_finds_a_missing_object(run: Run, place: Path) -> None:
     assert run("fsck", "--repair").code == 30
 
 
+@pytest.mark.thorough
 def test_a_damaged_frame_table_is_told_and_made_again(run: Run, place: Path) -> None:
     def lose_tables() -> None:
         with closing(sqlite3.connect(place / "videos/catalog.sqlite3")) as raw, raw:
@@ -295,6 +296,7 @@ def test_gc_goes_on_past_what_may_not_be_deleted(run: Run, place: Path) -> None:
     assert not stays.exists()
 
 
+@pytest.mark.thorough
 def test_a_backup_goes_on_past_what_may_not_be_read(run: Run, place: Path) -> None:
     path = the_object(run, place)
     path.chmod(0)
@@ -310,6 +312,7 @@ def test_a_backup_goes_on_past_what_may_not_be_read(run: Run, place: Path) -> No
     assert run_command("-s", place / "copy", "fsck", "--deep").code == 0
 
 
+@pytest.mark.thorough
 def test_a_store_that_may_not_be_written_is_read_only(run: Run, place: Path) -> None:
     store = place / "videos"
     store.chmod(0o555)
@@ -429,6 +432,7 @@ def test_doctor_tells_of_a_log_that_piles_up(
     assert "shrinks" in found["advice"]
 
 
+@pytest.mark.thorough
 def test_doctor_tells_of_recordings_that_were_not_finished(run: Run, place: Path) -> None:
     assert "recordings" not in {found["check"] for found in run("doctor", "--json").objects}
     for name in ("cam1/a.mp4", "cam1/b.mp4"):

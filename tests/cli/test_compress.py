@@ -20,6 +20,7 @@ TRAFFIC = "cam1/traffic.mp4"
 RAW = ("--layout", "uniform:1x2", "--codec", "lossless", "--quality", "0")
 
 
+@pytest.mark.thorough
 def test_lossless_tiles_take_less_room(run: Run, place: Path) -> None:
     assert run("budget", "set", TRAFFIC, "none").code == 0
     raw = run("retile", TRAFFIC, *RAW, "--json").object
@@ -53,6 +54,7 @@ def test_videos_without_lossless_tiles_are_passed_over(run: Run) -> None:
     assert run("compress", "--level", "0").code == 2
 
 
+@pytest.mark.thorough
 def test_as_hard_as_the_budget_asks_for(run: Run, place: Path) -> None:
     assert run("budget", "set", TRAFFIC, "none").code == 0
     raw = run("retile", TRAFFIC, *RAW, "--json").object["bytes"]

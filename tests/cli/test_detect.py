@@ -27,6 +27,7 @@ def test_motion_goes_into_the_index(run: Run) -> None:
     assert run("labels", "query", VIDEO, "--count", "--json").object["boxes"] == count
 
 
+@pytest.mark.thorough
 def test_part_of_several_videos_under_another_name(run: Run) -> None:
     names = (VIDEO, "cam1/open-gop.mkv")
     done = run("detect", *names, "--with", "motion", "--span", "1-2", "--label", "it", "--json")

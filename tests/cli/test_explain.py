@@ -63,6 +63,7 @@ def test_with_tiles_for_a_part(run: Run) -> None:
     assert lines[3].endswith("2 segments")
 
 
+@pytest.mark.thorough
 def test_measured_both_ways(run: Run) -> None:
     assert run("retile", TRAFFIC, "--layout", "uniform:3x4").code == 0
     found = run("explain", TRAFFIC, *REGION, "--run", "--json").object["measured"]
@@ -119,6 +120,7 @@ def test_no_copy_hint(run: Run, view: str) -> None:
     assert not any(one.startswith("hint") for one in run("explain", TRAFFIC, view).lines)
 
 
+@pytest.mark.thorough
 def test_reads_may_be_kept_from_tiles(run: Run, place: Path) -> None:
     assert run("read", TRAFFIC, "exact.npy", *REGION).code == 0
     assert run("retile", TRAFFIC, "--layout", "uniform:3x4").code == 0

@@ -57,6 +57,7 @@ def test_what_replaces_boxes_says_how_many_went(imported: Run, place: Path) -> N
     assert imported("labels", "query", VIDEO, "--count").lines == ["0"]
 
 
+@pytest.mark.thorough
 def test_one_file_imported_twice_at_once_is_there_once(run: Run, place: Path) -> None:
     lines = [f"{at % 100},car,{at},0,{at + 1}.5,9" for at in range(20_000)]
     (place / "big.csv").write_text("\n".join(["frame,label,x1,y1,x2,y2", *lines]))

@@ -75,6 +75,7 @@ def test_regions_are_those_of_the_displayed_frame(run: Run) -> None:
     assert regions == {"112x64+0+0", "128x64+112+0", "112x256+0+64", "128x256+112+64"}
 
 
+@pytest.mark.thorough
 def test_show_draws_a_picture(tiled: Run, place: Path) -> None:
     done = tiled("layout", "show", TRAFFIC, "-o", "tiles.png", "--at", "1.5")
     assert done.code == 0
@@ -160,6 +161,7 @@ def test_drop_takes_away_what_is_named(tiled: Run) -> None:
     assert tiled("fsck", "--deep").out == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("answer", "left"), [(b"n\n", 4), (b"y\n", 0)])
 def test_drop_asks_at_a_terminal(
     tiled: Run, answer: bytes, left: int, monkeypatch: pytest.MonkeyPatch

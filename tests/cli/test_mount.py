@@ -150,12 +150,14 @@ def test_what_is_not_mounted_cannot_be_unmounted(place: Path) -> None:
     assert run_command("umount", "mnt").code == 2
 
 
+@pytest.mark.thorough
 def test_a_mount_in_use_stays(mounted: Path) -> None:
     with open(mounted / "cam1/traffic.mp4", "rb"):
         assert run_command("umount", mounted).code == 12
     assert os.path.ismount(mounted)
 
 
+@pytest.mark.thorough
 def test_who_cannot_look_into_the_store_is_told_of_the_mount(place: Path, mounted: Path) -> None:
     """Or unmounts it, as root without its rights over files can."""
     (place / "videos").chmod(0)
@@ -185,6 +187,7 @@ def test_a_mount_in_the_foreground_ends_with_its_process(place: Path) -> None:
     assert "INFO serving" in (place / "here.log").read_text()
 
 
+@pytest.mark.thorough
 def test_doctor_tells_who_has_the_store_and_finds_dead_mounts(run: Run, mounted: Path) -> None:
     found = {f["check"]: f for f in run("doctor", "--json").objects}
     assert (found["tuner"]["status"], found["tuner"]["message"]) == ("ok", "off")

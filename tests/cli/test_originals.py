@@ -19,6 +19,7 @@ TRAFFIC = "cam1/traffic.mp4"
 POLICY = "original=replaceable,psnr=34"
 
 
+@pytest.mark.thorough
 def test_originals_stay_unless_somebody_says_so(run: Run) -> None:
     assert run("policy", "show").out == ""
     refused = run("replace", TRAFFIC)
@@ -112,6 +113,7 @@ def make_old(place: Path) -> None:
         database.execute("UPDATE nodes SET mtime_ns = ?", (born,))
 
 
+@pytest.mark.thorough
 def test_age_tells_what_it_would_do_and_does_it(run: Run, old: None) -> None:
     nothing = run("age")
     assert nothing.out == ""
@@ -248,6 +250,7 @@ def test_what_is_not_due_any_more_has_not_failed(
     assert run("info", TRAFFIC).code == 0
 
 
+@pytest.mark.thorough
 def test_keep_what_was_seen(run: Run) -> None:
     run("policy", "set", TRAFFIC, POLICY)
     assert run("replace", TRAFFIC, "--keep", "car").code == 8

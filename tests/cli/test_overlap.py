@@ -102,6 +102,7 @@ def test_join_and_split(run: Run) -> None:
     assert run("overlap", "ls").out == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("cameras")
 def test_what_is_joined_with_another_is_no_success(place: Path, run: Run) -> None:
     assert run("overlap", "join", "gate/east.mp4", "gate/west.mp4").code == 0
@@ -114,6 +115,7 @@ def test_what_is_joined_with_another_is_no_success(place: Path, run: Run) -> Non
     assert told["left_as_they_are"] == {"joined with gate/east.mp4 already": FRAMES}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("cameras")
 def test_what_cannot_be_joined_is_told(run: Run) -> None:
     done = run("overlap", "join", "gate/east.mp4", "cam1/traffic.mp4")
@@ -126,6 +128,7 @@ def test_what_cannot_be_joined_is_told(run: Run) -> None:
     assert f"{FRAMES} frames: " in done.out
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("cameras")
 def test_two_names_of_the_same_bytes_need_no_joining(place: Path, run: Run) -> None:
     assert run("ingest", place / "footage" / "west.mp4", "--as", "copy.mp4").code == 0

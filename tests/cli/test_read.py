@@ -245,6 +245,7 @@ def test_a_region_of_a_video_has_an_even_size(run: Run, place: Path) -> None:
     assert (done.object["width"], done.object["height"]) == (80, 60)
 
 
+@pytest.mark.thorough
 def test_a_region_of_bare_planes_has_every_column(run: Run, place: Path) -> None:
     args = ("--frames", "0:5", "--region", "81x61+100+50")
     done = run("read", TRAFFIC, "cut.y4m", *args, "--json")

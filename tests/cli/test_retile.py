@@ -52,6 +52,7 @@ def test_what_was_made_is_said(run: Run) -> None:
     assert "minimum_psnr" in said.err  # a rate factor of 30 does not come to 40 dB
 
 
+@pytest.mark.thorough
 def test_several_videos_and_patterns(run: Run) -> None:
     done = run("retile", "cam1/*", TRAFFIC, "--layout", "uniform:1x2", "--json")
     assert [one["name"] for one in done.objects] == ["cam1/open-gop.mkv", TRAFFIC]
@@ -68,6 +69,7 @@ def test_settings_are_obeyed(run: Run, place: Path) -> None:
     assert all(segment.psnr >= 35 for segment in segments)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["traffic.mp4", "portrait.mp4"])
 def test_a_region_is_one_tile_of_what_is_displayed(run: Run, place: Path, name: str) -> None:
     """Also where frames are turned upright after decoding."""
@@ -254,6 +256,7 @@ def test_what_cannot_be_done_is_told_before_anything_is(
 # -------------------------------------------------------------------------------------- dry run
 
 
+@pytest.mark.thorough
 def test_a_dry_run_changes_nothing_and_is_near(run: Run, place: Path) -> None:
     before = content(place / "videos")
     args = ("retile", TRAFFIC, "--layout", "uniform:2x2")
@@ -332,6 +335,7 @@ main()
 """
 
 
+@pytest.mark.thorough
 def test_progress_is_shown_at_a_terminal(
     place: Path, importable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

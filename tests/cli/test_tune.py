@@ -72,6 +72,7 @@ def test_what_would_be_made_is_told_in_full(run: Run, busy: Path) -> None:
     assert "go beyond the budget" in run("tune", "--budget-seconds", "0").err
 
 
+@pytest.mark.thorough
 def test_what_was_made_is_told_and_remembered(run: Run, busy: Path) -> None:
     made = run("tune", WIDE, "--apply", "--json").objects
     assert [one["state"] for one in made] == ["in use", "in use"]
@@ -90,6 +91,7 @@ def test_what_was_made_is_told_and_remembered(run: Run, busy: Path) -> None:
     assert run("fsck").code == 0
 
 
+@pytest.mark.thorough
 def test_a_damaged_video_holds_up_no_other(run: Run, busy: Path) -> None:
     with Store.open(busy / "videos") as store:
         video = store[TRAFFIC]
@@ -142,6 +144,7 @@ def test_what_stands_after_tune_is_a_command_or_a_video(
     assert run("tune", "undo", "--help").out.startswith("Usage: vfsd tune undo")
 
 
+@pytest.mark.thorough
 def test_sizes_that_are_read_are_told_of(run: Run, place: Path, wide_clip: Path) -> None:
     with Store.open(place / "videos") as store:
         video = store.ingest(wide_clip, WIDE)

@@ -31,6 +31,7 @@ def test_bare_pixels_from_a_pipe(run: Run, place: Path) -> None:
     assert run("fsck", "--deep").code == 0
 
 
+@pytest.mark.thorough
 def test_a_pipe_of_another_program(place: Path) -> None:
     """What comes in small pieces is put together; stdin need not be named."""
     code = "import os\nfor byte in open('clip.y4m', 'rb').read(): os.write(1, bytes([byte]))"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.selection import one_in
 from vfsd.codecs.cells.lossless import PIXEL_FORMATS
 from vfsd.codecs.pictures.compose import Composer
 from vfsd.codecs.pictures.pixels import PixelConverter
@@ -68,7 +69,7 @@ def test_chroma_lies_elsewhere() -> None:
     assert len(results) == 6  # what is not told is taken for the center
 
 
-@pytest.mark.parametrize("interlaced", [False, True])
+@pytest.mark.parametrize("interlaced", one_in(4, [False, True]))
 @pytest.mark.parametrize("pixel_format", PIXEL_FORMATS)
 def test_what_is_found_makes_the_same(pixel_format: str, interlaced: bool) -> None:
     for siting in SITINGS:

@@ -8,6 +8,7 @@ from sample_videos import FOLDER
 from sample_videos.scene import Scene
 from sample_videos.truth import GroundTruth
 from tests.detect.conftest import covered, frames_of
+from tests.selection import one_in
 from vfsd import Rect, Store
 from vfsd.detect import MotionDetector, Wanted, motion_regions
 from vfsd.detect.scaling import fitted, outward
@@ -27,7 +28,7 @@ def test_most_of_what_moves_is_found(store: Store) -> None:
     assert [one.frames for one in video.examined()] == [range(len(video))]
 
 
-@pytest.mark.parametrize("noise", [0, 2, 5])
+@pytest.mark.parametrize("noise", one_in(3, [0, 2, 5]))
 def test_nothing_is_found_where_nothing_moves(noise: float) -> None:
     still = Scene(320, 240, frames=60, density=0, noise=noise, numbered=False)
     shown = frames_of(still)
@@ -46,6 +47,7 @@ def test_the_same_frames_give_the_same_boxes() -> None:
             assert one.clipped(640, 480) == one
 
 
+@pytest.mark.thorough
 def test_regions_hold_every_box_and_lie_apart() -> None:
     shown = frames_of(Scene(320, 240, frames=60, density=0.1, seed=8, numbered=False))
     regions = motion_regions(shown, 320, 240)

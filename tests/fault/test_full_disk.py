@@ -376,6 +376,7 @@ def test_a_recording_is_kept_up_to_where_the_disk_was_full(
         assert is_sound(store)
 
 
+@pytest.mark.thorough
 def test_who_goes_on_on_a_full_disk_is_told_the_same_again(place: Path) -> None:
     with Store.open(place) as store, filled(place):
         os.truncate(place.with_name("other"), 2 << 20)

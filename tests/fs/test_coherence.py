@@ -138,6 +138,7 @@ def test_what_others_put_in_the_place_of_a_file_is_what_is_looked_at(
     elsewhere.close()
 
 
+@pytest.mark.thorough
 def test_changes_of_both_sides_meet(it: Driver, elsewhere: Store) -> None:
     """Nothing that others change gets lost among our own changes."""
     it.mkdir("/ours")
@@ -231,6 +232,7 @@ def test_opening_and_unlinking_at_the_same_time(it: Driver, store: Store) -> Non
     assert list(store.parts.directory.spool.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_syncing_does_not_let_go_of_the_catalog(it: Driver, place: Path) -> None:
     """A process that closes the database file by hand would lose SQLite's locks on it, and the
     next process to close the catalog would take the log away from under this one."""

@@ -53,6 +53,7 @@ def test_who_has_it_open_keeps_the_old_bytes(
     assert "user.vfsd.replaced" in it.fs.listxattr("/a.mp4")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("removed", [True, False])
 def test_what_nobody_would_ever_see_cannot_be_written(
     it: Driver, elsewhere: Store, other_video: bytes, removed: bool
@@ -73,6 +74,7 @@ def test_what_nobody_would_ever_see_cannot_be_written(
     assert check.run(elsewhere.parts) == []
 
 
+@pytest.mark.thorough
 def test_what_is_open_without_a_name_stays_as_it_is(
     it: Driver, elsewhere: Store, other_video: bytes
 ) -> None:

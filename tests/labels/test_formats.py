@@ -193,6 +193,7 @@ def test_characters_that_no_yaml_has_are_told(tmp_path: Path) -> None:
         names_for("yolo", path)
 
 
+@pytest.mark.thorough
 def test_yaml_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "data.yaml"
     path.write_text("names: " + 100_000 * "[")

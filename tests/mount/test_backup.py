@@ -45,6 +45,7 @@ def test_a_mounted_store_with_files_of_all_kinds(tmp_path: Path, mounted: Mounte
         assert back_up(store.parts, target).copied == 0
 
 
+@pytest.mark.thorough
 def test_nobody_mounts_a_backup_while_it_is_written(tmp_path: Path, mounted: Mounted) -> None:
     target, again = tmp_path / "backup", tmp_path / "again"
     again.mkdir()

@@ -151,6 +151,7 @@ def test_path_of_another_store(shown: Mounted, tmp_path: Path, binds: ExitStack)
     assert str(tmp_path / "other") in done.err
 
 
+@pytest.mark.thorough
 def test_private_namespace(shown: Mounted, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     script = f'mount --bind "$1/cam1" "$2"; {VFSD} info --json "$2/v.mp4"; {VFSD} rm "$2/v.mp4"'
@@ -193,6 +194,7 @@ def test_store_out_of_reach(shown: Mounted, tmp_path: Path) -> None:
         os.rmdir(tmp_path / "known")
 
 
+@pytest.mark.thorough
 def test_chroot(shown: Mounted, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
@@ -208,6 +210,7 @@ def test_chroot(shown: Mounted, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_open_elsewhere(shown: Mounted, tmp_path: Path, binds: ExitStack) -> None:
     """Whether a video is open is not asked of another store that is shown at the same place."""
     other = Mounted(tmp_path / "second")
@@ -240,6 +243,7 @@ def test_unmount_of_bind(shown: Mounted, tmp_path: Path) -> None:
         mounting.unmount(whole)
 
 
+@pytest.mark.thorough
 def test_mount_seen_elsewhere_only(shown: Mounted) -> None:
     """The hint does not advise to unmount what cannot be seen."""
     script = f'umount "$2"; {VFSD} mount "$1" "$2"'

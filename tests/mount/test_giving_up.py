@@ -189,6 +189,7 @@ while os.read(int(sys.argv[1]), 1 << 17):
 """
 
 
+@pytest.mark.thorough
 def test_many_who_wait_for_views_do_not_stop_plain_reads(mounted: Mounted, clip: Path) -> None:
     """More than there are requests in flight by default, all of them for minutes; the threads that
     have answered them end, and what these have counted stays."""

@@ -50,6 +50,7 @@ def test_detached_mount(mounted: Mounted, tmp_path: Path) -> None:
     assert (mounted.mount() / "a").exists()
 
 
+@pytest.mark.thorough
 def test_mount_in_other_namespace(mounted: Mounted, tmp_path: Path) -> None:
     alone = ["unshare", "-m", "--propagation", "private"]
     if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:

@@ -294,6 +294,7 @@ def test_the_store_of_a_path_in_a_mount(mounted: Mounted, tmp_path: Path) -> Non
     assert shown(tmp_path) is None
 
 
+@pytest.mark.thorough
 def test_in_the_foreground(mounted: Mounted) -> None:
     code = "import sys; from vfsd.mounts.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
     with subprocess.Popen(
@@ -308,6 +309,7 @@ def test_in_the_foreground(mounted: Mounted) -> None:
     assert mount_at(mounted.at) is None
 
 
+@pytest.mark.thorough
 def test_a_mount_has_more_files_open_than_a_login_may(mounted: Mounted) -> None:
     code = "import sys; from vfsd.mounts.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
     command = [sys.executable, "-c", code, str(mounted.store), str(mounted.at)]

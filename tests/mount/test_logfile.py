@@ -26,6 +26,7 @@ def doctor(mounted: Mounted) -> list[str]:
     return [one["message"] for one in found if one["check"] == "mount log"]
 
 
+@pytest.mark.thorough
 def test_log_is_named(mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     assert doctor(mounted) == []

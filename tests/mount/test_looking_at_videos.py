@@ -62,6 +62,7 @@ def test_views_are_files(here: Path) -> None:
         (here / "v.mp4@/new").touch()
 
 
+@pytest.mark.thorough
 def test_a_view_that_was_read_is_read_anew_when_its_source_has_changed(mounted: Mounted) -> None:
     """The kernel keeps the bytes of views; those of other bytes it must forget."""
     mounted.mount()

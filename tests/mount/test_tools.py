@@ -131,6 +131,7 @@ def test_mv_and_rm(tree: Path, here: Path, tmp_path: Path) -> None:
     assert os.listdir(here) == ["over"]
 
 
+@pytest.mark.thorough
 def test_git(tree: Path, here: Path) -> None:
     need("git")
     run("cp", "-r", tree / "a", here / "repository")

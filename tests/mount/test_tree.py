@@ -154,6 +154,7 @@ def test_names_that_are_no_text(here: Path) -> None:
     assert os.readlink(folder + b"/link") == b"caf\xe9"
 
 
+@pytest.mark.thorough
 def test_thousands_of_names(here: Path) -> None:
     for number in range(1500):
         os.mknod(here / f"{number:04}", stat.S_IFIFO | 0o600)
