@@ -43,7 +43,7 @@ class SideStream:
     """A stream beside the video: noted, and kept in the file."""
 
     index: int
-    kind: str  #: "audio", "subtitle", "data", "attachment" or "video" (cover art, second angle)
+    kind: str  #: "audio", "subtitle", "data", "attachment", "video" or "cover" (a still picture)
     codec: str
     language: str | None = None
     channels: int | None = None  #: audio only

@@ -140,7 +140,7 @@ def _side_stream(stream: Stream) -> SideStream:
     audio = context if stream.type == "audio" else None
     return SideStream(
         index=stream.index,
-        kind=stream.type,
+        kind="cover" if stream.disposition & _NOT_FILMED else stream.type,
         codec=context.codec.canonical_name if context is not None else "unknown",
         language=readable_tags(stream).get("language"),
         channels=getattr(audio, "channels", None),

@@ -3,6 +3,7 @@
     README.txt           how views are named, see `vfsd.views.readmefile`
     info.json            what is known of the video
     frames/000123.png    a frame as it is displayed; .npy and .jpg too
+    stream=1/ ...        the same of another video stream of the file, see `vfsd.views.streams`
     objects/car/ ...     what was seen, see `vfsd.views.objects`
     layout.png           tiles, what was seen, and what was read, see `vfsd.views.layouts`
     explain/ ...         what a view takes to make, see `vfsd.views.explained`
@@ -18,6 +19,7 @@ views carry the sound of their span, see `vfsd.views.sounding`; no view has subt
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from vfsd.errors import NotFoundError, ReadOnlyError
 from vfsd.parts import Parts
@@ -33,6 +35,7 @@ from vfsd.views.reasons import WHY, asked_path, is_of_why
 from vfsd.views.rendering import Renderer, RenditionFile
 from vfsd.views.rendition import Rendition, StillRendition, TextRendition
 from vfsd.views.renditions import FRAMES, INFO, README, Known, Renditions, is_of_objects
+from vfsd.views.streams import other_streams, split_stream, stream_folder
 
 MOST_LISTED = 100_000
 
@@ -46,6 +49,8 @@ _ENTRIES = [
     (OBJECTS, True),
     (WHY, True),
 ]
+_ENTRIES_OF_STREAM = [(README, False), (EXPLAIN, True), (FRAMES, True), (INFO, False), (WHY, True)]
+"""Labels and tiles belong to the video's own stream."""
 
 
 class Views:
@@ -82,19 +87,23 @@ class Views:
         self._opened = OpenViews(parts)
 
     def stat(self, ino: int, path: str) -> ViewStat:
-        known = self._renditions.known(ino)
-        if self._is_folder(known, path):
+        known, inner = self._renditions.located(ino, path)
+        if self._is_folder(known, inner):
             return ViewStat(True, 0, known.info.modified_ns)
         return ViewStat(
             False,
-            self._rendition(known, path).slots.size,
+            self._rendition(known, inner).slots.size,
             known.info.modified_ns,
             not self._parts.read_only and requested(path) is not None,
         )
 
     def list(self, ino: int, path: str) -> list[tuple[str, bool]]:
         """(name, whether it is a folder) of each entry."""
-        return [*self._entries(self._renditions.known(ino), path)]
+        known, inner = self._renditions.located(ino, path)
+        if inner or path:
+            return [*(self._entries(known, inner) if inner else _ENTRIES_OF_STREAM)]
+        streams = other_streams(known.info.original.media)
+        return [*_ENTRIES, *((stream_folder(number), True) for number in streams)]
 
     def _entries(self, known: Known, path: str) -> Sequence[tuple[str, bool]]:
         if path == "":
@@ -113,13 +122,13 @@ class Views:
         return [(f"{i:06}.png", False) for i in range(count if count <= MOST_LISTED else 0)]
 
     def open(self, ino: int, path: str) -> ViewFile:
-        known = self._renditions.known(ino)
-        if self._is_folder(known, path):
+        known, inner = self._renditions.located(ino, path)
+        if self._is_folder(known, inner):
             raise NotFoundError(f"{path!r} is a folder")
-        rendition = self._rendition(known, path)
+        rendition = self._rendition(known, inner)
         if isinstance(rendition, TextRendition):
             return RenditionFile(self._renderer, rendition)
-        return self._opened.open(known.info, path, rendition, self._renderer)
+        return self._opened.open(known.info, known.prefix + inner, rendition, self._renderer)
 
     def offer(self, ino: int, path: str) -> Offer:
         """A view, open for writing.
@@ -143,7 +152,8 @@ class Views:
         self._renditions.close()
 
     def _rendition(self, known: Known, path: str) -> Rendition:
-        return self._opened.found(known.info, path, lambda: self._renditions.at(known, path))
+        made = partial(self._renditions.at, known, path)
+        return self._opened.found(known.info, known.prefix + path, made)
 
     def _reason_folders(self, known: Known, path: str) -> Sequence[tuple[str, bool]]:
         """``why`` lists only the directories that the paths it explains need."""
@@ -171,5 +181,7 @@ class Views:
         return finished
 
     def _made_elsewhere(self, rendition: Rendition, ino: int, path: str) -> None:
+        if split_stream(path)[0] is not None:
+            return  # another process would have to examine the stream first
         if self._elsewhere is not None and not isinstance(rendition, TextRendition):
             self._elsewhere.add(rendition, ino, path)

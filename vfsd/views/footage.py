@@ -66,6 +66,7 @@ class Footage:
             str(part)
             for part in (
                 self.digest,
+                known.media.stream_index,
                 sound,
                 known.frames,
                 known.packets,

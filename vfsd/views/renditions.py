@@ -30,6 +30,7 @@ from vfsd.views.rendition import (
     rendition_of,
     require_frame,
 )
+from vfsd.views.streams import OtherStreams, split_stream, stream_folder
 
 INFO = "info.json"
 README = "README.txt"
@@ -56,6 +57,7 @@ class Known:
     objects: ObjectFolder
     fresh: int  #: counts changes of the catalog, of which it was the last
     info_file: Rendition | None = None
+    prefix: str = ""  #: of all paths: the folder of another stream, with a slash
 
 
 class RecentRenditions(Generic[Key]):
@@ -105,6 +107,31 @@ class Renditions:
         self._fresh = 0  # counts changes of the catalog
         self._videos: OrderedDict[int, tuple[int, Known]] = OrderedDict()
         self._recent = RecentRenditions[tuple[str, str]]()
+        self._streams = OtherStreams(parts)
+
+    def located(self, ino: int, path: str) -> tuple[Known, str]:
+        """What is known of the stream that a path leads into, and the rest of the path.
+
+        Another stream than the video's is examined when it is first asked for, but its folder.
+        """
+        return self.within(self.known(ino), path)
+
+    def within(self, known: Known, path: str) -> tuple[Known, str]:
+        """As `located`, in the folder of the video that is `known`."""
+        stream, rest = split_stream(path)
+        if stream is None:
+            return known, path
+        self._streams.require(known.info, stream)
+        if not rest or stream == known.info.original.media.stream_index:
+            return known, rest
+        if is_of_objects(rest) or is_of_layouts(rest):
+            raise NotFoundError(
+                f"{path!r} is not there: labels and tiles belong to the video's own stream"
+            )
+        info, footage = self._streams.footage(known.info, stream)
+        prefix = f"{stream_folder(stream)}/"
+        objects = self._objects(info, footage)
+        return Known(info, footage, footage.key, objects, known.fresh, prefix=prefix), rest
 
     def known(self, ino: int) -> Known:
         """What the catalog says of a video now; asked anew only when it has changed."""
@@ -154,7 +181,7 @@ class Renditions:
         key = (known.key + state, path)
         found = self._recent.get(key)
         if found is None:
-            found = self._finish(self._make(known, path), known.info.ino, path)
+            found = self._finish(self._make(known, path), known.info.ino, known.prefix + path)
             self._recent.put(key, found)
         return found
 

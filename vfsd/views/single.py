@@ -24,6 +24,7 @@ from vfsd.views.rendition import (
     sound_of,
 )
 from vfsd.views.renditions import Renditions
+from vfsd.views.streams import OtherStreams, split_stream
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -66,7 +67,11 @@ def explain_view(
 
 def explain_path(parts: Parts, tools: Tools, info: LogicalVideo, path: str) -> ViewExplanation:
     """The same of what a mount serves at a path below ``NAME@/``: a view, or a frame."""
-    return explained_path(footage_of(parts, tools, info), tools.packs, path)
+    stream, rest = split_stream(path)
+    if stream in (None, info.original.media.stream_index):
+        return explained_path(footage_of(parts, tools, info), tools.packs, rest)
+    _, footage = OtherStreams(parts).footage(info, stream)
+    return explained_path(footage, tools.packs, rest)
 
 
 def open_view(parts: Parts, tools: Tools, info: LogicalVideo, path: str) -> ViewReader:
@@ -84,7 +89,7 @@ def open_view(parts: Parts, tools: Tools, info: LogicalVideo, path: str) -> View
 
         stack.enter_context(parts.held(info.original))
         with closing(Renditions(parts, tools, finished)) as renditions:
-            rendition = renditions.at(renditions.described(info), path)
+            rendition = renditions.at(*renditions.within(renditions.described(info), path))
         return ViewReader(f"{info.name}@/{path}", renderer, rendition, stack)
 
 

@@ -66,7 +66,7 @@ class SlotMaker:
         found = self._made_of.get(order.key)
         if found is None:
             try:
-                found = self._renditions.at(self._renditions.known(order.ino), order.path)
+                found = self._renditions.at(*self._renditions.located(order.ino, order.path))
             except NotFoundError:
                 return None  # the video has gone, or been replaced
             if found.key != order.key:
