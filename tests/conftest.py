@@ -20,6 +20,7 @@ from tests.selection import (
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_configure,
+    pytest_runtest_setup,
     pytest_terminal_summary,
     pytest_testnodedown,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "pytest_addoption",
     "pytest_collection_modifyitems",
     "pytest_configure",
+    "pytest_runtest_setup",
     "pytest_terminal_summary",
     "pytest_testnodedown",
 ]
