@@ -7,7 +7,10 @@ random access against sequential; the frames and the sound of views; and what ff
 file before and after its original was replaced.
 
 A file passes when vfsd serves it without a difference, or refuses it and ffmpeg does not play it in
-full either.  A refusal of a file that ffmpeg plays is listed with its reason.
+full either, or plays it as the only picture of a still image.  A refusal of a file that ffmpeg
+plays is listed with its reason.  Frames that vfsd marks as damaged are counted apart where they
+differ: decoders make up what damage has destroyed.  Of longer files the first ``--frames`` frames
+are compared; the packets of the file are counted then.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import av
@@ -34,6 +38,7 @@ from benchmarks.common import arguments, directory, finish, table
 from benchmarks.corpus_reference import (
     Playback,
     copy_sound,
+    count_packets,
     ffmpeg_program,
     inventory,
     play_video,
@@ -53,6 +58,8 @@ _VIEW_FRAMES = 40
 _LEAST_VIEW_PSNR = 24.0
 _MOST_REPLACED = 60_000_000
 """Pixels of all frames of a video whose original is replaced: encoding more takes too long."""
+_MOST_VALUE = 60
+"""Characters of a value that are shown."""
 _SOUND_SECONDS = 0.05
 """By how much sound may lie otherwise in a view: about a packet of AAC at 22.05 kHz."""
 
@@ -67,16 +74,28 @@ class Checked:
     expected: int = 0  #: frames that ffmpeg plays
     plays: bool = False  #: ffmpeg plays it without printing an error
     frames: int = 0
+    damaged: int = 0  #: frames that differ, and are marked as damaged
     wrong: list[str] = field(default_factory=list)  #: one sentence each
     notes: list[str] = field(default_factory=list)
     replaced: str = ""  #: yes, or why not
+    before: dict[str, str] = field(default_factory=dict)  #: side data of a replaced original
+    after: dict[str, str] = field(default_factory=dict)  #: the same of the new file
     seconds: float = 0.0
 
     @property
     def passed(self) -> bool:
         if self.state == "served":
             return not self.wrong
-        return self.state == "refused" and not (self.plays and self.expected)
+        return self.state == "refused" and (not self.plays_in_full or self.is_still)
+
+    @property
+    def plays_in_full(self) -> bool:
+        return self.plays and self.expected > 0
+
+    @property
+    def is_still(self) -> bool:
+        """A still image is refused: it stays a plain file."""
+        return self.state == "refused" and self.expected == 1 and "still image" in self.reason
 
 
 def main() -> None:
@@ -85,7 +104,8 @@ def main() -> None:
     parser.add_argument("--ffmpeg", help="the ffmpeg program (default: the newest installed)")
     parser.add_argument("--match", default="*", help="only files whose path matches this pattern")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="files at a time")
-    parser.add_argument("--timeout", type=int, default=180, help="seconds for one file")
+    parser.add_argument("--frames", type=int, default=2000, help="frames to compare of each file")
+    parser.add_argument("--timeout", type=int, default=600, help="seconds for one file")
     parser.add_argument("--log", type=Path, help="append a line of JSON for each file")
     options = parser.parse_args()
     if options.corpus is None:
@@ -97,7 +117,8 @@ def main() -> None:
     with ProcessPoolExecutor(options.jobs) as pool:
         # Stores and examiner processes cost more to start than most files cost to check.
         chunks = [files[start : start + _CHUNK] for start in range(0, len(files), _CHUNK)]
-        for chunk in [pool.submit(check_files, c, corpus, ffmpeg, options.timeout) for c in chunks]:
+        checks = Checks(ffmpeg, options.frames, options.timeout)
+        for chunk in [pool.submit(check_files, part, corpus, checks) for part in chunks]:
             results += chunk.result()
             if options.log:
                 lines = [json.dumps(asdict(result)) + "\n" for result in chunk.result()]
@@ -111,52 +132,83 @@ def main() -> None:
     finish(options, "corpus", figures, passed=all(result.passed for result in results))
 
 
+@dataclass(frozen=True)
+class Checks:
+    """How each file is checked."""
+
+    ffmpeg: str  #: the program
+    frames: int  #: the most that are compared
+    timeout: int  #: seconds for one file
+
+
 def summary(results: list[Checked]) -> str:
     """Tables of what differs, what is refused although it plays, and the totals."""
     wrong = [(r.file, "; ".join(r.wrong)) for r in results if r.wrong or r.state == "error"]
-    refused = [
-        (r.file, r.expected, r.reason)
-        for r in results
-        if r.state == "refused" and r.plays and r.expected
-    ]
+    refused = [r for r in results if r.state == "refused"]
+    plays = [(r.file, r.expected, _reason(r)) for r in refused if r.plays_in_full]
+    reasons = Counter((_reason(r), "yes" if r.plays_in_full else "no") for r in refused)
     states = Counter(result.state for result in results)
     replaced = Counter(r.replaced.partition(":")[0] for r in results if r.replaced)
+    damaged = [(r.file, r.damaged) for r in results if r.damaged]
     totals = [
         ("files", len(results)),
         ("served", states["served"]),
+        ("frames compared", sum(r.frames for r in results)),
         ("refused", states["refused"]),
-        ("refused, though ffmpeg plays them in full", len(refused)),
+        ("refused, though ffmpeg plays them in full", len(plays)),
+        ("of these still images", sum(r.is_still for r in refused)),
+        ("with frames that differ and are marked as damaged", len(damaged)),
         ("different, or failed", len(wrong)),
         *((f"replace: {name}", count) for name, count in replaced.items()),
     ]
     return "\n\n".join(
         (
+            table(("file", "side data", "before the replace", "after"), list(_side_data(results))),
             table(("file", "difference"), wrong),
-            table(("file", "frames in ffmpeg", "refused because"), refused),
+            table(("file", "damaged frames that differ"), damaged),
+            table(("file", "frames in ffmpeg", "refused because"), plays),
+            table(
+                ("refused because", "ffmpeg plays it", "files"),
+                [(*key, count) for key, count in reasons.most_common()],
+            ),
             table(("total", "number"), totals),
         )
     )
 
 
-def check_files(paths: list[Path], corpus: Path, ffmpeg: str, timeout: int) -> list[Checked]:
-    """Compare files with ffmpeg in one store, each within `timeout` seconds."""
+def _reason(refused: Checked) -> str:
+    """The reason without the name of the file."""
+    return refused.reason.removeprefix(f"{Path(refused.file).name}: ")
+
+
+def _side_data(results: list[Checked]) -> Iterator[tuple[str, str, str, str]]:
+    """Each item that ffprobe shows of a replaced original, or of the new file."""
+    for result in results:
+        for name in sorted(result.before.keys() | result.after.keys()):
+            before, after = result.before.get(name, "-"), result.after.get(name, "-")
+            shown = "the same" if before == after else after[:_MOST_VALUE]
+            yield result.file, name, before[:_MOST_VALUE], shown
+
+
+def check_files(paths: list[Path], corpus: Path, checks: Checks) -> list[Checked]:
+    """Compare files with ffmpeg in one store, each within its time limit."""
     with tempfile.TemporaryDirectory(prefix="corpus-") as name:
         work = Path(name)
         with Store.create(work / "store") as store:
             Settings(tune=False).save(store.parts.directory.settings)
         with Store.open(work / "store") as store:
-            return [_check_file(store, path, corpus, ffmpeg, timeout) for path in paths]
+            return [_check_file(store, path, corpus, checks) for path in paths]
 
 
-def _check_file(store: Store, path: Path, corpus: Path, ffmpeg: str, timeout: int) -> Checked:
+def _check_file(store: Store, path: Path, corpus: Path, checks: Checks) -> Checked:
     result = Checked(str(path.relative_to(corpus)))
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="corpus-") as work:
         try:
-            with _time_limit(timeout):
-                _check(store, path, Path(work), ffmpeg, result)
+            with _time_limit(checks.timeout):
+                _check(store, path, Path(work), checks, result)
         except TimeoutError:
-            result.wrong.append(f"took longer than {timeout} s")
+            result.wrong.append(f"took longer than {checks.timeout} s")
         except Exception as error:
             # One file must not end the run: any failure is a result of that file.
             result.wrong.append(f"{type(error).__name__}: {error}")
@@ -178,8 +230,8 @@ def _time_limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _check(store: Store, path: Path, work: Path, ffmpeg: str, result: Checked) -> None:
-    truth = play_video(ffmpeg, path)
+def _check(store: Store, path: Path, work: Path, checks: Checks, result: Checked) -> None:
+    truth = play_video(checks.ffmpeg, path, checks.frames)
     result.expected, result.plays = len(truth), truth.clean
     try:
         ingest_copy(store.parts, Source(path, result.file, path.stat().st_size))
@@ -188,16 +240,26 @@ def _check(store: Store, path: Path, work: Path, ffmpeg: str, result: Checked) -
         return
     result.state = "served"
     video = store[result.file]
-    _check_frames(store, video, truth, result)
-    _check_random(video, result)
-    _check_views(video, path, work, ffmpeg, truth, result)
+    _check_number(video, path, truth, checks, result)
+    marked = _check_frames(store, video, truth, result)
+    _check_random(video, marked, result)
+    _check_views(video, path, work, checks, truth, marked, result)
     _check_replace(store, video, path, work, result)
 
 
-def _check_frames(store: Store, video: Video, truth: Playback, result: Checked) -> None:
-    result.frames = len(video)
-    if len(video) != len(truth):
-        result.wrong.append(f"{len(video)} frames, {len(truth)} in ffmpeg")
+def _check_number(
+    video: Video, path: Path, truth: Playback, checks: Checks, result: Checked
+) -> None:
+    expected, named = len(truth), "frames"
+    if expected == checks.frames:
+        expected, named = count_packets(path), "packets"
+        result.notes.append(f"{len(truth)} frames of {len(video)} compared")
+    if len(video) != expected:
+        result.wrong.append(f"{len(video)} frames, {expected} {named} in ffmpeg")
+
+
+def _check_frames(store: Store, video: Video, truth: Playback, result: Checked) -> frozenset[int]:
+    """The frames that are marked as damaged; not looked up while no frame differs."""
     base = video.table.time_base
     times = [int(pts) * base for pts in video.table.pts()]
     numbered = any("no time stamps" in note for note in video.original.notes)
@@ -209,13 +271,20 @@ def _check_frames(store: Store, video: Video, truth: Playback, result: Checked) 
         ]
         if late:
             result.wrong.append(f"{len(late)} frames at other times, the first is {late[0]}")
-    hashes = list(frames_of_vfsd(video, store))
-    differ = [i for i, (a, b) in enumerate(zip(hashes, truth.hashes, strict=False)) if a != b]
-    if differ:
-        result.wrong.append(f"{len(differ)} frames differ, the first is {differ[0]}")
+    hashes = list(islice(frames_of_vfsd(video, store), len(truth)))
+    result.frames = len(hashes)
+    differ = {i for i, (a, b) in enumerate(zip(hashes, truth.hashes, strict=False)) if a != b}
+    if not differ:
+        return frozenset()
+    marked = frozenset(video.damaged_frames().tolist())
+    result.damaged = len(differ & marked)
+    unmarked = sorted(differ - marked)
+    if unmarked:
+        result.wrong.append(f"{len(unmarked)} frames differ, the first is {unmarked[0]}")
+    return marked
 
 
-def _check_random(video: Video, result: Checked) -> None:
+def _check_random(video: Video, marked: frozenset[int], result: Checked) -> None:
     if len(video) < 2:
         return
     rng = np.random.default_rng(len(video))
@@ -226,23 +295,33 @@ def _check_random(video: Video, result: Checked) -> None:
         if frame.index in wanted:
             sequential[frame.index] = frame.data.copy()
     for index in rng.permutation(sorted(wanted)):
-        if not np.array_equal(video[int(index)].data, sequential[int(index)]):
+        same = np.array_equal(video[int(index)].data, sequential[int(index)])
+        if not same and index not in marked:
             result.wrong.append(f"frame {index} alone differs from frame {index} in sequence")
 
 
 def _check_views(
-    video: Video, source: Path, work: Path, ffmpeg: str, truth: Playback, result: Checked
+    video: Video,
+    source: Path,
+    work: Path,
+    checks: Checks,
+    truth: Playback,
+    marked: frozenset[int],
+    result: Checked,
 ) -> None:
-    first = len(video) // 4
+    ffmpeg = checks.ffmpeg
+    first = min(len(video), len(truth) or len(video)) // 4
     part = range(first, min(first + _VIEW_FRAMES, len(video)))
     cut = work / "part.mkv"
     explained = video.explain_save(cut, frames=part)
     video.save(cut, frames=part)
-    shown = play_video(ffmpeg, cut)
+    shown = play_video(ffmpeg, cut, checks.frames)
     if len(shown) != len(part):
         result.wrong.append(f"view of {len(part)} frames ({explained.made}) has {len(shown)}")
     elif explained.made == "copied":
-        if shown.hashes != truth.hashes[part.start : part.stop]:
+        right = truth.hashes[part.start : part.stop]
+        others = [i for i, a, b in zip(part, shown.hashes, right, strict=False) if a != b]
+        if not marked.issuperset(others):
             result.wrong.append("a copied view has other frames")
     else:
         worst = min(_psnrs(video, cut, part))
@@ -259,7 +338,7 @@ def _check_views(
             result.wrong.append("a view is silent and no reason is given")
         return
     video.save(whole)
-    heard, seen = copy_sound(ffmpeg, whole), play_video(ffmpeg, whole)
+    heard, seen = copy_sound(ffmpeg, whole), play_video(ffmpeg, whole, 1)
     if not heard.hashes:
         result.wrong.append(f"a view has no sound, though explain says {told.sound}")
     elif seen.seconds and truth.seconds:
@@ -295,22 +374,22 @@ def _check_replace(store: Store, video: Video, source: Path, work: Path, result:
         result.replaced = "not tried: too large"
         return
     video.set_policy("original=replaceable,psnr=20")
-    before = inventory(source)
+    before = result.before = inventory(source)
     count, times = len(video), video.table.pts().tolist()
     base = video.table.time_base
     try:
         video.replace_original(psnr=20, codec="h264")
     except (ForbiddenError, RefusedMediaError) as error:
-        result.replaced = f"refused: {error}"
+        result.replaced, result.before = f"refused: {error}", {}
         return
     except VfsdError as error:
-        result.replaced = f"refused: {type(error).__name__}: {error}"
+        result.replaced, result.before = f"refused: {type(error).__name__}: {error}", {}
         return
     result.replaced = "yes"
     stored = work / ("replaced" + source.suffix)
     again = store[video.name]
     shutil.copyfile(store.parts.path_of(again.original.place), stored)
-    after = inventory(stored)
+    after = result.after = inventory(stored)
     for name, value in before.items():
         if name not in after:
             result.wrong.append(f"replace lost {name} ({value[:60]})")

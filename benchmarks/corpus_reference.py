@@ -61,8 +61,9 @@ def ffmpeg_program(given: str | None) -> str:
     return str(imageio_ffmpeg.get_ffmpeg_exe())
 
 
-def play_video(ffmpeg: str, path: Path) -> Playback:
-    """Every decoded frame of the stream that ffmpeg selects, in the size that it was coded in."""
+def play_video(ffmpeg: str, path: Path, most: int) -> Playback:
+    """The decoded frames of the stream that ffmpeg selects, `most` of them at most, in the size
+    that they were coded in."""
     return _hashes(
         ffmpeg,
         path,
@@ -73,12 +74,21 @@ def play_video(ffmpeg: str, path: Path) -> Playback:
             "-sn",
             "-dn",
             "-noautoscale",
+            "-frames:v",
+            str(most),
             "-fps_mode",
             "passthrough",
             "-enc_time_base",
             "demux",
         ),
     )
+
+
+def count_packets(path: Path) -> int:
+    """The packets of the video stream that ffprobe selects first; 0 where it fails."""
+    shown = _probe(path, "-select_streams", "V:0", "-count_packets", "-show_streams")
+    streams = shown.get("streams", [])
+    return int(streams[0].get("nb_read_packets", 0)) if streams else 0
 
 
 def copy_sound(ffmpeg: str, path: Path) -> Playback:

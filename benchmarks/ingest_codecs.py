@@ -96,6 +96,7 @@ def main() -> None:
     parser = arguments(__doc__, runs=3)
     parser.add_argument("files", nargs="*", type=existing_file, help="measure these instead")
     parser.add_argument("--folder", type=directory, help="keep the clips there")
+    parser.add_argument("--seconds", type=int, default=_SECONDS, help="length of small pictures")
     parser.add_argument("--match", nargs="+", default=[""], help="clips whose name holds one of")
     parser.add_argument("--source", type=directory, help="another checkout to measure")
     parser.add_argument("--python", default=sys.executable, help="interpreter of that checkout")
@@ -103,7 +104,7 @@ def main() -> None:
     with ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         wanted = [name for name in _CLIPS | _LARGE if any(part in name for part in options.match)]
-        files = options.files or [_clip(folder, name) for name in wanted]
+        files = options.files or [_clip(folder, name, options.seconds) for name in wanted]
         figures = []
         for file in files:
             figures.append(_measured(file, options))
@@ -121,12 +122,13 @@ def main() -> None:
     finish(options, "ingest_codecs", [asdict(m) for m in figures], passed=passed)
 
 
-def _clip(folder: Path, name: str) -> Path:
+def _clip(folder: Path, name: str, seconds: int) -> Path:
     path = folder / name
     if not path.exists():
         part = path.with_name(f"part-{name}")
         codec, *options = (_CLIPS | _LARGE)[name]
-        size, seconds = ("1280x720", _LARGE_SECONDS) if name in _LARGE else ("256x144", _SECONDS)
+        size = "1280x720" if name in _LARGE else "256x144"
+        seconds = _LARGE_SECONDS if name in _LARGE else seconds
         source = f"testsrc2=size={size}:rate={_RATE}:duration={seconds}"
         command = ["ffmpeg", "-nostdin", "-v", "error", "-y", "-f", "lavfi", "-i", source]
         command += ["-c:v", codec, *options, str(part)]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
-import sys
-import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
 from functools import partial
@@ -23,7 +20,6 @@ from tests.selection import (
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_configure,
-    pytest_runtest_setup,
     pytest_terminal_summary,
     pytest_testnodedown,
 )
@@ -43,39 +39,11 @@ __all__ = [
     "pytest_addoption",
     "pytest_collection_modifyitems",
     "pytest_configure",
-    "pytest_runtest_setup",
     "pytest_terminal_summary",
     "pytest_testnodedown",
 ]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-
-
-_FAILED = pytest.StashKey[bool]()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.failed:
-        item.stash[_FAILED] = True
-    return report
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Files that a failed test has left open are collected here.  Otherwise the warning of one may
-    make a later test fail, in which the garbage happens to be collected."""
-    done = yield
-    if item.stash.get(_FAILED, False):
-        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
-            setattr(sys, name, None)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
-    return done
 
 
 def footage_folder() -> Path | None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 _START = b"\xff\xd8"
 _END, _SCAN, _QUANTISERS, _CODES, _COMMENT = 0xD9, 0xDA, 0xDB, 0xC4, 0xFE
 _SEQUENTIAL, _PROGRESSIVE = (0xC0, 0xC1), 0xC2
 """Of others there may be tables of other kinds."""
+_COMMENT_MARKER = b"\xff\xfe"
 _MARKER = re.compile(rb"\xff([\x02-\xcf\xd9-\xfe])")
 """Of a segment; other bytes behind 0xFF have none, or are no marker."""
 _RANGE, _TURNED, _FIELDS, _AVID, _POLARITY = (1 << bit for bit in range(5))
@@ -28,10 +30,11 @@ _TELLING_COMMENT = re.compile(
 """Of what `_said` may know, wherever it begins: within another comment, too."""
 _QUANTISER_BYTES = (64, 128)
 _COUNTS = 16
+_KEPT = 32
+"""Results that are kept of each function; a segment is at most 64 KiB long."""
 
 
-@dataclass(frozen=True)
-class JpegHeader:
+class JpegHeader(NamedTuple):
     """What comes beside the samples."""
 
     size: bytes  #: height and width
@@ -46,11 +49,12 @@ def parse_header(packet: bytes) -> JpegHeader | None:
     """None of what is no such picture, as far as can be told here."""
     size, parts = b"", 0
     is_progressive = is_coded = lacks_codes = False
-    wanted: set[int] = set()  # to call `set[int]` takes a microsecond
+    wanted: frozenset[int] = frozenset()
     quantisers: set[int] = set()
     codes: set[int] = set()
     said = 0
-    is_told = not _says_between(packet, 0, start := packet.find(_START))
+    start = packet.find(_START)
+    is_told = start <= 0 or not _says_between(packet, 0, start)
     try:
         for kind, segment, end in _segments(packet, start):
             if kind == _QUANTISERS:
@@ -61,10 +65,10 @@ def parse_header(packet: bytes) -> JpegHeader | None:
                 is_progressive = kind == _PROGRESSIVE
                 size = segment[1:5]
                 parts = segment[5]
-                wanted = {segment[at + 2] for at in range(6, 6 + 3 * parts, 3)}
+                wanted = _quantisers_of_parts(segment)
             elif kind == _SCAN:
                 is_coded = True
-                lacks_codes |= not _codes_of_scan(segment, is_progressive) <= codes
+                lacks_codes |= not codes.issuperset(_codes_of_scan(segment, is_progressive))
                 if not is_progressive and segment[0] == parts:
                     is_told &= not _says_between(packet, end, len(packet))
                     break  # no other scan follows
@@ -78,6 +82,7 @@ def parse_header(packet: bytes) -> JpegHeader | None:
     return JpegHeader(size, not wanted <= quantisers, lacks_codes, bool(codes), said, is_told)
 
 
+@lru_cache(maxsize=_KEPT)
 def _said(comment: bytes) -> int:
     """As FFmpeg's decoder reads comments: which range samples have, which row is the first one,
     how fields lie, and which is the first."""
@@ -91,6 +96,8 @@ def _said(comment: bytes) -> int:
 
 def _says_between(packet: bytes, start: int, end: int) -> bool:
     """Whether anything is said where no header is looked for."""
+    if packet.find(_COMMENT_MARKER, start, end) < 0:
+        return False  # samples hold none; the search for that is faster than by the expression
     for found in _TELLING_COMMENT.finditer(packet, max(start, 0), max(end, 0)):
         at = found.end()
         length = int.from_bytes(packet[at : at + 2])
@@ -117,28 +124,41 @@ def _segments(packet: bytes, at: int) -> Iterator[tuple[int, bytes, int]]:
         at += size
 
 
-def _codes_of_scan(segment: bytes, is_progressive: bool) -> set[int]:
+# Most pictures of a stream have the same segments.
+@lru_cache(maxsize=_KEPT)
+def _codes_of_scan(segment: bytes, is_progressive: bool) -> frozenset[int]:
     """Numbers of Huffman codes that it is decoded with, as `_codes` gives them."""
     parts = segment[0]
     tables = segment[2 : 2 * parts + 1 : 2]
     if is_progressive:
         first, bits = segment[2 * parts + 1], segment[2 * parts + 3]
         if first:
-            return {0x10 | table & 0xF for table in tables}
-        return set() if bits >> 4 else {table >> 4 for table in tables}
-    return {code for table in tables for code in (table >> 4, 0x10 | table & 0xF)}
+            return frozenset(0x10 | table & 0xF for table in tables)
+        return frozenset() if bits >> 4 else frozenset(table >> 4 for table in tables)
+    return frozenset(code for table in tables for code in (table >> 4, 0x10 | table & 0xF))
 
 
-def _quantisers(segment: bytes) -> Iterator[int]:
-    at = 0
+@lru_cache(maxsize=_KEPT)
+def _quantisers_of_parts(segment: bytes) -> frozenset[int]:
+    """Numbers of the quantisers that the components of a frame are decoded with."""
+    return frozenset(segment[at + 2] for at in range(6, 6 + 3 * segment[5], 3))
+
+
+@lru_cache(maxsize=_KEPT)
+def _quantisers(segment: bytes) -> frozenset[int]:
+    """Numbers of the quantisers that a segment brings."""
+    found, at = set(), 0
     while at < len(segment):
-        yield segment[at] & 0xF
+        found.add(segment[at] & 0xF)
         at += 1 + _QUANTISER_BYTES[segment[at] >> 4]
+    return frozenset(found)
 
 
-def _codes(segment: bytes) -> Iterator[int]:
+@lru_cache(maxsize=_KEPT)
+def _codes(segment: bytes) -> frozenset[int]:
     """Numbers of Huffman codes, those of coefficients other than the first with 0x10 besides."""
-    at = 0
+    found, at = set(), 0
     while at < len(segment):
-        yield segment[at]
+        found.add(segment[at])
         at += 1 + _COUNTS + sum(segment[at + 1 : at + 1 + _COUNTS])
+    return frozenset(found)

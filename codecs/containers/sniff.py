@@ -72,8 +72,11 @@ _REFUSED = (
     (rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|MPD|smil|SmoothStreamingMedia|asx)", "XML is not a video"),
     (rb"v=0\r?\n", "a session description (SDP) is not a video"),
     (rb"RIFF....WEBPVP8X.{0,99}ANIM", "WebP animations, which FFmpeg does not decode"),
-    (rb"\xff\xd8\xff", "a still image, or several in no container, which is not served"),
-    (rb"\x89PNG|BM.{4}\0\0\0\0|II\*\0|MM\0\*|RIFF....WEBP", "a still image"),
+    (rb"\xff\xd8\xff", "a still image (JPEG), or several without a container, is not a video"),
+    (rb"\x89PNG", "a still image (PNG) is not a video"),
+    (rb"BM.{4}\0\0\0\0", "a still image (BMP) is not a video"),
+    (rb"II\*\0|MM\0\*", "a still image (TIFF) is not a video"),
+    (rb"RIFF....WEBP", "a still image (WebP) is not a video"),
     (rb"ID3|fLaC|RIFF....WAVE|RF64|FORM....AIF|\xff[\xe2-\xe7\xf2-\xf7\xfa-\xff]", "audio only"),
     (rb"%PDF|PK\x03\x04|\x7fELF|\x1f\x8b|SQLite", "not a video"),
 )
@@ -142,7 +145,7 @@ def _mp4_kind(head: bytes) -> str:
         return "mov"
     brands = {head[at : at + 4] for at in range(16, min(int.from_bytes(head[:4]), 256), 4)}
     if head[8:12] in _STILL_BRANDS and not brands & _MOVING_BRANDS:
-        raise RefusedMediaError("a still image (HEIF)")
+        raise RefusedMediaError("a still image (HEIF or AVIF) is not a video")
     return "mov" if head[8:12] == b"qt  " else "mp4"
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import chain, islice
 from typing import cast
 
+import numpy as np
 from av.container import InputContainer
 from av.error import FFmpegError
 from av.packet import Packet
@@ -31,6 +32,8 @@ _NEAR_PACKETS = 64
 """The demuxer reads on, rather than seeks, to packets that are as near."""
 _SEEK_BACK = (0, 2, 4, 16, 64)
 """How many packets before the one wanted a seek aims at, one try after the other."""
+_MOST_BACK = 512
+"""As far back a packet with a position of its own is looked for."""
 _MATCHED_PACKETS = 3
 """As many packets in a row must be the table's to be sure where a seek has led."""
 
@@ -204,14 +207,19 @@ class _Demuxer:
         self, first: int, end: int, *, seek: bool
     ) -> Iterator[tuple[int, Packet[VideoStream]]]:
         self._approach(first, seek)
+        start = upto = self._next
+        sizes: list[int] = []  # of the packets from `start` up to `upto`
         while self._next < end:
             index = self._next
+            if index >= upto:
+                start, upto = index, min(end, index + _CHUNK_PACKETS)
+                sizes = self._table.columns(start, upto).size.tolist()
             packet = next(self._packets, None)
             if packet is None:
                 self._raise_interruption()
                 raise IntegrityError(f"{self._source.name}: ends before packet {index}")
             self._next = index + 1
-            if packet.size != int(self._table.columns(index, index + 1).size[0]):
+            if packet.size != sizes[index - start]:
                 self._raise_interruption()
                 self.close()
                 raise IntegrityError(f"{self._source.name}: packet {index} has changed")
@@ -260,13 +268,14 @@ class _Demuxer:
     def _landmarks(self, first: int) -> Iterator[int]:
         """Packets at or before `first` that a seek may aim at, best first.
 
-        Where the container cuts packets out of larger units, several have the position of one,
-        and one may have begun in the unit before, so that it takes aiming further back.
+        Where the container cuts packets out of larger units, several have the position of one or
+        none at all, and one may have begun in the unit before, so that it takes aiming further
+        back.
         """
-        for back in _SEEK_BACK:
-            start = max(0, first - back)
-            if start and self._table.columns(start, start + 1).position[0] >= 0:
-                yield start
+        low = max(1, first - _MOST_BACK)
+        known = np.flatnonzero(self._table.columns(low, first + 1).position >= 0) + low
+        aims = np.searchsorted(known, first - np.array(_SEEK_BACK), side="right") - 1
+        yield from dict.fromkeys(known[aims[aims >= 0]].tolist())
 
     def _seek_to(self, start: int, first: int) -> bool:
         """Seek to the position of packet `start` and find out which packet that gives.
@@ -285,13 +294,30 @@ class _Demuxer:
         except FFmpegError:
             return False
         self._packets = demuxed_to_the_end(self._opened, self._stream)
-        met = list(islice(self._packets, 2 * _MATCHED_PACKETS))
-        seen = [(packet.pos, packet.size) for packet in met]
+        met = list(_until_known(self._packets))
+        seen = [(-1 if packet.pos is None else packet.pos, packet.size) for packet in met]
         for skipped in range(len(seen)):
             tail = seen[skipped : skipped + _MATCHED_PACKETS]
+            if all(position < 0 for position, _ in tail):
+                continue  # sizes alone may recur
             for row in range(first - start + 1):
                 if rows[row : row + len(tail)] == tail and len(tail) == _MATCHED_PACKETS:
                     self._packets = chain(met[skipped:], self._packets)
                     self._next = start + row
                     return True
         return False
+
+
+def _until_known(packets: Iterator[Packet[VideoStream]]) -> Iterator[Packet[VideoStream]]:
+    """The next packets, up to some that follow the second with a position of its own.
+
+    The first may be the rest of one that began before.
+    """
+    known, last = 0, 2 * _MATCHED_PACKETS - 1
+    for number, packet in enumerate(islice(packets, _MOST_BACK)):
+        yield packet
+        known += packet.pos is not None
+        if known < 2:
+            last = max(last, number + _MATCHED_PACKETS)
+        elif number >= last:
+            return

@@ -150,11 +150,12 @@ def scan(
             size.append(len(payload))
             traits.append(inspect(payload, key) if inspect else 0)
             flags.append(key | packet.is_discard << 1 | packet.is_corrupt << 2)
-            if packet.has_sidedata("encryption_info"):
+            has_side_data = any(True for _ in packet.iter_sidedata())  # names cost more to compare
+            if has_side_data and packet.has_sidedata("encryption_info"):
                 raise RefusedMediaError("the video is encrypted")
             if len(pts) > most_packets(total):
                 raise RefusedMediaError("its index lists more packets than the file can hold")
-            if len(pts) > 1 and packet.has_sidedata("new_extradata"):
+            if has_side_data and len(pts) > 1 and packet.has_sidedata("new_extradata"):
                 reconfigured = True
             if payload and shown < HEAD_PACKETS and len(head) < _MOST_HEAD_PACKETS:
                 head.append(packet)

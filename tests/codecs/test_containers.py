@@ -201,3 +201,21 @@ def test_ingest_of_other_stream(store: Store, tmp_path: Path) -> None:
     np.testing.assert_array_equal(second[7], expected[7])
     with pytest.raises(RefusedMediaError, match="stream 7"):
         store.ingest(path, "none.mkv", stream=7)
+
+
+@pytest.mark.parametrize(
+    ("head", "form"),
+    [
+        (b"\xff\xd8\xff\xe0\0\x10JFIF", "JPEG"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "PNG"),
+        (b"BM\x36\x10\0\0\0\0\0\0", "BMP"),
+        (b"II*\0\x08\0\0\0", "TIFF"),
+        (b"MM\0*\0\0\0\x08", "TIFF"),
+        (b"RIFF\x24\0\0\0WEBPVP8 ", "WebP"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIF"),
+        (b"\0\0\0\x18ftypavif\0\0\0\0mif1avif", "AVIF"),
+    ],
+)
+def test_still_image_refused(head: bytes, form: str) -> None:
+    with pytest.raises(RefusedMediaError, match=rf"a still image \(.*{form}.*is not a video"):
+        sniff(head)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Container, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -17,9 +18,10 @@ from av.video.stream import VideoStream
 from sample_videos import FOLDER
 from tests.codecs.making import make_clip
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
+from vfsd.codecs.decoding import packets
 from vfsd.codecs.decoding.decode import FrameDecoder
 from vfsd.codecs.decoding.packets import PacketReader
-from vfsd.codecs.decoding.source import Source
+from vfsd.codecs.decoding.source import Source, demuxed_to_the_end
 from vfsd.codecs.examining.examine import examine
 from vfsd.errors import IntegrityError, OutOfRangeError
 from vfsd.framepages import PacketFlag
@@ -62,6 +64,29 @@ def test_the_demuxer_finds_every_packet_by_a_seek(tmp_path: Path) -> None:
     for index in np.random.default_rng(1).permutation(len(payloads))[:60].tolist():
         with PacketReader(path, found.media, found.access, table) as reader:
             assert list(reader.read(index, index + 1)) == [(index, payloads[index])]
+
+
+def test_seek_among_small_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several pictures in one pack, of which only the first has a position of its own."""
+    path = make_clip(tmp_path / "a.mpg", "mpeg1video", options={"g": "12", "bf": "2"}, frames=600)
+    found = examine(path)
+    assert (found.columns.position < 0).sum() > 200
+    payloads = _demuxed(path)
+    table = table_of(found)
+    given = 0
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        nonlocal given
+        for packet in demuxed_to_the_end(*arguments):
+            given += 1
+            yield packet
+
+    monkeypatch.setattr(packets, "demuxed_to_the_end", counted)
+    for index in (598, 300, 599, 450):
+        given = 0
+        with PacketReader(path, found.media, found.access, table) as reader:
+            assert list(reader.read(index, index + 1)) == [(index, payloads[index])]
+        assert given < 200
 
 
 def test_reads_are_few_and_large(monkeypatch: pytest.MonkeyPatch) -> None:
