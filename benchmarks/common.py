@@ -45,7 +45,7 @@ def existing_file(told: str) -> Path:
     """The type of an argument that names a file which is there."""
     path = Path(told)
     if not path.is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {told}")
+        raise argparse.ArgumentTypeError(f"file not found: {told}")
     return path
 
 
@@ -166,7 +166,7 @@ def directory(text: str) -> Path:
     """The `type` of an option that names a directory which has to be there."""
     path = Path(text)
     if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no directory {text}")
+        raise argparse.ArgumentTypeError(f"directory not found: {text}")
     return path
 
 

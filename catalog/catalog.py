@@ -85,21 +85,23 @@ class Catalog(SeenInVideos):
         Raises `UsageError` for what is none of that.
         """
         if name is not None and not isinstance(name, str):
-            raise UsageError(f"{name!r} is no name", hint='a pattern, as in "cam1/*.mp4"')
+            raise UsageError(f"name must be a pattern, got {name!r}", hint='as in "cam1/*.mp4"')
         if isinstance(tags, str):
-            raise UsageError(f"{tags!r} is no set of tags", hint=f"give {{{tags!r}}}")
+            raise UsageError(f"tags must be a set, got {tags!r}", hint=f"give {{{tags!r}}}")
         if not isinstance(tags, Iterable):
-            raise UsageError(f"{shown(tags)} is no set of tags", hint='give some, as in {"night"}')
+            raise UsageError(f"tags must be a set, got {shown(tags)}", hint='as in {"night"}')
         words = frozenset(tags)
         for word in words:
             if not isinstance(word, str):
-                raise UsageError(f"{shown(word)} is no tag", hint='a tag is a word, as in "night"')
+                raise UsageError(f"a tag must be text, got {shown(word)}", hint='as in "night"')
             require_storable_text(word, "a tag")
         for one, key in ((codec, "codec"), (container, "container")):
             if one is None:
                 continue
             if not isinstance(one, str):
-                raise UsageError(f"{shown(one)} is no {key}", hint="give one, by its name")
+                raise UsageError(
+                    f"{key} must be a name, got {shown(one)}", hint="give one, by its name"
+                )
             require_storable_text(one, f"a {key}")
         what = VideoFilter(
             name,
@@ -126,9 +128,9 @@ class Catalog(SeenInVideos):
 
         `before_id` is the number of an original: only those that are older.
         """
-        most = how_many(limit, "number of videos")
+        most = how_many(limit, "limit")
         if before_id is not None:
-            before_id = how_many(before_id, "number of an original")
+            before_id = how_many(before_id, "before_id")
         with self.reading() as seen:
             return seen.videos.unverified(most, before_id)
 
@@ -204,6 +206,11 @@ class Catalog(SeenInVideos):
         with self.reading() as seen:
             return seen.costs.of_host(host)
 
+    def encode_costs(self, host: str) -> dict[str, float]:
+        """CPU seconds for each pixel of an encoded view on that host, by codec, as measured."""
+        with self.reading() as seen:
+            return seen.costs.of_encoding(host)
+
     # -- what was read
 
     def reads(
@@ -217,7 +224,7 @@ class Catalog(SeenInVideos):
         _require_info_or_none(video)
         if since is not None:
             hint = "give a Unix time in nanoseconds"
-            since = within_64_bits(whole_number(since, "time in nanoseconds"), "since: ", hint=hint)
+            since = within_64_bits(whole_number(since, "since"), "since: ", hint=hint)
         before: int | None = None
         while True:
             with self.reading() as seen:
@@ -407,7 +414,7 @@ def _interval(given: Interval | None, what: str) -> Interval | None:
     both = tuple(given) if isinstance(given, (tuple, list)) else ()
     if len(both) != 2 or not all(end is None or _is_bound(end) for end in both):
         raise UsageError(
-            f"{shown(given)} are no bounds of {what}", hint="give (lowest, highest); None: open"
+            f"{what} must be (lowest, highest), got {shown(given)}", hint="None leaves an end open"
         )
     low, high = (None if end is None else _bound(end, what) for end in both)
     return low, high

@@ -12,6 +12,8 @@ from vfsd.catalog.schema import costs
 from vfsd.model import MeasuredCost
 from vfsd.tiling.cost import DecodeCost
 
+_OF_VIEWS = "view-"
+"""Before the codec, in rows about encoding views; their decode terms are 0."""
 _TERMS = tuple(field.name for field in dataclasses.fields(DecodeCost))
 
 
@@ -26,7 +28,9 @@ class MeasuredCosts:
         if not is_storable(host):
             return []
         rows = self._connection.execute(
-            sa.select(costs).where(costs.c.host == host).order_by(costs.c.name)
+            sa.select(costs)
+            .where(costs.c.host == host, ~costs.c.name.startswith(_OF_VIEWS, autoescape=True))
+            .order_by(costs.c.name)
         )
         return [
             MeasuredCost(
@@ -41,6 +45,35 @@ class MeasuredCosts:
             )
             for row in rows
         ]
+
+    def of_encoding(self, host: str) -> dict[str, float]:
+        """CPU seconds for each pixel of a view that is encoded there, by codec."""
+        if not is_storable(host):
+            return {}
+        rows = self._connection.execute(
+            sa.select(costs.c.name, costs.c.encode_pixel).where(
+                costs.c.host == host,
+                costs.c.name.startswith(_OF_VIEWS, autoescape=True),
+                costs.c.encode_pixel.is_not(None),
+            )
+        )
+        return {row.name.removeprefix(_OF_VIEWS): row.encode_pixel for row in rows}
+
+    def put_encoding(self, host: str, codec: str, seconds: float, now_ns: int) -> None:
+        """Add a measured time for each pixel of a view: it counts as much as all before."""
+        before = self.of_encoding(host).get(codec, seconds)
+        self.put(
+            MeasuredCost(
+                host=host,
+                name=_OF_VIEWS + codec,
+                decode=DecodeCost(0.0, 0.0, 0.0, 0.0),
+                encode_pixel=(before + seconds) / 2,
+                r2=0.0,
+                samples=1,
+                software="",
+                measured_ns=now_ns,
+            )
+        )
 
     def put(self, cost: MeasuredCost) -> None:
         """Add a measurement, in the place of an older one."""

@@ -27,7 +27,7 @@ def parsed_url(url: str) -> sa.URL:
     Raises `UsageError` for what is no URL.
     """
     if not isinstance(url, str):
-        raise UsageError(f"{shown(url)} is no URL of a catalog", hint=_URLS)
+        raise UsageError(f"the catalog must be the URL of a database, got {shown(url)}", hint=_URLS)
     path = url.removeprefix(_FILE)
     folder = os.path.dirname(path)
     if path != url and "?" in folder and os.path.isdir(folder):
@@ -35,7 +35,7 @@ def parsed_url(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
     except (ArgumentError, ValueError):  # which may have quoted a part of a password
-        raise UsageError("the catalog's URL is none", hint=f"{_URLS}; {_AT}") from None
+        raise UsageError("the catalog's URL cannot be parsed", hint=f"{_URLS}; {_AT}") from None
     if "@" in (parsed.host or ""):
         raise UsageError("the catalog's URL has more than one @ before its host", hint=_AT)
     return parsed
@@ -87,7 +87,8 @@ def lasting_url(url: str) -> str:
     path = parsed.database or ":memory:"
     if path == ":memory:" or path.startswith("file:"):
         raise UsageError(
-            f"{url} is no file, and a catalog has to last longer than this process", hint=_URLS
+            f"the catalog must be a file, which lasts longer than this process, got {url}",
+            hint=_URLS,
         )
     if os.path.isabs(path):
         return url

@@ -30,7 +30,7 @@ class Decisions:
         found = self._select(decisions.c.id == decision_id)
         if not found:
             raise NotFoundError(
-                f"there is no decision number {decision_id}", hint="see `vfsd tune history`"
+                f"decision {decision_id} does not exist", hint="see `vfsd tune history`"
             )
         return found[0]
 

@@ -81,7 +81,7 @@ def _box(region: Area) -> Box:
         ) from None
     if not (x1 < x2 and y1 < y2):
         raise UsageError(
-            f"the region {region} holds no pixel",
+            f"region must have an area, got {region}",
             hint="a region is (x1, y1, x2, y2) with x1 < x2 and y1 < y2",
         )
     # Nothing lies farther away, and what is without end has no cell.
@@ -108,7 +108,10 @@ def _confidence(number: SupportsFloat) -> float:
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     if math.isnan(found):
-        raise UsageError(f"{shown(number)} is no confidence", hint="give a number, as in 0.5")
+        raise UsageError(
+            f"confidence must be a number such as 0.5, got {shown(number)}",
+            hint="give a number, as in 0.5",
+        )
     return found
 
 
@@ -231,7 +234,7 @@ def require_same_bytes(index: Detections, video: LogicalVideo) -> None:
     `video` are no more, or are counted in another way."""
     digest = index.digest(video.id)
     if digest is None:
-        raise NotFoundError(f"the video {video.name!r} is no longer there")
+        raise NotFoundError(f"the video {video.name!r} was removed")
     if digest != video.digest:
         raise NotFoundError(
             f"the bytes of {video.name!r} have changed since it was opened",

@@ -110,7 +110,9 @@ def error_for_users(
             "of the disk; then run `vfsd fsck`",
         )
     if _NO_TEXT in text:
-        return IntegrityError(f"the catalog {path or ''} has text that is none: {text}", hint=LOST)
+        return IntegrityError(
+            f"the catalog {path or ''} has text that cannot be decoded: {text}", hint=LOST
+        )
     if "malformed" in text or "not a database" in text:
         return IntegrityError(f"the catalog {path or ''} is damaged: {text}", hint=LOST)
     if "readonly" in text or "read-only" in text:

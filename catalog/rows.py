@@ -72,7 +72,7 @@ def blob(value: object) -> bytes:
     Raises `TypeError`.
     """
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError(f"{value!r} is no bytes")
+        raise TypeError(f"value must be bytes, got {value!r}")
     return bytes(value)
 
 
@@ -82,7 +82,7 @@ def parsed_json(text: str | bytes) -> Any:
         return json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise IntegrityError(
-            f"what should be JSON in the catalog is none: {error}", hint=_ADVICE
+            f"a value in the catalog must be JSON: {error}", hint=_ADVICE
         ) from error
 
 

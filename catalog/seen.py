@@ -328,6 +328,6 @@ def _require_frames(video: LogicalVideo, ranges: Iterable[range]) -> None:
         if len(one) and (one.start < 0 or one.stop > video.original.frames):
             wrong = one.start if one.start < 0 else one.stop - 1
             raise OutOfRangeError(
-                f"there is no frame {wrong}; {video.name!r} has {video.original.frames}",
+                f"frame {wrong} does not exist: {video.name!r} has {video.original.frames}",
                 hint="frames count from 0; a file that counts from 1 needs frame base 1",
             )

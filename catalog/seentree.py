@@ -221,7 +221,7 @@ class SeenTree:
     def _row(self, ino: int) -> Sequence[Any]:
         rows = _NODE.rows(self._connection, {"ino": ino})
         if not rows:
-            raise NotFoundError(f"there is no inode {ino}")
+            raise NotFoundError(f"inode {ino} does not exist")
         return rows[0]
 
 
@@ -231,7 +231,7 @@ def _node(row: Sequence[Any]) -> Node:
     ino, mode, uid, gid, nlink, size, atime_ns, mtime_ns, ctime_ns, rdev, *others = row
     target, state, object_key, link_path, reason, generation = others
     if not (isinstance(mode, int) and 0 <= mode <= _MODES):
-        raise ValueError(f"{mode!r} is no mode of a file")
+        raise ValueError(f"mode must be that of a file, got {mode!r}")
     return Node(
         ino,
         mode,

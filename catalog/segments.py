@@ -101,7 +101,7 @@ class Segments:
         """Raises `NotFoundError`."""
         found = self._select(segments.c.id == segment_id)
         if not found:
-            raise NotFoundError(f"there is no segment number {segment_id}")
+            raise NotFoundError(f"segment {segment_id} does not exist")
         return found[0]
 
     def is_covered(self, old: Segment) -> bool:

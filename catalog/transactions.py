@@ -324,7 +324,7 @@ def _require_there(database: Database, revision: str | None) -> None:
     """Raises `NoStoreError` for a database without a catalog."""
     if revision is None:
         raise NoStoreError(
-            f"there is no catalog at {shown_url(database.url)}",
+            f"no catalog found at {shown_url(database.url)}",
             hint=LOST if database.is_sqlite else LOST_ON_SERVER,
         )
 

@@ -164,7 +164,7 @@ class Tree(SeenTree):
         """
         node = self.lookup(parent, name)
         if node is None:
-            raise NotFoundError(f"there is no {name!r}")
+            raise NotFoundError(f"no such file or directory: {name!r}")
         if node.state is FileState.VIDEO and node.nlink == 1:
             require_free(self._connection, node.ino)
         self._leave(parent, name)
@@ -182,7 +182,7 @@ class Tree(SeenTree):
         """
         node = self.lookup(parent, name)
         if node is None:
-            raise NotFoundError(f"there is no {name!r}")
+            raise NotFoundError(f"no such file or directory: {name!r}")
         replaced = None
         if self.lookup(new_parent, new_name) is not None:
             replaced = self.unlink(new_parent, new_name, now_ns=now_ns)
@@ -201,7 +201,9 @@ class Tree(SeenTree):
         """Let two names change places.  Raises `NotFoundError`."""
         one, other = self.lookup(parent, name), self.lookup(other_parent, other_name)
         if one is None or other is None:
-            raise NotFoundError(f"there is no {name if one is None else other_name!r}")
+            raise NotFoundError(
+                f"no such file or directory: {name if one is None else other_name!r}"
+            )
         self._leave(parent, name)
         self._leave(other_parent, other_name)
         self._enter(parent, name, other)
@@ -228,7 +230,7 @@ class Tree(SeenTree):
             changes["reason"] = storable(changes["reason"])
         statement = _update_node(tuple(sorted(changes)))
         if not self._change(statement, {"which": ino, **changes}):
-            raise NotFoundError(f"there is no inode {ino}")
+            raise NotFoundError(f"inode {ino} does not exist")
 
     def substitute(self, ino: int, **changes: Any) -> Node:
         """Let a new inode have all that a file has, but for these columns; the old one goes.

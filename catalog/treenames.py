@@ -17,7 +17,7 @@ def not_there(path: str) -> NotFoundError:
     hint = "`vfsd ls -R` lists what there is"
     if set("*?[") & set(path):
         hint = f"this command takes no patterns; `vfsd find {shlex.quote(path)}` does"
-    return NotFoundError(f"there is no {path!r} in the store", hint=hint)
+    return NotFoundError(f"{path!r} is not in the store", hint=hint)
 
 
 def split(path: str) -> list[str]:
@@ -26,11 +26,11 @@ def split(path: str) -> list[str]:
     Raises `UsageError` for what is no text, or none that can be a name in bytes.
     """
     if not isinstance(path, str):
-        raise UsageError(f"{shown(path)} is no name", hint="names in a store are text")
+        raise UsageError(f"a name in a store must be text, got {shown(path)}")
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
-        raise UsageError(f"{path!r} is no name: it cannot be written as UTF-8") from None
+        raise UsageError(f"a name must be valid UTF-8, got {path!r}") from None
     return [name for name in path.split("/") if name]
 
 
@@ -40,9 +40,9 @@ def require_name(name: str) -> None:
     `name` is one component of a path.
     """
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise UsageError(f"{name!r} is no name for a file")
+        raise UsageError(f"{name!r} cannot be the name of a file")
     if len(os.fsencode(name)) > NAME_BYTES:
         raise UsageError(
-            f"{shown(name)} is no name for a file: it has {len(os.fsencode(name))} bytes",
+            f"the name of a file is too long: {len(os.fsencode(name))} bytes, {shown(name)}",
             hint=f"names have {NAME_BYTES} at most, in UTF-8; paths may be longer",
         )

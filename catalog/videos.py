@@ -82,7 +82,7 @@ class Videos:
         """Raises `NotFoundError` when the file is no video."""
         return self._one(
             sa.and_(videos.c.ino == ino, nodes.c.state == FileState.VIDEO.value),
-            f"inode {ino} is no video",
+            f"inode {ino} is not a video",
         )
 
     def of_node(self, node: Node, name: str) -> LogicalVideo:
@@ -111,7 +111,7 @@ class Videos:
 
     def get(self, video_id: int) -> LogicalVideo:
         """Raises `NotFoundError`."""
-        return self._one(videos.c.id == video_id, f"there is no video number {video_id}")
+        return self._one(videos.c.id == video_id, f"video number {video_id} does not exist")
 
     def require(self, video: LogicalVideo) -> None:
         """Raises `NotFoundError`, which names it, for a video that has gone since it was found, and
@@ -120,7 +120,7 @@ class Videos:
         found = self._connection.execute(query).first()
         if found is None:
             raise NotFoundError(
-                f"the video {video.name!r} is no longer there", hint="look it up again by its name"
+                f"the video {video.name!r} was removed", hint="look it up again by its name"
             )
         if found.created_ns != video.created_ns:
             raise NotFoundError(
@@ -187,7 +187,7 @@ class Videos:
             sa.select(physical_videos).where(physical_videos.c.id == physical_id)
         ).first()
         if row is None:
-            raise NotFoundError(f"there is no stored encoding number {physical_id}")
+            raise NotFoundError(f"stored encoding number {physical_id} does not exist")
         return physical_from_row(row)
 
     def page_bounds(self, physical_id: int) -> list[PageBounds]:

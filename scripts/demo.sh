@@ -8,7 +8,7 @@
 set -eu
 video=${1:-}
 if [ -n "$video" ]; then
-    [ -f "$video" ] || { printf 'there is no file %s\n' "$video" >&2; exit 3; }
+    [ -f "$video" ] || { printf 'file not found: %s\n' "$video" >&2; exit 3; }
     video=$(realpath "$video")
 fi
 cd "$(dirname "$0")/.."

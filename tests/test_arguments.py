@@ -41,13 +41,13 @@ def video(kept: Store) -> Video:
 @pytest.mark.parametrize(
     ("row", "what"),
     [
-        ((7, "car", BOX, "high"), "no confidences"),
-        ((7, "car", BOX, [0.9]), "no confidences"),
-        ((7, "car", BOX, 1j), "no confidences"),
-        ((7, "car", "1,2,3,4"), "no boxes"),
-        ((7, "car", ("a", 2, 3, 4)), "no boxes"),
-        ((7, "car", Rect(1, 2, 3, 4)), "no boxes"),
-        ((7, "car", (10**400, 2, 3, 4)), "no boxes"),
+        ((7, "car", BOX, "high"), "confidences must be"),
+        ((7, "car", BOX, [0.9]), "confidences must be"),
+        ((7, "car", BOX, 1j), "confidences must be"),
+        ((7, "car", "1,2,3,4"), "boxes must be"),
+        ((7, "car", ("a", 2, 3, 4)), "boxes must be"),
+        ((7, "car", Rect(1, 2, 3, 4)), "boxes must be"),
+        ((7, "car", (10**400, 2, 3, 4)), "boxes must be"),
         ((7, ["car"], BOX), "cannot be a label"),
         ((7, {}, BOX), "cannot be a label"),
     ],
@@ -62,13 +62,13 @@ def test_a_box_is_refused_in_words(video: Video, row: tuple[Any, ...], what: str
     "rows", [None, 5, "abc", [(7, "car", BOX)], [{"frame": 7}], Detection(7, "car", BOX)]
 )
 def test_what_is_no_detection_is_refused(video: Video, rows: Any) -> None:
-    with pytest.raises(UsageError, match=r"no Detection|no detections"):
+    with pytest.raises(UsageError, match=r"detections must be"):
         video.add_detections(rows, "yolo")
 
 
 @pytest.mark.parametrize("attributes", [["a"], "a"])
 def test_attributes_have_names(video: Video, attributes: Any) -> None:
-    with pytest.raises(UsageError, match="no attributes"):
+    with pytest.raises(UsageError, match="attributes must be"):
         video.add_detection(7, "car", BOX, source="yolo", attributes=attributes)
     with pytest.raises(UsageError, match="no keys"):
         video.detections("car", attributes=attributes)
@@ -91,7 +91,7 @@ def test_numbers_of_numpy_are_kept_as_the_numbers_that_they_are(store: Store) ->
 
 @pytest.mark.parametrize("parameters", [None, [1], {"x": object()}, {"x": np.zeros(2)}])
 def test_parameters_of_a_source_are_what_json_holds(parameters: Any) -> None:
-    with pytest.raises(UsageError, match="no parameters"):
+    with pytest.raises(UsageError, match="parameters must be"):
         Source("yolo", parameters=parameters)
 
 
@@ -301,7 +301,7 @@ def test_to_replace_or_not_is_told_by_a_truth_value(
     video: Video, tmp_path: Path, replace: Any
 ) -> None:
     (tmp_path / "a.mp4").write_text("mine")
-    with pytest.raises(UsageError, match=r"replace=.* is neither yes nor no"):
+    with pytest.raises(UsageError, match=r"replace must be True or False"):
         video.save(tmp_path / "a.mp4", span=(0, 1), replace=replace)
     assert (tmp_path / "a.mp4").read_text() == "mine"
     yes: Any = np.bool_(True)
@@ -441,7 +441,7 @@ def test_a_format_is_a_name(video: Video, tmp_path: Path, form: Any) -> None:
         lambda: video.save(tmp_path / "a.raw", format=form),
         lambda: video.save(tmp_path / "a.mkv", codec=form),
     ):
-        with pytest.raises(UsageError, match=r"is no (pixel format|layout of pixels|codec)"):
+        with pytest.raises(UsageError, match=r"(format|codec) must be"):
             act()
 
 
@@ -454,7 +454,7 @@ def test_a_rate_is_one_that_something_has(video: Video, tmp_path: Path, fps: Any
 
 def test_a_psnr_is_one_number(video: Video) -> None:
     several: Any = np.array([40, 41])
-    with pytest.raises(UsageError, match="dB cannot be asked for"):
+    with pytest.raises(UsageError, match="psnr must be"):
         video.read(frames=[1], psnr=several)
 
 
@@ -463,14 +463,14 @@ def test_a_psnr_is_one_number(video: Video) -> None:
     [5, None, np.array(3), "a.mp4", {NAME: {}}, [NAME], [5], [(NAME, 5)], [({NAME}, {})]],
 )
 def test_what_is_no_request_is_refused(kept: Store, requests: Any) -> None:
-    with pytest.raises(UsageError, match="no request") as caught:
+    with pytest.raises(UsageError, match=r"requests? must be") as caught:
         list(kept.read_many(requests))
     assert caught.value.hint
 
 
 def test_arrays_without_an_axis_are_refused(video: Video) -> None:
     one: Any = np.array(3)
-    with pytest.raises(UsageError, match="no times"):
+    with pytest.raises(UsageError, match="times must be"):
         video.frames_at(one)
     with pytest.raises(UsageError, match="labels must be"):
         video.scan(one)

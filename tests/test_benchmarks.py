@@ -357,7 +357,7 @@ def test_what_was_not_named_and_is_missing_is_told(
 )
 def test_a_folder_that_is_not_there_is_told(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(name, "--folder", "/nosuch/folder") == 2
-    assert "there is no directory /nosuch/folder" in capsys.readouterr().err
+    assert "directory not found: /nosuch/folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -510,7 +510,7 @@ def test_a_file_that_is_not_there_is_a_wrong_argument(
     with pytest.raises(SystemExit) as end:
         importlib.import_module(f"benchmarks.{name}").main()
     assert end.value.code == 2
-    assert "there is no file nowhere.mp4" in capsys.readouterr().err
+    assert "file not found: nowhere.mp4" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ WRONG_VALUES = [
     ("pins", "role", "spare", "pins"),
     ("segments", "layout", "round", "segments"),
     ("sounds", "time_base_den", 0, "sounds"),
-    ("physical_videos", "video_id", -1, "there is no video number -1"),
+    ("physical_videos", "video_id", -1, "video number -1 does not exist"),
 ]
 """What is of the right type."""
 
@@ -231,7 +231,7 @@ def test_text_that_is_none(place: Path) -> None:
     with Store.open(place) as store:
         found = check.run(store.parts)
     (told,) = (one.message for one in found if one.check == "budgets")
-    assert "text that is none" in told
+    assert "text that cannot be decoded" in told
 
 
 def test_bytes_that_a_video_needs_are_no_garbage_where_their_own_row_is_wrong(place: Path) -> None:

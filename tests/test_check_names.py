@@ -130,7 +130,7 @@ def test_a_name_in_what_is_no_directory(store: Store) -> None:
     number = store.ingest(CLIP, "a.mp4").info.ino
     sql(store, "UPDATE entries SET parent = ? WHERE ino = ?", file, number)
     assert repaired(store) == [
-        f"'a.mp4' leads to inode {number} from inode {file}, which is no directory",
+        f"'a.mp4' leads to inode {number} from inode {file}, which must be a directory",
         f"inode {number} cannot be reached by any name",
     ]
     assert list(store) == ["file", f"{LOST}/#{number}"]

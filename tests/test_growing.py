@@ -143,7 +143,7 @@ def test_a_follower_misses_nothing_of_what_somebody_else_has_seen(store: Store) 
         growing.refresh()
     got += [frame.index for frame in following]
     assert got == list(range(120))
-    with pytest.raises(UsageError, match="no frame -3 to begin with"):
+    with pytest.raises(UsageError, match="start must be 0 or more, got -3"):
         growing.follow(-3)
 
 

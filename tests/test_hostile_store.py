@@ -50,7 +50,7 @@ def place(tmp_path: Path) -> Path:
 def test_a_key_is_a_hash_and_nothing_else(place: Path) -> None:
     with Store.open(place) as store:
         for key in KEYS:
-            with pytest.raises(IntegrityError, match="no name of an object"):
+            with pytest.raises(IntegrityError, match="name must be its hash"):
                 store.parts.objects.path(key)
 
 
@@ -77,7 +77,9 @@ def test_fsck_says_what_is_no_object(place: Path) -> None:
         with store.catalog.writing() as change:
             change.objects.record("../../secret", 23, now_ns=1)
         told = [finding.message for finding in check.run(store.parts)]
-        assert any("'../../secret' is no name of an object" in message for message in told)
+        assert any(
+            "an object's name must be its hash, got '../../secret'" in message for message in told
+        )
         assert any("junk was left" in message for message in told)
         check.collect(store.parts)
         assert not junk.exists()
@@ -343,12 +345,12 @@ def refusals(store: Store) -> list[str]:
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        ("link", "is no regular file"),
-        ("fifo", "is no regular file"),
+        ("link", "is not a regular file"),
+        ("fifo", "is not a regular file"),
         ("/proc/self/environ", "lies in /proc"),
-        ("/dev/fd/0", "is no regular file"),
+        ("/dev/fd/0", "is not a regular file"),
         ("catalog", "lies inside the store"),
-        ("clip.mp4", "is no absolute path"),
+        ("clip.mp4", "is not an absolute path"),
     ],
 )
 def test_a_linked_file_is_not_just_any(

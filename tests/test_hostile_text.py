@@ -45,9 +45,9 @@ def test_numbers_have_only_so_many_digits(read: Callable[[str], object], text: s
 def test_json_without_end_is_no_json(tmp_path: Path, text: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(UsageError, match="is no JSON"):
+    with pytest.raises(UsageError, match="must be a JSON file"):
         read_workload(path)
-    with pytest.raises(UsageError, match="is no JSON"):
+    with pytest.raises(UsageError, match="must be a JSON file"):
         read_layout_file(path, 10, TileLayout.parse, {})
 
 

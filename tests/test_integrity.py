@@ -898,7 +898,7 @@ def test_an_original_that_is_no_more_there_is_damaged_as_a_whole(
             path.rmdir()
         elif what == "above":
             assert len(back_up(store.parts, tmp_path / "backup").damaged) == 1
-            with pytest.raises(IntegrityError, match="is no directory"):
+            with pytest.raises(IntegrityError, match="must be a directory"):
                 store.ingest(CLIP, "again.mp4")
             check.run(store.parts, repair=True)
             assert not path.parent.exists()

@@ -109,7 +109,7 @@ def test_packs_without_checksums_are_read(tmp_path: Path) -> None:
     assert old[found.offsets[0] : found.offsets[1]] == b"first"
     assert found.size == now.size
     newer = head + b"\x03" + data[5:]
-    with pytest.raises(IntegrityError, match="no pack"):
+    with pytest.raises(IntegrityError, match="not a pack"):
         read_table(lambda at, size: newer[at : at + size])
 
 

@@ -79,7 +79,9 @@ def test_a_store_with_something_else_for_a_file_says_so(root: Path, name: str, m
     put(root / name, make)
     before = state(root)
     for read_only in (True, False):
-        with pytest.raises(StoreError, match=re.escape(f"{root / name} is no regular")) as caught:
+        with pytest.raises(
+            StoreError, match=re.escape(f"{root / name} must be a regular")
+        ) as caught:
             Store.open(root, read_only=read_only)
         assert "move what lies there away" in (caught.value.hint or "")
     assert state(root) == before
@@ -88,14 +90,14 @@ def test_a_store_with_something_else_for_a_file_says_so(root: Path, name: str, m
 @pytest.mark.parametrize("make", [os.mkfifo, Path.touch])
 def test_what_should_be_the_directory_of_what_is_to_come_is_named(root: Path, make: Make) -> None:
     put(root / "incoming", make)
-    with pytest.raises(StoreError, match="incoming is no directory"):
+    with pytest.raises(StoreError, match="incoming must be a directory"):
         Store.open(root)
 
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_marker_that_is_no_file_says_so(root: Path, make: Make) -> None:
     put(root / MARKER, make)
-    with pytest.raises(NoStoreError, match=f"{MARKER} cannot be read: it is no regular file"):
+    with pytest.raises(NoStoreError, match=f"{MARKER} cannot be read: it is not a regular file"):
         Store.open(root)
 
 
@@ -111,7 +113,7 @@ def test_nothing_is_restored_over_what_is_no_file(
     (root / "mount.lock").touch()
     put(root / name, make)
     before = state(root)
-    with pytest.raises(StoreError, match=re.escape(f"{root / name} is no regular file")):
+    with pytest.raises(StoreError, match=re.escape(f"{root / name} must be a regular file")):
         restore(tmp_path / "backup", root)
     assert state(root) == before
     (root / name).unlink() if make is os.mkfifo else (root / name).rmdir()
@@ -127,14 +129,14 @@ def test_a_backup_in_which_something_else_lies_says_so(
     with Store.open(root) as store:
         back_up(store.parts, tmp_path / "backup")
         put(tmp_path / "backup" / name, make)
-        with pytest.raises(StoreError, match=f"{name} is no regular file"):
+        with pytest.raises(StoreError, match=f"{name} must be a regular file"):
             back_up(store.parts, tmp_path / "backup")
 
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_no_store_is_made_over_what_is_no_file(tmp_path: Path, make: Make) -> None:
     put(tmp_path / "store" / f"{MARKER}.tmp", make)
-    with pytest.raises(StoreError, match="is no regular file"):
+    with pytest.raises(StoreError, match="regular file"):
         Store.create(tmp_path / "store")
 
 
@@ -144,7 +146,7 @@ def test_a_catalog_elsewhere_that_is_no_file_says_so(tmp_path: Path, side: str, 
     url = f"sqlite:///{tmp_path}/elsewhere.sqlite3"
     Catalog.create(url).close()
     put(tmp_path / f"elsewhere.sqlite3{side}", make)
-    with pytest.raises(StoreError, match=f"elsewhere.sqlite3{side} is no regular file"):
+    with pytest.raises(StoreError, match=f"elsewhere.sqlite3{side} must be a regular file"):
         Catalog.open(url)
 
 
@@ -183,5 +185,5 @@ def test_private_bytes_that_are_a_pipe_are_not_waited_for(root: Path) -> None:
     directory = StoreDirectory.open(root)
     directory.spool.mkdir(exist_ok=True)
     os.mkfifo(directory.spool_file(7))
-    with pytest.raises(StoreError, match="is no regular file"):
+    with pytest.raises(StoreError, match="regular file"):
         directory.sync_spooled(7)

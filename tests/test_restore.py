@@ -496,7 +496,7 @@ def test_what_lies_in_the_place_of_a_folder_is_no_fault_of_the_backup(place: Pat
     if folder.exists():
         folder.rmdir()
     folder.touch()
-    with pytest.raises(IntegrityError, match=f"{folder} is no directory"):
+    with pytest.raises(IntegrityError, match=f"{folder} must be a directory"):
         restore(place / "backup", place / "store")
     with Store.open(place / "store") as store:
         assert list(store) == before
@@ -583,7 +583,7 @@ def test_an_error_that_leaves_the_rest_to_who_opens_the_store_says_so(
 
 def test_nothing_else_is_written_over(place: Path, tmp_path: Path) -> None:
     backup, store = place / "backup", place / "store"
-    with pytest.raises(UsageError, match="no backup"):
+    with pytest.raises(UsageError, match="must be a backup"):
         restore(store, backup)
     with pytest.raises(NoStoreError):
         restore(place / "nowhere", store)

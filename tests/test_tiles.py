@@ -345,7 +345,7 @@ def test_new_bytes_have_no_old_tiles(store: Store, video: Video) -> None:
     video.retile("uniform:2x2")
     other = store.ingest(FOLDER / "portrait.mp4", video.name, replace=True)
     assert store.catalog.segments(other.info) == []
-    with pytest.raises(NotFoundError, match="no longer there"):
+    with pytest.raises(NotFoundError, match="was removed"):
         video.retile("uniform:3x3")  # the handle of before
 
 
@@ -383,10 +383,10 @@ def test_layouts_that_the_codec_does_not_take_are_refused(store: Store, video: V
         video.retile(TileLayout.cut_at(320, 240, [70], []))
     with pytest.raises(UsageError, match="320x240"):
         video.retile(TileLayout.cut_at(640, 480, [320], []))
-    with pytest.raises(UsageError, match="no tile codec"):
+    with pytest.raises(UsageError, match="tile codec must be"):
         video.retile("uniform:2x2", settings=TileSettings("best"))
     for nonsense in ([1], 5, None, ["uniform:2x2"]):
-        with pytest.raises(UsageError, match="no layout"):
+        with pytest.raises(UsageError, match="layout must be"):
             video.retile(nonsense)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="60 dB at most"):
         video.retile("uniform:2x2", settings=TileSettings(psnr=math.inf))
@@ -489,7 +489,7 @@ def test_without_the_encoder_tiles_are_still_read(
 
 def test_inner_edges_lie_on_blocks_of_64(video: Video, kvazaar: None) -> None:
     layout = TileLayout.cut_at(320, 240, [96], [])
-    with pytest.raises(UsageError, match="no multiple of 64"):
+    with pytest.raises(UsageError, match="multiples of 64"):
         video.retile(layout, settings=TileSettings(STITCHABLE))
 
 
@@ -617,5 +617,5 @@ def test_who_tiles_a_video_that_is_removed_meanwhile_is_told(
     if checked:
         video.verify()
     tiled = partial(video.retile, "uniform:2x2") if checked else video.verify
-    with pytest.raises(NotFoundError, match=r"is no longer there|been removed or replaced"):
+    with pytest.raises(NotFoundError, match=r"was removed|been removed or replaced"):
         tiled(on_progress=remove)

@@ -165,17 +165,17 @@ def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
 def test_a_folder_with_something_in_it_stays(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    with pytest.raises(ExistsError, match="no empty folder"), whole_folder(folder):
+    with pytest.raises(ExistsError, match="not an empty folder"), whole_folder(folder):
         (folder / "a").touch()
     assert names(folder) == ["a"]
-    with pytest.raises(ExistsError, match="no empty folder"), whole_folder(folder):
+    with pytest.raises(ExistsError, match="not an empty folder"), whole_folder(folder):
         pass
     assert names(tmp_path) == ["folder"]
 
 
 def test_where_nothing_can_be_made_is_said(tmp_path: Path) -> None:
     for whole in (whole_file(tmp_path / "no" / "a", True), whole_folder(tmp_path / "no" / "a")):
-        with pytest.raises(NotFoundError, match="there is no directory"):
+        with pytest.raises(NotFoundError, match="directory not found"):
             whole.__enter__()
     with pytest.raises(UsageError, match="is a directory"), whole_file(tmp_path, replace=True):
         pass

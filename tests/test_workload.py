@@ -41,18 +41,18 @@ def test_a_workload_is_what_the_file_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        ("{", ["no JSON"]),
+        ("{", ["must be a JSON file"]),
         ('{"queries": [], "queries": []}', ["'queries' twice"]),
         ({"query": []}, ["'query'"]),
         ({}, ["no list", '"queries"']),
         ([], ["no query"]),
-        ([3], ["query 0", "no object"]),
+        ([3], ["query 0", "must be a JSON object"]),
         ([{}], ["query 0", '"labels"', '"region"']),
         ([{"labels": "car"}, {"label": "car"}], ["query 1", "'label'"]),
         ([{"labels": "car|"}], ["query 0", '"labels"', "'car|'"]),
         ([{"labels": ["car"]}], ["query 0", '"labels"', '["car"]']),
         ([{"region": "640x384"}], ["query 0", '"region"', "640x384"]),
-        ([{"region": "0x10+0+0"}], ["query 0", '"region"', "no pixel"]),
+        ([{"region": "0x10+0+0"}], ["query 0", '"region"', "at least one pixel"]),
         ([{"labels": "car", "span": [5, 2]}], ["query 0", '"span"', "5 to 2"]),
         ([{"labels": "car", "span": [-1, 2]}], ["query 0", '"span"', "-1 to 2"]),
         ([{"labels": "car", "span": [0, True]}], ["query 0", '"span"', "true"]),
@@ -78,7 +78,7 @@ def test_a_mistake_is_named(tmp_path: Path, content: Any, named: list[str]) -> N
 
 
 def test_what_is_no_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="there is no file"):
+    with pytest.raises(NotFoundError, match="file not found"):
         read_workload(tmp_path / "nothing.json")
     with pytest.raises(UsageError, match="cannot be read"):
         read_workload(tmp_path)

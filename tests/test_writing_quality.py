@@ -94,7 +94,7 @@ def test_a_writer_measures_each_group_when_it_is_complete(
         ({"psnr": 40, "lossless": True}, "without loss"),
         ({"psnr": 40, "codec": "ffv1"}, "without loss"),
         ({"psnr": float("inf")}, "what is lossless"),
-        ({"psnr": -1}, "cannot be asked for"),
+        ({"psnr": -1}, "psnr must be"),
         ({"psnr": 90}, "frames 0 to 24 the 90 dB"),
     ],
 )

@@ -260,17 +260,17 @@ def test_pictures_may_pause_for_long_beside_sound(store: Store, name: str) -> No
     ("name", "options", "what"),
     [
         ("a.mp4", {"sound": FOLDER / "portrait.mp4"}, "has no sound"),
-        ("a.mp4", {"sound": Path(__file__)}, "no sound that can be read"),
+        ("a.mp4", {"sound": Path(__file__)}, "cannot be read"),
         ("a.mp4", {"sound": (TONE, RATE), "sound_codec": "pcm"}, "in mp4"),
-        ("a.mp4", {"sound": (TONE.astype(complex), RATE)}, "is no sound"),
-        ("a.mp4", {"sound": (TONE, 0)}, "no rate"),
-        ("a.mp4", {"sound": (TONE, 48000.5)}, "no rate"),
-        ("a.mp4", {"sound": (TONE, "48000")}, "no rate"),
-        ("a.mp4", {"sound": (TONE, 2**40)}, "no rate"),
+        ("a.mp4", {"sound": (TONE.astype(complex), RATE)}, "sound must be"),
+        ("a.mp4", {"sound": (TONE, 0)}, "sample rate must be"),
+        ("a.mp4", {"sound": (TONE, 48000.5)}, "sample rate must be"),
+        ("a.mp4", {"sound": (TONE, "48000")}, "sample rate must be"),
+        ("a.mp4", {"sound": (TONE, 2**40)}, "sample rate must be"),
         ("a.mp4", {"sound": ()}, "(samples, rate)"),
         ("a.mp4", {"sound": (TONE,)}, "(samples, rate)"),
-        ("a.mp4", {"sound": 5}, "no sound"),
-        ("a.mp4", {"sound_codec": "aac"}, "no sound to encode"),
+        ("a.mp4", {"sound": 5}, "sound must be"),
+        ("a.mp4", {"sound_codec": "aac"}, "needs sound to encode"),
     ],
 )
 def test_what_cannot_be_written_is_said_and_leaves_nothing(
@@ -284,7 +284,7 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing(
 
 def test_a_file_with_sound_that_is_not_there_is_said_so(store: Store, tmp_path: Path) -> None:
     for given in (tmp_path / "no.wav", str(tmp_path / "no.wav")):
-        with pytest.raises(NotFoundError, match=r"no file .*no\.wav") as refused:
+        with pytest.raises(NotFoundError, match=r"file not found: .*no\.wav") as refused:
             store.write("a.mp4", PICTURES, fps=25, sound=given)
         assert refused.value.hint
     with pytest.raises(NotFoundError):

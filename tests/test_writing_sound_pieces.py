@@ -323,12 +323,12 @@ def test_more_sound_than_pictures_is_said_and_they_can_still_come(store: Store) 
     [
         ("a.mp4", {"sound": MONO, "sound_codec": "pcm"}, "not written as pcm in mp4"),
         ("a.mov", {"sound": MONO, "sound_codec": "flac"}, "one of aac, pcm"),
-        ("a.mp4", {"sound": SoundFormat(0)}, "no rate"),
+        ("a.mp4", {"sound": SoundFormat(0)}, "sample rate must be"),
         ("a.mp4", {"sound": SoundFormat(192_000)}, "cannot be encoded in aac"),
-        ("a.mp4", {"sound": SoundFormat(RATE, "loud")}, "no layout"),
+        ("a.mp4", {"sound": SoundFormat(RATE, "loud")}, "layout must be"),
         ("a.mp4", {"sound": SoundFormat(RATE, 5)}, "say which"),
         ("a.mp4", {"sound": SoundFormat(RATE, 2, "int8")}, "not written of int8"),
-        ("a.mp4", {"sound": SoundFormat(RATE, 2, "talk")}, "no type"),
+        ("a.mp4", {"sound": SoundFormat(RATE, 2, "talk")}, "samples must be"),
     ],
 )
 def test_what_cannot_be_opened_is_said_and_leaves_nothing(

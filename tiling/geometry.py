@@ -29,7 +29,8 @@ class Rect:
     def __post_init__(self) -> None:
         if not (0 <= self.x1 < self.x2 and 0 <= self.y1 < self.y2):
             raise UsageError(
-                f"({self.x1}, {self.y1}, {self.x2}, {self.y2}) holds no pixel",
+                "region must have at least one pixel, got "
+                f"({self.x1}, {self.y1}, {self.x2}, {self.y2})",
                 hint="a region is (x1, y1, x2, y2) with 0 <= x1 < x2 and 0 <= y1 < y2",
             )
 

@@ -34,7 +34,7 @@ class TileLayout:
         for sizes, what in ((self.widths, "columns"), (self.heights, "rows")):
             if not sizes or min(sizes) < 1:
                 raise UsageError(
-                    f"{sizes} are no sizes of {what}: at least one, of a pixel or more"
+                    f"sizes of {what} must be 1 pixel or more, and at least one, got {sizes}"
                 )
         # Kept, since they are searched for every box of a query.
         object.__setattr__(self, "column_edges", tuple(accumulate(self.widths, initial=0)))
@@ -104,7 +104,7 @@ class TileLayout:
     def tile(self, index: int) -> Rect:
         """Raises `UsageError` where there is no such tile."""
         if not 0 <= index < self.count:
-            raise UsageError(f"there is no tile {index}: {self} has {self.count}")
+            raise UsageError(f"tile {index} does not exist: {self} has {self.count}")
         row, column = divmod(index, self.columns)
         x1, x2 = self.column_edges[column : column + 2]
         y1, y2 = self.row_edges[row : row + 2]

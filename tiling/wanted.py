@@ -81,5 +81,5 @@ def _corners(boxes: Boxes) -> Ints:
         corners = np.array(flat, np.int64).reshape(-1, 4)
     empty = (corners[:, :2] >= corners[:, 2:]).any(axis=1)
     if empty.any():
-        raise UsageError(f"the box {corners[empty][0].tolist()} holds no pixel")
+        raise UsageError(f"a box must have at least one pixel, got {corners[empty][0].tolist()}")
     return corners

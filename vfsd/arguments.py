@@ -6,6 +6,7 @@ once, where it comes in.
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 import os
@@ -29,21 +30,23 @@ T = TypeVar("T")
 def whole_number(value: SupportsIndex, what: str) -> int:
     """`value` as an int.  Raises `UsageError` for floats, truth values and whatever is no number.
 
-    `what` is what it should be, as in "2.5 is no {what}".
+    `what` is the name of the argument, as in "{what} must be a whole number, got 2.5".
     """
     if not isinstance(value, bool):
         try:
             return operator.index(value)
         except TypeError:
             pass
-    raise UsageError(f"{shown(value)} is no {what}", hint="give a whole number")
+    raise UsageError(
+        f"{what} must be a whole number, got {shown(value)}", hint="give a whole number"
+    )
 
 
 def how_many(value: SupportsIndex, what: str) -> int:
     """A whole number from 0 on, as large as a database takes one.  Raises `UsageError`."""
     number = whole_number(value, what)
     if number < 0:
-        raise UsageError(f"{number} is no {what}", hint="give 0 or more")
+        raise UsageError(f"{what} must be 0 or more, got {number}", hint="give 0 or more")
     return min(number, _MOST)
 
 
@@ -55,6 +58,16 @@ def within_64_bits(number: int, what: str = "", *, hint: str) -> int:
     if not -_MOST - 1 <= number <= _MOST:
         raise UsageError(f"{what}{shown(number)} is beyond {_BITS} bits", hint=hint)
     return number
+
+
+def not_one_of(what: str, value: object, known: Iterable[str]) -> UsageError:
+    """The error for a value outside a closed set: it lists the set, and the closest name."""
+    names = list(known)
+    near = difflib.get_close_matches(value, names, 1, 0.5) if isinstance(value, str) else []
+    return UsageError(
+        f"{what} must be one of {', '.join(names)}, got {shown(value)}",
+        hint=f"did you mean {near[0]}?" if near else f"give one of these {len(names)}",
+    )
 
 
 def is_storable(text: str) -> bool:
@@ -116,7 +129,7 @@ def yes_or_no(value: object, what: str) -> bool:
     kind = getattr(getattr(value, "dtype", None), "kind", None)
     if kind == "b" and getattr(value, "shape", None) == ():
         return bool(value)
-    raise UsageError(f"{what}={shown(value)} is neither yes nor no", hint="give True or False")
+    raise UsageError(f"{what} must be True or False, got {shown(value)}", hint="give True or False")
 
 
 def given_or_usual(value: T | None, kind: type[T]) -> T:
@@ -125,7 +138,8 @@ def given_or_usual(value: T | None, kind: type[T]) -> T:
         return kind()
     if not isinstance(value, kind):
         raise UsageError(
-            f"{shown(value)} is no {kind.__name__}", hint=f"give a vfsd.{kind.__name__}, or None"
+            f"value must be a vfsd.{kind.__name__} or None, got {shown(value)}",
+            hint=f"give a vfsd.{kind.__name__}, or None",
         )
     return value
 
@@ -139,8 +153,14 @@ def whole_numbers(
     except TypeError:
         given = ()
     if len(given) != len(names):
-        raise UsageError(f"{shown(values)} is no {what}", hint=f"give ({', '.join(names)})")
-    return tuple(whole_number(value, f"whole number for a {what}") for value in given)
+        raise UsageError(
+            f"{what} must be ({', '.join(names)}), got {shown(values)}",
+            hint=f"give ({', '.join(names)})",
+        )
+    return tuple(
+        whole_number(value, f"{name} of the {what}")
+        for value, name in zip(given, names, strict=True)
+    )
 
 
 def is_one_integer(value: object) -> bool:
@@ -162,9 +182,9 @@ def width_and_height(size: Iterable[SupportsIndex]) -> tuple[int, int]:
 
 def pixels_around(padding: SupportsIndex) -> int:
     """What is added around a box.  Raises `UsageError` for less than nothing, too."""
-    pixels = whole_number(padding, "number of pixels")
+    pixels = whole_number(padding, "padding")
     if pixels < 0:
-        raise UsageError(f"a padding of {pixels} pixels takes some away", hint="give 0 or more")
+        raise UsageError(f"padding must be 0 or more, got {pixels}", hint="give 0 or more")
     return pixels
 
 
@@ -185,7 +205,7 @@ def local_path(value: str | os.PathLike[str], what: str) -> Path:
 def no_such_file(path: str | os.PathLike[str]) -> NotFoundError:
     """What is raised where somebody names a file of this machine that is not there."""
     return NotFoundError(
-        f"there is no file {path}",
+        f"file not found: {path}",
         hint="see how it is spelled; a path without a slash at its beginning counts from the "
         "working directory",
     )
@@ -198,5 +218,5 @@ def decibels(value: SupportsFloat) -> float:
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not found >= 0:  # nor if it is not a number
-        raise UsageError(f"{shown(value)} dB cannot be asked for", hint="give 0 or more, as in 42")
+        raise UsageError(f"psnr must be 0 dB or more, got {shown(value)}", hint="for example 42")
     return found

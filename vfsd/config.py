@@ -11,6 +11,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from vfsd.arguments import not_one_of
 from vfsd.errors import UsageError
 from vfsd.inhand import put_in_place
 from vfsd.processes.quiethours import QuietHours
@@ -99,9 +100,8 @@ class Settings:
             raise UsageError(f"{path}: {error}", hint="correct it, or delete it") from error
         unknown = sorted(set(values) - set(_HELP))
         if unknown:
-            raise UsageError(
-                f"{path}: there is no setting {unknown[0]!r}", hint=f"known: {', '.join(_HELP)}"
-            )
+            wrong = not_one_of("a setting", unknown[0], _HELP)
+            raise UsageError(f"{path}: {wrong}", hint=wrong.hint)
         try:
             return cls(**values)
         except UsageError as error:
@@ -117,7 +117,7 @@ class Settings:
     def with_text(self, key: str, text: str) -> Settings:
         """One setting changed, its value given as the user typed it.  Raises `UsageError`."""
         if key not in _HELP:
-            raise UsageError(f"there is no setting {key!r}", hint=f"known: {', '.join(_HELP)}")
+            raise not_one_of("a setting", key, _HELP)
         if isinstance(getattr(self, key), bool):
             if text.lower() not in ("true", "false"):
                 raise UsageError(

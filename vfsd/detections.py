@@ -184,7 +184,7 @@ class DetectionColumns:
         for row in rows:
             if not isinstance(row, Detection):
                 raise UsageError(
-                    f"{shown(row)} is no Detection",
+                    f"detections must be of type Detection, got {shown(row)}",
                     hint="give Detection(frame, label, box), or arrays to DetectionColumns.of",
                 )
             if row.confidence is not None and row.confidence != row.confidence:
@@ -423,7 +423,7 @@ def check_attributes(attributes: Attributes) -> None:
     """Raises `UsageError` for what cannot be kept and given back as it was."""
     if not isinstance(attributes, Mapping):
         raise UsageError(
-            f"{shown(attributes)} are no attributes", hint='give a dict, as in {"lane": 3}'
+            f"attributes must be a dict, got {shown(attributes)}", hint='as in {"lane": 3}'
         )
     for key, value in attributes.items():
         _require_word(key, "the name of an attribute")
@@ -445,7 +445,9 @@ def _require_parameters(parameters: object) -> None:
             return
     except (TypeError, ValueError):
         pass
-    raise UsageError(f"{shown(parameters)} are no parameters of a source", hint=_PARAMETERS)
+    raise UsageError(
+        f"parameters must be a dict that JSON can hold, got {shown(parameters)}", hint=_PARAMETERS
+    )
 
 
 def source_from(source: str | Source) -> Source:
@@ -477,7 +479,7 @@ def _require_word(text: object, what: str) -> None:
 def _several(values: Any, what: str, hint: str) -> list[Any]:
     """A list of what can be gone through.  Raises `UsageError` for a single value, and for text."""
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise UsageError(f"{shown(values)} are no {what}", hint=hint)
+        raise UsageError(f"{what} must be several values, got {shown(values)}", hint=hint)
     return list(values)
 
 
@@ -485,9 +487,13 @@ def _integers(values: Sequence[int] | npt.NDArray[Any], what: str) -> Ints:
     try:
         found = np.asarray(values)
     except ValueError:  # lists of several lengths
-        raise UsageError(f"{shown(values)} are no {what}", hint="give whole numbers") from None
+        raise UsageError(
+            f"{what} must be whole numbers, got {shown(values)}", hint="give whole numbers"
+        ) from None
     if found.size and found.dtype.kind not in "iu":
-        raise UsageError(f"{what} are of type {found.dtype}", hint="give whole numbers")
+        raise UsageError(
+            f"{what} must be whole numbers, got {found.dtype}", hint="give whole numbers"
+        )
     return found.astype(np.int64).reshape(-1)
 
 
@@ -507,7 +513,7 @@ def _corners(boxes: Any) -> Floats:
     try:
         corners = np.asarray(boxes, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise UsageError(f"{shown(boxes)} are no boxes", hint=_A_BOX) from None
+        raise UsageError(f"boxes must be numbers, got {shown(boxes)}", hint=_A_BOX) from None
     return corners.reshape(-1, 4) if corners.size == 0 else corners
 
 
@@ -524,7 +530,8 @@ def _confidences(values: Any, count: int) -> Floats:
         raise UsageError("the number of a confidence is beyond 64 bits") from None
     if found.ndim != 1:
         raise UsageError(
-            f"{shown(values)} are no confidences", hint="give a number for each box, or None"
+            f"confidences must be a number for each box, or None, got {shown(values)}",
+            hint="give a number for each box, or None",
         )
     return found
 

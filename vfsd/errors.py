@@ -1,42 +1,42 @@
 """Every error that vfsd raises on purpose, in one tree.
 
-Each class carries the exit code that the command line ends with and the errno that the mount
-answers with, so that an error means the same thing whoever caught it.
+Each class has the exit code of the command line and the errno of the mount, so that an error means
+the same in Python, in a shell and in a mount.
 
-    VfsdError                       1   EIO        something went wrong that we have no word for
-    ├── UsageError                  2   EINVAL     the request itself is malformed
-    │   ├── CutOffError             2   EINVAL     pixels end in the middle of a frame
+    VfsdError                       1   EIO        any other failure
+    ├── UsageError                  2   EINVAL     the request is malformed
+    │   ├── CutOffError             2   EINVAL     the input ends in the middle of a frame
     │   └── IndexKindError          2   EINVAL     an index by time where frames are counted
     ├── NotFoundError               3   ENOENT     no such video, file, frame or object
     ├── ExistsError                 4   EEXIST     the name is taken
-    ├── RefusedMediaError           5   EMEDIUMTYPE  the bytes are no video that we can serve
+    ├── RefusedMediaError           5   EMEDIUMTYPE  the file is not a supported video
     ├── OutOfRangeError             6   EINVAL     a frame, time or region outside the video
     ├── ReadOnlyError               7   EROFS      the store or the mount was opened read-only
-    ├── ForbiddenError              8   EPERM      a policy does not allow it
-    │   ├── HeldError               8   EPERM      a hold forbids it until somebody lifts that
-    │   └── NothingSavedError       8   EPERM      what would take its place is no smaller
-    ├── StoreError                 10   EIO        the store as a whole cannot be used
-    │   ├── NoStoreError           10   ENOENT     there is no store at this place
+    ├── ForbiddenError              8   EPERM      a policy forbids it
+    │   ├── HeldError               8   EPERM      a hold forbids it until it is lifted
+    │   └── NothingSavedError       8   EPERM      the new file would not be smaller
+    ├── StoreError                 10   EIO        the store cannot be used
+    │   ├── NoStoreError           10   ENOENT     no store found in this directory
     │   ├── ClosedError            10   EIO        the store was closed
-    │   ├── UnreachableError       10   EIO        the server that has its catalog does not answer
+    │   ├── UnreachableError       10   EIO        the database server does not answer
     │   ├── StoreVersionError      11   EPROTO     written by a newer vfsd
-    │   ├── BusyError              12   EBUSY      somebody else holds it; try again
-    │   │   └── OutdatedError      12   EBUSY      what it builds on has changed; look again
-    │   ├── IntegrityError         13   EIO        bytes and catalog disagree
-    │   │   ├── DamagedPackError   13   EIO        bytes of tiles are not those that were stored
-    │   │   ├── DamagedFileError   13   EIO        bytes of an original are not those stored
-    │   │   ├── DamagedFramesError 13   EIO        frames of a file show damage
-    │   │   └── ChangedSizeError   13   EIO        pictures change their size in the midst of a file
+    │   ├── BusyError              12   EBUSY      in use by another process; try again
+    │   │   └── OutdatedError      12   EBUSY      the data has changed since it was read
+    │   ├── IntegrityError         13   EIO        stored bytes and catalog disagree
+    │   │   ├── DamagedPackError   13   EIO        stored tiles are damaged
+    │   │   ├── DamagedFileError   13   EIO        an original file is damaged
+    │   │   ├── DamagedFramesError 13   EIO        frames of a video are damaged
+    │   │   └── ChangedSizeError   13   EIO        the picture size changes within a file
     │   └── NoSpaceError           14   ENOSPC     the disk or the quota is full
-    │       └── OverBudgetError    15   EDQUOT     tiles or renditions do not fit their budget
-    └── EnvironmentMissingError    20   ENOSYS     something has to be installed or allowed first
-        ├── FuseMissingError       20   ENOSYS     no libfuse, or /dev/fuse cannot be opened
+    │       └── OverBudgetError    15   EDQUOT     tiles or renditions exceed their budget
+    └── EnvironmentMissingError    20   ENOSYS     a program or permission is missing
+        ├── FuseMissingError       20   ENOSYS     libfuse or /dev/fuse is missing
         ├── ExaminerError          20   EIO        the process that examines files does not start
-        ├── MountError             21   EIO        the mount did not come up
+        ├── MountError             21   EIO        the mount did not start or end
         └── ExtraMissingError      22   ENOSYS     an optional package is not installed
 
-Exit codes come in bands: 2 usage, 3-9 the request, 10-19 the store, 20-29 the machine.  30 says
-that a check found something (`fsck`, `doctor`), 130 that the user interrupted.
+Exit codes come in bands: 2 usage, 3-9 the request, 10-19 the store, 20-29 the machine.  30 means
+that a check found a problem (`fsck`, `doctor`), 130 an interrupt (Ctrl-C).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EXIT_INTERRUPTED = 130
 
 
 class VfsdError(Exception):
-    """Base of all.  ``str(error)`` is a sentence for the user; ``hint`` is what to do next."""
+    """Base of all.  ``str(error)`` is a message for the user; ``hint`` says what to do next."""
 
     exit_code: int = 1
     errno: int = errno.EIO
@@ -73,7 +73,7 @@ class ShortSpanWarning(VfsdWarning):
 
 
 class UsageError(VfsdError, ValueError):
-    """The request itself is malformed, or asks for something impossible."""
+    """The request is malformed or impossible."""
 
     exit_code = 2
     errno = errno.EINVAL
@@ -84,16 +84,16 @@ class IndexKindError(UsageError, TypeError):
 
 
 class CutOffError(UsageError):
-    """Pixels end in the middle of a frame, or go on as something else.
+    """The input ends in the middle of a frame, or changes its format.
 
-    Those before it are whole: `Store.write` keeps them as a recording, which a note tells.
+    `Store.write` keeps the frames before as a recording; a note of the error names it.
     """
 
     exit_code = 2
 
 
 class NotFoundError(VfsdError, LookupError):
-    """There is no such video, file, frame or object."""
+    """No such video, file, frame or object."""
 
     exit_code = 3
     errno = errno.ENOENT
@@ -107,7 +107,7 @@ class ExistsError(VfsdError):
 
 
 class RefusedMediaError(VfsdError):
-    """The bytes are no video that we can serve; the message says why."""
+    """The file is not a supported video; the message says why."""
 
     exit_code = 5
     errno = errno.EMEDIUMTYPE
@@ -128,48 +128,48 @@ class ReadOnlyError(VfsdError):
 
 
 class ForbiddenError(VfsdError):
-    """A policy does not allow it."""
+    """A policy forbids it."""
 
     exit_code = 8
     errno = errno.EPERM
 
 
 class HeldError(ForbiddenError):
-    """A hold on a video forbids to change or remove it."""
+    """A hold forbids changing or removing the video."""
 
     exit_code = 8
 
 
 class NothingSavedError(ForbiddenError):
-    """What could take the place of an original is no smaller, or not good enough."""
+    """The replacement of an original would not be smaller, or not good enough."""
 
     exit_code = 8
 
 
 class StoreError(VfsdError):
-    """The store as a whole cannot be used."""
+    """The store cannot be used."""
 
     exit_code = 10
 
 
 class NoStoreError(StoreError):
-    """There is no store at this place."""
+    """No store was found in this directory."""
 
     exit_code = 10
     errno = errno.ENOENT
 
 
 class ClosedError(StoreError, RuntimeError):
-    """The store was closed, maybe while this was under way."""
+    """The store was closed, possibly during this call."""
 
     exit_code = 10
 
     def __init__(self, message: str = "the store is closed") -> None:
-        super().__init__(message, hint="open it again, and take its videos from that")
+        super().__init__(message, hint="open the store again, and take videos from the new one")
 
 
 class UnreachableError(StoreError):
-    """The server that has the catalog does not answer, or lets nobody in; it may come again."""
+    """The database server of the catalog does not answer or refuses the login; retry later."""
 
     exit_code = 10
 
@@ -182,27 +182,27 @@ class StoreVersionError(StoreError):
 
 
 class BusyError(StoreError):
-    """Somebody else has it in use; the same may succeed later."""
+    """Another process uses it; the same call may succeed later."""
 
     exit_code = 12
     errno = errno.EBUSY
 
 
 class OutdatedError(BusyError):
-    """What somebody wants to build on has changed since it was looked at."""
+    """The data that a change builds on has changed since it was read."""
 
     exit_code = 12
 
 
 class IntegrityError(StoreError):
-    """The stored bytes and what the catalog says of them disagree."""
+    """Stored bytes and catalog disagree."""
 
     exit_code = 13
     errno = errno.EIO
 
 
 class DamagedPackError(IntegrityError):
-    """The bytes of a pack of tiles are not those that were once written."""
+    """A pack of tiles does not match its checksum."""
 
     exit_code = 13
 
@@ -212,7 +212,7 @@ class DamagedPackError(IntegrityError):
 
 
 class DamagedFileError(IntegrityError):
-    """Bytes of an original are not those that were stored, or cannot be read."""
+    """An original does not match its checksums, or cannot be read."""
 
     exit_code = 13
 
@@ -227,21 +227,21 @@ class DamagedFileError(IntegrityError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.ranges = tuple(ranges)  #: bytes of the file, ascending
-        self.is_proven = is_proven  #: they were read, and are others
-        #: of the video, which need them; None where nobody can tell, as its table is damaged, too
+        self.is_proven = is_proven  #: the bytes were read and differ
+        #: that need these bytes; None if unknown, because the frame table is damaged, too
         self.frames = None if frames is None else tuple(frames)
 
 
 class DamagedFramesError(IntegrityError):
-    """Frames that a read asks for show damage of the file, which came with it."""
+    """Frames of a read are damaged in the original file, since before ingest."""
 
     exit_code = 13
 
 
 class ChangedSizeError(IntegrityError):
-    """A picture has another size than the others of its video.
+    """A picture differs in size from the others of its video.
 
-    A full decode ends there, too: it corrects nothing, and need not be tried.
+    A full decode stops at the same picture, so it need not be tried.
     """
 
     exit_code = 13
@@ -255,21 +255,21 @@ class NoSpaceError(StoreError):
 
 
 class OverBudgetError(NoSpaceError):
-    """What is to be stored does not fit the budget of derived data."""
+    """New tiles or renditions exceed their budget."""
 
     exit_code = 15
     errno = errno.EDQUOT
 
 
 class EnvironmentMissingError(VfsdError):
-    """Something has to be installed or allowed first."""
+    """A program, a library or a permission is missing on this machine."""
 
     exit_code = 20
     errno = errno.ENOSYS
 
 
 class FuseMissingError(EnvironmentMissingError):
-    """There is no libfuse, or /dev/fuse cannot be opened."""
+    """libfuse is missing, or /dev/fuse cannot be opened."""
 
     exit_code = 20
 
@@ -282,7 +282,7 @@ class ExaminerError(EnvironmentMissingError):
 
 
 class MountError(EnvironmentMissingError):
-    """The mount did not come up, or did not end."""
+    """The mount did not start, or did not end."""
 
     exit_code = 21
     errno = errno.EIO

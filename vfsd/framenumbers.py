@@ -23,10 +23,8 @@ def cut(whole: range, key: slice) -> range:
     except (TypeError, ValueError) as error:
         is_zero = isinstance(error, ValueError)
         raise UsageError(
-            f"{key.start}:{key.stop}:{key.step} is no slice of whole numbers",
-            hint="a step is not 0"
-            if is_zero
-            else "give whole numbers; times are asked for by a span",
+            f"a slice of frames must have whole numbers, got {key.start}:{key.stop}:{key.step}",
+            hint="the step must not be 0" if is_zero else "for times give a span",
         ) from None
 
 
@@ -46,7 +44,10 @@ def frame_numbers(
     numbers = _one_axis(indices)
     if numbers.dtype.kind == "b":
         if len(numbers) != count:
-            raise UsageError(f"a mask of {len(numbers)} says nothing of {count} frames", hint=_HINT)
+            raise UsageError(
+                f"a mask must have {count} values, one for each frame, got {len(numbers)}",
+                hint=_HINT,
+            )
         return np.flatnonzero(numbers)
     _require_within(numbers, count)
     numbers = numbers.astype(np.int64)
@@ -113,7 +114,9 @@ def _one_axis(indices: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[Any]:
             return found.astype(np.int64)
         if found.dtype.kind in "biu" or all(type(one) is int for one in found.tolist()):
             return found  # those beyond 64 bits are Python's
-    raise UsageError(f"{shown(indices)} stands for no frames", hint=_HINT)
+    raise UsageError(
+        f"frames must be whole numbers, a slice or a mask, got {shown(indices)}", hint=_HINT
+    )
 
 
 def _require_within(numbers: npt.NDArray[Any], count: int) -> None:

@@ -82,7 +82,7 @@ class Frames:
                 self.psnr,
                 self.damaged[at],
             )
-        one = whole_number(at, "number of one of these frames")
+        one = whole_number(at, "index")
         return Frame(
             self.data[one],
             int(self.index[one]),

@@ -196,7 +196,7 @@ class FrameTable:
             asked, end = (float((at - first) * self.time_base) for at in (ticks, self.end_pts))
             raise OutOfRangeError(
                 f"nothing is shown at {asked:g} seconds: the video runs from 0 to {end:g}",
-                hint="it begins at 0, whatever its file says, and its end is no part of it",
+                hint="times count from the first frame, at 0; the end is exclusive",
             )
         return found
 
@@ -433,7 +433,7 @@ class FrameTable:
 
     def _require_frame(self, index: int) -> None:
         if not 0 <= index < self._frames:
-            raise OutOfRangeError(f"there is no frame {index}: the video has {self._frames}")
+            raise OutOfRangeError(f"frame {index} does not exist: the video has {self._frames}")
 
     def _page(self, ordinal: int) -> FramePage:
         with self._cache_guard:

@@ -189,12 +189,10 @@ def parse_still(name: str) -> tuple[int, str]:
 def form_of(suffix: str, codec: str | None = None, pixel_format: str | None = None) -> Form:
     """The form of a file that ends in `suffix`: one of `ENDINGS`.  Raises `UsageError`."""
     if suffix not in ENDINGS:
-        raise UsageError(
-            f"{suffix!r} says no form of a video", hint=f"let it end in {', '.join(ENDINGS)}"
-        )
-    for what, given in (("codec", codec), ("layout of pixels", pixel_format)):
+        raise UsageError(f"the ending must be one of {', '.join(ENDINGS)}, got {suffix!r}")
+    for what, given in (("codec", codec), ("format", pixel_format)):
         if not isinstance(given, str | None):
-            raise UsageError(f"{shown(given)} is no {what}", hint="give its name")
+            raise UsageError(f"{what} must be a name, got {shown(given)}", hint="give its name")
     try:
         return _form("", suffix, codec, pixel_format)
     except NotFoundError:
@@ -311,7 +309,7 @@ def _from_paper(values: dict[str, str | None], suffix: str) -> Request:
     if given("f"):
         pixel_format = _PAPER_LAYOUTS.get(given("f"))
         if pixel_format is None:
-            raise NotFoundError(f"there is no pixel layout {given('f')!r}")
+            raise NotFoundError(f"unknown pixel layout {given('f')!r}")
         if suffix not in _RAW and pixel_format not in _encoded_layouts(suffix, None):
             raise UsageError(f"{suffix} files are not made in {given('f')}")
     scale = (int(given("w") or 0), int(given("h")))
@@ -389,7 +387,7 @@ def _suffix(form: Form) -> str:
 def _scale(given: tuple[int, int]) -> tuple[int, int]:
     width, height = width_and_height(given)
     if min(width, height) < 0 or not (width or height):
-        raise UsageError(f"a size of {width}x{height} holds no pixel")
+        raise UsageError(f"size must be at least 1x1, got {width}x{height}")
     return width, height
 
 

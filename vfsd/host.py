@@ -36,7 +36,7 @@ def at_once(jobs: int | None) -> int:
     """
     if jobs is None:
         return cores()
-    jobs = whole_number(jobs, "number of jobs")
+    jobs = whole_number(jobs, "jobs")
     if jobs < 1:
         raise UsageError(f"{jobs} jobs get nothing done", hint="give 1 or more")
     return jobs

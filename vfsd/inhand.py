@@ -224,7 +224,7 @@ def claimed(path: Path) -> Iterator[None]:
     try:
         fd = _opened(path)
     except FileNotFoundError:
-        raise NotFoundError(f"there is no {path} any more") from None
+        raise NotFoundError(f"{path} does not exist any more") from None
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise NotFoundError(f"{path} is a link") from None
@@ -233,7 +233,7 @@ def claimed(path: Path) -> Iterator[None]:
         if not _lock_alone(fd, path):
             raise BusyError(f"somebody has {path} in hand", hint="wait until that is done")
         if not _has_name(fd, path):
-            raise NotFoundError(f"there is no {path} any more")
+            raise NotFoundError(f"{path} does not exist any more")
         yield
     finally:
         os.close(fd)

@@ -71,7 +71,7 @@ class ObjectStore:
         """Where an object lies, or would.  Raises `IntegrityError` for what is no key: names in the
         catalog lead nowhere else."""
         if not is_key(key):
-            raise IntegrityError(f"{key[:80]!r} is no name of an object")
+            raise IntegrityError(f"an object's name must be its hash, got {key[:80]!r}")
         return self._root.joinpath(key[:2], key[2:])
 
     def exists(self, key: str) -> bool:
@@ -253,7 +253,7 @@ class ObjectStore:
                     if on_progress is not None:
                         on_progress(len(chunk))
                 if hasher.hexdigest() != key:
-                    raise IntegrityError(f"{source} is no good copy of object {key}")
+                    raise IntegrityError(f"{source} is not a good copy of object {key}")
                 os.fsync(new.file.fileno())
             yield new.path
 
@@ -270,7 +270,8 @@ class ObjectStore:
             final.parent.mkdir(exist_ok=True)
         except FileExistsError as error:
             raise IntegrityError(
-                f"{final.parent} is no directory", hint="move what lies there away, and try again"
+                f"{final.parent} must be a directory",
+                hint="move what lies there away, and try again",
             ) from error
         _require_own_folder(final)
         try:

@@ -105,7 +105,9 @@ def remove_directory(path: Path) -> None:
 
 
 def _no_file(path: Path) -> StoreError:
-    return StoreError(f"{path} is no regular file", hint="move what lies there away, and try again")
+    return StoreError(
+        f"{path} must be a regular file", hint="move what lies there away, and try again"
+    )
 
 
 def _leads_away(path: Path) -> StoreError:

@@ -96,7 +96,7 @@ class Store(StoreTree):
         """
         read_only = yes_or_no(read_only, "read_only")
         if threads is not None:
-            threads = whole_number(threads, "number of threads")
+            threads = whole_number(threads, "threads")
             if threads < 1:
                 raise UsageError(f"{threads} threads decode nothing")
         parts = Parts.open(local_path(path, "a store"), read_only=read_only)
@@ -234,7 +234,7 @@ class Store(StoreTree):
         What it had taken the place of is used again.  Raises `NotFoundError`, `ExistsError` where
         it was taken back before, `OutdatedError` where something later has its place.
         """
-        number = None if decision is None else whole_number(decision, "number of a decision")
+        number = None if decision is None else whole_number(decision, "decision")
         return undo(self._parts, number)[0]
 
     def named(self, names: Iterable[str]) -> list[Video]:
@@ -245,7 +245,9 @@ class Store(StoreTree):
         if isinstance(names, str):
             raise UsageError(f"{names!r} is one name", hint=f"give a list: [{names!r}]")
         if not isinstance(names, Iterable):
-            raise UsageError(f"{shown(names)} are no names", hint="give a list of them")
+            raise UsageError(
+                f"names must be a list, got {shown(names)}", hint="give a list of names"
+            )
         return [self[name] for name in names]
 
     def _read_lately(self) -> list[Video]:

@@ -193,7 +193,7 @@ class StoreDirectory:
         """`top` is another path to `root`, by which everything is opened."""
         try:
             if not is_regular_or_missing(top / _MARKER):
-                raise ValueError("it is no regular file")
+                raise ValueError("it is not a regular file")
             marker = json.loads((top / _MARKER).read_text(encoding="utf-8"))
             number = int(marker["format"])
             str(marker["id"]).encode()  # it is shown
@@ -344,7 +344,7 @@ class StoreDirectory:
         now = self._anchor.location()
         where = "it was deleted" if now is None else f"it is at {now}"
         raise StoreError(
-            f"the store that was opened in {self.root} is no longer there: {where}",
+            f"the store that was opened in {self.root} has gone: {where}",
             hint="open the store again at its new place",
         )
 
@@ -678,7 +678,7 @@ def _id_in(text: str) -> str | None:
 
 def _no_store(root: Path) -> NoStoreError:
     return NoStoreError(
-        f"there is no store in {root}",
+        f"no store found in {root}",
         hint=f"make one with `vfsd init {shlex.quote(str(root))}`",
     )
 
@@ -700,7 +700,9 @@ def not_of_one_disk(spool: Path, objects: Path) -> StoreError:
 
 
 def _no_directory(path: Path) -> StoreError:
-    return StoreError(f"{path} is no directory", hint="move what lies there away, and try again")
+    return StoreError(
+        f"{path} must be a directory", hint="move what lies there away, and try again"
+    )
 
 
 def _leads_away(folder: Path) -> StoreError:

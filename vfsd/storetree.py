@@ -76,7 +76,7 @@ class StoreTree(StoreWrites):
         require_outside(self._parts, what)
         put = ingest_link if link else ingest_copy
         if stream is not None:
-            stream = whole_number(stream, "number of a stream")
+            stream = whole_number(stream, "stream")
         return self.open_video(
             put(self._parts, what, replace=replace, stream=stream, on_progress=on_progress)
         )

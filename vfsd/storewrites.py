@@ -214,7 +214,8 @@ class StoreWrites:
         self._require_writable()
         if not isinstance(recording, Recording):
             raise UsageError(
-                f"{shown(recording)} is no recording", hint="give one of Store.recordings()"
+                f"recording must be one of Store.recordings(), got {shown(recording)}",
+                hint="give one of Store.recordings()",
             )
         with recording.claimed():
             name = free_name(self._parts, recording) if name is None else "/".join(split(name))
@@ -271,7 +272,7 @@ class StoreWrites:
         times = given_times(pts, form)
         first = next(each, None)
         if first is None:
-            raise UsageError("there is no picture to write")
+            raise UsageError("at least one picture must be given")
         if size is None:
             size = given_layout(form.format).size(first[0].shape)
         writer = self._writer(name, size, form, replace, RECOVER)

@@ -75,8 +75,8 @@ def ends(span: Span) -> Span:
         except (TypeError, ValueError):
             pass
     raise UsageError(
-        f"{shown(span)} is no span of time",
-        hint="give (start, end) in seconds; an end of None is that of the video",
+        f"span must be (start, end) in seconds, got {shown(span)}",
+        hint="an end of None is the end of the video",
     )
 
 
@@ -114,7 +114,9 @@ def rate(value: Seconds) -> Fraction:
     except UsageError:
         raise UsageError(f"{shown(value)} is not a rate", hint=_RATES) from None
     if 0 < found < Fraction(1, _LONGEST):
-        raise UsageError("so few frames per second are no rate")
+        raise UsageError(
+            f"a rate must be at least 1 frame in {_LONGEST:.0e} seconds, got {shown(value)}"
+        )
     return found
 
 

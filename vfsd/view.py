@@ -74,11 +74,11 @@ class View:
         if self.frames is not None:
             first, end, step = self.frames
             if first < 0 or step < 1 or (end is not None and end <= first):
-                raise UsageError(f"frames {first} to {end} by {step} are none")
+                raise UsageError(f"frames must have at least one frame, got {first}:{end}:{step}")
         if self.size is not None:
             object.__setattr__(self, "size", scaled_size(self.size))
         if self.fps is not None and self.fps <= 0:
-            raise UsageError(f"{self.fps} frames per second are none")
+            raise UsageError(f"fps must be more than 0, got {self.fps}")
         if self.fps is not None and self.fps > HIGHEST_RATE:
             raise UsageError(
                 f"{float(self.fps):g} frames per second are more than {HIGHEST_RATE}, the highest "

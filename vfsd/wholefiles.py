@@ -33,7 +33,7 @@ def require_directory(path: Path) -> None:
     """Raises `NotFoundError` where there is none, in which something is to be made."""
     if not path.is_dir():
         raise NotFoundError(
-            f"there is no directory {path}",
+            f"directory not found: {path}",
             hint=f"make it with `mkdir -p {shlex.quote(str(path))}`",
         )
 
@@ -86,7 +86,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
         folder.mkdir()
         try:
             yield folder
-            for one in (*folder.iterdir(), folder):
+            for one in (*folder.rglob("*"), folder):
                 _sync(one)
             if stays:
                 _move_all(folder, path)
@@ -139,7 +139,7 @@ def _exists(path: Path) -> ExistsError:
 
 def _no_empty_folder(path: Path) -> ExistsError:
     return ExistsError(
-        f"{path} exists, and is no empty folder",
+        f"{path} exists and is not an empty folder",
         hint="files that are there would be taken for part of what is written",
     )
 

@@ -140,7 +140,7 @@ class SequenceSet:
         if not (tree_log <= 6 and order_bits <= 16 and buffers <= _MOST_REFERENCES):
             raise DamagedError("the sequence parameter set is out of bounds")
         if width % (1 << coding_log) or height % (1 << coding_log):
-            raise DamagedError("the size is no multiple of the smallest block's")
+            raise DamagedError("the size must be a multiple of the smallest block's")
         for _ in range(4):  # sizes and depths of transform blocks
             reader.golomb()
         if reader.flag():

@@ -126,7 +126,7 @@ def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
         raise IntegrityError("a pack is cut off")
     magic, version, length = _HEAD.unpack_from(start)
     if magic != _MAGIC or not 0 < version <= _VERSION or length > _LONGEST_TABLE:
-        raise IntegrityError("this is no pack of tiles that this version of vfsd knows")
+        raise IntegrityError("not a pack of tiles that this version of vfsd can read")
     begin = _HEAD.size if version == _WITHOUT_SUMS else _HEAD.size + _SUM.size
     end = begin + length
     table = start[begin:end]
@@ -155,7 +155,7 @@ def _parsed(table: bytes, end: int) -> PackTable:
     frames = found["frames"]
     joint = found.get("joint")
     if not isinstance(joint, dict | None):
-        raise ValueError("a joint is no object")
+        raise ValueError("a joint must be an object")
     cells = []
     for row in found["cells"]:
         sizes = row["sizes"]

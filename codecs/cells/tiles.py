@@ -19,6 +19,7 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
+from vfsd.arguments import not_one_of
 from vfsd.codecs.cells.cellcheck import CellCheck
 from vfsd.codecs.cells.lossless import HIGHEST, PIXEL_FORMATS
 from vfsd.codecs.cells.pack import CellStream
@@ -168,9 +169,7 @@ def tile_codec(name: str, media: MediaInfo) -> TileCodec:
     """
     codec = TILE_CODECS.get(name)
     if codec is None:
-        raise UsageError(
-            f"there is no tile codec {name!r}", hint=f"one of {', '.join(TILE_CODECS)}"
-        )
+        raise not_one_of("the tile codec", name, TILE_CODECS)
     if media.pixel_format not in codec.pixel_formats:
         raise UsageError(
             f"pictures in {media.pixel_format} cannot be tiled with {name!r}",

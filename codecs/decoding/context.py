@@ -35,9 +35,9 @@ def decoder_context(
     try:
         context = av.CodecContext.create(DECODERS.get(media.codec, media.codec), "r")
     except ValueError as error:
-        raise RefusedMediaError(f"there is no decoder for {media.codec}") from error
+        raise RefusedMediaError(f"FFmpeg has no decoder for {media.codec}") from error
     if not isinstance(context, VideoCodecContext):
-        raise RefusedMediaError(f"{media.codec} is no video codec")
+        raise RefusedMediaError(f"{media.codec} is not a video codec")
     context.extradata = media.extradata or None
     context.width, context.height = media.decoded_width, media.decoded_height
     if media.codec == "rawvideo":

@@ -228,7 +228,9 @@ def require_container(codec: FileCodec, pixel_format: str, container: str) -> No
 def require_size(pixel_format: str, width: int, height: int) -> None:
     """Raises `UsageError` for a size that cannot be encoded in that pixel format."""
     if not (0 < width <= LARGEST_SIDE and 0 < height <= LARGEST_SIDE):
-        raise UsageError(f"{width}x{height} is no size of a video: 1 to {LARGEST_SIDE} pixels are")
+        raise UsageError(
+            f"width and height must be 1 to {LARGEST_SIDE} pixels, got {width}x{height}"
+        )
     shared = "420" in pixel_format or "422" in pixel_format
     if (width % 2 and shared) or (height % 2 and "420" in pixel_format):
         raise UsageError(

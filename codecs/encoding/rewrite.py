@@ -308,7 +308,7 @@ def pictures_index(path: str | os.PathLike[str], container: str, codec: str) -> 
             context = stream.codec_context
             if context is not None and context.codec.canonical_name == codec:
                 return stream.index
-    raise IntegrityError(f"the new file holds no stream of {codec}")
+    raise IntegrityError(f"the new file has no {codec} stream")
 
 
 def _options(media: MediaInfo) -> dict[str, str]:

@@ -53,7 +53,9 @@ def jpeg(pixels: npt.NDArray[np.uint8], *, quantiser: int = 3) -> bytes:
 def _form(pixels: npt.NDArray[Any]) -> tuple[int, str]:
     form = (pixels.shape[-1], pixels.dtype.name)
     if pixels.ndim != 3 or form not in _PNG_FORMATS:
-        raise UsageError(f"an array of {pixels.shape} {pixels.dtype} is no picture")
+        raise UsageError(
+            f"a picture must be gray or RGB pixels, got {pixels.shape} of {pixels.dtype}"
+        )
     return form
 
 

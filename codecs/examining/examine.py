@@ -205,7 +205,7 @@ class _Examiner:
             )
             self._scanned = scanned
             if not len(scanned):
-                raise RefusedMediaError("it holds no picture: the media data is missing")
+                raise RefusedMediaError("the file has no pictures: the media data is missing")
             first = _first_frames(stream, scanned)
             doubt = packet_doubt(stream, scanned)
             if first and not doubt and not full:

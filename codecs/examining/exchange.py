@@ -158,7 +158,7 @@ def _unpacked_columns(data: memoryview, count: int) -> PacketColumns:
 def _require_columns(columns: PacketColumns, access: Access, size: int) -> None:
     for ticks in (columns.pts, columns.dts):
         if ticks.min() < -_FARTHEST or ticks.max() > _FARTHEST:
-            raise ValueError("a time that is none")
+            raise ValueError("a time that cannot be read")
     if columns.size.min() < 0 or columns.size.max() > _LARGEST_PACKET:
         raise ValueError("a packet of an impossible size")
     if columns.position.min() < -1 or columns.position.max() > size:

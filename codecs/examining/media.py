@@ -46,7 +46,7 @@ def choose_stream(opened: InputContainer, index: int | None = None) -> VideoStre
             raise RefusedMediaError("its only picture is a cover or a still image")
         if opened.streams.audio:
             raise RefusedMediaError("audio only")
-        raise RefusedMediaError("it holds no video stream")
+        raise RefusedMediaError("the file has no video stream")
     best = opened.streams.best("video")
     stream = next(
         (one for one in filmed if best is not None and one.index == best.index), filmed[0]

@@ -192,7 +192,7 @@ def _scanned(
         if on_progress and len(pts) % _PROGRESS_PACKETS == 0:
             on_progress(min(total, max(0, packet.position)), total)
     if first is None:
-        raise _UnfitError("it holds no packet")
+        raise _UnfitError("the stream has no packets")
     ticks = exact(stream.time_base)
     assert ticks is not None
     times, end, base = _settled(_ints(pts), _ints(lasting), ticks)

@@ -13,10 +13,10 @@ from functools import cache
 import av
 import numpy as np
 
+from vfsd.arguments import not_one_of
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, PixelLayout, pixel_layout
 from vfsd.codecs.pictures.planes import holds_floats
 from vfsd.codecs.pictures.rangenames import without_range
-from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
 
 _RGB = "bgr0"  #: that of 8 bits which FFV1 takes
@@ -76,7 +76,7 @@ def file_layout(name: str) -> PixelLayout:
         return pixel_layout(name)
     layout = _native_layout(name) if _is_taken(name) else None
     if layout is None:
-        raise UsageError(f"{name} is no layout of pixels in files")
+        raise not_one_of("format", name, PIXEL_FORMATS)
     return layout
 
 

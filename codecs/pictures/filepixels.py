@@ -20,7 +20,7 @@ class FilePixelConverter(PixelConverter):
     ) -> tuple[PixelLayout, tuple[int, ...]]:
         layout = file_layout(pixel_format)
         if width < 1 or height < 1:
-            raise UsageError(f"a size of {width}x{height} holds no pixel")
+            raise UsageError(f"size must be at least 1x1, got {width}x{height}")
         require_turnable(layout, pixel_format, rotation)
         if layout.channels:
             return layout, layout.shape(width, height)

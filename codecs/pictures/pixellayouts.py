@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from reprlib import repr as shown
 from typing import Any
 
 import numpy as np
 
+from vfsd.arguments import not_one_of
 from vfsd.errors import UsageError
 
 
@@ -73,10 +73,7 @@ def pixel_layout(pixel_format: str) -> PixelLayout:
     """Raises `UsageError` for what is none of `PIXEL_FORMATS`."""
     layout = _LAYOUTS.get(pixel_format) if isinstance(pixel_format, str) else None
     if layout is None:
-        raise UsageError(
-            f"{shown(pixel_format)} is no pixel format that frames are given in",
-            hint=f"one of {', '.join(PIXEL_FORMATS)}",
-        )
+        raise not_one_of("format", pixel_format, PIXEL_FORMATS)
     return layout
 
 
@@ -89,7 +86,7 @@ def given_layout(pixel_format: str) -> PixelLayout:
 def check_size(layout: PixelLayout, name: str, width: int, height: int, rotation: int = 0) -> None:
     """Raises `UsageError` for a size that pictures of that layout cannot have."""
     if width < 1 or height < 1:
-        raise UsageError(f"a size of {width}x{height} holds no pixel")
+        raise UsageError(f"size must be at least 1x1, got {width}x{height}")
     if width % layout.subsampled[0] or height % layout.subsampled[1]:
         even = f"{width - width % 2 or 2}x{height - height % 2 or 2}"
         raise UsageError(

@@ -47,13 +47,13 @@ class SampleForm:
     """A `SoundFormat` that was checked.  Raises `UsageError`."""
 
     def __init__(self, told: SoundFormat) -> None:
-        self.rate = whole_number(told.rate, "rate of samples")
+        self.rate = whole_number(told.rate, "sample rate")
         if not 0 < self.rate <= _HIGHEST_RATE:
-            raise UsageError(f"{shown(self.rate)} is no rate of samples: 1 to {_HIGHEST_RATE} are")
+            raise UsageError(f"sample rate must be 1 to {_HIGHEST_RATE}, got {shown(self.rate)}")
         try:
             self.dtype = np.dtype(told.dtype)
         except TypeError as error:
-            raise UsageError(f"{told.dtype} is no type of samples", hint=_TAKEN) from error
+            raise UsageError(f"samples must be {_TAKEN}, got {told.dtype}", hint=_TAKEN) from error
         if self.dtype.name not in KINDS:
             raise UsageError(f"sound is not written of {self.dtype}", hint=f"give {_TAKEN}")
         self.kind = KINDS[self.dtype.name]
@@ -103,14 +103,17 @@ def form_of(given: Samples) -> tuple[SampleForm, SampleArray]:
     try:
         data, rate = given
     except ValueError:
-        raise UsageError(f"{len(given)} values are no sound", hint="give (samples, rate)") from None
+        raise UsageError(
+            f"sound must be (samples, rate), got {len(given)} values", hint="give (samples, rate)"
+        ) from None
     samples = np.asarray(data)
     if samples.ndim == 1:
         samples = samples[:, None]
     if samples.ndim != 2 or samples.dtype.name not in KINDS:
         raise UsageError(
-            f"an array of {samples.ndim} dimensions of {samples.dtype} is no sound",
-            hint=f"give samples x channels of {_TAKEN}",
+            f"sound must be an array of samples x channels, got {samples.ndim} dimensions of "
+            f"{samples.dtype}",
+            hint=f"give {_TAKEN}",
         )
     form = SampleForm(SoundFormat(rate, samples.shape[1], samples.dtype))
     _require_finite(samples)
@@ -123,7 +126,8 @@ def _layout(told: str | int) -> str:
             return str(AudioLayout(told).name)
         except ValueError as error:
             raise UsageError(
-                f"{told} is no layout of channels", hint="FFmpeg's: mono, stereo, 5.1 ..."
+                f"layout must be one of FFmpeg's, such as mono, stereo or 5.1, got {told}",
+                hint="FFmpeg's: mono, stereo, 5.1 ...",
             ) from error
     if told not in LAYOUTS:
         raise UsageError(

@@ -144,7 +144,7 @@ class SoundFile:
         try:
             return open_as(self._source, next(found, None) or sniff(head).demuxer)
         except RefusedMediaError as error:
-            raise UsageError(f"{self.name} holds no sound that can be read: {error}") from error
+            raise UsageError(f"the sound of {self.name} cannot be read: {error}") from error
         except FFmpegError as error:
             raise self._unreadable(error) from error
 

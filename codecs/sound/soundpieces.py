@@ -70,7 +70,7 @@ class SoundPieces:
             raise UsageError(
                 f"sound up to {self._told(end)} for pictures up to {float(shown):.3f} s is more "
                 f"than {MOST_APART} s ahead",
-                hint="write pictures first, the last one again if there is no other",
+                hint="write pictures first, or repeat the last one",
             )
         for frame in self._form.silence(self._end, first):
             self._encoder.take(frame)
@@ -95,7 +95,7 @@ class SoundPieces:
             raise UsageError(
                 f"there is sound up to {self._told(self._end)}, and pictures up to "
                 f"{float(shown):.3f} s",
-                hint="write pictures for it, the last one again if there is no other",
+                hint="write pictures for it, or repeat the last one",
             )
 
     def finish(self, seconds: Fraction) -> Iterator[Packet[Stream]]:

@@ -47,7 +47,7 @@ def extract(
     with refusing_damage():
         tiles = _Tiles(Sets.parse(parameter_sets))
         if not 0 <= index < len(tiles):
-            raise UsageError(f"there is no tile {index}: the picture has {len(tiles)}")
+            raise UsageError(f"tile {index} does not exist: the picture has {len(tiles)}")
         return tiles.extract(index, [slices_of(packet) for packet in pictures])
 
 

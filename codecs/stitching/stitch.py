@@ -82,7 +82,7 @@ class Stitcher:
     ) -> None:
         require_profile(profile)
         if not 0 <= picture_id < MOST_PICTURE_SETS:
-            raise UsageError(f"{picture_id} is no id of a picture parameter set")
+            raise UsageError(f"picture_id must be 0 to {MOST_PICTURE_SETS - 1}, got {picture_id}")
         columns, rows = _grid([tile.rect for tile in tiles])
         self.rect = Rect(columns[0], rows[0], columns[-1], rows[-1])
         with refusing_damage():
@@ -205,13 +205,13 @@ def common_sets(segments: Iterable[tuple[bytes, ...]]) -> tuple[bytes, ...]:
 def _grid(rects: Sequence[Rect]) -> tuple[list[int], list[int]]:
     """The edges of the columns and rows that `rects` make."""
     if not rects:
-        raise UsageError("there are no tiles")
+        raise UsageError("at least one tile must be given")
     columns = [*sorted({rect.x1 for rect in rects}), max(rect.x2 for rect in rects)]
     rows = [*sorted({rect.y1 for rect in rects}), max(rect.y2 for rect in rects)]
     cells = sorted((x1, y1, x2, y2) for x1, x2 in pairwise(columns) for y1, y2 in pairwise(rows))
     if sorted((rect.x1, rect.y1, rect.x2, rect.y2) for rect in rects) != cells:
         raise UsageError(
-            "the tiles are no grid: " + ", ".join(str(rect) for rect in rects),
+            "the tiles must form a grid, got " + ", ".join(str(rect) for rect in rects),
             hint="give each tile of a block of columns and rows once",
         )
     return columns, rows
@@ -238,7 +238,7 @@ def _check_tile(rect: Rect, sets: Sets, whole: Rect, window: Window) -> None:
     wanted = Window(window.right if right else 0, window.bottom if bottom else 0)
     block = sequence.tree_block
     if (not right and rect.width % block) or (not bottom and rect.height % block):
-        raise UsageError(f"tile {rect} has an inner edge that is no multiple of {block} pixels")
+        raise UsageError(f"tile {rect} must have inner edges at multiples of {block} pixels")
     require(sequence.window == wanted, f"tile {rect} hides other pixels than its neighbours")
 
 

@@ -228,7 +228,7 @@ def test_conditions_about_the_box_alone(
         catalog.detections(video, region=(5, 5, 5, 9))
     nonsense: list[Any] = [5, (0, 0, 1), (0, 0, math.nan, 1), ("a", "b", "c", "d")]
     for region in nonsense:
-        with pytest.raises(UsageError, match=r"holds no pixel|region must be"):
+        with pytest.raises(UsageError, match=r"region must (have|be)"):
             catalog.detections(video, region=region)
     end = math.inf
     for far in ((5, 0, end, end), (-end, -end, 5, 5), (-end, -1e30, 1e300, end)):
@@ -378,7 +378,7 @@ def test_examined_frames_are_merged(catalog: Catalog, video: LogicalVideo) -> No
     assert ranges("a")[0] == (0, 6)
     catalog.add_detections(video, DetectionColumns.of([], [], []), "c", examined=range(0, 9, 3))
     assert ranges("c") == [(0, 1), (3, 4), (6, 7)]
-    with pytest.raises(OutOfRangeError, match="no frame 100"):
+    with pytest.raises(OutOfRangeError, match="frame 100 does not exist"):
         catalog.mark_examined(video, range(99, 101), "a")
 
 
@@ -422,7 +422,7 @@ def test_examined_frames_are_numbers_or_a_mask(catalog: Catalog, video: LogicalV
         with pytest.raises(UsageError):
             catalog.add_detections(video, nothing, "x", examined=wrong)
     for wrong in (-1, [3, -1], range(-3, 3), range(3, -2, -1), [10**30], range(0, 10**12, 2)):
-        with pytest.raises(OutOfRangeError, match="there is no frame"):
+        with pytest.raises(OutOfRangeError, match="does not exist"):
             catalog.mark_examined(video, wrong, "x")
     assert catalog.examined(video, "x") == []
 
@@ -575,7 +575,7 @@ def test_labels_are_summed_up(catalog: Catalog, video: LogicalVideo) -> None:
     ("row", "what"),
     [
         ({"frames": [-1]}, "negative"),
-        ({"frames": [0.5]}, "type float"),
+        ({"frames": [0.5]}, "whole numbers, got float"),
         ({"boxes": [[0, 0, 0, 5]]}, "no area"),
         ({"boxes": [[5, 0, 4, 5]]}, "no area"),
         ({"boxes": [[0, 0, float("nan"), 5]]}, "out of all bounds"),
@@ -661,7 +661,7 @@ def test_detections_go_with_their_video(catalog: Catalog, video: LogicalVideo) -
     catalog.add_detections(video, columns(10), "s", examined=range(9))
     with catalog.writing() as change:
         change.videos.remove(video.ino)
-    with pytest.raises(NotFoundError, match="no longer there"):
+    with pytest.raises(NotFoundError, match="was removed"):
         list(catalog.detections(video))
     raw = sqlite3.connect(_file_of(catalog))
     for name in ("detections", "examined"):

@@ -42,14 +42,14 @@ def test_part_of_several_videos_under_another_name(run: Run) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (("--with", "cats"), 2, "there is no detector 'cats'"),
-        (("--with", "onnx:"), 2, "there is no detector 'onnx:'"),
+        (("--with", "cats"), 2, "must be one of motion, people, onnx:MODEL.onnx, got 'cats'"),
+        (("--with", "onnx:"), 2, "got 'onnx:'"),
         (("--with", "motion", "--min-confidence", "0.5"), 2, "motion has no confidence"),
         (("--with", "motion", "--every", "2", "--keyframes"), 2, "--every or --keyframes"),
         (("--with", "motion", "--every", "0"), 2, "--every"),
         (("--with", "motion", "--names", "x"), 2, "no classes"),
         (("--with", "motion", "--label", " "), 2, "a label"),
-        (("--with", "onnx:none.onnx"), 3, "there is no file none.onnx"),
+        (("--with", "onnx:none.onnx"), 3, "file not found: none.onnx"),
         (("--with", "motion", "--span", "9-10"), 6, "after the end"),
         ((), 2, "--with"),
     ],

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from vfsd.host import host_name
+from vfsd.store import Store
 
 TRAFFIC = "cam1/traffic.mp4"
 REGION = ("--region", "40x40+20+20")
@@ -218,3 +220,29 @@ def test_errors_of_views(run: Run, args: tuple[str, ...], code: int) -> None:
     done = run("explain", TRAFFIC, *args)
     assert (done.code, done.out) == (code, "")
     assert "mistake in vfsd" not in done.err
+
+
+def test_cached_parts(run: Run) -> None:
+    """After a read, the cache has all parts of the view, and the encoder's time is known."""
+    view = ("--codec", "h264", "--size", "160x120")
+    before = run("explain", TRAFFIC, *view, "--json").object
+    assert (before["cached"], before["cacheable"]) == (0, 4)
+    assert "cache" not in run("explain", TRAFFIC, *view).out
+    assert run("read", TRAFFIC, "x.mp4", *view).code == 0
+    after = run("explain", TRAFFIC, *view, "--json").object
+    assert (after["cached"], after["cacheable"]) == (4, 4)
+    assert "all of its parts come from the cache" in run("explain", TRAFFIC, *view).out
+    assert run("explain", TRAFFIC, "--json").object["cached"] is None
+
+
+def test_encode_times_kept(run: Run, place: Path) -> None:
+    """The time of an encode is the prediction for the next one; calibrations do not list it."""
+    view = ("--codec", "h264", "--size", "300x224")
+    assert run("read", TRAFFIC, "x.mp4", *view).code == 0
+    with Store.open(place / "videos") as store:
+        costs = store.catalog.encode_costs(host_name())
+        assert 0 < costs["h264"] < 1e-6
+        assert store.catalog.costs(host_name()) == []
+    told = run("explain", TRAFFIC, "--codec", "h264", "--size", "152x112", "--json").object
+    (encode,) = [step for step in told["steps"] if step["does"] == "encode"]
+    assert encode["seconds"] == pytest.approx(costs["h264"] * 120 * 152 * 112)

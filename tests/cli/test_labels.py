@@ -289,7 +289,7 @@ def test_what_clip_leaves_out_is_said(run: Run, place: Path) -> None:
     words = ("labels", "export", VIDEO, "--format", "csv")
     done = run(*words, "-o", "clipped.csv", "--clip")
     assert done.err == (
-        "1 boxes to clipped.csv\n2 boxes that lie outside of the frame were left out\n"
+        "cam1/traffic.mp4: 2 boxes outside of the frame were left out\n1 boxes to clipped.csv\n"
     )
     done = run(*words, "-o", "json.csv", "--clip", "--json")
     assert (done.object["boxes"], done.object["outside"]) == (1, 2)

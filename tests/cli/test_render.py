@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run
 from vfsd.store import Store
 
@@ -30,9 +32,24 @@ def test_a_rendition_is_made_listed_and_dropped(run: Run, place: Path) -> None:
 def test_larger_than_the_original_is_said_first(run: Run) -> None:
     done = run("render", TRAFFIC, "--size", "160x0", "--codec", "lossless")
     assert done.code == 0
-    assert "times the same frames of the original" in done.err
-    done = run("render", TRAFFIC, "--size", "80x60", "--codec", "small", "--psnr", "25")
-    assert "times the same frames" not in done.err
+    assert "times the size of these frames in the original" in done.err
+    done = run("render", TRAFFIC, "--size", "80x60", "--for", "web", "--psnr", "25")
+    assert "times the size" not in done.err
+
+
+def test_large_rendition_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a terminal, consent is an option."""
+    monkeypatch.setattr("vfsd.cli.making._LARGE_BYTES", 1)
+    words = ("render", TRAFFIC, "--size", "160x0", "--psnr", "60")
+    done = run(*words, "--json")
+    assert done.code == 8
+    assert "--yes" in done.err
+    assert run("rendition", "ls", "--json").out == ""
+    assert run(*words, "--codec", "small", "--for", "web").code == 2
+    for consent in ("--yes", "--for=decoding"):
+        done = run(*words, consent)
+        assert (done.code, "warning" in done.err) == (0, False), done.err
+        assert run("rendition", "drop", TRAFFIC, "-y").code == 0
 
 
 def test_a_dry_run_stores_nothing(run: Run) -> None:

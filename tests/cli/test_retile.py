@@ -185,14 +185,14 @@ def test_a_layout_file_may_be_written_by_hand(run: Run, place: Path) -> None:
         ([{"frames": [0, 121], "layout": "untiled"}], "0 to 120"),
         ([{"frames": [5, 5], "layout": "untiled"}], "5 to 5"),
         ([{"frames": [0.5, 3], "layout": "untiled"}], "[first, end]"),
-        ([{"frames": [0, 30], "layout": 7}], "no text"),
+        ([{"frames": [0, 30], "layout": 7}], "must be text"),
         ([{"frames": [0, 30], "layout": "uniform:1x2", "tiles": [2]}], "0 to 1"),
-        ([{"frames": [0, 30], "layout": "uniform:1x2", "tiles": []}], "no list"),
-        ([{"frames": [0, 30], "layout": "uniform:1x2", "tiles": 1}], "no list"),
-        ([{"frames": [0, 30], "layout": "uniform:1x2", "tiles": ["1"]}], "no list"),
+        ([{"frames": [0, 30], "layout": "uniform:1x2", "tiles": []}], "must be a list"),
+        ([{"frames": [0, 30], "layout": "uniform:1x2", "tiles": 1}], "must be a list"),
+        ([{"frames": [0, 30], "layout": "uniform:1x2", "tiles": ["1"]}], "must be a list"),
         ([{"frames": [0, 30], "layout": "70+250x240"}], "segment 0"),
         ([{"frames": [0, 30], "layout": "untiled"}] * 2, "two segments"),
-        ([7], "no object"),
+        ([7], "must be an object"),
         ({}, "segments"),
         (7, "segments"),
     ],
@@ -377,7 +377,7 @@ def test_around_what_was_seen(run: Run, tmp_path: Path) -> None:
     for words in ((), ("--dry-run",)):
         none = run("retile", name, "--around", "unicorn", *words)
         assert none.code == 0
-        assert "nothing to make: either there are no such boxes" in none.out
+        assert "nothing to make: either no box has these labels" in none.out
 
 
 def test_around_goes_alone(run: Run) -> None:

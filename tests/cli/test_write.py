@@ -129,8 +129,8 @@ def test_a_video_is_kept_as_it_is(run: Run, place: Path) -> None:
         (("pixels.rgb",), 5, "no video format"),
         (("clip.y4m", "--pix", "gray"), 2, "--pix"),
         (("stills/%06d.png",), 2, "--fps"),
-        (("nothing.rgb", "--size", "64x48", "--fps", "5"), 3, "no file"),
-        (("clip.y4m", "--sound", "nothing.wav"), 3, "no file nothing.wav"),
+        (("nothing.rgb", "--size", "64x48", "--fps", "5"), 3, "file not found"),
+        (("clip.y4m", "--sound", "nothing.wav"), 3, "file not found: nothing.wav"),
         (("clip.y4m", "--sound", "stills"), 2, "stills"),
     ],
 )

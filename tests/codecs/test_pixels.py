@@ -273,15 +273,15 @@ def test_results_do_not_change_with_the_next_frame(source: str, wanted: str) -> 
 
 def test_errors_say_what_is_wrong() -> None:
     media = media_of(96, 64, "yuv420p")
-    with pytest.raises(UsageError, match="'cmyk' is no pixel format") as usage:
+    with pytest.raises(UsageError, match=r"format must be one of .*, got 'cmyk'") as usage:
         PixelConverter(media, pixel_format="cmyk")
-    assert "rgb24" in str(usage.value.hint)
+    assert "rgb24" in str(usage.value)
     with pytest.raises(OutOfRangeError, match=r"97x64\+0\+0 reaches beyond the frame of 96x64"):
         PixelConverter(media, region=Rect(0, 0, 97, 64))
     with pytest.raises(UsageError, match="even size") as error:
         PixelConverter(media, pixel_format="yuv420p", region=Rect(0, 0, 9, 8))
     assert str(error.value.hint).startswith("take 8x8, or yuv444p")
-    with pytest.raises(UsageError, match="no pixel"):
+    with pytest.raises(UsageError, match="at least 1x1"):
         PixelConverter(media, size=(0, 5))
     converter = PixelConverter(media)
     with pytest.raises(ChangedSizeError, match="a frame of 70x40 in a video of 96x64"):

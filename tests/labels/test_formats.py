@@ -109,7 +109,7 @@ def test_mot_detections_have_no_class(tmp_path: Path) -> None:
     path.write_text("1,-1,794.27,247.59,71.245,174.88,4.56,-1,-1,-1\n")
     (one,) = read(path, "mot", label="person").columns
     assert one == Detection(0, "person", (793.27, 246.59, 864.515, 421.47), 4.56)
-    with pytest.raises(UsageError, match=r"det\.txt, line 1: there is no class"):
+    with pytest.raises(UsageError, match=r"det\.txt, line 1: the class is missing"):
         read(path, "mot")
 
 
@@ -471,7 +471,12 @@ SURROGATE = (
         ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,a,0,0,x,1\n", "line 2: 'x' is not a num"),
         ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,a,0,0,nan,1\n", "line 2: 'nan' is not a f"),
         ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1.5,a,0,0,1,1\n", "line 2: '1.5' is not a wh"),
-        ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n40,a,0,0,1,1\n", "line 2: there is no frame"),
+        (
+            "csv",
+            "a.csv",
+            "frame,label,x1,y1,x2,y2\n40,a,0,0,1,1\n",
+            "line 2: frame 40 .* does not exist",
+        ),
         ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,a,5,0,5,1\n", "line 2: the box .* no area"),
         ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,,5,0,6,1\n", "line 2: '' cannot be a label"),
         ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,a,0,0,1e99999,1\n", "line 2: .* bounds"),
@@ -487,10 +492,10 @@ SURROGATE = (
         ("csv", "a.csv", "time,label,x1,y1,x2,y2\nx,a,0,0,1,1\n", "line 2: 'x' is not a time"),
         ("mot", "a.txt", "1,1,1,1,1\n", "line 1: 5 columns"),
         ("mot", "a.txt", "1,1,1,1,1,1,1,99,1\n", "line 1: class 99 has no name"),
-        ("mot", "a.txt", "0,1,1,1,1,1,1,1,1\n", "line 1: there is no frame -1"),
+        ("mot", "a.txt", "0,1,1,1,1,1,1,1,1\n", "line 1: frame -1 .* does not exist"),
         ("mot", "a.txt", "1,1,1,1,1,1,1,1,1\n1,1,1,1,-1,1,1,1,1\n", "line 2: the box"),
         ("mot", "a.txt", "1,-7,1,1,1,1,1,1,1\n", "line 1: the number of a track is -7"),
-        ("mot", "a.txt", "\udcff".encode("utf-8", "surrogatepass"), "it is no text"),
+        ("mot", "a.txt", "\udcff".encode("utf-8", "surrogatepass"), "must be UTF-8 text"),
         ("yolo", "1.txt", "0 0.5 0.5 1\n", "line 1: 4 values"),
         ("yolo", "1.txt", "0 .1 .1 .2 .1 .2 .2 .1 .2\n", "line 1: 9 values"),
         ("yolo", "1.txt", "0 0.1 0.1 0.5 0.5 0.9 0\n", "line 1: this may be a polygon"),
@@ -523,12 +528,22 @@ SURROGATE = (
         ("coco", "a.json", '{"info": {}}', "neither images nor annotations"),
         ("coco", "a.json", '{"annotations": {}}', "annotations: a list of objects"),
         ("coco", "a.json", TWO_VIDEOS, r"images.1.: it is of the video 2, and others are of 1"),
-        ("coco", "a.json", NO_NAME, r"categories.0.: None is no name of a category"),
+        (
+            "coco",
+            "a.json",
+            NO_NAME,
+            r"categories.0.: the name of a category must be text, got None",
+        ),
         ("csv", "a.csv", f"{TRACKS}1,a,0,0,1,1,{1 << 63},\n", "line 2: '92.*08' is beyond 64 bits"),
         ("csv", "a.csv", f"{TRACKS}1,a,0,0,1,1,,1e400\n", "line 2: the confidence is beyond all"),
         ("coco", "a.json", '{"images": 3}', "images: a list of objects"),
         ("coco", "a.json", '{"images": [{"id": "x"}]}', r"images\[0\]: id is 'x'"),
-        ("coco", "a.json", '{"annotations": [{"image_id": 1, "category_id": 1}]}', "no image 1"),
+        (
+            "coco",
+            "a.json",
+            '{"annotations": [{"image_id": 1, "category_id": 1}]}',
+            "image 1 is not in",
+        ),
         ("coco", "a.json", '[{"image_id": 1, "category_id": 1}]', "category 1 has no name"),
         (
             "coco",
@@ -603,14 +618,14 @@ def test_two_files_about_one_frame_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text("")
     with pytest.raises(UsageError, match="the same frame"):
         read(tmp_path, "yolo")
-    with pytest.raises(UsageError, match=r"there is no \.xml file"):
+    with pytest.raises(UsageError, match=r"no \.xml file found"):
         read(tmp_path, "voc")
 
 
 def test_other_files_are_no_empty_export(tmp_path: Path) -> None:
     (tmp_path / "1.png").touch()
     for format in ("yolo", "voc"):
-        with pytest.raises(UsageError, match="there is no"):
+        with pytest.raises(UsageError, match="found"):
             read(tmp_path, format)
     with pytest.raises(UsageError, match="does not tell its format"):
         format_of(tmp_path)
@@ -671,9 +686,12 @@ def test_who_has_examined_what_is_told_or_reported_lost() -> None:
     [
         ('{"examined": 3}', "examined: a list of objects"),
         ('{"examined": [{"frames": [[0, 1]]}]}', "a source and its frames were expected"),
-        ('{"examined": [{"source": {"name": "a"}, "frames": [[1, 1]]}]}', "is no .first frame"),
-        ('{"examined": [{"source": {"name": "a"}, "frames": [3]}]}', "is no .first frame"),
-        ('{"examined": [{"source": {"name": "a"}, "frames": [[0, 41]]}]}', "no frame 40"),
+        ('{"examined": [{"source": {"name": "a"}, "frames": [[1, 1]]}]}', "must be .first, end"),
+        ('{"examined": [{"source": {"name": "a"}, "frames": [3]}]}', "must be .first, end"),
+        (
+            '{"examined": [{"source": {"name": "a"}, "frames": [[0, 41]]}]}',
+            "frame 40 .* does not exist",
+        ),
     ],
 )
 def test_examined_frames_of_coco_are_frames(tmp_path: Path, ours: str, complaint: str) -> None:

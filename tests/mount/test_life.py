@@ -174,7 +174,7 @@ def test_a_store_is_mounted_once(mounted: Mounted, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("point", "error", "words"),
     [
-        ("missing", MountError, "no directory"),
+        ("missing", MountError, "directory not found"),
         ("file", MountError, "not a directory"),
         ("full", MountError, "not empty"),
         ("store", UsageError, "inside the store"),

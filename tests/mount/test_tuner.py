@@ -146,7 +146,7 @@ class Place(Mounted):
         self.unmount()
 
     def wait_until_through(self) -> None:
-        self.wait_long_for(lambda: bool(self.segments()), "there are no tiles")
+        self.wait_long_for(lambda: bool(self.segments()), "no tiles yet")
         self.wait_long_for(lambda: self.state() == "idle", "it does not come to an end")
 
     def worker(self) -> int | None:

@@ -40,7 +40,7 @@ class Admissions:
         if stream is None:
             self._candidates.drop(candidate)  # the next reader has it made again
             raise OutdatedError(
-                f"what was encoded for views of {video.name} is no longer in the cache",
+                f"what was encoded for views of {video.name} has left the cache",
                 hint="ask for proposals again",
             )
         admission = self._admission(video, made.codec)

@@ -90,7 +90,9 @@ class Advice:
             if one.name == name:
                 return one
         known = ", ".join(one.name for one in self.outcomes)
-        raise NotFoundError(f"there is no strategy {name!r}", hint=f"there are {known}")
+        raise NotFoundError(
+            f"strategy must be one of {known}, got {name!r}", hint=f"give one of {known}"
+        )
 
     def relative(self, outcome: Outcome) -> float:
         """Its seconds in parts of what reading without tiles takes; 1 where that is nothing."""

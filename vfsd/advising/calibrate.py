@@ -11,8 +11,8 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
+from vfsd.arguments import not_one_of
 from vfsd.codecs.cells.trial import TRIAL_CODECS, can_be_tried, trials
-from vfsd.errors import UsageError
 from vfsd.host import host_name
 from vfsd.making.ingest import software
 from vfsd.model import MeasuredCost
@@ -35,8 +35,7 @@ def calibrate(
     """
     for name in codecs:
         if name not in TRIAL_CODECS:
-            known = ", ".join(TRIAL_CODECS)
-            raise UsageError(f"there is no codec {name!r} to measure", hint=f"there are {known}")
+            raise not_one_of("codec", name, TRIAL_CODECS)
     chosen = [name for name in TRIAL_CODECS if not codecs or name in codecs]
     names = [name for name in chosen if can_be_tried(name)]
     for name in chosen:

@@ -305,9 +305,7 @@ def _to_undo(change: Transaction, decision_id: int | None) -> Decision:
         for decision in change.decisions.newest():
             if decision.in_use:
                 return decision
-        raise NotFoundError(
-            "there is no decision that could be taken back", hint="see `vfsd tune history`"
-        )
+        raise NotFoundError("no decision is left to take back", hint="see `vfsd tune history`")
     number = within_64_bits(decision_id, "decision ", hint="see `vfsd tune history`")
     decision = change.decisions.get(number)
     if decision.in_use:

@@ -53,7 +53,7 @@ class WorkloadQuery:
             object.__setattr__(self, "region", Rect.given(self.region))
         if self.frames is not None and not isinstance(self.frames, range):
             raise UsageError(f'"frames" are {shown(self.frames)}', hint="give a range")
-        object.__setattr__(self, "times", whole_number(self.times, 'number of "times"'))
+        object.__setattr__(self, "times", whole_number(self.times, "times"))
         if self.span is not None and self.frames is not None:
             raise UsageError('it has both "span" and "frames"', hint="leave out one of them")
         clauses_of(self.labels)
@@ -103,7 +103,7 @@ def _entries(path: Path) -> list[Any]:
     except UsageError as error:
         raise UsageError(f"{path}: {error}", hint=error.hint) from error
     except (ValueError, RecursionError) as error:  # numbers may have too many digits, too
-        raise UsageError(f"{path} is no JSON: {error}", hint=hint) from error
+        raise UsageError(f"{path} must be a JSON file: {error}", hint=hint) from error
     if isinstance(content, dict):
         unknown = sorted(set(content) - {"queries"})
         if unknown:
@@ -129,7 +129,7 @@ def _once_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def _query(where: str, entry: Any) -> WorkloadQuery:
     if not isinstance(entry, dict):
-        raise UsageError(f"{where} is no object", hint=f"write it as in {_EXAMPLE}")
+        raise UsageError(f"{where} must be a JSON object", hint=f"write it as in {_EXAMPLE}")
     unknown = sorted(set(entry) - set(_KEYS))
     if unknown:
         raise UsageError(

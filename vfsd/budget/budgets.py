@@ -36,7 +36,7 @@ class Limit:
 
     def __post_init__(self) -> None:
         if self.bytes is not None:
-            object.__setattr__(self, "bytes", whole_number(self.bytes, "number of bytes"))
+            object.__setattr__(self, "bytes", whole_number(self.bytes, "bytes"))
         if self.bytes is not None and self.times is not None:
             raise UsageError(
                 "a budget is told in bytes or in times of the originals, not in both",
@@ -59,7 +59,10 @@ class Limit:
             return cls()
         match = _FORM.fullmatch(text)
         if match is None:
-            raise UsageError(f"{text!r} is no budget", hint="write 500000, 20M, 2G, 10x or none")
+            raise UsageError(
+                f"budget must be 500000, 20M, 2G, 10x or none, got {text!r}",
+                hint="none removes the limit",
+            )
         number, unit, times = match.groups()
         if times:
             return cls(times=float(number))

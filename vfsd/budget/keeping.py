@@ -70,7 +70,10 @@ class DerivedBudget:
         """
         chosen = _limit(limit)
         if chosen is None:
-            raise UsageError("None is no limit", hint="give one, as in 2GiB, 10x or none")
+            raise UsageError(
+                "limit must be a budget such as 2GiB, 10x or none, got None",
+                hint="none removes the limit",
+            )
         self._tools.reads.flush()
         with self._parts.catalog.reading() as seen:
             held = seen.holdings.held(self._id)
@@ -90,7 +93,7 @@ class DerivedBudget:
 
     def evictions(self, limit: int | None = None) -> list[Eviction]:
         """What went to make room, the newest first."""
-        most = None if limit is None else how_many(limit, "number of evictions")
+        most = None if limit is None else how_many(limit, "limit")
         with self._parts.catalog.reading() as seen:
             return seen.evictions.newest(self._id, most)
 

@@ -34,7 +34,7 @@ def objects(run: Run) -> Iterator[Finding]:
         packs = _pack_sizes(seen.segments.all())
     for key, size in sorted(recorded.items()):
         if not is_key(key):
-            yield Finding("objects", f"{key[:80]!r} is no name of an object")
+            yield Finding("objects", f"an object's name must be its hash, got {key[:80]!r}")
             continue
         path = run.parts.objects.path(key)
         fault = _fault(path, size)
@@ -126,7 +126,7 @@ def _fault(path: Path, size: int) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return f"is missing ({size} bytes)"
     if not stat.S_ISREG(found.st_mode):
-        return f"is no file of {size} bytes, but a directory, link or device"
+        return f"must be a file of {size} bytes, got a directory, link or device"
     return None if found.st_size == size else f"has {found.st_size} bytes, not {size}"
 
 

@@ -67,7 +67,7 @@ def links(run: Run) -> Iterator[Finding]:
     """Names that make a tree, and as many of each inode as it counts."""
     with run.parts.catalog.reading() as seen:
         if not seen.tree.node(ROOT).is_dir:
-            yield Finding("links", f"inode {ROOT}, the root, is no directory")
+            yield Finding("links", f"inode {ROOT}, the root, must be a directory")
             return
         found = _faults(seen)
     if found and run.repair:
@@ -83,7 +83,7 @@ def _faults(seen: Transaction) -> list[str]:
     shape = current_shape(seen, nodes)
     found = [
         f"{os.fsdecode(name.name)!r} leads to inode {name.ino} from inode {name.parent}, "
-        "which is no directory"
+        "which must be a directory"
         for name in shape.astray
     ]
     found += [

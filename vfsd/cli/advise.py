@@ -13,6 +13,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.progress import Progress
+from vfsd.cli.selecting import single_path
 from vfsd.cli.session import Session
 from vfsd.errors import (
     EXIT_INTERRUPTED,
@@ -131,14 +132,14 @@ def command(
     if newest is not None and not from_reads:
         raise UsageError("--newest goes with --from-reads")
     if plot is not None and plot.suffix.lower() != ".png":
-        raise UsageError(f"{str(plot)!r} is no picture that can be written", hint="name a .png")
+        raise UsageError(f"the plot must be a .png file, got {str(plot)!r}", hint="name a .png")
     for path in (layouts, plot):
         if path is not None and path.is_file() and not replace:
             raise ExistsError(f"{path} exists", hint="use --replace to write over it")
     queries = None if workload is None else _read(workload)
     place = session.place(name)
     with session.opened(place.root) as store:
-        video = store[place.name]
+        video = store[single_path(store.catalog, place.name, "advise")]
         with Progress(f"replaying {video.name}", None, shown=session.shows_progress) as progress:
             advice = video.advise(
                 queries, codec=codec, newest=newest or _NEWEST, on_progress=progress.reach

@@ -6,11 +6,11 @@ import dataclasses
 
 import click
 
+from vfsd.arguments import not_one_of
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line
 from vfsd.cli.session import Session, require_writable
 from vfsd.config import Settings, describe
-from vfsd.errors import UsageError
 from vfsd.storedir import StoreDirectory
 
 
@@ -43,7 +43,7 @@ def command(session: Session, key: str | None, value: str | None) -> None:
     settings = Settings.load(directory.settings)
     known = [field.name for field in dataclasses.fields(Settings)]
     if key is not None and key not in known:
-        raise UsageError(f"there is no setting {key!r}", hint=f"known: {', '.join(known)}")
+        raise not_one_of("a setting", key, known)
     if key is not None and value is not None:
         settings = settings.with_text(key, value)
         require_writable(directory.root)

@@ -1,4 +1,4 @@
-"""What exit codes mean, as `vfsd.errors` has it."""
+"""The meaning of exit codes, from the tree in `vfsd.errors`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from types import MappingProxyType
 from vfsd import errors
 
 EXIT_BROKEN_PIPE = 141
-"""What a shell reports for a program that SIGPIPE ended: 128 + 13."""
+"""The exit status in a shell of a program that SIGPIPE ended: 128 + 13."""
 
 _OUTSIDE_THE_TREE: Mapping[int, str] = MappingProxyType(
     {
         errors.EXIT_OK: "done",
-        errors.EXIT_FINDINGS: "a check found something wrong",
-        errors.EXIT_INTERRUPTED: "interrupted, with Ctrl-C",
-        EXIT_BROKEN_PIPE: "whoever read the output went away",
+        errors.EXIT_FINDINGS: "a check found a problem",
+        errors.EXIT_INTERRUPTED: "interrupted with Ctrl-C (SIGINT)",
+        EXIT_BROKEN_PIPE: "the reader of the output closed the pipe (SIGPIPE)",
     }
 )
 _OF_EVERY_COMMAND = (
@@ -33,7 +33,7 @@ _OF_EVERY_COMMAND = (
     errors.EXIT_INTERRUPTED,
     EXIT_BROKEN_PIPE,
 )
-"""Opening a store, using its catalog, and reading and writing files may end with these."""
+"""Any command that opens a store may end with these."""
 _TREE_LINE = re.compile(r"[\s│├└─]*(\w+Error)\s+(\d+)\s+(E[A-Z]+)\s+(\S.*)")
 
 

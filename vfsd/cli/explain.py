@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +13,8 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.explainview import duration, file_form, gain, read_record, tell_view, unused
 from vfsd.cli.output import columns, facts, print_json, print_line, shown
-from vfsd.cli.session import Place, Session
+from vfsd.cli.selecting import for_each, named
+from vfsd.cli.session import Session
 from vfsd.cli.values import Span
 from vfsd.cli.viewoptions import (
     asked_sound,
@@ -56,6 +58,9 @@ if TYPE_CHECKING:
         "silence": "why it has none, else null",
         "damaged": "number of frames of the result that show damage of the file, null: no full "
         "decode has examined the video",
+        "cached": "number of parts of a view that the cache holds, which need no decoding or "
+        "encoding; null: unknown, or pixels are read",
+        "cacheable": "number of parts that the cache can hold",
         "steps": "list of objects, by time: does (copy, decode or encode), frames ([first, end]), "
         "count, from (original, tiles or joined; null of what is encoded), codec, bytes (of what "
         "is encoded the most that it may take) and seconds (predicted CPU time, 0 of a copy)",
@@ -87,6 +92,7 @@ if TYPE_CHECKING:
         "equal); else null",
     },
     exits=[NotFoundError, OutOfRangeError],
+    listing=True,
 )
 @click.argument("name", metavar="VIDEO")
 @click.argument("asked", metavar="VIEW", required=False)
@@ -118,15 +124,18 @@ def command(
 ) -> None:
     """Say what a read decodes, and what a view copies and encodes.
 
-    The options are those of `vfsd read`.  With --codec or --as they mean the file that it would
-    write: without --as an mp4, or whatever else holds the codec.  A VIEW is the name of one in a
-    mount (`vfsd help views`), or frames/000123.png, and goes without options.
+    VIDEO is a name or a pattern; of several videos, those that the options lie outside of are
+    skipped with a warning.  The options are those of `vfsd read`.  With --codec or --as they
+    describe the file that it would write: without --as an mp4, or another container that holds the
+    codec.  A VIEW is the name of one in a mount (`vfsd help views`), or frames/000123.png, and
+    takes no options.
 
-    Tiles that are there and are not used are told with the reason.
+    Tiles that exist but are not used are listed with the reason.
 
-    Seconds are predicted CPU time, from a model of the cost; of decoding it is as a rule right to a
-    tenth, of encoding to a factor of two.  `--run` reads pixels both ways, each in the best of
-    three tries and with nothing kept from before, and compares the results.
+    Seconds are predicted CPU time.  For decoding, the prediction is usually within a tenth.  For
+    encoding to h264 and mjpeg, it follows earlier encodes on this host; without any, and for other
+    codecs, it can be off by a factor of two.  Parts in the cache cost nothing.  `--run` reads
+    pixels both ways, each as the best of three cold reads, and compares the results.
     """
     check_one(span, chosen, moment)
     options = (span, chosen, moment, region, size, fps, pixel_format, psnr, codec, ending)
@@ -141,8 +150,8 @@ def command(
         raise UsageError("--run measures reads of pixels, not views", hint="leave it out")
     place = session.place(name)
     form = pixel_format or "rgb24"
-    with session.opened(place.root) as store:
-        video = store[place.name]
+
+    def show(path: str, video: Video) -> None:
         if asked is not None:
             tell_view(session, video, video.explain_view(asked))
             return
@@ -160,11 +169,14 @@ def command(
             format=form,
             psnr=psnr,
         )
-        measured = _measured(session, place, video, found, view, form, psnr) if run else None
+        measured = _measured(session, place.root, video, found, view, form, psnr) if run else None
         if session.json:
             print_json(_record(video, found, measured))
             return
         _print(video, found, measured)
+
+    with session.opened(place.root) as store:
+        for_each(session, named(store, [place.name]), show, headed=False)
 
 
 def _view(
@@ -184,7 +196,7 @@ def _view(
 
 def _measured(
     session: Session,
-    place: Place,
+    root: Path,
     video: Video,
     found: Explanation,
     view: View,
@@ -197,8 +209,8 @@ def _measured(
 
     with Progress(f"reading {video.name}", None, shown=session.shows_progress) as progress:
         return measure(
-            lambda: Store.open(place.root, read_only=True),  # a try is no read to be remembered
-            place.name,
+            lambda: Store.open(root, read_only=True),  # a try is no read to be remembered
+            video.name,
             found.plan,
             view,
             form,

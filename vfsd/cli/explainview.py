@@ -42,7 +42,13 @@ def read_record(video: Video, found: Explanation) -> dict[str, Any]:
     steps = [decode_step(video.original, source).record for source in found.sources]
     told = ("view", "made", "why", "lost", "sound", "sound_made", "sound_from", "silence")
     damaged = count_within(found.plan.frames, video.original.damage)
-    return {**dict.fromkeys(told), "damaged": damaged, "steps": steps}
+    return {
+        **dict.fromkeys(told),
+        "damaged": damaged,
+        "cached": None,
+        "cacheable": 0,
+        "steps": steps,
+    }
 
 
 def tell_view(session: Session, video: Video, found: ViewExplanation) -> None:
@@ -84,6 +90,9 @@ def _cells(video: Video, step: Step) -> tuple[str, ...]:
 def _conclusions(video: Video, found: ViewExplanation) -> Iterator[tuple[str, str]]:
     from vfsd.views import SoundOfView
 
+    if found.cached:
+        share = "all" if found.cached == found.cacheable else f"{found.cached} of {found.cacheable}"
+        yield "cached", f"{share} of its parts come from the cache, without decoding or encoding"
     decoding = f"{found.work.pictures} pictures, {duration(found.seconds)}"
     yield "decoded", decoding if found.sources else "nothing"
     if any(source.segment is not None for source in found.sources):

@@ -1,4 +1,4 @@
-"""How a command ends: what it says when it fails, and its exit code."""
+"""The end of a command: error message and exit code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vfsd.errors import (
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What the user is told."""
+    """An error as the user sees it."""
 
     error: str  #: name of the error's class
     message: str
@@ -36,12 +36,12 @@ class Failure:
 
 
 _WHAT_TO_DO: dict[int, tuple[int, str]] = {
-    errno.ENOSPC: (NoSpaceError.exit_code, "delete something, or make room on the disk"),
-    errno.EDQUOT: (NoSpaceError.exit_code, "delete something, or ask for a larger quota"),
+    errno.ENOSPC: (NoSpaceError.exit_code, "delete files, or make room on the disk"),
+    errno.EDQUOT: (NoSpaceError.exit_code, "delete files, or ask for a larger quota"),
     errno.EMFILE: (VfsdError.exit_code, "allow the process more open files: `ulimit -n 4096`"),
-    errno.EROFS: (ReadOnlyError.exit_code, "that disk is mounted read-only: name another place"),
-    errno.EACCES: (VfsdError.exit_code, "look at its owner and permissions, and those above it"),
-    errno.EIO: (VfsdError.exit_code, "the disk fails: `dmesg` says more; then run `vfsd fsck`"),
+    errno.EROFS: (ReadOnlyError.exit_code, "that disk is mounted read-only; choose another place"),
+    errno.EACCES: (VfsdError.exit_code, "check the permissions of the file and of its directories"),
+    errno.EIO: (VfsdError.exit_code, "the disk has failed: see `dmesg`, then run `vfsd fsck`"),
 }
 """By errno: the exit code, and a hint."""
 
@@ -98,7 +98,7 @@ def describe(error: Exception) -> Failure:
     return Failure(
         type(error).__name__,
         f"{type(error).__name__}: {error}",
-        "this is a mistake in vfsd; --debug shows where",
+        "this is a bug in vfsd; --debug shows where",
         VfsdError.exit_code,
     )
 
@@ -129,7 +129,7 @@ def report(failure: Failure, *, as_json: bool) -> None:
 
 
 def let_go_of_stdout() -> None:
-    """Nobody reads it any more; what is still buffered must not fail when Python ends."""
+    """Point stdout at /dev/null, so that flushing at exit does not fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

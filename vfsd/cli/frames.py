@@ -10,6 +10,7 @@ import click
 
 from vfsd.cli.command import define
 from vfsd.cli.output import columns, print_json, print_line
+from vfsd.cli.selecting import for_each, named
 from vfsd.cli.session import Session
 from vfsd.cli.values import frame_range, some_frames
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _FRAME_FIELDS: Mapping[str, str] = MappingProxyType(
     {
+        "name": "path from the root of the store",
         "frame": "number, from 0, in the order in which frames are shown",
         "pts": "ticks of the stream's time base, as in the file",
         "seconds": "from the first frame's appearance",
@@ -31,6 +33,7 @@ _FRAME_FIELDS: Mapping[str, str] = MappingProxyType(
 )
 _GOP_FIELDS: Mapping[str, str] = MappingProxyType(
     {
+        "name": "path from the root of the store",
         "gop": "number, from 0",
         "first_frame": "first frame, in display order, that belongs to it",
         "frames": "number of frames",
@@ -59,7 +62,7 @@ _BLOCK = 4096
     exits=[NotFoundError, OutOfRangeError],
     listing=True,
 )
-@click.argument("name")
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @click.option("--keyframes", is_flag=True, help="Only frames at which decoding can start.")
 @click.option("--gops", is_flag=True, help="Groups of pictures instead of frames.")
 @click.option(
@@ -70,25 +73,37 @@ _BLOCK = 4096
     help="Only frames A to B - 1, every S-th.",
 )
 @click.pass_obj
-def command(session: Session, name: str, keyframes: bool, gops: bool, chosen: slice | None) -> None:
-    """List the frames of a video: times, key frames, bytes.
+def command(
+    session: Session,
+    names: tuple[str, ...],
+    keyframes: bool,
+    gops: bool,
+    chosen: slice | None,
+) -> None:
+    """List the frames of videos: times, key frames, bytes.
 
-    Each with its exact time, and with the place of its packet in the file.  With --gops --range
-    picks the groups that hold one of its frames.  Columns, behind one line of headings, are the
-    keys of --json.
+    A VIDEO is a name or a pattern.  With several videos, each table has its video's name above it;
+    videos that --range lies outside of are skipped with a warning.
+
+    Each frame has its exact time and the place of its packet in the file.  With --gops, --range
+    selects the groups that contain one of its frames.  The columns are the keys of --json.
     """
     if keyframes and gops:
         raise UsageError("give --keyframes or --gops, not both")
-    place = session.place(name)
-    with session.opened(place.root) as store:
-        video = store[place.name]
+    root, paths = session.places(names)
+    headings = [key for key in (_GOP_FIELDS if gops else _FRAME_FIELDS) if key != "name"]
+
+    def show(path: str, video: Video) -> None:
         wanted = frame_range(chosen or slice(None, None, 1), len(video))
         records = _gops(video, wanted) if gops else _frames(video, wanted, keyframes)
-        if session.json:
-            for record in records:
-                print_json(record)
+        if not session.json:
+            _print_table(headings, records)
             return
-        _print_table(list(_GOP_FIELDS if gops else _FRAME_FIELDS), records)
+        for record in records:
+            print_json({"name": path, **record})
+
+    with session.opened(root) as store:
+        for_each(session, named(store, paths), show)
 
 
 def _frames(video: Video, wanted: range, only_keys: bool) -> Iterator[dict[str, Any]]:

@@ -62,7 +62,7 @@ def _is_unfinished(store: Store, name: str) -> bool:
 def _growing(store: Store, name: str) -> GrowingVideo | None:
     """None where nobody writes it, or the file of that name tells better what is wrong with it.
 
-    Raises `BusyError` where there is none yet, as while its writer finishes it.
+    Raises `BusyError` where the video is not ready yet, as while its writer finishes it.
     """
     try:
         return store.growing(name)

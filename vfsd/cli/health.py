@@ -175,7 +175,7 @@ def _fuse_device() -> Diagnosis:
         return Diagnosis(
             "fuse",
             FAIL,
-            f"there is no {_FUSE_DEVICE}: nothing can be mounted",
+            f"{_FUSE_DEVICE} is missing: nothing can be mounted",
             "modprobe fuse; in a container: --device /dev/fuse --cap-add SYS_ADMIN",
         )
     if not os.access(_FUSE_DEVICE, os.R_OK | os.W_OK):
@@ -331,7 +331,7 @@ def _of_store(directory: StoreDirectory) -> Iterator[Diagnosis]:
 
 
 def _objects(store: Store) -> Iterator[Diagnosis]:
-    """Whether there are none at all, as where their disk is not mounted; nothing where there are,
+    """Whether all are missing, as where their disk is not mounted; nothing where some exist,
     or need not be."""
     try:
         store.parts.require_filled()
@@ -340,7 +340,7 @@ def _objects(store: Store) -> Iterator[Diagnosis]:
 
 
 def _recordings(found: Sequence[Recording]) -> Iterator[Diagnosis]:
-    """Those that were not finished; nothing where there are none."""
+    """Those that were not finished; nothing without them."""
     if found:
         were = "recording was" if len(found) == 1 else "recordings were"
         size = human_bytes(sum(one.size for one in found))
@@ -365,8 +365,8 @@ def _holder(directory: StoreDirectory) -> Diagnosis:
 
 
 def _mount_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
-    """Where the mount of the store writes its log, or the last one by this user has; nothing where
-    there is none."""
+    """Where the mount of the store writes its log, or the last one by this user has; nothing
+    without such a log."""
     from vfsd.mounts.logfile import default_places
 
     try:
@@ -381,7 +381,7 @@ def _mount_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
 
 
 def _tuner(directory: StoreDirectory) -> Iterator[Diagnosis]:
-    """What the mount says of the tiles that it makes by itself; nothing where there is none."""
+    """What the mount says of the tiles that it makes by itself; nothing without a mount."""
     from vfsd.fs.xattrs import TUNER
     from vfsd.mounts.askmount import own_attribute
 

@@ -50,7 +50,7 @@ def _text(ctx: click.Context, topic: str | None) -> str:
     found = app.find(parent, topic.split())
     if found is None:
         raise UsageError(
-            f"there is no help on {topic!r}",
+            f"no help on {topic!r}",
             hint=f"name a command, {' or '.join(_TOPICS)}",
         )
     return found.get_help(

@@ -37,9 +37,9 @@ _MOST_LAYOUTS = 3
         "keyframes": "number of frames at which decoding can start",
         "gops": "object: count, open, and the shortest, median and longest length in frames",
         "physical_videos": "list of objects: every stored encoding, the original first",
-        "sound": "object, null where there is none: codec, stream (its number in the file), "
+        "sound": "object, null without sound: codec, stream (its number in the file), "
         "sample_rate, channels, packets, seconds, and silence (why it is not in views, else null)",
-        "tiles": "object, null where there are none that reads may use: segments, frames (that "
+        "tiles": "object, null without tiles that reads may use: segments, frames (that "
         "have tiles), share (of the time, 0 to 1), bytes, psnr (dB of the worst tile), codecs and "
         "layouts (of the displayed frame; lists, those with most frames first), and retired_bytes "
         "(kept for a step back)",
@@ -62,13 +62,13 @@ _MOST_LAYOUTS = 3
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.pass_obj
 def command(session: Session, names: tuple[str, ...]) -> None:
-    """Show everything that is known of files or directories.
+    """Show everything known about files or directories.
 
     A NAME is a name, or a pattern for the names of videos.  An empty line separates the results.
 
-    For a video: how it is coded, its frames and groups of pictures, what is stored of it, tags and
-    metadata, and what was odd about it when it was indexed.  For a file that is no video, or could
-    not be examined yet: why not.
+    For a video: its codec, frames, groups of pictures, tiles and renditions, tags, metadata, and
+    remarks from when it was indexed.  For a file that is not a video, or could not be examined yet:
+    the reason.
     """
     root, paths = session.places(names)
     with session.looked_into(root) as parts:

@@ -86,7 +86,9 @@ _MOST_FOLDERS = 10
     help="Decode each new video at once, to be sure of every frame; else a mount does it in idle "
     "time, or `vfsd verify`.",
 )
-@click.option("--skip-refused", is_flag=True, help="Files that are no videos are no failure.")
+@click.option(
+    "--skip-refused", is_flag=True, help="Do not fail because of files that are not videos."
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.pass_obj
 def command(
@@ -108,7 +110,7 @@ def command(
     what is in it).  Missing directories in the store are made.  A video that is there already with
     the same name, size and time is skipped, so what was interrupted is finished by saying it
     again; if its bytes in the store are known to be damaged, or gone, they are put back, and so is
-    a frame table that is damaged.  A file that is no video is refused, and the rest goes on; the
+    a frame table that is damaged.  A file that is not a video is refused, and the rest goes on; the
     names of the videos that went in are printed.
     """
     from vfsd.cli.ingesting import Ingester, plan_sources
@@ -206,7 +208,7 @@ def _summarize(session: Session, outcomes: Sequence[Outcome], planned: int) -> N
 
 
 def _exit_code(outcomes: Sequence[Outcome], skip_refused: bool) -> int:
-    """Of the worst outcome: what failed, then names that were taken, then what is no video."""
+    """Of the worst outcome: failures, then names that were taken, then refused files."""
     for status in ("failed", "exists", "refused"):
         for outcome in outcomes:
             if outcome.status == status and not (skip_refused and status == "refused"):

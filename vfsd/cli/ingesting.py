@@ -127,7 +127,7 @@ def _sources_of(given: str, target: str, rename: str | None) -> Iterator[Source]
     elif path.is_file():
         yield Source(path, name, path.stat().st_size)
     elif path.exists():
-        raise RefusedMediaError(f"{given} is no regular file")
+        raise RefusedMediaError(f"{given} must be a regular file")
     else:
         raise no_such_file(given)
 

@@ -31,15 +31,15 @@ from vfsd.errors import BusyError, ExistsError, UsageError
 def command(session: Session, directory: Path | None, catalog: str | None) -> None:
     """Make a store.
 
-    DIR is empty or does not exist yet; without it the store is made where --store or VFSD_STORE
-    say.  A store is a directory of objects and a catalog, which is an SQLite file in it unless
-    --catalog names another database, in which there is none yet.  Others can see that URL in the
-    list of processes while this runs: leave a password to ~/.pgpass.
+    DIR is empty or does not exist yet; its default is the directory of --store or VFSD_STORE.  A
+    store is a directory of objects and a catalog.  The catalog is an SQLite file in it, or the
+    database that --catalog names, which must not contain a catalog yet.  Other users can see that
+    URL in the list of processes while this runs: put the password in ~/.pgpass.
     """
     from vfsd.store import Store
 
     if directory is None and not session.names_store:
-        raise UsageError("it is not said where", hint="name a directory: `vfsd init DIR`")
+        raise UsageError("a directory for the store must be given", hint="`vfsd init DIR`")
     with Store.create(directory or session.root(), catalog_url=catalog) as store:
         if session.json:
             print_json({"store": str(store.path), "id": store.parts.directory.id})

@@ -1,4 +1,4 @@
-"""Ctrl-C, heeded where it is safe.
+"""Ctrl-C at safe points.
 
 Python raises KeyboardInterrupt wherever the main thread happens to be; inside a callback of FFmpeg
 it would be lost, and what FFmpeg makes of the failed call with it.

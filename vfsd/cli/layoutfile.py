@@ -33,7 +33,7 @@ def read_layout_file(
     for number, entry in enumerate(entries):
         where = f"{path}: segment {number}"
         if not isinstance(entry, dict):
-            raise UsageError(f'{where} is no object with "frames" and "layout"')
+            raise UsageError(f'{where} must be an object with "frames" and "layout"')
         _check_keys(where, entry, allowed)
         for key in _REQUIRED:
             if key not in entry:
@@ -59,7 +59,7 @@ def _entries(path: Path, known: Mapping[str, frozenset[str]]) -> tuple[list[Any]
         raise no_such_file(path) from None
     except (ValueError, RecursionError) as error:  # numbers may have too many digits, too
         raise UsageError(
-            f"{path} is no JSON: {error}", hint="write one with `vfsd layout show --json`"
+            f"{path} must be a JSON file: {error}", hint="write one with `vfsd layout show --json`"
         ) from error
     if isinstance(content, list):
         return content, frozenset((*_REQUIRED, _TILES))
@@ -92,7 +92,7 @@ def _frames(where: str, given: Any, frames: int) -> range:
 
 def _layout(where: str, given: Any, as_layout: Callable[[str], TileLayout]) -> TileLayout:
     if not isinstance(given, str):
-        raise UsageError(f'{where} has a "layout" that is no text')
+        raise UsageError(f'"layout" of {where} must be text, got {given!r}')
     try:
         return as_layout(given)
     except UsageError as error:
@@ -108,7 +108,7 @@ def _tiles(where: str, entry: Mapping[str, Any], layout: TileLayout) -> tuple[in
     numbers: list[Any] = [one.get("tile") if isinstance(one, dict) else one for one in entries]
     if not numbers or any(type(one) is not int for one in numbers):
         raise UsageError(
-            f'{where} has "tiles" that are no list of their numbers',
+            f'"tiles" of {where} must be a list of numbers, got {given!r}',
             hint="leave them out to store all",
         )
     wrong = [one for one in numbers if not 0 <= one < layout.count]

@@ -41,7 +41,7 @@ def command(session: Session, path: str, long: bool, recursive: bool) -> None:
     PATH is a directory or a file; without it the root of the store is listed (or the working
     directory, when it is in a mount).  With -R names are counted from PATH.  A long line gives
     kind, size, frames, width x height, duration, codec, time of the last change and name; kind is
-    `file` for what is no video.
+    `file` for files that are not videos.
     """
     place = session.place(path)
     with (

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import click
+
 from vfsd.cli.output import facts, print_json, print_line, print_remark, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
+from vfsd.errors import NothingSavedError
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
@@ -21,6 +25,10 @@ if TYPE_CHECKING:
     from vfsd.videos.video import Video
 
 PSNR = 40.0
+
+_LARGE_TIMES = 1.5
+_LARGE_BYTES = 1 << 20
+"""A rendition that is larger than the original by both of these needs consent."""
 
 MADE_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -84,23 +92,48 @@ def make(session: Session, store: Store, video: Video, order: Order, jobs: int |
     _report(session, store, video, order, made, kept, seconds)
 
 
-def warn_of_size(
+def require_consent(
+    session: Session, store: Store, videos: Sequence[Video], order: Order, jobs: int | None
+) -> bool:
+    """Compare the expected size with that of the original; whether to go on.
+
+    A warning says by how much a rendition is larger.  Where it is much larger, a terminal is asked.
+    Raises `NothingSavedError` for that without a terminal.
+    """
+    total = original = 0.0
+    for video in videos:
+        size, same_frames = _expected(session, store, video, order, jobs)
+        total, original = total + size, original + same_frames
+        if size > same_frames and not session.quiet:
+            print_remark(f"warning: {shown(video.name)}: {_compared(size, same_frames)}")
+    if total <= original * _LARGE_TIMES or total - original < _LARGE_BYTES:
+        return True
+    what = shown(videos[0].name) if len(videos) == 1 else f"{len(videos)} videos"
+    if sys.stdin.isatty():
+        return click.confirm(f"{what}: {_compared(total, original)}. Go on?", err=True)
+    raise NothingSavedError(
+        f"{what}: {_compared(total, original)}",
+        hint="`--yes` or `--for decoding` makes it anyway; `--for web` or a lower `--psnr` takes "
+        "less",
+    )
+
+
+def _expected(
     session: Session, store: Store, video: Video, order: Order, jobs: int | None
-) -> None:
-    """Say before anything is made that it will be larger than the original, by one segment."""
+) -> tuple[float, float]:
+    """(bytes of the rendition, bytes of the same frames in the original), from one segment."""
     from vfsd.cli.retiling import estimate
 
-    if session.quiet:
-        return
     with Progress(f"trying a segment of {video.name}", None, shown=session.shows_progress):
         found = estimate(store, video, order, jobs)
-    original = video.original.size * found.frames / len(video)
-    if found.bytes > original:
-        print_remark(
-            f"warning: {shown(video.name)}: this will take about {human_bytes(found.bytes)}, "
-            f"{found.bytes / original:.1f} times the same frames of the original; "
-            "`--codec small` or a lower `--psnr` takes less"
-        )
+    return found.bytes, video.original.size * found.frames / len(video)
+
+
+def _compared(size: float, original: float) -> str:
+    return (
+        f"the rendition will take about {human_bytes(round(size))}, {size / original:.1f} times "
+        "the size of these frames in the original"
+    )
 
 
 def _say_what_is_there(
@@ -175,7 +208,7 @@ def _nothing_to_make(order: Order) -> str:
     if order.file is not None:
         return f"nothing to make: {shown(str(order.file))} wants no tiles there"
     return (
-        "nothing to make: either there are no such boxes (see `vfsd labels ls`), or tiles around "
+        "nothing to make: either no box has these labels (see `vfsd labels ls`), or tiles around "
         "them would not pay"
     )
 

@@ -165,5 +165,5 @@ def _gauge(name: str, about: str, value: float) -> Any:
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"{text!r} is no HOST:PORT")
+        raise UsageError(f"the address must be HOST:PORT, got {text!r}")
     return host.strip("[]") or "127.0.0.1", int(port)

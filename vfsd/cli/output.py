@@ -61,7 +61,7 @@ def shown(name: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Control characters, and bytes that are no text, as Python writes them: \\x1b, \\n."""
+    """Control characters, and bytes that are not text, as Python writes them: \\x1b, \\n."""
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 

@@ -7,6 +7,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.pinning import displayed, of_pins
+from vfsd.cli.selecting import named
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
@@ -25,28 +26,40 @@ from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
         "what": "all, tiles, or the size of a rendition, WxH",
     },
     exits=[NotFoundError, OutOfRangeError, ReadOnlyError],
+    listing=True,
 )
-@click.argument("name", metavar="VIDEO")
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @of_pins
 @click.pass_obj
 def command(
-    session: Session, name: str, span: Span | None, tiles: bool, size: tuple[int, int] | None
+    session: Session,
+    names: tuple[str, ...],
+    span: Span | None,
+    tiles: bool,
+    size: tuple[int, int] | None,
 ) -> None:
-    """Keep tiles and renditions whatever budgets say.
+    """Keep tiles and renditions even over budget.
 
-    That holds for what there is and for what will be made; what reads do not use any more is not
-    meant.  What is pinned does not count for the budget.  `vfsd layout drop` and `vfsd rendition
-    drop` take it away nevertheless.
+    A VIDEO is a name or a pattern.  A pin covers present and future tiles and renditions that reads
+    may use; retired tiles are excluded.  Pinned bytes do not count for the budget.  `vfsd layout
+    drop` and `vfsd rendition drop` delete them all the same.
     """
-    place = session.place(name)
-    with session.opened(place.root, writing=True) as store:
-        video = store[place.name]
-        size = displayed(video, size)
-        pin = video.pin(span=span, tiles=tiles, size=size)
-    what = "tiles" if tiles else "all" if size is None else f"{size[0]}x{size[1]}"
-    if session.json:
-        frames = [pin.frames.start, pin.frames.stop]
-        print_json({"name": place.name, "frames": frames, "what": what})
-    else:
-        frames_ = f"frames {pin.frames.start} to {pin.frames.stop - 1}"
-        session.remark(f"pinned: {what}, {frames_} of {shown(place.name)}")
+    root, paths = session.places(names)
+    with session.opened(root, writing=True) as store:
+        videos = named(store, paths)
+        for video in videos.values():
+            video.frames_in(span)  # a span outside one video is an error before any is pinned
+        for path, video in videos.items():
+            picture = displayed(video, size)
+            pin = video.pin(span=span, tiles=tiles, size=picture)
+            what = "tiles" if tiles else "all"
+            if picture is not None:
+                what = f"{picture[0]}x{picture[1]}"
+            if session.json:
+                frames = [pin.frames.start, pin.frames.stop]
+                print_json({"name": path, "frames": frames, "what": what})
+            else:
+                session.remark(
+                    f"pinned: {what}, frames {pin.frames.start} to {pin.frames.stop - 1} of "
+                    f"{shown(path)}"
+                )

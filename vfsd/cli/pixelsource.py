@@ -99,7 +99,7 @@ def is_y4m(file: IO[bytes]) -> bool:
 
 
 def is_numbered(given: str) -> bool:
-    """Whether a name stands for a picture of each number."""
+    """Whether a name is a pattern for numbered pictures."""
     return given != "-" and _NUMBERED.search(os.path.basename(given)) is not None
 
 
@@ -137,7 +137,7 @@ def numbered_pictures(given: str, fps: Fraction) -> PixelSource:
     """
     files = _files(Path(given))
     if not files:
-        raise NotFoundError(f"there is no picture {given}")
+        raise NotFoundError(f"picture not found: {given}")
     first = _picture(files[0])
     kind = _KINDS.get((first.dtype.name, first.shape[2]))
     if kind is None:
@@ -176,7 +176,7 @@ def _picture(file: Path) -> Pixels:
         how = cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH
     picture = cv2.imread(str(file), how)
     if picture is None:
-        raise UsageError(f"{file} is no picture that can be read")
+        raise UsageError(f"{file} cannot be read as a picture")
     if picture.ndim == 2:
         return picture[..., None]
     return cv2.cvtColor(picture, cv2.COLOR_BGR2RGB) if picture.shape[2] == 3 else picture

@@ -16,6 +16,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.progress import Progress
+from vfsd.cli.selecting import single_path
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span
 from vfsd.cli.viewoptions import (
@@ -65,10 +66,10 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
         "height": "pixels of a written frame",
         "format": "layout of the pixels, or the container of a video",
         "bytes": "size of the files together",
-        "sound": "the codec of the sound in them, null where there is none",
-        "sound_made": "copied or transcoded, null where there is none",
-        "sound_from": "the codec of the stored sound, null where there is none",
-        "silence": "why there is none in a video, else null",
+        "sound": "the codec of the sound in them, null without sound",
+        "sound_made": "copied or transcoded, null without sound",
+        "sound_from": "the codec of the stored sound, null without sound",
+        "silence": "why a video has no sound, else null",
         "psnr": "dB that the pictures that they were made from have at least, in each plane or "
         "channel, against the very first original; 0: nobody has measured it; null: they are that",
         "damaged": "number of frames in them that show damage of the file, null where no full "
@@ -133,7 +134,10 @@ def command(
     if target.is_stdout and session.json:
         raise UsageError("pixels and JSON cannot both go to stdout", hint="name a file")
     place = session.place(name)
-    with session.opened(place.root) as store, readable(store, place.name) as video:
+    with (
+        session.opened(place.root) as store,
+        readable(store, single_path(store.catalog, place.name, "read")) as video,
+    ):
         request = request_for(video, target.form, span, chosen, moment, region, size, fps, psnr)
         if damaged != SHOW:
             _examine_damage(video, target, request, damaged)
@@ -156,7 +160,7 @@ def command(
     if session.json:
         print_json(
             {
-                "name": place.name,
+                "name": video.name,
                 "files": written.files,
                 "frames": count,
                 "width": width,
@@ -214,7 +218,7 @@ def _examine_damage(video: Readable, target: Target, request: Request, damaged: 
 def _work(
     target: Target, video: Readable, request: Request, damaged: str
 ) -> Callable[[Session, Target, Readable, Request, bool], Written]:
-    """What writes it: bare planes that are no array's rows are had as a mount has them.
+    """The writer of a target: planes without common rows are written as a mount shows them.
 
     Raises `BusyError` for what cannot be had of a video that is still being written.
     """
@@ -303,7 +307,7 @@ def _write(
     *,
     damaged: str,
 ) -> Written:
-    """As pictures, an array or bare pixels.  Raises `OutOfRangeError` where there are none."""
+    """As pictures, an array or bare pixels.  Raises `OutOfRangeError` for an empty selection."""
     from vfsd.cli.writing import write
     from vfsd.views.showing import no_frame
 

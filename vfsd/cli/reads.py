@@ -10,11 +10,12 @@ import click
 from vfsd.arguments import how_many
 from vfsd.cli.command import define
 from vfsd.cli.output import columns, iso_time, local_time, print_json, print_line, shown
+from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
 from vfsd.errors import NotFoundError, ReadOnlyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from vfsd.model import LogicalVideo, Read
     from vfsd.store import Store
@@ -41,7 +42,7 @@ _ALIGNMENT = "<<<><<>>>><"
     examples=[
         "vfsd -s videos reads cam1/traffic.mp4",
         "vfsd -s videos reads all --limit 20 --json",
-        "vfsd -s videos reads cam1/traffic.mp4 --clear",
+        "vfsd -s videos reads 'cam1/*' --clear",
     ],
     fields={
         "name": "path from the root of the store",
@@ -72,31 +73,38 @@ _ALIGNMENT = "<<<><<>>>><"
     exits=[NotFoundError, ReadOnlyError],
     listing=True,
 )
-@click.argument("name", metavar="VIDEO|all")
+@click.argument("names", metavar="VIDEO...|all", nargs=-1, required=True)
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
 @click.option("--clear", is_flag=True, help="Forget them instead.")
 @click.pass_obj
-def command(session: Session, name: str, limit: int | None, clear: bool) -> None:
-    """List what was read of a video, the newest first.
+def command(session: Session, names: tuple[str, ...], limit: int | None, clear: bool) -> None:
+    """List the reads of videos, the newest first.
+
+    A VIDEO is a name or a pattern; `all` is the whole store.
 
     Pixels that were had through Python, `vfsd read`, scans, detectors and the views of a mount
     count; not the bytes of files, nor views whose packets are copied.  The store remembers as many
     reads as its setting remembered_reads says.
     """
-    place = session.place("" if name == _ALL else name)
-    with session.opened(place.root, writing=clear) as store:
-        video = None if name == _ALL else store[place.name].info
+    is_all = names == (_ALL,)
+    root, paths = (session.root(), []) if is_all else session.places(names)
+    with session.opened(root, writing=clear) as store:
+        videos: list[LogicalVideo | None] = [None]
+        if not is_all:
+            videos = [one.info for one in videos_named(store, paths)]
         if clear:
-            _clear(session, store, video)
+            for video in videos:
+                _clear(session, store, video)
             return
-        names = _names(store, video)
-        known = (read for read in store.catalog.reads(video) if read.video_id in names)
-        found = islice(known, None if limit is None else how_many(limit, "number of reads"))
+        alone = videos[0] if len(videos) == 1 else None
+        known = _names(store, videos)
+        reads = (read for read in store.catalog.reads(alone) if read.video_id in known)
+        found = islice(reads, None if limit is None else how_many(limit, "limit"))
         if session.json:
             for read in found:
-                print_json(_record(names[read.video_id], read))
+                print_json(_record(known[read.video_id], read))
             return
-        _print(session, names, found, video)
+        _print(session, known, found, alone)
 
 
 def _clear(session: Session, store: Store, video: LogicalVideo | None) -> None:
@@ -107,10 +115,10 @@ def _clear(session: Session, store: Store, video: LogicalVideo | None) -> None:
         session.remark(f"{count} reads forgotten")
 
 
-def _names(store: Store, video: LogicalVideo | None) -> dict[int, str]:
-    if video is not None:
-        return {video.id: video.name}
-    return {one.id: one.name for one in store.catalog.find()}
+def _names(store: Store, videos: Sequence[LogicalVideo | None]) -> dict[int, str]:
+    """Names by number; [None] is all of the store."""
+    named = [video for video in videos if video is not None]
+    return {one.id: one.name for one in named or store.catalog.find()}
 
 
 def _record(name: str, read: Read) -> dict[str, Any]:

@@ -24,7 +24,7 @@ VIDEO_FIELDS: Mapping[str, str] = MappingProxyType(
         "container": "short name of the container",
     }
 )
-"""What is said of a video; all are null for what is none."""
+"""What is said of a video; all are null for other files."""
 
 ENTRY_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -33,7 +33,7 @@ ENTRY_FIELDS: Mapping[str, str] = MappingProxyType(
         "size": "bytes",
         "modified": "time of the last change, ISO 8601, UTC",
         **VIDEO_FIELDS,
-        "reason": "why a file is no video, or could not be examined yet, else null",
+        "reason": "why a file is not a video, or could not be examined yet, else null",
         "target": "where a symbolic link leads, else null",
     }
 )
@@ -58,7 +58,7 @@ def kind_of(node: Node) -> str:
 
 
 def size_of(parts: Parts, node: Node) -> int:
-    """Bytes; of a file that is no video its private file knows better than the catalog."""
+    """Bytes; of a file that is not a video its private file knows better than the catalog."""
     from vfsd.model import FileState
 
     if node.state in (FileState.PLAIN, FileState.SPOOLED):

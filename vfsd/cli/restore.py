@@ -33,12 +33,12 @@ from vfsd.units import human_bytes
     ],
     fields={
         "videos": "number of videos in the store",
-        "files": "number of files in it that are no videos",
+        "files": "number of files in it that are not videos",
         "bytes": "that they all take, with tiles and renditions",
         "copied": "bytes that were copied from the backup",
         "linked": "videos whose bytes are outside of the store, and never were in the backup",
         "missing": "keys of objects that neither the store nor the backup has as they were",
-        "emptied": "files that are no videos, and whose bytes the backup lacks; they are empty",
+        "emptied": "files that are not videos, and whose bytes the backup lacks; they are empty",
         "unused": "number of objects that belong to nothing any more; `vfsd gc` deletes them",
         "replaced": "directory with the catalog and the private files from before, or null",
         "seconds": "that it took",
@@ -64,7 +64,7 @@ def command(session: Session, backup: Path, target: Path) -> None:
     BACKUP is a copy that `vfsd backup` made of that store.  Neither of the two may be mounted, and
     nobody may have DIR open.  Until the end DIR holds what it did; what was interrupted goes on
     when it is said again.  Names, times and labels go back to the backup's, and so do files that
-    are no videos.  The catalog and such files from before are kept in DIR/replaced-TIME, which may
+    are not videos.  The catalog and such files from before are kept in DIR/replaced-TIME, which may
     be deleted.  Videos that came since lose their names, but their bytes stay until `vfsd gc`.
     All of it is compared with its checksums, also what DIR has already.  Ends with 30 where objects
     or bytes of such files are missing.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from vfsd.errors import NotFoundError
+from vfsd.cli.output import print_line, print_remark, shown
+from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
     from vfsd.catalog import Catalog
+    from vfsd.cli.session import Session
     from vfsd.store import Store
     from vfsd.videos.video import Video
 
@@ -29,7 +32,10 @@ def named(store: Store, names: Sequence[str]) -> dict[str, Video]:
         if set("*?[") & set(name) and name not in store:
             fitting = list(store.find(name))
             if not fitting:
-                raise NotFoundError(f"no video matches {name!r}", hint="see `vfsd find`")
+                raise NotFoundError(
+                    f"no video matches {name!r}",
+                    hint="`*` does not match `/`; `vfsd find` lists videos",
+                )
             found.update((video.name, video) for video in fitting)
         else:
             found.setdefault(name, store[name])
@@ -48,9 +54,55 @@ def matched_paths(catalog: Catalog, names: Sequence[str]) -> list[str]:
         if set("*?[") & set(name) and not _has_entry(catalog, name):
             fitting = [video.name for video in catalog.find(name)]
             if not fitting:
-                raise NotFoundError(f"no video matches {name!r}", hint="see `vfsd find`")
+                raise NotFoundError(
+                    f"no video matches {name!r}",
+                    hint="`*` does not match `/`; `vfsd find` lists videos",
+                )
         found.update(dict.fromkeys(fitting))
     return list(found)
+
+
+def single_path(catalog: Catalog, name: str, command: str) -> str:
+    """The path of the entry with this name; a pattern must match exactly one video.
+
+    Raises `NotFoundError` for a pattern without a match, `UsageError` for several matches.
+    """
+    matches = matched_paths(catalog, [name])
+    if len(matches) > 1:
+        raise UsageError(
+            f"{command} takes one video; {len(matches)} match {name!r}",
+            hint=f"`vfsd find {shlex.quote(name)}` lists them",
+        )
+    return matches[0]
+
+
+def for_each(
+    session: Session,
+    videos: Mapping[str, Video],
+    work: Callable[[str, Video], None],
+    *,
+    headed: bool = True,
+) -> None:
+    """Call `work` with path and video; with several videos, print a heading before each one.
+
+    Of several, a video that a span, range or region lies outside of is skipped with a warning.
+    Raises `OutOfRangeError` where no video is left, and what `work` raises.
+    """
+    several, beyond, done = len(videos) > 1, None, 0
+    for path, video in videos.items():
+        try:
+            if several and headed and not session.json:
+                print_line(f"{shown(path)}:")
+            work(path, video)
+            done += 1
+        except OutOfRangeError as error:
+            if not several:
+                raise
+            beyond = error
+            if not session.quiet:
+                print_remark(f"warning: skipped {shown(path)}: {error}")
+    if beyond is not None and not done:
+        raise beyond
 
 
 def _has_entry(catalog: Catalog, name: str) -> bool:

@@ -90,7 +90,7 @@ class Session:
                 places.append(Place(Path(named), store_name(path)))
             else:
                 raise UsageError(
-                    "it is not said which store is meant",
+                    "no store given",
                     hint="give --store DIR, set VFSD_STORE, or name a path inside a mount",
                 )
         return places

@@ -26,7 +26,7 @@ _HEADINGS = ("operation", "count", "failed", "seconds", "p50", "p99", "bytes")
     examples=["vfsd -s videos stats", "vfsd -s videos stats --json"],
     fields={
         **STORED_FIELDS,
-        "mount": "null where there is none, else pid, seconds since it began, cpu_seconds, memory "
+        "mount": "null without a mount, else pid, seconds since it began, cpu_seconds, memory "
         "(bytes), threads, descriptors, operations: by name count, failed, seconds, bytes, p50 and "
         "p99 (seconds, to a factor of two), rendering: null, or pid, cpu_seconds, memory and "
         "decoder_memory (bytes) of the process that makes views, and passthrough: null, or with "

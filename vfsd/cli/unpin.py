@@ -7,6 +7,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.pinning import displayed, of_pins
+from vfsd.cli.selecting import named
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
@@ -25,28 +26,36 @@ from vfsd.units import human_bytes
         "bytes": "their size",
     },
     exits=[NotFoundError, OutOfRangeError, ReadOnlyError],
+    listing=True,
 )
-@click.argument("name", metavar="VIDEO")
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @of_pins
 @click.pass_obj
 def command(
-    session: Session, name: str, span: Span | None, tiles: bool, size: tuple[int, int] | None
+    session: Session,
+    names: tuple[str, ...],
+    span: Span | None,
+    tiles: bool,
+    size: tuple[int, int] | None,
 ) -> None:
-    """Take back what `vfsd pin` said.
+    """Remove pins of `vfsd pin`.
 
-    With the same options that pin; without any, all pins of a video.  With `--span` a pin of more
-    stays for the rest.  What was pinned counts for the budget again, and what that has no room for
-    goes; so with what is joined, for the budget of the other video.
+    A VIDEO is a name or a pattern.  The options select a pin; without options, all pins of a video
+    are removed.  With `--span`, the rest of a longer pin stays.  The bytes count for the budget
+    again, and tiles over budget are deleted.  Pieces of joined videos count for both budgets.
     """
-    place = session.place(name)
-    with session.opened(place.root, writing=True) as store:
-        video = store[place.name]
-        gone = video.unpin(span=span, tiles=tiles, size=displayed(video, size))
-    freed = sum(one.bytes for one in gone)
-    if session.json:
-        print_json({"name": place.name, "evicted": len(gone), "bytes": freed})
-        return
-    text = f"{shown(place.name)} is unpinned"
-    if gone:
-        text += f"; {len(gone)} segments, {human_bytes(freed)}, had to go"
-    session.remark(text)
+    root, paths = session.places(names)
+    with session.opened(root, writing=True) as store:
+        videos = named(store, paths)
+        for video in videos.values():
+            video.frames_in(span)  # a span outside one video is an error before any pin goes
+        for path, video in videos.items():
+            gone = video.unpin(span=span, tiles=tiles, size=displayed(video, size))
+            freed = sum(one.bytes for one in gone)
+            if session.json:
+                print_json({"name": path, "evicted": len(gone), "bytes": freed})
+                continue
+            text = f"{shown(path)} is unpinned"
+            if gone:
+                text += f"; {len(gone)} segments, {human_bytes(freed)}, were deleted"
+            session.remark(text)

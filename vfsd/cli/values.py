@@ -35,7 +35,7 @@ class Number(click.FloatRange):
     ) -> float:
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
-            self.fail(f"{value!r} is no number", param, ctx)
+            self.fail(f"must be a number, got {value!r}", param, ctx)
         return number
 
 
@@ -109,7 +109,7 @@ def a_size(text: str) -> tuple[int, int]:
     width, height = int(match[1]), int(match[2])
     if not (width or height):
         raise UsageError(
-            f"{text} holds no pixel",
+            f"size must be at least 1 pixel, got {text}",
             hint="width and height are at least 1, or one of them is 0 where that keeps the shape",
         )
     return width, height

@@ -64,7 +64,7 @@ def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
     A frame table that turns out to be wrong, or is damaged, is corrected, and so is what is known
     of the pictures: their times, codec, colours, how they are turned.  Videos that go meanwhile are
     passed over.  Frames that show damage the file came with are counted; `vfsd info` lists them,
-    and they are no reason to fail.
+    and they do not make the command fail.
 
     Ends with 30 when a video does not decode, else with 1 if a file may not be read, or is indexed
     in place and cannot be reached.

@@ -116,7 +116,7 @@ def command(
 ) -> None:
     """Make a video of pixels, pictures or a stream.
 
-    INPUT is a file, or - (stdin, also when there is none):
+    INPUT is a file, or - (stdin, which is also the default):
 
     \b
     - bare pixels, one picture after the other, with --size and --fps

@@ -102,7 +102,7 @@ def target_of(out: str, pixel_format: str | None, codec: str | None) -> Target:
 
 
 def with_asked_sound(target: Target, asked: str) -> Target:
-    """`asked` is no, aac or opus.  Raises `UsageError` for files that have no sound."""
+    """`asked` is "no", aac or opus.  Raises `UsageError` for files that have no sound."""
     from vfsd.grammar import with_sound
 
     if target.kind != "video" or target.form.container not in ("mp4", "matroska"):
@@ -111,7 +111,7 @@ def with_asked_sound(target: Target, asked: str) -> Target:
 
 
 def write(target: Target, frames: Iterator[Frame], count: int, *, replace: bool) -> Written:
-    """Write all of `frames`, of which there are `count`, to what is no video.
+    """Write all of `frames`, of which there are `count`, to a file that is not a video.
 
     Raises `ExistsError` unless `replace`, `UsageError` when several pictures want one name.
     """

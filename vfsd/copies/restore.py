@@ -74,7 +74,8 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
     source, directory = _opened(backup.absolute()), StoreDirectory.unmarked(target.absolute())
     if not source.backup_sign.exists():
         raise UsageError(
-            f"{source.root} is no backup", hint="name the backup first, then the store to restore"
+            f"{source.root} must be a backup, got a store",
+            hint="name the backup first, then the store to restore",
         )
     source.require_objects()
     require_apart(source, directory.root)
@@ -108,7 +109,7 @@ def _opened(backup: Path) -> StoreDirectory:
             if found.catalog_file.exists():
                 raise
             raise NoStoreError(
-                f"there is no backup in {backup}",
+                f"no backup found in {backup}",
                 hint="name one that was made before, of the store: "
                 f"`vfsd backup {shlex.quote(str(backup))}`",
             ) from None

@@ -231,9 +231,7 @@ def _copy(path: Path, copy: Path) -> None:
         fsync_path(copy)
     except OSError as error:
         if error.errno in NO_SPACE:
-            error.add_note(
-                f"it is {copy.parent.resolve()} in which files that are no videos have no room"
-            )
+            error.add_note(f"{copy.parent.resolve()} has no room for files that are not videos")
         raise
 
 

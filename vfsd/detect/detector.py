@@ -62,7 +62,7 @@ def require_every(every: SupportsIndex | Literal["key"]) -> Every:
     if every == "key":
         return "key"
     try:
-        number = whole_number(every, "number")
+        number = whole_number(every, "every")
     except UsageError:
         number = 0
     if number < 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from vfsd.arguments import not_one_of
 from vfsd.detect.detector import Detector, Every
 from vfsd.detect.motion import MotionDetector
 from vfsd.detect.onnxmodel import OnnxDetector
@@ -40,6 +41,4 @@ def detector_named(
         if min_confidence is None:
             return OnnxDetector(path, label=label, names=names)
         return OnnxDetector(path, label=label, names=names, min_confidence=min_confidence)
-    raise UsageError(
-        f"there is no detector {text!r}", hint="known: motion, people, onnx:MODEL.onnx"
-    )
+    raise not_one_of("the detector", text, ("motion", "people", "onnx:MODEL.onnx"))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.arguments import no_such_file
+from vfsd.arguments import no_such_file, not_one_of
 from vfsd.detect.boxes import Scored, best_of
 from vfsd.detect.classes import class_names
 from vfsd.detect.detector import Found, Wanted
@@ -72,7 +72,7 @@ class OnnxDetector:
         if not (0 <= min_confidence <= 1 and 0 <= overlap <= 1):
             raise UsageError("a confidence and an overlap lie within 0 and 1")
         if head not in HEADS:
-            raise UsageError(f"there is no head {head!r}", hint=f"known: {', '.join(HEADS)}")
+            raise not_one_of("head", head, HEADS)
         self._path = Path(path)
         self._min_confidence, self._overlap, self._head = min_confidence, overlap, head
         self._label = label
@@ -172,7 +172,7 @@ def _session(data: bytes, path: Path) -> Any:
         )
     except Exception as error:  # onnxruntime's own have no common base
         raise UsageError(
-            f"{path} is no model that can be run: {_in_short(error)}",
+            f"{path} must be a model that onnxruntime can run: {_in_short(error)}",
             hint="give an ONNX model in one file",
         ) from error
 
@@ -186,7 +186,9 @@ def _described(session: Any, path: Path) -> tuple[dict[str, str], list[_Input], 
             [one.name for one in session.get_outputs()],
         )
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is no model that can be run: its words are no text") from None
+        raise UsageError(
+            f"{path} must be a model that onnxruntime can run: its metadata must be UTF-8"
+        ) from None
 
 
 def _input_of(

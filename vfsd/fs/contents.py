@@ -241,7 +241,7 @@ class Contents:
                     if node is None:
                         raise
                     _log.error(
-                        "the bytes of %s are missing: there is no %s; `vfsd fsck` tells more",
+                        "the bytes of %s are missing: %s does not exist; `vfsd fsck` tells more",
                         self._names.told(node.ino),
                         error.filename,
                     )

@@ -59,7 +59,7 @@ class Standing:
             made_by = None if rendering is None else Rendering(**rendering)
             return cls(**found, operations=operations, rendering=made_by)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"these are no figures of a mount: {error}") from error
+            raise ValueError(f"figures of a mount cannot be read: {error}") from error
 
 
 class Standings:

@@ -46,7 +46,9 @@ def load(choice: str | None = None) -> Binding:
     """
     choice = choice or os.environ.get(CHOICE) or None
     if choice is not None and choice not in _BINDINGS:
-        raise UsageError(f"{choice!r} is no binding to libfuse", hint="mfusepy or fusepy")
+        raise UsageError(
+            f"the binding must be mfusepy or fusepy, got {choice!r}", hint="mfusepy or fusepy"
+        )
     for name in [choice] if choice else _BINDINGS:
         try:
             with _libfuse_chosen(name):
@@ -65,7 +67,7 @@ def require_fuse(options: MountOptions) -> None:
     """Find out before mounting why it would fail.  Raises `FuseMissingError`, `MountError`."""
     load()
     if not os.path.exists(_DEVICE):
-        raise FuseMissingError(f"there is no {_DEVICE}", hint="modprobe fuse")
+        raise FuseMissingError(f"{_DEVICE} is missing", hint="modprobe fuse")
     if not os.access(_DEVICE, os.R_OK | os.W_OK):
         raise FuseMissingError(
             f"{_DEVICE} cannot be opened: no permission", hint=f"sudo chmod 666 {_DEVICE}"

@@ -23,7 +23,7 @@ _DESCRIBED = {
     "uid=N, gid=N, umask=N": "everything is shown as belonging to them, with that umask (octal)",
     "attr_timeout=S": "for how many seconds the kernel remembers attributes (1)",
     "entry_timeout=S": "for how many seconds it remembers names (1)",
-    "negative_timeout=S": "for how many seconds it remembers that there is no such name (0)",
+    "negative_timeout=S": "for how many seconds it remembers that a name does not exist (0)",
     "max_threads=N": "how many requests are answered at once (1088)",
     "max_idle_threads=N": "how many threads stay when there is nothing to do (16)",
     "max_background=N": "how many requests the kernel sends ahead (1024)",

@@ -32,7 +32,7 @@ _IDLE_THREADS = 16
 _ENDED_BY_SIGNAL = 8
 _FAILURES = {
     1: "an option was refused",
-    2: "there is no mountpoint",
+    2: "the mountpoint does not exist",
     3: "libfuse could not be set up",
     4: "the kernel refused to mount",
     5: "the process could not go on",

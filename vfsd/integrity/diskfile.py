@@ -48,7 +48,7 @@ def open_stored(path: str | os.PathLike[str], flags: int = 0) -> int:
     fd = os.open(path, os.O_RDONLY | AS_BYTES | flags)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EIO, "it is no regular file", os.fspath(path))
+        raise OSError(errno.EIO, "it is not a regular file", os.fspath(path))
     return fd
 
 

@@ -37,12 +37,12 @@ def open_linked(path: str | os.PathLike[str], root: Path) -> int:
     Raises `IntegrityError` for what is none that it may show, `OSError`.
     """
     if not os.path.isabs(path):
-        raise _refused(path, "is no absolute path")
+        raise _refused(path, "is not an absolute path")
     held = _followed(path)
     try:
         fault = _mount_fault(held)
         if fault is None and not stat.S_ISREG(os.fstat(held).st_mode):
-            fault = "is no regular file"
+            fault = "is not a regular file"
         if fault is not None:
             raise _refused(path, fault)
         fd = os.open(f"/proc/self/fd/{held}", _HOW)
@@ -169,14 +169,14 @@ def _mount_fault(fd: int) -> str | None:
 def _refused(path: str | os.PathLike[str], fault: str) -> IntegrityError:
     return IntegrityError(
         f"{os.fspath(path)} {fault}, and is not shown",
-        hint="who made the store's catalog? `vfsd info` tells which video it is",
+        hint="`vfsd info` tells which video it is; check where the store's catalog comes from",
     )
 
 
 def _fault(fd: int, root: Path) -> str | None:
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
-        return "is no regular file"
+        return "is not a regular file"
     for place in _KERNELS:
         with suppress(FileNotFoundError):
             if os.stat(place).st_dev == found.st_dev:

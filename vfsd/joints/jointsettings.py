@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from vfsd.arguments import not_one_of
 from vfsd.codecs.pictures.colors import told_coding
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
@@ -37,12 +38,9 @@ class JoinSettings:
 
     def __post_init__(self) -> None:
         if self.merge not in MERGES:
-            raise UsageError(f"there is no way to merge {self.merge!r}", hint=_one_of(MERGES))
+            raise not_one_of("merge", self.merge, MERGES)
         if self.codec not in ("fast", "small"):
-            raise UsageError(
-                f"pieces of joined pictures cannot be coded with {self.codec!r}",
-                hint="take fast or small",
-            )
+            raise not_one_of("the codec of joined pictures", self.codec, ("fast", "small"))
         if self.psnr < LIMIT:
             raise UsageError(
                 f"joined pictures of less than {LIMIT:g} dB show things twice",

@@ -5,8 +5,16 @@ format says for itself from what it counts, and whether its edges are inclusive.
 decimal numbers, so that what is written and read again is the very same box.
 """
 
-from vfsd.labels.common import Clip, LabelFile, ReadOptions, WriteOptions, examined_frames
-from vfsd.labels.formats import FORMATS, format_of, lost_in, place_of, read_labels, write_labels
+from vfsd.labels.common import Clip, LabelFile, Labelled, ReadOptions, WriteOptions, examined_frames
+from vfsd.labels.formats import (
+    FORMATS,
+    format_of,
+    lost_in,
+    place_of,
+    read_labels,
+    write_dataset,
+    write_labels,
+)
 from vfsd.labels.names import names_for
 from vfsd.labels.supervision import from_supervision
 
@@ -14,6 +22,7 @@ __all__ = [
     "FORMATS",
     "Clip",
     "LabelFile",
+    "Labelled",
     "ReadOptions",
     "WriteOptions",
     "examined_frames",
@@ -23,5 +32,6 @@ __all__ = [
     "names_for",
     "place_of",
     "read_labels",
+    "write_dataset",
     "write_labels",
 ]

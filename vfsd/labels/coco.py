@@ -22,6 +22,7 @@ from vfsd.errors import UsageError
 from vfsd.labels.common import (
     Clip,
     LabelFile,
+    Labelled,
     Progress,
     ReadOptions,
     Rows,
@@ -47,6 +48,7 @@ def read(
     bare = isinstance(whole, list)
     if bare:
         whole = {"annotations": whole}
+    whole = _of_one_video(rows, whole)
     names = {**(options.names or {}), **_categories(rows, whole)}
     frames = _frames_of_images(rows, whole)
     annotations = _list_of(rows, whole, "annotations")
@@ -83,6 +85,33 @@ def _parsed(rows: Rows) -> Any:
     return whole
 
 
+def _of_one_video(rows: Rows, whole: dict[str, Any]) -> dict[str, Any]:
+    """The part of a file of several videos that has the name of this one; else all of it."""
+    ids = [
+        one.get("id")
+        for one in _list_of(rows, whole, "videos")
+        if one.get("name") == rows.clip.name
+    ]
+    if len(ids) != 1:
+        return whole
+    images = [one for one in _list_of(rows, whole, "images") if one.get("video_id") == ids[0]]
+    known = {one.get("id") for one in images}
+    annotations = _list_of(rows, whole, "annotations")
+    kept = {
+        "images": images,
+        "annotations": [one for one in annotations if one.get("image_id") in known],
+    }
+    ours = whole.get(_OURS)
+    if isinstance(ours, dict) and isinstance(ours.get("examined"), list):
+        examined = [
+            one
+            for one in ours["examined"]
+            if not isinstance(one, dict) or one.get("video_id") in (None, ids[0])
+        ]
+        kept[_OURS] = {**ours, "examined": examined}
+    return {**whole, **kept}
+
+
 def _constant(name: str) -> None:
     raise ValueError(f"{name} is not a number")
 
@@ -108,7 +137,7 @@ def _categories(rows: Rows, whole: Mapping[str, Any]) -> dict[int, str]:
         where = f"categories[{place}]"
         number, name = _key(rows, where, category, "id"), category.get("name", "")
         if not isinstance(name, (str, int)) or isinstance(name, bool):
-            raise rows.complaint(where, f"{name!r} is no name of a category")
+            raise rows.complaint(where, f"the name of a category must be text, got {name!r}")
         name = str(name)
         if found.setdefault(number, name) != name:
             raise rows.complaint(
@@ -157,7 +186,7 @@ def _require_one_video(rows: Rows, images: Sequence[Mapping[str, Any]]) -> None:
             raise rows.complaint(
                 f"images[{place}]",
                 f"it is of the video {video!r}, and others are of {known!r}",
-                hint="make a file of each video, and import it into that",
+                hint="give each video a file, or name them in a list `videos`, as in the store",
             )
 
 
@@ -194,7 +223,7 @@ def _add(
     category = _key(rows, where, one, "category_id")
     frame = image - (rows.options.frame_base or 0) if bare else frames.get(image)
     if frame is None:
-        raise rows.complaint(where, f"there is no image {image}")
+        raise rows.complaint(where, f"image {image} is not in the list of images")
     if category not in names:
         raise rows.complaint(
             where,
@@ -280,7 +309,7 @@ def _run(value: object, base: int) -> range:
         first, end = value
         if first < end:
             return range(first - base, end - base)
-    raise ValueError(f"{value!r} is no [first frame, end frame)")
+    raise ValueError(f"frames must be [first, end), got {value!r}")
 
 
 def _told(source: Source) -> dict[str, Any]:
@@ -291,56 +320,99 @@ def _told(source: Source) -> dict[str, Any]:
 def write(
     columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
 ) -> Iterator[tuple[str, Iterable[str]]]:
-    yield "", _text(columns, examined, clip, options)
+    yield "", _text([Labelled(columns, examined, clip)], options)
 
 
-def _text(
-    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
-) -> Iterator[str]:
-    base, pixel_base = options.frame_base or 0, options.pixel_base or 0
-    names = sorted(set(columns.labels))
+def write_dataset(videos: Sequence[Labelled], options: WriteOptions) -> Iterator[str]:
+    """Pieces of one file of several videos, which `videos` and `video_id` tell apart."""
+    return _text(videos, options)
+
+
+def _text(videos: Sequence[Labelled], options: WriteOptions) -> Iterator[str]:
+    names = sorted({label for one in videos for label in one.columns.labels})
     categories = {name: number for number, name in enumerate(names, 1)}
-    yield json.dumps({"info": {"description": clip.name}})[:-1] + ', "images": [\n'
-    images = (
-        json.dumps(
-            {
-                "id": frame + 1,
-                "file_name": f"{frame + base:06}.png",
-                "width": clip.width,
-                "height": clip.height,
-                "frame_index": frame + base,
-            }
+    several = len(videos) > 1
+    description = ", ".join(one.clip.name for one in videos)
+    yield json.dumps({"info": {"description": description}})[:-1]
+    if several:
+        yield ', "videos": [\n'
+        yield from _joined(
+            json.dumps(
+                {
+                    "id": number,
+                    "name": one.clip.name,
+                    "width": one.clip.width,
+                    "height": one.clip.height,
+                    "length": one.clip.frames,
+                }
+            )
+            for number, one in enumerate(videos, 1)
         )
-        for frame in examined_frames(columns, examined).tolist()
-    )
-    yield from _joined(images)
-    yield '], "annotations": [\n'
+        yield "]"
+    yield ', "images": [\n'
     yield from _joined(
-        _annotation(number, one, categories[one.label], pixel_base)
-        for number, one in enumerate(columns, 1)
+        image
+        for number, (one, first) in enumerate(_with_first_image(videos), 1)
+        for image in _images(one, first, options, number if several else None)
+    )
+    yield '], "annotations": [\n'
+    pixel_base = options.pixel_base or 0
+    rows = ((first, row) for one, first in _with_first_image(videos) for row in one.columns)
+    yield from _joined(
+        _annotation(number, row, first + row.frame, categories[row.label], pixel_base)
+        for number, (first, row) in enumerate(rows, 1)
     )
     yield '], "categories": [\n'
     yield from _joined(json.dumps({"id": categories[name], "name": name}) for name in names)
     yield f'], "{_OURS}": {{"examined": [\n'
-    yield from _joined(_looked_at(examined, base))
+    base = options.frame_base or 0
+    yield from _joined(
+        run
+        for number, one in enumerate(videos, 1)
+        for run in _looked_at(one.examined, base, number if several else None)
+    )
     yield "]}}\n"
 
 
-def _looked_at(examined: Sequence[Examined], base: int) -> Iterator[str]:
+def _with_first_image(videos: Sequence[Labelled]) -> Iterator[tuple[Labelled, int]]:
+    """Each video with the id of the image of its frame 0."""
+    first = 1
+    for one in videos:
+        yield one, first
+        first += one.clip.frames
+
+
+def _images(one: Labelled, first: int, options: WriteOptions, video: int | None) -> Iterator[str]:
+    base, clip = options.frame_base or 0, one.clip
+    folder = "" if video is None else f"{clip.name}/"
+    for frame in examined_frames(one.columns, one.examined).tolist():
+        image = {
+            "id": first + frame,
+            "file_name": f"{folder}{frame + base:06}.png",
+            "width": clip.width,
+            "height": clip.height,
+            "frame_index": frame + base,
+        }
+        yield json.dumps(image if video is None else {**image, "video_id": video})
+
+
+def _looked_at(examined: Sequence[Examined], base: int, video: int | None) -> Iterator[str]:
     of_each: dict[Source, list[list[int]]] = {}
     for one in examined:
         run = [one.frames.start + base, one.frames.stop + base]
         of_each.setdefault(one.source, []).append(run)
+    of_video = {} if video is None else {"video_id": video}
     return (
-        json.dumps({"source": _told(source), "frames": runs}) for source, runs in of_each.items()
+        json.dumps({"source": _told(source), "frames": runs, **of_video})
+        for source, runs in of_each.items()
     )
 
 
-def _annotation(number: int, one: Detection, category: int, pixel_base: int) -> str:
+def _annotation(number: int, one: Detection, image: int, category: int, pixel_base: int) -> str:
     x1, y1, x2, y2 = map(of_float, one.box)
     width, height = less(x2, x1), less(y2, y1)
     box = (added(x1, pixel_base), added(y1, pixel_base), width, height)
-    known: dict[str, Any] = {"id": number, "image_id": one.frame + 1, "category_id": category}
+    known: dict[str, Any] = {"id": number, "image_id": image, "category_id": category}
     attributes = dict(one.attributes)
     crowd = _is_crowd(attributes.get(_CROWD))
     if crowd:

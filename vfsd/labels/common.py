@@ -74,6 +74,15 @@ class WriteOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Labelled:
+    """The labels of one video, to be written."""
+
+    columns: DetectionColumns
+    examined: Sequence[Examined]
+    clip: Clip
+
+
+@dataclass(frozen=True, slots=True)
 class LabelFile:
     """What a file says."""
 
@@ -158,7 +167,7 @@ class Rows:
         if not 0 <= frame < self.clip.frames:
             raise self.complaint(
                 where,
-                f"there is no frame {frame}, counted from 0: the video has {self.clip.frames}",
+                f"frame {frame} (counted from 0) does not exist: the video has {self.clip.frames}",
                 hint="`--frame-base`, or frame_base, says from which number the file counts",
             )
 
@@ -247,7 +256,9 @@ def all_lines_of(path: Path) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(_bounded(file.readline), 1):
                 yield number, line
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}, near line {number + 1}: it is no text: {error.reason}") from None
+        raise UsageError(
+            f"{path}, near line {number + 1}: must be UTF-8 text: {error.reason}"
+        ) from None
     except ValueError as error:
         raise UsageError(f"{path}, near line {number + 1}: {error}") from None
 

@@ -28,7 +28,7 @@ def frames_of_files(
         ]
     files.sort(key=lambda path: natural_order(path.name))
     if not files and any(path.name not in others for path in folder.iterdir()):
-        raise rows.complaint("in it", f"there is no {suffix} file")
+        raise rows.complaint("in it", f"no {suffix} file found")
     found: dict[int, Path] = {}
     for place, path in enumerate(files):
         number = place + base if rows.options.frame_from == "order" else frame_of_name(path.name)

@@ -10,7 +10,7 @@ from vfsd.arguments import no_such_file
 from vfsd.detections import DetectionColumns, Examined, Source
 from vfsd.errors import UsageError
 from vfsd.labels import coco, csvfile, mot, voc, yolo
-from vfsd.labels.common import Clip, LabelFile, Progress, ReadOptions, WriteOptions
+from vfsd.labels.common import Clip, LabelFile, Labelled, Progress, ReadOptions, WriteOptions
 
 _MODULES: Mapping[str, ModuleType] = MappingProxyType(
     {"coco": coco, "mot": mot, "yolo": yolo, "voc": voc, "csv": csvfile}
@@ -19,6 +19,9 @@ FORMATS = tuple(_MODULES)
 
 FOLDERS = ("yolo", "voc")
 """Those with a file for each frame."""
+
+_ENDINGS: Mapping[str, str] = MappingProxyType({"mot": ".txt", "csv": ".csv"})
+"""Of the file of one video in an export of several."""
 
 _SUFFIXES: Mapping[str, str] = MappingProxyType(
     {".json": "coco", ".csv": "csv", ".txt": "mot", ".xml": "voc"}
@@ -78,6 +81,23 @@ def write_labels(
         columns, examined, clip, options or WriteOptions()
     )
     return made
+
+
+def write_dataset(
+    format: str, videos: Sequence[Labelled], options: WriteOptions | None = None
+) -> Iterator[tuple[str, Iterable[str]]]:
+    """(path below the folder, pieces of text) of each file, for several videos.
+
+    COCO is one file, with an empty path; other formats have a file or folder for each video, called
+    after it.
+    """
+    if format == "coco":
+        yield "", coco.write_dataset(videos, options or WriteOptions())
+        return
+    for one in videos:
+        out = Path(one.clip.name if format in FOLDERS else one.clip.name + _ENDINGS[format])
+        for name, pieces in write_labels(format, one.columns, one.examined, one.clip, options):
+            yield str(place_of(out, format, name)), pieces
 
 
 def place_of(out: Path, format: str, name: str) -> Path:

@@ -110,7 +110,7 @@ def _add(rows: Rows, where: int, cells: list[str], names: Mapping[int, str]) -> 
         attributes["visibility"] = float(decimal(cells[8]))
     if label is None:
         raise rows.complaint(
-            where, "there is no class", hint="`--label NAME`, or label, says what such boxes are"
+            where, "the class is missing", hint="`--label NAME`, or label, says what such boxes are"
         )
     rows.add(
         where,

@@ -46,4 +46,4 @@ def _labels(
     try:
         return [names[int(number)] for number in numbers]
     except LookupError as error:
-        raise UsageError(f"there is no name for class {error}") from None
+        raise UsageError(f"class {error} has no name") from None

@@ -109,7 +109,7 @@ def _may_be_triangle(cells: list[str]) -> bool:
 def _edges(centre: Decimal, share: Decimal, size: int) -> tuple[float, float]:
     """The two edges in pixels: worked out exactly, then rounded once."""
     if max(abs(centre), abs(share)) > 1_000_000 or share < 0:
-        raise ValueError(f"{centre} and {share} are no shares of the picture")
+        raise ValueError(f"centre and size must be shares of the picture, got {centre} and {share}")
     half = EXACT.multiply(share, _HALF)
     return tuple(  # type: ignore[return-value]
         float(Fraction(EXACT.multiply(edge, Decimal(size))))

@@ -61,8 +61,8 @@ def pictures(data: Given | Raw, pixel_format: str) -> Iterator[tuple[Pixels, int
             yield from pictures(part, pixel_format)
     else:
         raise UsageError(
-            f"a {type(data).__name__} holds no pictures",
-            hint="give arrays, frames, or raw bytes with a size",
+            f"pictures must be arrays, frames or raw bytes, got {type(data).__name__}",
+            hint="raw bytes need a size",
         )
 
 
@@ -73,8 +73,8 @@ def _of_array(data: Pixels, pixel_format: str) -> Iterator[Pixels]:
     dimensions = 3 if channels else 2
     if data.ndim not in (dimensions, dimensions + 1):
         raise UsageError(
-            f"an array of {data.ndim} dimensions is no pictures in {pixel_format}, which have "
-            f"{dimensions} each",
+            f"pictures in {pixel_format} must have {dimensions} dimensions each, "
+            f"got an array of {data.ndim}",
             hint=_NO_COLOURS if channels and data.ndim == 2 else None,
         )
     if channels and data.shape[-3] == channels != data.shape[-1]:

@@ -307,7 +307,7 @@ def require_free(parts: Parts, name: str, replace: bool) -> None:
     """Raises `ExistsError` where a new file cannot have that name, as another has it, or lies where
     its directory would; `UsageError` for none at all."""
     if not split(name):
-        raise UsageError(f"{name!r} is no name for a file")
+        raise UsageError(f"{name!r} cannot be the name of a file")
     for part in split(name):
         require_name(part)
     with parts.catalog.reading() as seen:

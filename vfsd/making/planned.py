@@ -29,7 +29,9 @@ class PlannedSegment:
         if not tiles:
             raise UsageError(f"no tile of {self.layout} is to be stored")
         if not 0 <= tiles[0] <= tiles[-1] < self.layout.count:
-            raise UsageError(f"there is no tile {tiles[-1]}: {self.layout} has {self.layout.count}")
+            raise UsageError(
+                f"tile {tiles[-1]} does not exist: {self.layout} has {self.layout.count}"
+            )
         # All of them are the same as None, so that equal plans are equal.
         object.__setattr__(self, "tiles", None if len(tiles) == self.layout.count else tiles)
 
@@ -54,7 +56,7 @@ class TileSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "psnr", decibels(self.psnr))
         if self.quality is not None:
-            object.__setattr__(self, "quality", whole_number(self.quality, "rate factor"))
+            object.__setattr__(self, "quality", whole_number(self.quality, "quality"))
 
     def parameters(self, codec: TileCodec) -> dict[str, object]:
         """What is noted of it, and has to be equal for tiles to be the same."""

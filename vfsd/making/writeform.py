@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import PurePosixPath
 from reprlib import repr as shown
 
-from vfsd.arguments import decibels, local_path, no_such_file, whole_number
+from vfsd.arguments import decibels, local_path, no_such_file, not_one_of, whole_number
 from vfsd.codecs.encoding.fileforms import (
     BT709,
     COLOR_RANGES,
@@ -72,10 +72,7 @@ class WriteForm:
         """As what the file of a video called `name` is written.  Raises `UsageError`."""
         codec = FILE_CODECS.get(self.codec)
         if codec is None:
-            raise UsageError(
-                f"{self.codec} is no codec that videos are written in",
-                hint=f"one of {', '.join(FILE_CODECS)}",
-            )
+            raise not_one_of("codec", self.codec, FILE_CODECS)
         ending = PurePosixPath(name).suffix.lower()
         container = _CONTAINERS.get(ending)
         if container is None:
@@ -145,7 +142,7 @@ class WriteForm:
             return None
         quality = codec.quality
         if self.quality is not None:
-            quality = whole_number(self.quality, "rate factor")
+            quality = whole_number(self.quality, "quality")
         if quality not in codec.rate_factors:
             finest, coarsest = codec.rate_factors[0], codec.rate_factors[-1]
             raise UsageError(
@@ -156,11 +153,12 @@ class WriteForm:
     def _sound(self) -> SoundForm | None:
         if self.sound is None:
             if self.sound_codec is not None:
-                raise UsageError("there is no sound to encode", hint="give sound")
+                raise UsageError("sound_codec needs sound to encode", hint="give sound, too")
             return None
         if not isinstance(self.sound, (str, PathLike, tuple, SoundFormat)):
             raise UsageError(
-                f"{shown(self.sound)} is no sound", hint="give a file, or (samples, rate)"
+                f"sound must be a file or (samples, rate), got {shown(self.sound)}",
+                hint="give a file, or (samples, rate)",
             )
         if isinstance(self.sound, (str, PathLike)):
             file = local_path(self.sound, "a file with sound")
@@ -196,14 +194,14 @@ class WriteForm:
             ratio = Fraction(0)
         if ratio <= 0 or max(ratio.numerator, ratio.denominator) >= 1 << 31:
             raise UsageError(
-                f"{shown(self.sample_aspect_ratio)} is no shape of pixels",
-                hint="give width by height of one, as in 4:3",
+                f"sample_aspect_ratio must be a ratio, got {shown(self.sample_aspect_ratio)}",
+                hint="width by height of a pixel, as in 4:3",
             )
         return ratio
 
     def _key_interval(self, rate: Fraction | None) -> int:
         if self.key_interval is not None:
-            interval = whole_number(self.key_interval, "number of pictures")
+            interval = whole_number(self.key_interval, "key_interval")
             if not 1 <= interval <= _MOST_PICTURES:
                 raise UsageError(
                     f"a key picture comes after 1 to {_MOST_PICTURES} pictures, not {interval}"

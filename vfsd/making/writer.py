@@ -287,7 +287,7 @@ class VideoWriter(Generic[_V]):
             raise UsageError(
                 f"frame {self.frames} has no time", hint="give pts, or fps instead of time_base"
             )
-        tick = whole_number(pts, f"time of frame {self.frames} in ticks")
+        tick = whole_number(pts, f"pts of frame {self.frames}")
         if not self.frames:
             self._origin = tick
         with self._making_room(), self._without_lost():
@@ -354,4 +354,4 @@ def given_times(pts: Ticks | None, form: WriteForm) -> Iterator[SupportsIndex] |
     try:
         return iter(pts)  # type: ignore[arg-type]
     except TypeError:
-        raise UsageError(f"{shown(pts)} is no time of a picture in ticks") from None
+        raise UsageError(f"pts must be whole ticks, got {shown(pts)}") from None

@@ -205,7 +205,7 @@ def _checked_place(
     if found is not None and found.is_ours:
         raise BusyError(f"{found.source} is mounted at {place} already")
     if not place.exists():
-        raise MountError(f"there is no directory {place}", hint=f"make it: mkdir -p {place}")
+        raise MountError(f"directory not found: {place}", hint=f"make it: mkdir -p {place}")
     if not place.is_dir():
         raise MountError(f"{place} is not a directory")
     try:

@@ -105,7 +105,7 @@ class Joint:
         """Raises `ValueError`, `KeyError` or `TypeError` for what is none."""
         matrix = np.array(found["matrix"], np.float64).reshape(3, 3)
         if not np.isfinite(matrix).all() or abs(np.linalg.det(matrix)) < 1e-12:
-            raise ValueError("its homography is none")
+            raise ValueError("its homography must have an inverse")
         left, right, middle, origin = (
             _two(found[name]) for name in ("left", "right", "middle", "origin")
         )

@@ -456,14 +456,14 @@ class _Answer:
                 return b"", b""
             kind, length = RECORD.unpack(head)
             if length > self._most.get(kind, -1):
-                raise IntegrityError("an answer that is none")
+                raise IntegrityError("an answer that cannot be read")
             body = self._read(length)
             if len(body) < length:
                 return b"", b""
             if kind != PROGRESS:
                 return kind, body
             if len(body) != BYTES.size:
-                raise IntegrityError("progress that is none")
+                raise IntegrityError("progress that cannot be read")
             if on_progress is not None:
                 done, total = BYTES.unpack(body)
                 on_progress(min(max(done, 0), max(total, 0)), max(total, 0))

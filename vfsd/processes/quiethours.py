@@ -43,5 +43,6 @@ def _span(word: str) -> tuple[int, int]:
         if minutes_are_right and first < _DAY and end <= _DAY and first != end:
             return first, end
     raise UsageError(
-        f"{word!r} are no hours of a day", hint="write them as in 22-6, or 12:30-13:15, 19-7"
+        f"quiet hours must be times of day, got {word!r}",
+        hint="for example 22-6, or 12:30-13:15, 19-7",
     )

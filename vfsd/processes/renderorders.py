@@ -61,7 +61,7 @@ class Answer:
     def parse(cls, message: bytes) -> Answer:
         """Raises `IntegrityError` for what is none, as nobody vouches for who wrote it."""
         if len(message) < HEAD.size:
-            raise IntegrityError("an answer that is none")
+            raise IntegrityError("an answer that cannot be read")
         kind, length, decoders = HEAD.unpack_from(message)
         error = error_of(message[HEAD.size :]) if kind == FAILED else None
         return cls(kind, length, decoders, error)
@@ -91,7 +91,7 @@ def error_of(told: bytes) -> VfsdError | OSError:
         return OSError(complaint.number, complaint.text)
     kind = _KINDS.get(name.decode("ascii", "replace"))
     if kind is None:
-        raise IntegrityError("an error that is none of ours")
+        raise IntegrityError("an unknown kind of error")
     return kind(complaint.text, hint=complaint.hint)
 
 

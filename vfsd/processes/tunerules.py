@@ -47,7 +47,7 @@ class Rules:
         if now.calm < self.calm:
             return "somebody reads"
         if not self.hours.includes(now.minute):
-            return "these are no quiet hours"
+            return "quiet hours have not begun"
         if now.load > self.max_load:
             return f"others use {now.load:.0%} of the cores"
         if now.free < self.least_free:

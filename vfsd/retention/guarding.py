@@ -37,7 +37,9 @@ def set_policy(parts: Parts, path: str, policy: Policy | str | None) -> Policy:
     _require_writable(parts)
     chosen = Policy.parse(policy) if isinstance(policy, str) else policy
     if not isinstance(chosen, Policy | None):
-        raise UsageError(f"{shown(policy)} is no policy", hint="give a text: original=replaceable")
+        raise UsageError(
+            f"policy must be text, got {shown(policy)}", hint="as in original=replaceable"
+        )
 
     def say(change: Transaction) -> Policy:
         node = change.tree.resolve(path)
@@ -75,7 +77,7 @@ def hold(parts: Parts, video: LogicalVideo, reason: str) -> Hold:
         now = change.videos.get(video.id)
         if change.tree.nodes([now.ino])[now.ino].nlink == 0:
             # Somebody has it open, and else it would be gone.
-            raise NotFoundError(f"the video {video.name!r} was removed, and is no longer there")
+            raise NotFoundError(f"the video {video.name!r} was removed")
         made = change.originals.hold(Hold(0, now.id, reason, time.time_ns()))
         change.originals.add(entry_of(now, Action.HELD, reason))
         return made

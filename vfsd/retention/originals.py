@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from vfsd.arguments import require_storable_text, within_64_bits
+from vfsd.arguments import not_one_of, require_storable_text, within_64_bits
 from vfsd.budget.budgets import MOST_BYTES, Limit
 from vfsd.errors import UsageError
 from vfsd.labelexpr import format_labels, parse_labels
@@ -80,7 +80,8 @@ class Policy:
             except ValueError:
                 hint = f"write {' or '.join(one.value for one in Fate)}"
                 raise UsageError(
-                    f"{value!r} is no value of {key!r}", hint=hint if key == "original" else None
+                    f"{key} has an invalid value: {value!r}",
+                    hint=hint if key == "original" else None,
                 ) from None
         chosen = cls(**found)
         for name in ("psnr", "codec"):
@@ -192,7 +193,9 @@ def age_text(seconds: int) -> str:
 def _age(text: str) -> int:
     number, unit = text[:-1], text[-1:]
     if unit not in _UNITS or not number.isdigit() or int(number) == 0:
-        raise UsageError(f"{text!r} is no age", hint="write 12h, 30d, 2w or 1y")
+        raise UsageError(
+            f"an age must be like 12h, 30d, 2w or 1y, got {text!r}", hint="write 12h, 30d, 2w or 1y"
+        )
     return int(number) * _UNITS[unit]
 
 
@@ -207,14 +210,14 @@ def _bytes(text: str) -> int:
         if found is not None:
             return found
     raise UsageError(
-        f"{text!r} is no number of bytes that a disk has",
+        f"the size must be a number of bytes, got {text!r}",
         hint=f"write 500M or 50G, and no more than {MOST_BYTES}",
     )
 
 
 def _codec(text: str) -> str:
     if text not in CODECS:
-        raise UsageError(f"{text!r} is no codec for originals", hint=f"one of {', '.join(CODECS)}")
+        raise not_one_of("codec", text, CODECS)
     return text
 
 

@@ -187,7 +187,7 @@ class Replacer:
                 on_progress=lambda done, size: on_progress("checking", done, size),
             )
         except RefusedMediaError as refusal:
-            raise IntegrityError(f"what was written is no video: {refusal}") from refusal
+            raise IntegrityError(f"the new file cannot be read as a video: {refusal}") from refusal
         found = with_times(found, self._video.original, self._table)
         require_same_picture(self._media, found.media)
         require_same_matrix(self._path, self._media, path, found.media)

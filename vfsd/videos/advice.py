@@ -83,9 +83,7 @@ class VideoAdvice(VideoLabels, VideoFrames):
 
     def _remembered(self, newest: int) -> list[Query]:
         self._tools.reads.flush()
-        reads = list(
-            islice(self._parts.catalog.reads(self.info), how_many(newest, "number of reads"))
-        )
+        reads = list(islice(self._parts.catalog.reads(self.info), how_many(newest, "newest")))
         found = [asked.query for asked in asked_by(reads, self.original.media)]
         if not found:
             what = "only whole frames were read" if reads else "no read is remembered"
@@ -103,8 +101,8 @@ class VideoAdvice(VideoLabels, VideoFrames):
         workload = list(given) if is_several else []
         if not is_several or not all(isinstance(one, WorkloadQuery) for one in workload):
             raise UsageError(
-                f"{shown(given)} is no workload",
-                hint='give a list, as in [WorkloadQuery("car", times=20)]',
+                f"workload must be a list of WorkloadQuery, got {shown(given)}",
+                hint='as in [WorkloadQuery("car", times=20)]',
             )
         asked = sum(one.times for one in workload)
         if not 0 < asked <= MOST_QUERIES:

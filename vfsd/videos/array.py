@@ -152,7 +152,7 @@ class VideoArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
         if copy is False:
-            raise ValueError("there is no array of it before it is decoded")
+            raise ValueError("the array exists only after it is decoded: a copy is unavoidable")
         data = self.numpy()
         return data if dtype is None else data.astype(dtype, copy=False)
 
@@ -184,7 +184,9 @@ class VideoArray:
             )
         chosen = cut(self._chosen or range(self._frames), key)
         if not len(chosen):
-            raise OutOfRangeError(f"{key.start}:{key.stop} holds no frame")
+            raise OutOfRangeError(
+                f"a slice must have at least one frame, got {key.start}:{key.stop}"
+            )
         return {"chosen": chosen}
 
     def _cut_seconds(self, key: Axis) -> dict[str, Any]:
@@ -200,7 +202,9 @@ class VideoArray:
         first = start + _moment(key.start, stop - start, Fraction(0))
         end = min(stop, start + _moment(key.stop, stop - start, stop - start))
         if end <= first:
-            raise OutOfRangeError(f"{key.start}:{key.stop} s holds no frame")
+            raise OutOfRangeError(
+                f"a span must have at least one frame, got {key.start}:{key.stop} s"
+            )
         return {"span": (first, end), "fps": self._fps if key.step is None else _rate(key.step)}
 
     def _time(self) -> dict[str, Any]:
@@ -251,6 +255,6 @@ def _cut(axis: range, key: Axis, name: str) -> range:
     if kept.step < 1:
         raise UsageError(f"{name} cannot be turned round")
     if not len(kept):
-        raise OutOfRangeError(f"{key.start}:{key.stop} holds no {name}")
+        raise OutOfRangeError(f"{name} must be 1 or more, got {key.start}:{key.stop}")
     # A range ends where its last pixel's block ends, so that the region is what was named.
     return range(kept.start, min(axis.stop, kept.start + len(kept) * kept.step), kept.step)

@@ -64,7 +64,9 @@ def _one_by_one(requests: Any) -> Iterator[Any]:
             return iter(requests)
     except TypeError:
         pass
-    raise UsageError(f"{shown(requests)} are no requests", hint=_HINT)
+    raise UsageError(
+        f"requests must be a list of (name, options), got {shown(requests)}", hint=_HINT
+    )
 
 
 def _pair(request: Any) -> Request:
@@ -72,4 +74,4 @@ def _pair(request: Any) -> Request:
     is_pair = isinstance(request, Sequence) and len(request) == 2
     if is_pair and isinstance(request[0], str) and isinstance(request[1], Mapping):
         return request[0], request[1]
-    raise UsageError(f"{shown(request)} is no request", hint=_HINT)
+    raise UsageError(f"a request must be (name, options), got {shown(request)}", hint=_HINT)

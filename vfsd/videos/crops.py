@@ -71,7 +71,7 @@ def padded(detection: Detection, media: MediaInfo, padding: int) -> Rect:
 
 def batched(crops: Iterator[Crop], count: int) -> Iterator[Batch]:
     """Crops of one size, `count` at a time; the last batch may have fewer.  Raises `UsageError`."""
-    count = whole_number(count, "number of crops")
+    count = whole_number(count, "count")
     if count < 1:
         raise UsageError(f"a batch of {count} holds nothing")
     while some := tuple(islice(crops, count)):

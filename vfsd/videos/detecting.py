@@ -148,7 +148,7 @@ def _require_detector(detector: object) -> None:
     """Raises `UsageError` for a name, and for a class of which none was made."""
     if isinstance(detector, type) or not hasattr(detector, "wants"):
         raise UsageError(
-            f"{shown(detector)} is no detector",
+            f"detector must be an object of vfsd.detect, got {shown(detector)}",
             hint='give MotionDetector() or another of vfsd.detect; detector_named("motion") makes '
             "one by its name",
         )

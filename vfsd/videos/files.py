@@ -162,5 +162,7 @@ def _form(
 def _name(name: str) -> str:
     """Raises `UsageError` for what is no text."""
     if not isinstance(name, str):
-        raise UsageError(f"{shown(name)} is no view", hint="give its name, as text")
+        raise UsageError(
+            f"the name of a view must be text, got {shown(name)}", hint="give its name, as text"
+        )
     return name

@@ -102,7 +102,7 @@ class VideoFrames(VideoDamage):
             or getattr(times, "ndim", 1) == 0
         ):
             raise UsageError(
-                f"{shown(times)} are no times", hint="give several; `frame_at` takes one"
+                f"times must be a list of seconds, got {shown(times)}", hint="`frame_at` takes one"
             )
 
         def numbers(counted: Counted) -> Ints:
@@ -496,8 +496,8 @@ def view_of(
     if frames is not None:
         if not isinstance(frames, range):
             raise UsageError(
-                f"{shown(frames)} is no range of frames",
-                hint="give a range or a slice here; `read` and `frames` take lists",
+                f"frames must be a range or a slice, got {shown(frames)}",
+                hint="`read` and `frames` take lists, too",
             )
         if frames.step > 0 and frames and frames[-1] < 0:  # from the end, as in a list
             first, last = frame_numbers((frames[0], frames[-1]), len(counted)).tolist()

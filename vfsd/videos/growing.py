@@ -191,7 +191,7 @@ class GrowingVideo(VideoSequence):
         Raises `UsageError` for a negative number.
         """
         if start < 0:
-            raise UsageError(f"there is no frame {start} to begin with", hint="count from 0")
+            raise UsageError(f"start must be 0 or more, got {start}", hint="count from 0")
         return self._followed(start)
 
     def _followed(self, start: int) -> Iterator[Frame]:

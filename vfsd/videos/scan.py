@@ -96,7 +96,7 @@ class Scan:
 
         Raises `UsageError`.
         """
-        gap = how_many(gap, "number of frames between runs")
+        gap = how_many(gap, "gap")
         runs: list[tuple[int, int]] = []  # rows, half-open
         frames = self._columns.frames
         start = 0

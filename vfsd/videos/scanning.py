@@ -94,7 +94,10 @@ class VideoScans(VideoLabels, VideoFrames):
         """
         other = self if seen_in is None else seen_in
         if not isinstance(other, VideoScans):
-            raise UsageError(f"{shown(other)} is no video", hint="give one of the store")
+            raise UsageError(
+                f"seen_in must be a video of the store, got {shown(other)}",
+                hint="give a video of the store",
+            )
         padding = pixels_around(padding)
         if span is not None:
             if frames is not None:
@@ -160,7 +163,7 @@ class VideoScans(VideoLabels, VideoFrames):
             return range(len(self))
         if not isinstance(frames, range) or frames.step < 1:
             raise UsageError(
-                f"{shown(frames)} is no range of frames that ascend",
+                f"frames must be an ascending range, got {shown(frames)}",
                 hint="boxes of single frames are found by `scan` without `roi`",
             )
         return frames

@@ -246,7 +246,7 @@ def _planned(layout: Sequence[PlannedSegment]) -> Sequence[PlannedSegment]:
     is_list = isinstance(layout, Sequence)
     if not is_list or not all(isinstance(one, PlannedSegment) for one in layout):
         raise UsageError(
-            f"{shown(layout)} is no layout",
-            hint="give a text such as uniform:2x3, a TileLayout, or a list of PlannedSegment",
+            f"layout must be text, a TileLayout or a list of PlannedSegment, got {shown(layout)}",
+            hint="for example uniform:2x3",
         )
     return layout

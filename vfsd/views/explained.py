@@ -15,6 +15,7 @@ from vfsd.errors import NotFoundError
 from vfsd.reading.packs import PackPool
 from vfsd.views.explaining import ViewExplanation, explained_still, explained_view
 from vfsd.views.footage import Footage
+from vfsd.views.renderfacts import RenderFacts
 from vfsd.views.rendition import TextRendition
 
 EXPLAIN = "explain"
@@ -33,25 +34,29 @@ def is_explain_folder(path: str) -> bool:
     return path in (EXPLAIN, _FRAMES)
 
 
-def explained(name: str, footage: Footage, packs: PackPool, path: str) -> TextRendition:
+def explained(
+    name: str, footage: Footage, packs: PackPool, path: str, facts: RenderFacts
+) -> TextRendition:
     """The file at `path`, about a view of the video called `name`.
 
     Raises what the view itself would.
     """
     if not path.endswith(_ENDING) or is_explain_folder(path):
-        raise NotFoundError(f"there is no view {path!r}")
+        raise NotFoundError(f"no such view: {path!r}")
     asked = path.removeprefix(EXPLAIN + "/").removesuffix(_ENDING)
-    content = explained_path(footage, packs, asked).record
+    content = explained_path(footage, packs, asked, facts).record
     text = json.dumps({"name": name, **content}, indent=2) + "\n"
     return TextRendition(text.encode())
 
 
-def explained_path(footage: Footage, packs: PackPool, path: str) -> ViewExplanation:
+def explained_path(
+    footage: Footage, packs: PackPool, path: str, facts: RenderFacts
+) -> ViewExplanation:
     """What the view, or the still, at a path below ``NAME@/`` takes.  Raises what it would."""
     folder, slash, file = path.rpartition("/")
     if not slash:
-        return explained_view(footage, grammar.parse(path), packs)
+        return explained_view(footage, grammar.parse(path), packs, facts)
     if folder != _STILLS:
-        raise NotFoundError(f"there is no view {path!r}")
+        raise NotFoundError(f"no such view: {path!r}")
     index, _ = grammar.parse_still(file)
     return explained_still(footage, index, path)

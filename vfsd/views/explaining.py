@@ -26,6 +26,7 @@ from vfsd.views.encoding import EncodedRendition
 from vfsd.views.footage import Footage
 from vfsd.views.marking import lost_beside, lost_marks
 from vfsd.views.pictures import view_picture_form
+from vfsd.views.renderfacts import RenderFacts
 from vfsd.views.rendition import (
     ViewRendition,
     footage_for,
@@ -72,6 +73,10 @@ class ViewExplanation(Decoding):
     why: str | None  #: of what is encoded: why none of its packets are copied
     damaged: int | None
     """How many of its pictures show damage of the file; None: no full decode has examined that."""
+    cached: int | None
+    """How many of its parts the cache holds, which need no work; None if unknown."""
+    cacheable: int
+    """How many parts the cache can hold: segments of about a second, or a picture."""
     lost: str | None
     """What the view has not of the source: samples of a lossless one, side data, streams, tags."""
     sound: str | None  #: the codec of the sound that it carries
@@ -99,13 +104,20 @@ class ViewExplanation(Decoding):
             "sound_from": self.sound_from,
             "silence": self.silence,
             "damaged": self.damaged,
+            "cached": self.cached,
+            "cacheable": self.cacheable,
             "steps": [step.record for step in self.steps],
             **result_record(self, self.physical, self.frames, self.size, self.psnr),
         }
 
 
-def explained_view(footage: Footage, request: Request, packs: PackPool) -> ViewExplanation:
-    """What `request` takes.  Nothing is decoded.  Raises as `rendition_of`."""
+def explained_view(
+    footage: Footage, request: Request, packs: PackPool, facts: RenderFacts
+) -> ViewExplanation:
+    """What `request` takes, with `facts` of earlier renders; it decodes nothing.
+
+    Raises as `rendition_of`.
+    """
     physical = footage.physical
     media = physical.media
     request = request.of_region(media.display_width, media.display_height)
@@ -120,6 +132,8 @@ def explained_view(footage: Footage, request: Request, packs: PackPool) -> ViewE
         view=grammar.unparse(request),
         made=rendition.made,
         why=rendition.why if isinstance(rendition, EncodedRendition) else None,
+        cached=facts.count_cached(rendition),
+        cacheable=len(rendition.storable),
         lost=_lost(rendition, media, found.values(), sound.codec),
         damaged=count_within(np.concatenate(list(map(_frames, parts))), physical.damage),
         sound=sound.codec,
@@ -130,7 +144,9 @@ def explained_view(footage: Footage, request: Request, packs: PackPool) -> ViewE
         size=view_picture_form(media, view, request.form).size,
         psnr=min(_psnr(part, found.get(number)) for number, part in enumerate(parts)),
         steps=tuple(
-            step for number, part in enumerate(parts) for step in _steps(part, found.get(number))
+            step
+            for number, part in enumerate(parts)
+            for step in _steps(part, found.get(number), facts)
         ),
         physical=physical,
     )
@@ -147,6 +163,8 @@ def explained_still(footage: Footage, index: int, name: str) -> ViewExplanation:
         view=name,
         made="decoded",
         why=None,
+        cached=None,
+        cacheable=0,
         lost="; ".join(_named(lost_marks(footage.physical.media, {}, copied=False))) or None,
         damaged=count_within(plan.frames, footage.physical.damage),
         sound=None,
@@ -224,7 +242,7 @@ def _psnr(part: ViewPart, found: Explanation | None) -> float:
     return found.plan.psnr
 
 
-def _steps(part: ViewPart, found: Explanation | None) -> Iterator[Step]:
+def _steps(part: ViewPart, found: Explanation | None, facts: RenderFacts) -> Iterator[Step]:
     if isinstance(part, CopiedPart):
         yield Step("copy", part.frames, part.count, part.origin, part.codec, part.bytes, 0.0)
         return
@@ -234,7 +252,8 @@ def _steps(part: ViewPart, found: Explanation | None) -> Iterator[Step]:
     if part.codec is not None:
         width, height = part.pictures.form.size
         count = len(part.pictures.frames)
-        seconds = VIEW_ENCODE[part.codec] * count * width * height
+        pixel = facts.encode_pixel.get(part.codec, VIEW_ENCODE[part.codec])
+        seconds = pixel * count * width * height
         yield Step("encode", part.frames, count, None, part.codec, part.bytes, seconds)
 
 

@@ -117,7 +117,7 @@ class Views:
         if is_of_objects(path):
             return known.objects.entries(path, MOST_LISTED)
         if path != FRAMES:
-            raise NotFoundError(f"there is no folder {path!r}")
+            raise NotFoundError(f"no such folder: {path!r}")
         count = known.info.original.frames
         return [(f"{i:06}.png", False) for i in range(count if count <= MOST_LISTED else 0)]
 

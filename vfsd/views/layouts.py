@@ -96,7 +96,7 @@ def layout_rendition(
 def _frame_of(footage: Footage, path: str) -> int:
     match = _MOMENT.fullmatch(path)
     if match is None:
-        raise NotFoundError(f"there is no view {path!r}")
+        raise NotFoundError(f"no such view: {path!r}")
     return FrameTimes(footage.physical, footage.table).at(seconds(match[1]))
 
 

@@ -88,7 +88,7 @@ class ObjectFolder:
             case [label, "tracks", name] if name.isdigit():
                 rows = self._track(label, name)
                 return [(f"{frame:06}.png", False) for frame in np.unique(rows.frames).tolist()]
-        raise NotFoundError(f"there is no folder {path!r}")
+        raise NotFoundError(f"no such folder: {path!r}")
 
     def rendition(self, path: str) -> Rendition:
         """Raises `NotFoundError`."""
@@ -101,7 +101,7 @@ class ObjectFolder:
             case [label, "tracks", number, name] if found := _STILL.fullmatch(name):
                 rows = self._track(label, number)
                 return self._crop(label, rows, int(found[1]), 0, found[2], path)
-        raise NotFoundError(f"there is no view {path!r}")
+        raise NotFoundError(f"no such view: {path!r}")
 
     # -- what was seen
 
@@ -135,7 +135,7 @@ class ObjectFolder:
             rows.tracks == (int(number) if _NUMBER.fullmatch(number) else NO_TRACK - 1)
         )
         if not len(mine):
-            raise NotFoundError(f"there is no track {number} of {label!r}")
+            raise NotFoundError(f"{label!r} has no track {number}")
         return mine
 
     # -- files
@@ -151,7 +151,7 @@ class ObjectFolder:
     ) -> Rendition:
         low, high = np.searchsorted(rows.frames, [frame, frame + 1])
         if low + number >= high:
-            raise NotFoundError(f"there is no view {path!r}")
+            raise NotFoundError(f"no such view: {path!r}")
         rect = self._rect(rows, int(low + number))
         labels = ((self._known(label),),)
         return StillRendition(self._footage, frame, rect, suffix, labels=labels)

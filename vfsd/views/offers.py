@@ -180,7 +180,7 @@ class Offer:
     def _of_y4m(self) -> Iterator[VideoFrame]:
         file = BufferedReader(FileIO(self._file.fileno(), closefd=False), _BUFFER_BYTES)
         if file.read(len(MAGIC)) != MAGIC:
-            raise RefusedMediaError("it is no YUV4MPEG2")
+            raise RefusedMediaError("the file must begin as YUV4MPEG2")
         file.seek(0)
         header = read_header(file)
         self._require_size(header.width, header.height)

@@ -34,7 +34,7 @@ def reason_text(path: str, plan: Callable[[str], object]) -> TextRendition:
     """
     asked = asked_path(path)
     if asked.startswith(".") or is_of_why(asked):
-        raise NotFoundError(f"there is no view {path!r}")
+        raise NotFoundError(f"no such view: {path!r}")
     try:
         plan(asked)
     except StoreError:

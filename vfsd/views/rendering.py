@@ -21,10 +21,10 @@ from vfsd.viewfiles import Patience
 from vfsd.views.candidates import Candidates
 from vfsd.views.decoding import SlotsRead
 from vfsd.views.elsewhere import MadeElsewhere
-from vfsd.views.encoding import EncodedRendition
 from vfsd.views.forerunner import Forerunner
 from vfsd.views.madeslots import MadeSlots
 from vfsd.views.rendercache import MemoryCache, RenderCache
+from vfsd.views.renderfacts import cache_name, keep_times
 from vfsd.views.renderqueue import Check, Lane, Render
 from vfsd.views.rendition import (
     PaddedRendition,
@@ -93,7 +93,7 @@ class Renderer:
         Raises what `patience` does, which is asked now and then while this takes long.
         """
         return self._cache.get(
-            _key(rendition, slot),
+            cache_name(rendition, slot),
             partial(self._make, rendition, slot),
             self._lane(rendition, slot),
             keep=slot in rendition.storable,
@@ -103,7 +103,7 @@ class Renderer:
     def ahead(self, rendition: Rendition, slot: int, then: Callable[[], None]) -> Render | None:
         """Have a slot made; see `RenderCache.ahead`."""
         return self._cache.ahead(
-            _key(rendition, slot),
+            cache_name(rendition, slot),
             partial(self._make, rendition, slot),
             self._lane(rendition, slot),
             then,
@@ -120,7 +120,7 @@ class Renderer:
         return rendition.make(slot, self.workshop.checked(check))
 
     def _is_in_cache(self, rendition: Rendition, slot: int) -> bool:
-        return self._cache.has(_key(rendition, slot))
+        return self._cache.has(cache_name(rendition, slot))
 
     def _lane(self, rendition: Rendition, slot: int) -> Lane:
         is_segment = slot in rendition.storable and not isinstance(rendition, StillRendition)
@@ -154,6 +154,7 @@ class Renderer:
     def cool(self, seconds: float) -> None:
         """See `Workshop.cool`; what shows videos that have gone goes, too."""
         self.workshop.cool(seconds)
+        keep_times(self._parts, self.workshop.times)
         held = self._cache.digests()
         if self._wholes is not None:
             held |= self._wholes.digests()
@@ -168,13 +169,8 @@ class Renderer:
             self._wholes.close()
         self._segments.close()
         self._pictures.close()
+        keep_times(self._parts, self.workshop.times)
         self.workshop.close()
-
-
-def _key(rendition: Rendition, slot: int) -> str:
-    if isinstance(rendition, EncodedRendition):
-        return file_of(rendition.digest, rendition.key_of_slot(slot))
-    return file_of(rendition.digest, f"{rendition.key}.{slot}")
 
 
 class RenditionFile:

@@ -306,7 +306,7 @@ class TextRendition:
 def require_frame(footage: Footage, index: int) -> None:
     """Raises `OutOfRangeError` where there is no such frame."""
     if index >= len(footage.table):
-        raise OutOfRangeError(f"there is no frame {index}: the video has {len(footage.table)}")
+        raise OutOfRangeError(f"frame {index} does not exist: the video has {len(footage.table)}")
 
 
 def key_of(footage: Footage, what: str) -> str:

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from vfsd import grammar
 from vfsd.errors import NotFoundError
+from vfsd.host import host_name
 from vfsd.model import LogicalVideo
 from vfsd.parts import Parts
 from vfsd.reading.tools import Tools
@@ -23,6 +24,7 @@ from vfsd.views.layouts import is_of_layouts, layout_rendition
 from vfsd.views.objects import OBJECTS, ObjectFolder
 from vfsd.views.readmefile import readme_text
 from vfsd.views.reasons import is_of_why, reason_text
+from vfsd.views.renderfacts import RenderFacts
 from vfsd.views.rendition import (
     Rendition,
     StillRendition,
@@ -197,12 +199,14 @@ class Renditions:
         if is_of_why(path):
             return reason_text(path, lambda asked: self._planned(known, asked))
         if is_of_explain(path):
-            return explained(known.info.name, footage, self._tools.packs, path)
+            # The file is remembered, so it does not tell what is in the cache just now.
+            facts = RenderFacts(self._parts.catalog.encode_costs(host_name()))
+            return explained(known.info.name, footage, self._tools.packs, path, facts)
         folder, slash, name = path.rpartition("/")
         if not slash:
             return rendition_of(footage, grammar.parse(name), self._tools.packs)
         if folder != FRAMES:
-            raise NotFoundError(f"there is no view {path!r}")
+            raise NotFoundError(f"no such view: {path!r}")
         index, suffix = grammar.parse_still(name)
         require_frame(footage, index)
         return StillRendition(footage, index, footage.physical.media.frame_rect, suffix)

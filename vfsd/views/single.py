@@ -15,6 +15,7 @@ from vfsd.reading.tools import Tools
 from vfsd.views.explained import explained_path
 from vfsd.views.explaining import ViewExplanation, explained_view
 from vfsd.views.footage import footage_of
+from vfsd.views.renderfacts import RenderFacts
 from vfsd.views.rendering import Renderer, RenditionFile, write_out
 from vfsd.views.rendition import (
     Rendition,
@@ -62,16 +63,18 @@ def explain_view(
     parts: Parts, tools: Tools, info: LogicalVideo, request: grammar.Request
 ) -> ViewExplanation:
     """What it takes to make a view.  Raises as `render`."""
-    return explained_view(footage_of(parts, tools, info), request, tools.packs)
+    facts = RenderFacts.of_store(parts)
+    return explained_view(footage_of(parts, tools, info), request, tools.packs, facts)
 
 
 def explain_path(parts: Parts, tools: Tools, info: LogicalVideo, path: str) -> ViewExplanation:
     """The same of what a mount serves at a path below ``NAME@/``: a view, or a frame."""
+    facts = RenderFacts.of_store(parts)
     stream, rest = split_stream(path)
     if stream in (None, info.original.media.stream_index):
-        return explained_path(footage_of(parts, tools, info), tools.packs, rest)
+        return explained_path(footage_of(parts, tools, info), tools.packs, rest, facts)
     _, footage = OtherStreams(parts).footage(info, stream)
-    return explained_path(footage, tools.packs, rest)
+    return explained_path(footage, tools.packs, rest, facts)
 
 
 def open_view(parts: Parts, tools: Tools, info: LogicalVideo, path: str) -> ViewReader:
@@ -122,7 +125,7 @@ class ViewReader(io.RawIOBase):
         self._require_open()
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}.get(whence)
         if base is None or base + offset < 0:
-            raise ValueError(f"there is no place {offset} from {whence}")
+            raise ValueError(f"cannot seek to {offset} from {whence}")
         self._at = base + offset
         return self._at
 

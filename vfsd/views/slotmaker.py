@@ -12,6 +12,7 @@ from vfsd.reading.tools import Tools
 from vfsd.views.candidates import Candidates
 from vfsd.views.elsewhere import SlotOrder
 from vfsd.views.rendercache import Place
+from vfsd.views.renderfacts import keep_times
 from vfsd.views.renderqueue import Check
 from vfsd.views.rendition import PlacedRendition, Rendition
 from vfsd.views.renditions import RecentRenditions, Renditions
@@ -30,6 +31,7 @@ class SlotMaker:
             candidates = Candidates.of_store(parts)
         memory = parts.settings.decoder_memory // 2
         self._workshop = Workshop(tools, memory, parts.suspects, candidates)
+        self._parts = parts
         self._renditions = Renditions(parts, tools, lambda rendition, _ino, _path: rendition)
         self._made_of = RecentRenditions[str]()  # by key
 
@@ -56,6 +58,7 @@ class SlotMaker:
     def cool(self, seconds: float) -> None:
         """See `Workshop.cool`."""
         self._workshop.cool(seconds)
+        keep_times(self._parts, self._workshop.times)
 
     def close(self) -> None:
         self._workshop.close()

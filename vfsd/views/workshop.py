@@ -17,6 +17,7 @@ from vfsd.reading.suspects import Suspects
 from vfsd.reading.tools import Tools
 from vfsd.views.candidates import Candidates
 from vfsd.views.cursors import Cursor, Cursors
+from vfsd.views.encodetimes import EncodeTimes
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter
 from vfsd.views.renderqueue import Check
@@ -173,6 +174,7 @@ class Workshop:
         `candidates` are told of what may become a part of a rendition; None: nothing shall.
         """
         self.candidates = candidates
+        self.times = EncodeTimes()  #: shared with the copies of `checked`
         self.pool = tools.pool
         self.packs = tools.packs
         self.mender = tools.mender

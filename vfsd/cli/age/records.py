@@ -22,7 +22,7 @@ ENTRY_FIELDS: Mapping[str, str] = MappingProxyType(
         "reason": "why",
         "digest": "blake3 of the file before",
         "bytes": "of the file before",
-        "new_digest": "blake3 of the file afterwards; null: it is the same, or there is none",
+        "new_digest": "blake3 of the file afterwards; null: it is the same, or the file is gone",
         "new_bytes": "of the file afterwards, or null",
         "saved": "bytes that are free since: of those that other files had, too, none; negative "
         "where they stay beside the new ones",

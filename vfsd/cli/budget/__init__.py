@@ -8,8 +8,8 @@ command = Group(
     "budget",
     __name__,
     ("show", "set", "what-if", "log"),
-    """Tell and decide how much tiles and renditions may take.
+    """Show and set how many bytes tiles and renditions may take.
 
-    Originals are not counted, and always stay.  What is to be stored where there is no room takes
-    the place of what saves least for its bytes.""",
+    Originals do not count, and are never removed.  Without room, a new tile or rendition replaces
+    those that save least for their bytes.""",
 )

@@ -21,7 +21,7 @@ LIMIT_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "name": "path from the root of the store; null: of the whole store",
         "limit": "bytes, Nx (times the originals as they were written) or none",
-        "allowed": "bytes that it comes to, null where there is no limit",
+        "allowed": "bytes that it comes to, null without a limit",
         "used": "bytes that are charged",
     }
 )

@@ -26,7 +26,7 @@ from vfsd.errors import NotFoundError, ReadOnlyError
 def command(session: Session, names: tuple[str, ...], reason: str, number: int | None) -> None:
     """Lift the holds of videos.
 
-    What was held, since when, and why it is no longer stays in the log (`vfsd age log`).
+    What was held, since when, and why the hold was lifted stays in the log (`vfsd age log`).
     """
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:

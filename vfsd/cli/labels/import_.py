@@ -12,6 +12,7 @@ from vfsd.cli.command import define
 from vfsd.cli.labels.common import FORMATS, base_options, source_options, the_source
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.progress import Progress
+from vfsd.cli.selecting import single_path
 from vfsd.cli.session import Session
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError
 
@@ -106,7 +107,7 @@ def command(
         def report(done: int, total: int) -> None:
             progress.reach(done, max(done, total))
 
-        video = store[place.name]
+        video = store[single_path(store.catalog, place.name, "labels import")]
         if not file.exists():
             raise no_such_file(file)
         format_ = format_ or format_of(file)
@@ -132,7 +133,7 @@ def command(
     if session.json:
         print_json(
             {
-                "name": place.name,
+                "name": video.name,
                 "file": str(file),
                 "format": format_,
                 "sources": [
@@ -148,7 +149,7 @@ def command(
         )
     else:
         by = ", ".join(map(str, rows.sources))
-        session.remark(f"{len(rows)} boxes{f' by {by}' if by else ''} into {shown(place.name)}")
+        session.remark(f"{len(rows)} boxes{f' by {by}' if by else ''} into {shown(video.name)}")
         if removed:
             session.remark(f"{removed} boxes of before were taken out")
         if examined == "auto" and found.examined and not looked and len(sources) > 1:

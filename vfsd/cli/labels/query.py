@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -10,14 +11,17 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.labels.common import source_options, the_source
 from vfsd.cli.output import columns, print_json, print_line, shown
+from vfsd.cli.selecting import for_each, named
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span, a_pair, a_region, a_span, frame_range, some_frames
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.units import clock
 
 if TYPE_CHECKING:
+    from vfsd.catalog import DetectionQuery
     from vfsd.detections import Detection
     from vfsd.tiling import Rect
+    from vfsd.videos.video import Video
 
 _ROWS_AT_ONCE = 10_000
 
@@ -27,9 +31,10 @@ _ROWS_AT_ONCE = 10_000
     examples=[
         "vfsd -s videos labels query cam1/traffic.mp4 'car|truck' --span 0-2",
         "vfsd -s videos labels query cam1/traffic.mp4 'car & red' --region 160x120+0+0 --json",
-        "vfsd -s videos labels query cam1/traffic.mp4 --min-confidence 0.5 --count",
+        "vfsd -s videos labels query 'cam1/*' --min-confidence 0.5 --count",
     ],
     fields={
+        "name": "path from the root of the store",
         "frame": "number of the frame, from 0",
         "seconds": "when it appears",
         "label": "what the box is labelled",
@@ -41,7 +46,7 @@ _ROWS_AT_ONCE = 10_000
         "version": "of the model, or empty",
         "attributes": "object of what else is known",
     },
-    variants={"--count": {"boxes": "how many there are"}},
+    variants={"--count": {"name": "path from the root of the store", "boxes": "their number"}},
     exits=[NotFoundError, OutOfRangeError],
     listing=True,
 )
@@ -75,7 +80,10 @@ def command(
     attributes: tuple[tuple[str, object], ...],
     only_count: bool,
 ) -> None:
-    """Find boxes of a VIDEO, by frame.
+    """Find boxes of videos, by frame.
+
+    VIDEO is a name or a pattern in quotes.  With several videos, each has its name above its boxes,
+    and videos that --span or --frames lie outside of are skipped with a warning.
 
     LABELS is a label, several of which one has to fit (`car|truck` or `car,truck`), or several such
     that have to fit the same object (`car|truck & red`); a label with | or & or a comma in it is
@@ -87,8 +95,9 @@ def command(
     if span is not None and chosen is not None:
         raise UsageError("give either --span or --frames, not both")
     place = session.place(name)
-    with session.opened(place.root) as store:
-        video = store[place.name]
+    counts: dict[str, int] = {}
+
+    def show(path: str, video: Video) -> None:
         found = video.detections(
             expression,
             span=span,
@@ -100,27 +109,46 @@ def command(
             attributes=dict(attributes),
         )
         if only_count:
-            count = len(found)
+            counts[path] = len(found)
             if session.json:
-                print_json({"boxes": count})
+                print_json({"name": path, "boxes": counts[path]})
+        else:
+            counts[path] = _print_boxes(session, video, found)
+
+    with session.opened(place.root) as store:
+        for_each(session, named(store, [place.name]), show, headed=not only_count)
+    if only_count and not session.json:
+        _print_counts(counts)
+    elif not sum(counts.values()):
+        quoted = shown(shlex.quote(place.name))
+        session.remark(f"no boxes found: `vfsd labels ls {quoted}` lists the labels")
+
+
+def _print_boxes(session: Session, video: Video, found: DetectionQuery) -> int:
+    """The number of boxes."""
+    rows = found.columns()
+    first, base = video.original.first_pts, video.original.time_base
+    for at in range(0, len(rows), _ROWS_AT_ONCE):
+        cells = []
+        for one in rows.select(slice(at, at + _ROWS_AT_ONCE)):
+            seconds = float((video.table.frame_pts(one.frame) - first) * base)
+            if session.json:
+                print_json({"name": video.name, **_record(one, seconds)})
             else:
-                print_line(str(count))
-            return
-        rows = found.columns()
-        first, base = video.original.first_pts, video.original.time_base
-        for at in range(0, len(rows), _ROWS_AT_ONCE):
-            cells = []
-            for one in rows.select(slice(at, at + _ROWS_AT_ONCE)):
-                seconds = float((video.table.frame_pts(one.frame) - first) * base)
-                if session.json:
-                    print_json(_record(one, seconds))
-                else:
-                    cells.append(_cells(one, seconds))
-            for line in columns(cells, ">><<>><"):
-                print_line(line)
-    if not len(rows):
-        name = shown(shlex.quote(place.name))
-        session.remark(f"there are no such boxes: see `vfsd labels ls {name}`")
+                cells.append(_cells(one, seconds))
+        for line in columns(cells, ">><<>><"):
+            print_line(line)
+    return len(rows)
+
+
+def _print_counts(counts: Mapping[str, int]) -> None:
+    """A number alone for one video; of several each with its name, and the total."""
+    if len(counts) == 1:
+        print_line(str(*counts.values()))
+        return
+    rows = [(str(count), shown(path)) for path, count in counts.items()]
+    for line in columns([*rows, (str(sum(counts.values())), "total")], "><"):
+        print_line(line)
 
 
 def _record(one: Detection, seconds: float) -> dict[str, object]:

@@ -7,6 +7,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.labels.common import source_options, the_source
 from vfsd.cli.output import print_json, shown
+from vfsd.cli.selecting import named
 from vfsd.cli.session import Session
 from vfsd.cli.values import frame_range, some_frames
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
@@ -23,8 +24,9 @@ from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
         "boxes": "number of boxes that were removed",
     },
     exits=[NotFoundError, OutOfRangeError],
+    listing=True,
 )
-@click.argument("name", metavar="VIDEO")
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @click.option("--label", "labels", metavar="WORD", multiple=True, help="Only with this label.")
 @source_options("Only what this source said.")
 @click.option(
@@ -34,7 +36,7 @@ from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 @click.pass_obj
 def command(
     session: Session,
-    name: str,
+    names: tuple[str, ...],
     labels: tuple[str, ...],
     source: str | None,
     model: str | None,
@@ -42,26 +44,29 @@ def command(
     chosen: slice | None,
     everything: bool,
 ) -> None:
-    """Remove boxes of a VIDEO.
+    """Remove boxes of videos.
 
-    Those go for which everything that is given holds.  Without --label the sources have no longer
-    examined those frames, either.
+    A VIDEO is a name or a pattern.  A box is removed if it meets all options.  Without --label,
+    the frames no longer count as examined by these sources, either.
     """
     if not (labels or source or chosen is not None or everything):
-        raise UsageError(
-            "it is not said what is to go", hint="give --label, --source or --frames, or --all"
-        )
+        raise UsageError("no boxes selected", hint="give --label, --source or --frames, or --all")
     if chosen is not None and chosen.step not in (None, 1):
-        raise UsageError("--frames without steps, please")
-    place = session.place(name)
-    with session.opened(place.root, writing=True) as store:
-        video = store[place.name]
-        gone = video.remove_detections(
-            labels=list(labels) or None,
-            frames=None if chosen is None else frame_range(chosen, len(video)),
-            source=the_source(source, model, version),
-        )
-    if session.json:
-        print_json({"name": place.name, "boxes": gone})
-    else:
-        session.remark(f"{gone} boxes removed from {shown(place.name)}")
+        raise UsageError("--frames must be A:B or one number, without a step")
+    root, paths = session.places(names)
+    with session.opened(root, writing=True) as store:
+        # A range outside one video is an error before any box is removed.
+        ranges = {
+            path: (video, None if chosen is None else frame_range(chosen, len(video)))
+            for path, video in named(store, paths).items()
+        }
+        for path, (video, frames) in ranges.items():
+            gone = video.remove_detections(
+                labels=list(labels) or None,
+                frames=frames,
+                source=the_source(source, model, version),
+            )
+            if session.json:
+                print_json({"name": path, "boxes": gone})
+            else:
+                session.remark(f"{gone} boxes removed from {shown(path)}")

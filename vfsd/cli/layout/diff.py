@@ -9,11 +9,12 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.layout.selecting import both
 from vfsd.cli.output import columns, print_json, print_line, shown
+from vfsd.cli.selecting import for_each, named
 from vfsd.cli.session import Session
 from vfsd.errors import NotFoundError
 
 if TYPE_CHECKING:
-    pass
+    from vfsd.videos.video import Video
 
 
 @define(
@@ -30,18 +31,19 @@ if TYPE_CHECKING:
     exits=[NotFoundError],
     listing=True,
 )
-@click.argument("name", metavar="VIDEO")
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @click.pass_obj
-def command(session: Session, name: str) -> None:
-    """Compare the tiles of a video with those of the step before.
+def command(session: Session, names: tuple[str, ...]) -> None:
+    """Compare the tiles of videos with those of the step before.
 
-    What is listed is what `vfsd layout rollback` would change, before on the left.
+    A VIDEO is a name or a pattern.  The list shows what `vfsd layout rollback` would change, with
+    the state before on the left.
     """
     from vfsd.cli.layout.differences import differences
 
-    place = session.place(name)
-    with session.opened(place.root) as store:
-        video = store[place.name]
+    root, paths = session.places(names)
+
+    def show(path: str, video: Video) -> None:
         found = differences(video, *both(store, video))
         if session.json:
             for change in found:
@@ -49,6 +51,9 @@ def command(session: Session, name: str) -> None:
             return
         rows = [change.cells(video) for change in found]
         if not rows:
-            session.remark(f"{shown(place.name)} has no tiles")
+            session.remark(f"{shown(path)} has no tiles")
         for line in columns(rows, "<<><<>>"):
             print_line(line)
+
+    with session.opened(root) as store:
+        for_each(session, named(store, paths), show)

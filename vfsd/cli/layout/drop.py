@@ -10,13 +10,18 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.layout.selecting import SPAN, both, touching
 from vfsd.cli.output import print_json, shown
+from vfsd.cli.selecting import named
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vfsd.model import Segment
+    from vfsd.store import Store
+    from vfsd.videos.video import Video
 
 
 @define(
@@ -31,36 +36,47 @@ if TYPE_CHECKING:
         "bytes": "their size",
     },
     exits=[NotFoundError, OutOfRangeError, ReadOnlyError],
+    listing=True,
 )
-@click.argument("name", metavar="VIDEO")
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @SPAN
 @click.option("--retired", is_flag=True, help="Only what is kept for a step back.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def command(session: Session, name: str, span: Span | None, retired: bool, yes: bool) -> None:
-    """Take tiles away, with their bytes.
+def command(
+    session: Session, names: tuple[str, ...], span: Span | None, retired: bool, yes: bool
+) -> None:
+    """Delete tiles.
 
-    Reads then decode the original, which always stays.  At a terminal this asks first.
+    A VIDEO is a name or a pattern.  The original stays, and reads decode it.  At a terminal the
+    command asks first.
     """
+    root, paths = session.places(names)
+    with session.opened(root, writing=True) as store:
+        # A span outside one video is an error before any tile is deleted.
+        chosen = [(video, video.frames_in(span)) for video in named(store, paths).values()]
+        for video, frames in chosen:
+            found = _drop(store, video, frames, retired, yes)
+            size = sum(segment.size for segment in found)
+            if session.json:
+                print_json({"name": video.name, "segments": len(found), "bytes": size})
+            else:
+                session.remark(
+                    f"{shown(video.name)}: dropped {len(found)} segments, {human_bytes(size)}"
+                )
+
+
+def _drop(store: Store, video: Video, frames: range, retired: bool, yes: bool) -> Sequence[Segment]:
+    """The segments that were deleted."""
     from vfsd.making import relayout
 
-    place = session.place(name)
-    with session.opened(place.root, writing=True) as store:
-        video = store[place.name]
-        frames = video.frames_in(span)
-        old, active = both(store, video)
-        count = len(touching(old if retired else old + active, frames))
-        if count and not yes and sys.stdin.isatty():
-            kind = "retired segments" if retired else "segments of tiles"
-            if not click.confirm(f"drop {count} {kind} of {shown(place.name)}?", err=True):
-                count = 0
-        found: list[Segment] = []
-        if count and retired:
-            found = relayout.drop_retired(store.parts, video.info, frames)
-        elif count:
-            found = relayout.drop(store.parts, video.info, frames)
-    size = sum(segment.size for segment in found)
-    if session.json:
-        print_json({"name": place.name, "segments": len(found), "bytes": size})
-    else:
-        session.remark(f"dropped {len(found)} segments, {human_bytes(size)}")
+    old, active = both(store, video)
+    count = len(touching(old if retired else old + active, frames))
+    if count and not yes and sys.stdin.isatty():
+        kind = "retired segments" if retired else "segments of tiles"
+        if not click.confirm(f"drop {count} {kind} of {shown(video.name)}?", err=True):
+            return []
+    if not count:
+        return []
+    drop = relayout.drop_retired if retired else relayout.drop
+    return drop(store.parts, video.info, frames)

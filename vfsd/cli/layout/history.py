@@ -16,6 +16,7 @@ from vfsd.cli.layout.records import (
     segment_record,
 )
 from vfsd.cli.output import columns, iso_time, local_time, print_json, print_line, shown
+from vfsd.cli.selecting import for_each, named
 from vfsd.cli.session import Session
 from vfsd.errors import NotFoundError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vfsd.model import Segment
+    from vfsd.videos.video import Video
 
 
 @define(
@@ -36,19 +38,21 @@ if TYPE_CHECKING:
     exits=[NotFoundError],
     listing=True,
 )
-@click.argument("name", metavar="VIDEO")
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @click.pass_obj
-def command(session: Session, name: str) -> None:
-    """List the tiles that a video has and had.
+def command(session: Session, names: tuple[str, ...]) -> None:
+    """List the present and past tiles of videos.
 
-    What another layout has taken the place of is kept for a step back (`vfsd layout rollback`)
-    until the next one comes, or `vfsd layout drop --retired`.
+    A VIDEO is a name or a pattern; of several, each has its name above its lines.
+
+    Retired tiles are kept for `vfsd layout rollback`, until the layout changes again or until
+    `vfsd layout drop --retired`.
     """
     from vfsd.making import relayout
 
-    place = session.place(name)
-    with session.opened(place.root) as store:
-        video = store[place.name]
+    root, paths = session.places(names)
+
+    def show(path: str, video: Video) -> None:
         found = relayout.history(store.parts, video.info)
         if session.json:
             for segment in found:
@@ -62,7 +66,7 @@ def command(session: Session, name: str) -> None:
                 )
             return
         if not found:
-            session.remark(f"{shown(place.name)} has no tiles, and had none")
+            session.remark(f"{shown(path)} has never had tiles")
             return
         rows: list[tuple[str, ...]] = [("made", "state", *HEADINGS)]
         for run in _steps(found):
@@ -71,6 +75,9 @@ def command(session: Session, name: str) -> None:
             rows.append((made, state, *run_cells(video, run)))
         for line in columns(rows, "<<" + ALIGNMENT):
             print_line(line)
+
+    with session.opened(root) as store:
+        for_each(session, named(store, paths), show)
 
 
 def _steps(found: Sequence[Segment]) -> list[list[Segment]]:

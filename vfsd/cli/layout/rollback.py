@@ -7,6 +7,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.layout.selecting import SPAN
 from vfsd.cli.output import print_json, shown
+from vfsd.cli.selecting import named
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
@@ -21,26 +22,30 @@ from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
         "restored": "number of segments that reads use again",
     },
     exits=[NotFoundError, OutOfRangeError, ReadOnlyError],
+    listing=True,
 )
-@click.argument("name", metavar="VIDEO")
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @SPAN
 @click.pass_obj
-def command(session: Session, name: str, span: Span | None) -> None:
+def command(session: Session, names: tuple[str, ...], span: Span | None) -> None:
     """Go back to the layouts before the present ones.
 
-    That goes segment by segment, whichever commands have made them: for all of the VIDEO, or for
-    those segments that --span touches.  Saying it twice takes it back.  Where there was nothing
-    before, reads decode the original.
+    A VIDEO is a name or a pattern.  The command works segment by segment: on all segments of a
+    video, or on those that --span touches.  A second call undoes the first.  Segments without an
+    earlier layout are read from the original.
     """
     from vfsd.making import relayout
 
-    place = session.place(name)
-    with session.opened(place.root, writing=True) as store:
-        video = store[place.name]
-        retired, restored = relayout.rollback(store.parts, video.info, video.frames_in(span))
-    if session.json:
-        print_json({"name": place.name, "retired": retired, "restored": restored})
-    else:
-        session.remark(
-            f"{shown(place.name)}: {restored} segments are in use again, {retired} are retired"
-        )
+    root, paths = session.places(names)
+    with session.opened(root, writing=True) as store:
+        # A span outside one video is an error before any video changes.
+        chosen = [(video, video.frames_in(span)) for video in named(store, paths).values()]
+        for video, frames in chosen:
+            retired, restored = relayout.rollback(store.parts, video.info, frames)
+            if session.json:
+                print_json({"name": video.name, "retired": retired, "restored": restored})
+            else:
+                session.remark(
+                    f"{shown(video.name)}: {restored} segments are in use again, "
+                    f"{retired} are retired"
+                )

@@ -19,6 +19,7 @@ from vfsd.cli.layout.records import (
 )
 from vfsd.cli.layout.selecting import SPAN, touching
 from vfsd.cli.output import columns, print_json, print_line, shown
+from vfsd.cli.selecting import for_each, named
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span, a_time
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
@@ -44,8 +45,9 @@ _ENDINGS = (".png", ".jpg", ".jpeg")
     ],
     fields=SHOW_FIELDS,
     exits=[NotFoundError, ExistsError, OutOfRangeError],
+    listing=True,
 )
-@click.argument("name", metavar="VIDEO")
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @SPAN
 @click.option(
     "--at", "moment", metavar="TIME", type=a_time, help="The tiles of the frame at this time."
@@ -57,16 +59,17 @@ _ENDINGS = (".png", ".jpg", ".jpeg")
 @click.pass_obj
 def command(
     session: Session,
-    name: str,
+    names: tuple[str, ...],
     span: Span | None,
     moment: Fraction | None,
     out: str | None,
     replace: bool,
 ) -> None:
-    """Show the tiles of a video that reads may use.
+    """Show the tiles of videos that reads may use.
 
-    One line for segments in a row with the same layout; with --at, a line for every tile of the
-    frame that is then on the screen.  What --json prints is what `vfsd retile --layout-file` takes.
+    A VIDEO is a name or a pattern; of several, each has its name above its lines.  Segments in a
+    row with the same layout share a line; with --at, each tile of the frame at that time has a
+    line.  `vfsd retile --layout-file` takes the output of --json for one video.
 
     The picture has the number, size and quality of each tile on a frame of the original (without
     --at, one from the middle of the first segment), the boxes of that frame, faintly those of
@@ -75,9 +78,9 @@ def command(
     """
     if span is not None and moment is not None:
         raise UsageError("give either --span or --at, not both")
-    place = session.place(name)
-    with session.opened(place.root) as store:
-        video = store[place.name]
+    root, paths = session.places(names)
+
+    def show(path: str, video: Video) -> None:
         if moment is not None:
             index = video.index_at(moment)
             frames = range(index, index + 1)
@@ -97,7 +100,16 @@ def command(
             for line in columns(rows, ALIGNMENT):
                 print_line(line)
         else:
-            session.remark(f"{shown(place.name)} has no tiles there")
+            session.remark(f"{shown(path)} has no tiles there")
+
+    with session.opened(root) as store:
+        videos = named(store, paths)
+        if out is not None and len(videos) > 1:
+            raise UsageError(
+                f"-o draws the tiles of one video; {len(videos)} match",
+                hint="name one video, or leave out -o",
+            )
+        for_each(session, videos, show)
 
 
 def _shown(video: Video, found: Sequence[Segment]) -> dict[str, Any]:
@@ -147,7 +159,9 @@ def _draw(
     from vfsd.drawing.layoutpicture import draw_layout
 
     if Path(out).suffix.lower() not in _ENDINGS:
-        raise UsageError(f"{out!r} is no picture that can be written", hint="name a .png or .jpg")
+        raise UsageError(
+            f"the picture must be a .png or .jpg file, got {out!r}", hint="name a .png or .jpg"
+        )
     if not found:
         raise NotFoundError(
             f"{video.name} has no tiles there", hint="see `vfsd layout show`, without -o"

@@ -9,6 +9,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import facts, print_json, print_line, shown
 from vfsd.cli.overlap.records import pair_of_psnr
+from vfsd.cli.selecting import single_path
 from vfsd.cli.session import Session
 from vfsd.cli.values import Number
 from vfsd.errors import (
@@ -135,9 +136,10 @@ def command(
 
     settings = JoinSettings(merge, psnr, codec, quality=quality)
     root, names = session.places([one, other])
-    if names[0] == names[1]:
-        raise UsageError("a video cannot be joined with itself")
     with session.opened(root, writing=not dry_run) as store:
+        names = [single_path(store.catalog, name, "overlap join") for name in names]
+        if names[0] == names[1]:
+            raise UsageError("a video cannot be joined with itself")
         report = _joined(session, store, names, settings, seconds, dry_run, jobs)
     if session.json:
         print_json(_record(report, dry_run))

@@ -29,7 +29,7 @@ FIELDS = {
     "exposure": "object: gains and offsets (red, green, blue) from the right one's levels to the "
     "left one's",
     "cut": "object: seam (columns of the left frame before it are left only) and edge (columns of "
-    "the right frame from there on are right only), at the first moment; null: there is none",
+    "the right frame from there on are right only), at the first moment; null without one",
     "common_bytes": "of what both see, about, in the file that has it in fewer; 0 where it is "
     "stored once. Joining does not save them while the originals stay: it takes more",
     "common": "the same as a part of both files",

@@ -11,6 +11,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import facts, print_json, print_line, shown
 from vfsd.cli.overlap.records import FIELDS, record
+from vfsd.cli.selecting import single_path
 from vfsd.cli.session import Session
 from vfsd.cli.values import a_time
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
@@ -61,11 +62,14 @@ def command(
     be cut) and at the edge (where the right one would).
     """
     if out is not None and Path(out).suffix.lower() not in _ENDINGS:
-        raise UsageError(f"{out!r} is no picture that can be written", hint="name a .png or .jpg")
+        raise UsageError(
+            f"the picture must be a .png or .jpg file, got {out!r}", hint="name a .png or .jpg"
+        )
     from vfsd.joints.cameras import overlap
 
     root, names = session.places([one, other])
     with session.opened(root) as store:
+        names = [single_path(store.catalog, name, "overlap show") for name in names]
         pair = overlap(store, *names)
         if pair is None:
             raise NotFoundError(

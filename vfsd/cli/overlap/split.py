@@ -9,6 +9,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.overlap.records import JOINED_FIELDS, joined_record
+from vfsd.cli.selecting import single_path
 from vfsd.cli.session import Session
 from vfsd.errors import NotFoundError, ReadOnlyError
 from vfsd.units import human_bytes
@@ -39,6 +40,7 @@ def command(session: Session, name: str, other: str | None, yes: bool) -> None:
 
     root, names = session.places(given)
     with session.opened(root, writing=True) as store:
+        names = [single_path(store.catalog, name, "overlap split") for name in names]
         if not yes and sys.stdin.isatty():
             whom = "those that it is joined with" if other is None else shown(names[1])
             if not click.confirm(f"split {shown(names[0])} from {whom}?", err=True):

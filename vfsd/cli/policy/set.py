@@ -7,6 +7,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.policy.common import POLICY_FIELDS, policy_record
+from vfsd.cli.selecting import matched_paths
 from vfsd.cli.session import Session
 from vfsd.errors import ExistsError, NotFoundError, ReadOnlyError
 
@@ -33,9 +34,9 @@ from vfsd.errors import ExistsError, NotFoundError, ReadOnlyError
 def command(session: Session, names: tuple[str, ...], policy: str) -> None:
     """Decide what may become of originals.
 
-    A PATH is a video, or a directory with all videos below it of which nothing else is said; with a
-    slash at the end the directory is made where it is missing, and has its policy before there is
-    a video in it.  A store as a whole has no policy.  The POLICY is original=keep, or
+    A PATH is a video, a pattern for the names of videos, or a directory.  The policy of a directory
+    holds for all videos below it without a policy of their own.  With a slash at the end, a missing
+    directory is created.  A store as a whole has no policy.  The POLICY is original=keep, or
     original=replaceable,psnr=DB: what has at least so many dB against the very first original, in
     each plane of each picture, may take its place (40 if nothing is said; see `vfsd replace`).
     original=keep says that nothing may; delete-after, delete-below and delete-above hold with it,
@@ -53,10 +54,14 @@ def command(session: Session, names: tuple[str, ...], policy: str) -> None:
     root, paths = session.places(names)
     chosen = None if policy == "default" else policy
     with session.opened(root, writing=True) as store:
-        for given, path in zip(names, paths, strict=True):
-            is_directory = bool(path) and given.endswith("/")  # which may not be there yet
-            now = store.set_policy(f"{path}/" if is_directory else path, chosen)
-            if session.json:
-                print_json(policy_record(path, now, chosen is not None))
+        for given, name in zip(names, paths, strict=True):
+            if name and given.endswith("/"):  # a directory, which need not exist yet
+                targets = [f"{name}/"]
             else:
-                session.remark(f"{shown(path)}: {now}")
+                targets = matched_paths(store.catalog, [name])
+            for target in targets:
+                now, path = store.set_policy(target, chosen), target.rstrip("/")
+                if session.json:
+                    print_json(policy_record(path, now, chosen is not None))
+                else:
+                    session.remark(f"{shown(path)}: {now}")

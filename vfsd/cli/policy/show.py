@@ -7,6 +7,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.policy.common import POLICY_FIELDS, policy_record
+from vfsd.cli.selecting import matched_paths
 from vfsd.cli.session import Session
 from vfsd.errors import NotFoundError
 
@@ -23,14 +24,15 @@ from vfsd.errors import NotFoundError
 def command(session: Session, names: tuple[str, ...]) -> None:
     """Show what may become of originals.
 
-    A PATH is a video or a directory; what counts for it is what was said of it, or of the nearest
-    directory above.  Without one all is listed that was said.
+    A PATH is a video, a directory, or a pattern for the names of videos.  Its policy is its own, or
+    that of the nearest directory above.  Without a PATH, all policies that were set are listed.
     """
     root, paths = session.places(names) if names else (session.root(), [])
     with session.looked_into(root) as parts, parts.catalog.reading() as seen:
         told = seen.originals.policies()
         if paths:
-            nodes = [(path, seen.tree.resolve(path).ino) for path in paths]
+            chosen = matched_paths(parts.catalog, paths)
+            nodes = [(path, seen.tree.resolve(path).ino) for path in chosen]
         else:
             nodes = sorted((path, ino) for ino in told for path in seen.tree.paths_of(ino))
         found = [(path, seen.originals.policy(ino), ino in told) for path, ino in nodes]

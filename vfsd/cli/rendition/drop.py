@@ -8,6 +8,7 @@ import click
 
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
+from vfsd.cli.selecting import named
 from vfsd.cli.session import Session
 from vfsd.cli.values import a_size
 from vfsd.errors import NotFoundError, ReadOnlyError
@@ -26,31 +27,37 @@ from vfsd.units import human_bytes
         "bytes": "their size",
     },
     exits=[NotFoundError, ReadOnlyError],
+    listing=True,
 )
-@click.argument("name", metavar="VIDEO")
-@click.option("--size", metavar="WxH", type=a_size, help="Only this one; all if nothing is said.")
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@click.option("--size", metavar="WxH", type=a_size, help="Only this one; all by default.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def command(session: Session, name: str, size: tuple[int, int] | None, yes: bool) -> None:
-    """Take the renditions of a video away, with their bytes.
+def command(
+    session: Session, names: tuple[str, ...], size: tuple[int, int] | None, yes: bool
+) -> None:
+    """Delete renditions of videos.
 
-    Reads then decode the original, which always stays.  At a terminal this asks first.
+    A VIDEO is a name or a pattern.  The original stays, and reads decode it.  At a terminal the
+    command asks first.
     """
     from vfsd.cli.retiling import picture_size
     from vfsd.making import relayout
 
-    place = session.place(name)
-    with session.opened(place.root, writing=True) as store:
-        video = store[place.name]
-        picture = None if size is None else picture_size(size, video.original.media)
-        what = "all renditions" if size is None else f"the rendition in {size[0]}x{size[1]}"
-        question = f"drop {what} of {shown(place.name)}?"
-        if not yes and sys.stdin.isatty() and not click.confirm(question, err=True):
-            found = []
-        else:
-            found = relayout.drop_renditions(store.parts, video.info, picture)
-    total = sum(segment.size for segment in found)
-    if session.json:
-        print_json({"name": place.name, "segments": len(found), "bytes": total})
-    else:
-        session.remark(f"dropped {len(found)} segments, {human_bytes(total)}")
+    root, paths = session.places(names)
+    with session.opened(root, writing=True) as store:
+        for path, video in named(store, paths).items():
+            picture = None if size is None else picture_size(size, video.original.media)
+            what = "all renditions" if size is None else f"the rendition in {size[0]}x{size[1]}"
+            question = f"drop {what} of {shown(path)}?"
+            if not yes and sys.stdin.isatty() and not click.confirm(question, err=True):
+                found = []
+            else:
+                found = relayout.drop_renditions(store.parts, video.info, picture)
+            total = sum(segment.size for segment in found)
+            if session.json:
+                print_json({"name": path, "segments": len(found), "bytes": total})
+            else:
+                session.remark(
+                    f"{shown(path)}: dropped {len(found)} segments, {human_bytes(total)}"
+                )

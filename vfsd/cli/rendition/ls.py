@@ -63,7 +63,7 @@ def command(session: Session, names: tuple[str, ...]) -> None:
                 print_json(record)
             return
         if not found:
-            session.remark("there are no renditions; `vfsd render` makes them")
+            session.remark("no renditions yet; `vfsd render` makes them")
         rows = [_cells(record) for record in found]
         for line in columns(rows, "<><<>>>"):
             print_line(line)

@@ -171,7 +171,7 @@ def _foretell(session: Session, store: Store, names: Sequence[str] | None, budge
     if session.json:
         return
     if not proposals:
-        session.remark("nothing to make: there are no reads that tiles or renditions would pay for")
+        session.remark("nothing to make: tiles and renditions would not pay for the reads so far")
         return
     if allowed:
         rows: list[tuple[str, ...]] = [_HEADINGS]
