@@ -226,11 +226,11 @@ def test_cached_parts(run: Run) -> None:
     """After a read, the cache has all parts of the view, and the encoder's time is known."""
     view = ("--codec", "h264", "--size", "160x120")
     before = run("explain", TRAFFIC, *view, "--json").object
-    assert (before["cached"], before["cacheable"]) == (0, 4)
+    assert (before["cached"], before["cacheable"]) == (0, 5)
     assert "cache" not in run("explain", TRAFFIC, *view).out
     assert run("read", TRAFFIC, "x.mp4", *view).code == 0
     after = run("explain", TRAFFIC, *view, "--json").object
-    assert (after["cached"], after["cacheable"]) == (4, 4)
+    assert (after["cached"], after["cacheable"]) == (5, 5)
     assert "all of its parts come from the cache" in run("explain", TRAFFIC, *view).out
     assert run("explain", TRAFFIC, "--json").object["cached"] is None
 

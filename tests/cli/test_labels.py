@@ -144,6 +144,7 @@ def test_query_by_label_time_and_region(imported: Run) -> None:
     first = imported("labels", "query", VIDEO, "car", "--json").objects[0]
     del first["schema"]
     assert first == {
+        "name": VIDEO,
         "frame": 0,
         "seconds": 0.0,
         "label": "car",

@@ -156,7 +156,7 @@ def test_drop_takes_away_what_is_named(tiled: Run) -> None:
     assert (done["segments"], done["bytes"]) == (1, old["size"])
     assert tiled("layout", "drop", TRAFFIC, "--span", "0-1", "--json").object["segments"] == 1
     assert layouts(tiled) == [TWO] * 3
-    assert tiled("layout", "drop", TRAFFIC).err.startswith("dropped 3 segments")
+    assert tiled("layout", "drop", TRAFFIC).err.startswith(f"{TRAFFIC}: dropped 3 segments")
     assert tiled("layout", "drop", TRAFFIC, "--json").object["segments"] == 0
     assert tiled("fsck", "--deep").out == ""
 

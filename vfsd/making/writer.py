@@ -354,4 +354,6 @@ def given_times(pts: Ticks | None, form: WriteForm) -> Iterator[SupportsIndex] |
     try:
         return iter(pts)  # type: ignore[arg-type]
     except TypeError:
-        raise UsageError(f"pts must be whole ticks, got {shown(pts)}") from None
+        raise UsageError(
+            f"pts must be whole ticks, got {shown(pts)}", hint="give one number for each picture"
+        ) from None
