@@ -97,7 +97,7 @@ def _of_one_video(rows: Rows, whole: dict[str, Any]) -> dict[str, Any]:
     images = [one for one in _list_of(rows, whole, "images") if one.get("video_id") == ids[0]]
     known = {one.get("id") for one in images}
     annotations = _list_of(rows, whole, "annotations")
-    kept = {
+    kept: dict[str, Any] = {
         "images": images,
         "annotations": [one for one in annotations if one.get("image_id") in known],
     }

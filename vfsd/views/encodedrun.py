@@ -39,11 +39,12 @@ from vfsd.tiling import Rect
 from vfsd.views.allotment import Shape, allot, allot_lossless
 from vfsd.views.candidates import Candidates, Made
 from vfsd.views.decoding import Pictures
+from vfsd.views.encodetimes import EncodeTimer, EncodeTimes
 from vfsd.views.fineness import coarser, is_lossless
-from vfsd.views.encodetimes import EncodeTimer
 from vfsd.views.footage import Footage
 from vfsd.views.measuring import Measure, Origins
 from vfsd.views.pictures import PictureConverter, PictureForm
+from vfsd.views.renderqueue import Check
 from vfsd.views.showing import Showing, segment_ticks
 from vfsd.views.steps import CopiedPart, MadePart, ViewPart
 from vfsd.views.workshop import Workshop
@@ -177,7 +178,14 @@ class EncodedRun:
             if is_measured:
                 measure = Measure(settings, self.extradata)
             payloads, size = _packets(
-                settings, framing, pictures, stop - first, room, workshop, measure
+                settings,
+                framing,
+                pictures,
+                stop - first,
+                room,
+                workshop.check,
+                measure,
+                workshop.times,
             )
             if size <= room:
                 luma = None
@@ -193,7 +201,7 @@ class EncodedRun:
                 hint="read them as y4m, or in another codec",
             )
         gray = self._gray(stop - first)
-        payloads, size = _packets(settings, framing, gray, stop - first, room, workshop)
+        payloads, size = _packets(settings, framing, gray, stop - first, room, workshop.check)
         if size > room:
             raise IntegrityError("an encoder needs more bytes for plain gray than was allotted")
         return EncodedSegment(payloads)
@@ -338,8 +346,9 @@ def _packets(
     pictures: Iterator[Pixels],
     count: int,
     room: int,
-    workshop: Workshop,
+    check: Check,
     measure: Measure | None = None,
+    times: EncodeTimes | None = None,
 ) -> tuple[list[bytes], int]:
     """The packets of `count` pictures, and their size together.
 
@@ -356,7 +365,7 @@ def _packets(
         pictures = measure.seen(pictures)
     timer = EncodeTimer()
     for ordinal, packet in enumerate(timer.taken(encode(settings, timer.given(pictures)))):
-        workshop.check()
+        check()
         if measure is not None:
             measure.packet(packet)
         payloads.append(framing.convert(packet, ordinal == 0))
@@ -366,8 +375,9 @@ def _packets(
             whole = key + (size - key) * (count - 1) // max(1, ordinal)
             if size > room or _BARELY[0] < whole / room < _BARELY[1]:
                 return payloads, whole
-    pixels = settings.width * settings.height * len(payloads)
-    workshop.times.add(settings.codec, pixels, timer.seconds)
+    if times is not None:
+        pixels = settings.width * settings.height * len(payloads)
+        times.add(settings.codec, pixels, timer.seconds)
     return payloads, size
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from vfsd.errors import VfsdError
+from vfsd.filecache import FileCache, file_of
 from vfsd.host import host_name
 from vfsd.parts import Parts
 from vfsd.views.encodetimes import EncodeTimes
 from vfsd.views.encoding import EncodedRendition
-from vfsd.filecache import FileCache, file_of
 from vfsd.views.rendition import Rendition
 
 _log = logging.getLogger(__name__)

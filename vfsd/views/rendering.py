@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from vfsd.filecache import Bytes, FileCache, file_of, shown
+from vfsd.filecache import Bytes, FileCache, shown
 from vfsd.host import cores
 from vfsd.objects import Progress
 from vfsd.parts import Parts
