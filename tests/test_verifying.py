@@ -20,7 +20,7 @@ from tests.codecs.making import remuxed
 from tests.holes import FRAMES, make_clip
 from tests.selection import one_in
 from vfsd import check
-from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.integrity.blocksums import BLOCK_BYTES
 from vfsd.store import Store
 from vfsd.storedir import CATALOG
@@ -357,6 +357,29 @@ def test_pictures_of_another_size_are_scaled(store: Store, tmp_path: Path) -> No
     video.save(tmp_path / "a.y4m")
     with video.view("frames/000008.png") as still:
         assert still.read().startswith(b"\x89PNG")
+
+
+def test_largest_size_is_kept(store: Store, tmp_path: Path) -> None:
+    """The choice outlives a correction of the table, whichever finds the other size."""
+    small_first = tmp_path / "small.mov"
+    large = _changing_its_size(tmp_path / "a.mov")
+    with av.open(str(large)) as opened:
+        wide = [bytes(packet) for packet in opened.demux() if packet.size]
+    remuxed(
+        tmp_path / "256.mov", small_first, lambda n, packet: wide[0] if n >= 8 else packet,
+        lambda _: True,
+    )  # fmt: skip
+    video = store.ingest(small_first, size="largest")
+    video.verify()
+    assert (video.width, video.height) == (320, 128)
+    assert {frame.data.shape for frame in video.iterate()} == {(128, 320, 3)}
+    assert np.array_equal(video[9].data, store.ingest(large)[0].data)
+    assert not video.verify()
+    assert video.original.media.in_largest_size
+    with video.view("full.mkv") as view, av.open(view, "r") as opened:
+        assert {(frame.width, frame.height) for frame in opened.decode(video=0)} == {(320, 128)}
+    with pytest.raises(UsageError, match="first or largest"):
+        store.ingest(small_first, "other.mov", size="smallest")
 
 
 @pytest.mark.parametrize("name", ["full.mkv", "t=0-0.4.mp4"])

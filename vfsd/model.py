@@ -87,6 +87,8 @@ class MediaInfo:
     marks: Mapping[str, str] | None = None
     """Other data of the pictures by name: `vfsd.codecs.containers.marks`.  None: not looked for."""
     crop: Crop = NOT_CROPPED  #: what the container takes off decoded pictures
+    in_largest_size: bool = False
+    """Pictures of several sizes are shown in the largest of these; False: in that of the first."""
 
     @property
     def decoded_width(self) -> int:

@@ -141,6 +141,7 @@ class Parts:
         name: str,
         stream: int | None,
         *,
+        in_largest_size: bool = False,
         full: bool = False,
         on_progress: OnProgress | None = None,
     ) -> Examination:
@@ -148,15 +149,20 @@ class Parts:
 
         The best stream is examined where the file has no such one: the catalog is wrong then.
         """
-        examiner = self.examiner
+        look = partial(
+            self.examiner.examine_open,
+            fd,
+            name,
+            full=full,
+            in_largest_size=in_largest_size,
+            on_progress=on_progress,
+        )
         try:
-            return examiner.examine_open(
-                fd, name, full=full, stream=stream, on_progress=on_progress
-            )
+            return look(stream=stream)
         except RefusedMediaError:
             if stream is None:
                 raise
-            found = examiner.examine_open(fd, name, full=full, on_progress=on_progress)
+            found = look()
             videos = {side.index for side in found.media.side_streams if side.kind == "video"}
             if stream in {*videos, found.media.stream_index}:
                 raise
@@ -195,8 +201,14 @@ class Parts:
             before = version_of(os.fstat(file.fd))
             self._require_stored(file, physical, name, note)
             try:
-                stream = physical.media.stream_index
-                found = self.examine_stream(file.fd, name, stream, full=full, on_progress=go_on)
+                found = self.examine_stream(
+                    file.fd,
+                    name,
+                    physical.media.stream_index,
+                    in_largest_size=physical.media.in_largest_size,
+                    full=full,
+                    on_progress=go_on,
+                )
             except RefusedMediaError:
                 _require_unwritten(file, name, before)
                 raise

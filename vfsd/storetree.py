@@ -46,6 +46,7 @@ class StoreTree(StoreWrites):
         link: bool = False,
         replace: bool = False,
         stream: int | None = None,
+        size: str = "first",
         on_progress: Progress | None = None,
     ) -> Video:
         """Put a video file into the store, under its own name or `name`, which may also be that of
@@ -54,7 +55,9 @@ class StoreTree(StoreWrites):
         The file is copied as it is; with `link` it stays where it is, is indexed there, and is
         never written or deleted by the store.  The frames are those of the video stream that FFmpeg
         takes for the best, or of `stream`, a number counted among all streams of the file.  One
-        file may be ingested under two names with two streams; its bytes are stored once.
+        file may be ingested under two names with two streams; its bytes are stored once.  Pictures
+        that change their size on the way are scaled to that of the first one, or with the `size`
+        "largest" to the largest.
 
         Raises `RefusedMediaError` for what is no video,
         `ExistsError`, `UsageError` for a file of the store's own and for a name that no mount can
@@ -77,8 +80,17 @@ class StoreTree(StoreWrites):
         put = ingest_link if link else ingest_copy
         if stream is not None:
             stream = whole_number(stream, "stream")
+        if size not in ("first", "largest"):
+            raise UsageError(f"size must be first or largest, got {shown(size)}")
         return self.open_video(
-            put(self._parts, what, replace=replace, stream=stream, on_progress=on_progress)
+            put(
+                self._parts,
+                what,
+                replace=replace,
+                stream=stream,
+                in_largest_size=size == "largest",
+                on_progress=on_progress,
+            )
         )
 
     def set_policy(self, path: str, policy: Policy | str | None) -> Policy:

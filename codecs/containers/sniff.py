@@ -34,6 +34,7 @@ _CONTAINERS = {
         Container("webm", "matroska"),
         Container("flv", "flv"),
         Container("ivf", "ivf"),
+        Container("obu", "obu", timed=False, sliced=False),
         Container("ogg", "ogg", sliced=False),
         Container("mpegts", "mpegts", sliced=False),
         Container("mpegps", "mpeg", sliced=False),
@@ -57,6 +58,8 @@ _SYNC = b"\x47"
 """The first byte of each packet of a transport stream."""
 _MANY_PACKETS = 16
 """So many sync bytes in a row are those of a transport stream, wherever they begin."""
+_AV1_UNITS = b"\x12\x00\x0a"
+"""A temporal delimiter and the head of a sequence header, with sizes (AV1, section 5)."""
 _MXF_PARTITION = b"\x06\x0e\x2b\x34\x02\x05\x01\x01\x0d\x01\x02\x01\x01\x02"
 """The key of the header's partition pack (SMPTE 377-1, 7.1)."""
 _ANIMATED_PNG = re.compile(rb"\x89PNG\r\n\x1a\n(?:(?!IDAT).)*acTL", re.DOTALL)
@@ -71,7 +74,8 @@ _REFUSED = (
     (rb"\[playlist\]|\[Reference\]", "a playlist is not a video"),
     (rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|MPD|smil|SmoothStreamingMedia|asx)", "XML is not a video"),
     (rb"v=0\r?\n", "a session description (SDP) is not a video"),
-    (rb"RIFF....WEBPVP8X.{0,99}ANIM", "WebP animations, which FFmpeg does not decode"),
+    (rb"RIFF....WEBPVP8X.{0,99}ANIM", "a WebP animation is not served"),
+    (rb"[FCZ]WS[\x01-\x40]", "Flash (SWF) is a program, not a video"),
     (rb"\xff\xd8\xff", "a still image (JPEG), or several without a container, is not a video"),
     (rb"\x89PNG", "a still image (PNG) is not a video"),
     (rb"BM.{4}\0\0\0\0", "a still image (BMP) is not a video"),
@@ -116,6 +120,7 @@ def _named(head: bytes) -> str | None:
     for magic, name in (
         (b"FLV\x01", "flv"),
         (b"DKIF\0\0", "ivf"),
+        (_AV1_UNITS, "obu"),
         (b"OggS\0", "ogg"),
         (b"YUV4MPEG2 ", "y4m"),
         (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\0\xaa\0\x62\xce\x6c", "asf"),

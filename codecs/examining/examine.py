@@ -87,6 +87,7 @@ def examine(
     name: str | None = None,
     full: bool = False,
     stream: int | None = None,
+    in_largest_size: bool = False,
 ) -> Examination:
     """Probe a file and build its frame table.
 
@@ -94,14 +95,22 @@ def examine(
     pass that it takes; it may raise to cancel.  `name` is what messages call the file (default:
     the last part of `path`).  With `full` every frame is decoded even where the container can be
     believed.  `stream` is the number of the video stream, counted among all streams (default: the
-    one that FFmpeg takes for the best).
+    one that FFmpeg takes for the best).  Pictures of several sizes are shown in that of the first,
+    or `in_largest_size`.
 
     Raises `RefusedMediaError` when the bytes are no video that can be served, `OSError`, and
     `DamagedFileError` of an original.
     """
     called = name or os.path.basename(os.fspath(path))
     with Source(path) as source:
-        return examine_source(source, called, on_progress=on_progress, full=full, stream=stream)
+        return examine_source(
+            source,
+            called,
+            on_progress=on_progress,
+            full=full,
+            stream=stream,
+            in_largest_size=in_largest_size,
+        )
 
 
 def examine_source(
@@ -112,13 +121,14 @@ def examine_source(
     full: bool = False,
     stream: int | None = None,
     left_out: Collected[int] = (),
+    in_largest_size: bool = False,
 ) -> Examination:
     """As `examine`, of what is open already; it stays so.
 
     Packets of the video at the places `left_out` are passed over, as if they were not there.
     """
     try:
-        result = _Examiner(source, on_progress, left_out, stream).examine(full)
+        result = _Examiner(source, on_progress, left_out, stream, in_largest_size).examine(full)
         source.check()
         return result
     except RefusedMediaError as refusal:
@@ -146,8 +156,10 @@ class _Examiner:
         on_progress: Callable[[int, int], None] | None,
         left_out: Collected[int],
         wanted: int | None,
+        in_largest_size: bool,
     ) -> None:
         self._wanted = wanted
+        self._in_largest_size = in_largest_size
         self._source = source
         self._on_progress = on_progress
         self._left_out = left_out
@@ -167,7 +179,11 @@ class _Examiner:
         if found is not None and found.sound.reason is None and self._was_retimed(result):
             reason = "the pictures' time stamps had to be set right"
             found = without_sound(found.sound.codec, found.sound.stream_index, reason)
-        media = replace(result.media, marks=picture_marks(self._source, result.media))
+        media = replace(
+            result.media,
+            marks=picture_marks(self._source, result.media),
+            in_largest_size=self._in_largest_size,
+        )
         return replace(result, sound=found, media=media)
 
     def _was_retimed(self, result: Examination) -> bool:
@@ -226,10 +242,13 @@ class _Examiner:
                 stream.index,
                 self._on_progress,
                 left_out=self._left_out,
+                in_largest_size=self._in_largest_size,
             )
             if decoded.first is None:
                 raise RefusedMediaError("no picture of it can be decoded")
             media, notes = describe(self._container, opened, stream, decoded.first)
+            width, height = decoded.size
+            media = replace(media, width=width, height=height)
         if doubt:
             notes.append(f"decoded from end to end: {doubt}")
         return self._prove(scanned, media, decoded, notes)
@@ -320,7 +339,8 @@ class _Examiner:
         _note_hidden(hidden, notes)
         if len(decoded.sizes) > 1:
             sizes = ", ".join(f"{width}x{height}" for width, height in sorted(decoded.sizes))
-            notes.append(f"pictures of several sizes, shown in that of the first: {sizes}")
+            shown = "the largest" if self._in_largest_size else "that of the first"
+            notes.append(f"pictures of several sizes, shown in {shown}: {sizes}")
         is_sized = len(decoded.sizes) > 1
         delay = max(reorder_delay(order), media.reorder_delay)
         pts, dts, duration = proven_times(self._container, scanned, decoded, media, notes)

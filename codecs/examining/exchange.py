@@ -248,6 +248,7 @@ def _media(told: Mapping[str, Any]) -> MediaInfo:
         tags={_text(key): _text(value) for key, value in dict(told["tags"]).items()},
         mirrored=_truth(told["mirrored"]),
         crop=_crop(told["crop"]),
+        in_largest_size=_truth(told["in_largest_size"]),
         marks=_maybe(_marks, told["marks"]),
     )
 

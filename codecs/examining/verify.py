@@ -51,7 +51,8 @@ class Decoded(Output):
     """The outcome of decoding a whole stream in order, as FFmpeg's command does it."""
 
     prints: dict[int, int]  #: packet -> checksum of its frame
-    first: av.VideoFrame | None
+    first: av.VideoFrame | None  #: as it is coded
+    size: tuple[int, int]  #: (width, height) to which pictures were scaled
     sizes: frozenset[tuple[int, int]]  #: (width, height) of pictures, as they are coded
     damage: DamageNotes
 
@@ -63,14 +64,33 @@ def decode_all(
     on_progress: Progress | None,
     *,
     left_out: Collected[int] = (),
+    in_largest_size: bool = False,
 ) -> Decoded:
     """Decode every packet in order with one thread, with the decoder that FFmpeg sets up.
 
     Those at the places `left_out` are not there.
 
-    Pictures of another size are scaled to that of the first.  Raises `RefusedMediaError` when the
-    picture changes its format on the way, or a packet holds several pictures.
+    Pictures of another size are scaled to that of the first, or to the largest size; the latter
+    takes a second decode where the first picture does not have it.  Raises `RefusedMediaError`
+    when the picture changes its format on the way, or a packet holds several pictures.
     """
+    once = partial(_decode_once, source, container, stream_index, on_progress, left_out)
+    found = once(None)
+    if not in_largest_size or len(found.sizes) < 2 or found.first is None:
+        return found
+    largest = max(found.sizes, key=lambda size: size[0] * size[1])
+    return found if largest == (found.first.width, found.first.height) else once(largest)
+
+
+def _decode_once(
+    source: Source,
+    container: Container,
+    stream_index: int,
+    on_progress: Progress | None,
+    left_out: Collected[int],
+    size: tuple[int, int] | None,
+) -> Decoded:
+    """As `decode_all`, in that size; None: in that of the first picture."""
     opened, stream = open_stream(source, container.name, stream_index)
     context = stream.codec_context
     prepare(context)
@@ -78,7 +98,7 @@ def decode_all(
         # It reports pictures that do not match the hashes in the stream, and shows them as before.
         context.options["err_detect"] = "crccheck"
     total = source.size
-    frames = _Frames()
+    frames = _Frames(size)
     index = -1
     packets = demuxed_to_the_end(opened, stream)
     checks = PacketChecks(stream)
@@ -120,13 +140,15 @@ def decode_all(
         fed=np.array(frames.fed, np.int64),
         prints=frames.prints,
         first=frames.first,
+        size=frames.size,
         sizes=frozenset(frames.sizes),
         damage=notes,
     )
 
 
 class _Frames:
-    def __init__(self) -> None:
+    def __init__(self, size: tuple[int, int] | None) -> None:
+        self.size = size or (0, 0)
         self.order: list[int] = []
         self.fed: list[int] = []
         self.prints: dict[int, int] = {}
@@ -139,13 +161,14 @@ class _Frames:
         for picture in frames:
             self.sizes.add((picture.width, picture.height))
             if self._first_size is None:
-                first = (picture.width, picture.height, picture.format.name)
-                self._first_size = FirstSize(*first)
+                if not any(self.size):
+                    self.size = picture.width, picture.height
+                self._first_size, self.first = FirstSize(*self.size, picture.format.name), picture
             frame = self._first_size.of(picture)
             # What pictures mean may change, of which the one range of levels has names of its own.
             form = (frame.width, frame.height, without_range(frame.format.name))
             if self._form is None:
-                self._form, self.first = form, frame
+                self._form = form
             if form != self._form:
                 raise RefusedMediaError(
                     f"the picture changes on the way, from {_form(self._form)} to {_form(form)}"

@@ -41,7 +41,8 @@ TRAFFIC = FOLDER / "traffic.mp4"
         (b"\x89PNG\r\n\x1a\n" + bytes(25) + b"IDAT____acTL", "still image"),
         (b"\x89PNG\r\n\x1a\n" + bytes(50) + b"acTL" + bytes(20) + b"IDAT", "damaged|no pictures"),
         (b"RIFF\0\0\0\0WEBPVP8 " + bytes(100), "still image"),
-        (b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\2" + bytes(9) + b"ANIM", "WebP animations"),
+        (b"CWS\x09" + bytes(20), "Flash"),
+        (b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\2" + bytes(9) + b"ANIM", "WebP animation"),
         (b"\xff\xd8\xff\xe0" + bytes(100), "still image, or several"),
         (b"GIF89a" + bytes(100), "damaged|no pictures|no video"),
         (b"RIFF\0\0\0\0WAVEfmt " + bytes(100), "audio only"),
@@ -248,6 +249,18 @@ def test_picture_that_changes_its_size(tmp_path: Path) -> None:
     assert_first_size(path, 10)
 
 
+def test_largest_size_is_taken(tmp_path: Path) -> None:
+    first = make_clip(tmp_path / "1.h264", "libx264", frames=5)
+    other = make_clip(tmp_path / "2.h264", "libx264", frames=5, width=128)
+    path = tmp_path / "a.h264"
+    path.write_bytes(first.read_bytes() + other.read_bytes())
+    found = examine(path, in_largest_size=True)
+    assert (found.media.width, found.media.height) == (128, 64)
+    assert found.media.in_largest_size
+    assert any("shown in the largest" in note for note in found.notes)
+    assert_exact(path, found, resized_checksums(path, (128, 64)))
+
+
 @pytest.mark.parametrize(
     ("codec", "ending", "pixel_format"),
     one_in(
@@ -404,3 +417,26 @@ def test_an_interrupt_in_the_middle_of_a_read_is_not_swallowed(
     monkeypatch.setattr("vfsd.codecs.decoding.source.os.pread", interrupted)
     with pytest.raises(KeyboardInterrupt):
         examine(FOLDER / "traffic.mp4")
+
+
+def test_raw_av1_is_served(tmp_path: Path) -> None:
+    made = make_clip(
+        tmp_path / "a.mp4",
+        "libsvtav1",
+        options={"preset": "12", "g": "10", "svtav1-params": "lp=1"},
+        frames=20,
+    )
+    path = tmp_path / "a.obu"
+    with av.open(str(made)) as source, av.open(str(path), "w", format="obu") as target:
+        old = source.streams.video[0]
+        new = target.add_stream_from_template(old, opaque=True)
+        for packet in source.demux(old):
+            if packet.size:
+                packet.stream = new
+                target.mux(packet)
+    found = examine(path)
+    assert (found.media.container, found.media.codec) == ("obu", "av1")
+    assert len(found.order) == 20
+    with av.open(str(path)) as opened:
+        expected = [checksum(frame) for frame in opened.decode(video=0)]
+    assert_exact(path, found, expected)

@@ -59,11 +59,17 @@ class ExaminerHere(Examiner):
         *,
         full: bool = False,
         stream: int | None = None,
+        in_largest_size: bool = False,
         on_progress: OnProgress | None = None,
     ) -> Examination:
         sniff_open(fd, called)
         return examine_file(
-            f"/proc/self/fd/{fd}", name=called, full=full, stream=stream, on_progress=on_progress
+            f"/proc/self/fd/{fd}",
+            name=called,
+            full=full,
+            stream=stream,
+            in_largest_size=in_largest_size,
+            on_progress=on_progress,
         )
 
 

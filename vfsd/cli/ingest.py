@@ -81,6 +81,12 @@ _MOST_FOLDERS = 10
     "video stream that FFmpeg takes for the best.",
 )
 @click.option(
+    "--size",
+    type=click.Choice(("first", "largest")),
+    help="Pictures that change their size on the way are scaled to that of the first one (the "
+    "default), or to the largest.",
+)
+@click.option(
     "--verify/--no-verify",
     default=False,
     help="Decode each new video at once, to be sure of every frame; else a mount does it in idle "
@@ -100,6 +106,7 @@ def command(
     replace: bool,
     tags: tuple[str, ...],
     stream: int | None,
+    size: str | None,
     verify: bool,
     skip_refused: bool,
     dry_run: bool,
@@ -141,6 +148,7 @@ def command(
             tags=tags,
             verify=verify,
             stream=stream,
+            size=size,
         )
         try:
             with Progress("ingesting", total, shown=shown_bar, in_bytes=True) as progress:

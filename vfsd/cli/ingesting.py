@@ -48,10 +48,11 @@ class Ingester:
     tags: Sequence[str]
     verify: bool
     stream: int | None = None
+    size: str | None = None  #: first, largest, or None for no wish
 
     def foretell(self, source: Source) -> Outcome:
         """What `ingest` would do, as far as can be told without looking into the file."""
-        if is_there(self.store.parts, source, self.stream):
+        if self._is_there(source):
             return Outcome(source, "skipped")
         try:
             require_free(self.store.parts, source.name, self.replace)
@@ -65,7 +66,7 @@ class Ingester:
         """
         progress.label(os.path.basename(source.name))
         try:
-            if is_there(self.store.parts, source, self.stream):
+            if self._is_there(source):
                 was_damaged = put_back(self.store.parts, source)
                 self._tag(self.store.catalog.video(source.name))
                 return Outcome(source, "put back" if was_damaged else "skipped")
@@ -75,6 +76,7 @@ class Ingester:
                 link=self.link,
                 replace=self.replace,
                 stream=self.stream,
+                size=self.size or "first",
                 on_progress=progress.advance,
             )
             self._tag(video.info)
@@ -89,13 +91,17 @@ class Ingester:
         except StoreError:
             raise
         except ExistsError as error:
-            if not is_there(self.store.parts, source, self.stream):
+            if not self._is_there(source):
                 return _failed(source, error)
             # Somebody else has taken in the same file meanwhile.
             self._tag(self.store.catalog.video(source.name))
             return Outcome(source, "skipped")
         except (RefusedMediaError, NotFoundError, OSError) as error:
             return _failed(source, error)
+
+    def _is_there(self, source: Source) -> bool:
+        in_largest_size = None if self.size is None else self.size == "largest"
+        return is_there(self.store.parts, source, self.stream, in_largest_size=in_largest_size)
 
     def _tag(self, video: LogicalVideo) -> None:
         if self.tags:

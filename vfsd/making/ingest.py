@@ -171,17 +171,22 @@ def _is_private(parts: Parts, path: Path) -> bool:
     return any(os.path.samestat(found, one.stat()) for _, one in parts.directory.spooled())
 
 
-def is_there(parts: Parts, source: Source, stream: int | None = None) -> bool:
+def is_there(
+    parts: Parts, source: Source, stream: int | None = None, *, in_largest_size: bool | None = None
+) -> bool:
     """Whether a video of that name, size and mtime is in the store: a copy went through before.
 
-    With `stream`, its frames have to be those of that stream.
+    With `stream`, its frames have to be those of that stream; with `in_largest_size`, they have to
+    be shown so.
     """
     with parts.catalog.reading() as seen:
         try:
             node = seen.tree.resolve(source.name)
-            if stream is not None:
-                known = seen.videos.of_inode(node.ino).original.media.stream_index
-                if known != stream:
+            if stream is not None or in_largest_size is not None:
+                known = seen.videos.of_inode(node.ino).original.media
+                if stream not in (None, known.stream_index):
+                    return False
+                if in_largest_size not in (None, known.in_largest_size):
                     return False
         except NotFoundError:
             return False
@@ -198,6 +203,7 @@ def ingest_copy(
     *,
     replace: bool = False,
     stream: int | None = None,
+    in_largest_size: bool = False,
     on_progress: Progress | None = None,
 ) -> LogicalVideo:
     """Copy a video file into the store; the file's times and permissions go with it.
@@ -207,7 +213,9 @@ def ingest_copy(
     """
     require_free(parts, source.name, replace)
     before = source.path.stat()
-    examination = parts.examiner.examine(source.path, name=source.path.name, stream=stream)
+    examination = parts.examiner.examine(
+        source.path, name=source.path.name, stream=stream, in_largest_size=in_largest_size
+    )
     arrival, found = arrival_of_copy(parts, source.path, on_progress)
     verdict = Indexed(examination, found.key, found.sums)
     with arrival:
@@ -249,6 +257,7 @@ def ingest_link(
     *,
     replace: bool = False,
     stream: int | None = None,
+    in_largest_size: bool = False,
     on_progress: Progress | None = None,
 ) -> LogicalVideo:
     """Index a video file where it lies.  The store never writes or deletes it.
@@ -262,7 +271,9 @@ def ingest_link(
     path = source.path.resolve()
     require_linkable(path)
     before = path.stat()
-    examination = parts.examiner.examine(path, name=path.name, stream=stream)
+    examination = parts.examiner.examine(
+        path, name=path.name, stream=stream, in_largest_size=in_largest_size
+    )
     key, size, sums = digest_file(path, on_progress=on_progress)
     _require_unwritten(path, before)
     if parts.objects.is_one_with(path, key):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from functools import partial
 from io import FileIO
 from typing import NamedTuple
 
@@ -190,12 +191,18 @@ def _examined(parts: Parts, node: Node) -> _Again | None:
             if not _is_of(seen, node, found_bytes.key):
                 return None
             known = _original(seen, node)
-        stream = None if known is None else known.media.stream_index
-        found = parts.examine_stream(fd, _CALLED, stream)
+        look = partial(
+            parts.examine_stream,
+            fd,
+            _CALLED,
+            None if known is None else known.media.stream_index,
+            in_largest_size=known is not None and known.media.in_largest_size,
+        )
+        found = look()
         with parts.catalog.reading() as seen:
             is_enough = _is_enough(seen, node, found)
         if not is_enough:
-            found = parts.examine_stream(fd, _CALLED, stream, full=True)
+            found = look(full=True)
         if version_of(os.fstat(fd)) != version_of(before):
             return None  # it may be done the next time
         return _Again(found_bytes, before.st_mtime_ns, found)

@@ -55,6 +55,7 @@ class Order:
     memory: int  #: bytes
     cpu_seconds: int
     stream: int | None = None  #: whose pictures are wanted; None: the best one's
+    in_largest_size: bool = False  #: as `MediaInfo` has it
     listed: tuple[str, int] | None = None
     """Container and stream of the pictures, for an inventory instead of an examination."""
 

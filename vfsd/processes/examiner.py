@@ -165,13 +165,15 @@ class Examiner:
         name: str | None = None,
         full: bool = False,
         stream: int | None = None,
+        in_largest_size: bool = False,
         on_progress: OnProgress | None = None,
     ) -> Examination:
         """Probe a file and build its frame table; see `vfsd.codecs.examining.examine.examine`.
 
         `name` is what messages call it (default: the last part of `path`).  With `full` every
         frame is decoded.  `stream` is the number of the video stream, counted among all streams
-        (default: the one that FFmpeg takes for the best).  `on_progress` is told (bytes done,
+        (default: the one that FFmpeg takes for the best).  `in_largest_size` is as in `MediaInfo`.
+        `on_progress` is told (bytes done,
         bytes in all); it may raise to cancel.
 
         Raises `RefusedMediaError` when the bytes are no video that can be served, or when
@@ -181,7 +183,14 @@ class Examiner:
         called = name or os.path.basename(os.fspath(path))
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is waited for else
         try:
-            return self.examine_open(fd, called, full=full, stream=stream, on_progress=on_progress)
+            return self.examine_open(
+                fd,
+                called,
+                full=full,
+                stream=stream,
+                in_largest_size=in_largest_size,
+                on_progress=on_progress,
+            )
         finally:
             os.close(fd)
 
@@ -192,13 +201,15 @@ class Examiner:
         *,
         full: bool = False,
         stream: int | None = None,
+        in_largest_size: bool = False,
         on_progress: OnProgress | None = None,
     ) -> Examination:
         """As `examine`, of a descriptor that stays the caller's and is only read by `pread`."""
         sniff_open(fd, called)
         size = os.fstat(fd).st_size
         answer = _Expected(most_bytes(size), lambda body: unpack_examination(body, size))
-        order = replace(self._order(called, size, full=full), stream=stream)
+        order = self._order(called, size, full=full)
+        order = replace(order, stream=stream, in_largest_size=in_largest_size)
         return self._answer(order, fd, answer, on_progress)
 
     def _order(self, called: str, size: int, *, full: bool = False) -> Order:

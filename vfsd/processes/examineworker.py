@@ -230,7 +230,12 @@ def _answer(order: Order, file: int, answer: socket.socket) -> None:
 def _found(order: Order, source: Source, on_progress: Callable[[int, int], None]) -> bytes:
     if order.listed is None:
         found = examine_source(
-            source, order.name, on_progress=on_progress, full=order.full, stream=order.stream
+            source,
+            order.name,
+            on_progress=on_progress,
+            full=order.full,
+            stream=order.stream,
+            in_largest_size=order.in_largest_size,
         )
         return pack_examination(found)
     container, stream_index = order.listed
