@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
-from collections.abc import Iterator
+import sys
+import warnings
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from fractions import Fraction
 from functools import partial
@@ -20,6 +23,7 @@ from tests.selection import (
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_configure,
+    pytest_runtest_setup,
     pytest_terminal_summary,
     pytest_testnodedown,
 )
@@ -39,11 +43,39 @@ __all__ = [
     "pytest_addoption",
     "pytest_collection_modifyitems",
     "pytest_configure",
+    "pytest_runtest_setup",
     "pytest_terminal_summary",
     "pytest_testnodedown",
 ]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Files that a failed test has left open are collected here.  Otherwise the warning of one may
+    make a later test fail, in which the garbage happens to be collected."""
+    done = yield
+    if item.stash.get(_FAILED, False):
+        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+            setattr(sys, name, None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+    return done
 
 
 def footage_folder() -> Path | None:

@@ -46,6 +46,8 @@ class MountStarter:
             raise subprocess.CalledProcessError(code, "a forked daemon")
 
     def close(self) -> None:
+        # Closing is not enough: a child that a test has forked may have a copy of the socket.
+        self._asking.shutdown(socket.SHUT_RDWR)
         self._asking.close()
         self._process.wait(60)
 

@@ -2,10 +2,15 @@
 
 `--all` runs every test.  So does `-m` with one of the two markers in its expression, for the tests
 that the expression selects.  A test whose file or node id is given on the command line always runs.
+
+`--time-budget SECONDS` skips the tests that have not begun after that time, and the end of the run
+says which files they are of.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
@@ -21,6 +26,8 @@ _THOROUGH = pytest.mark.thorough
 
 _KEY = "tests_left_out"
 _COUNT = pytest.StashKey[int]()
+_END = pytest.StashKey[float]()
+_NO_TIME = "not run within the time budget"
 
 # A deadline for each example would fail on a busy machine.
 settings.register_profile("default", deadline=None, max_examples=20)
@@ -107,10 +114,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all", action="store_true", help="run the tests marked thorough or slow, too"
     )
+    parser.addoption(
+        "--time-budget",
+        type=float,
+        metavar="SECONDS",
+        help="skip the tests that have not begun after this time",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("thorough" if config.option.all else "default")
+    if config.option.time_budget is not None:
+        config.stash[_END] = time.monotonic() + config.option.time_budget
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.monotonic() > item.config.stash.get(_END, math.inf):
+        pytest.skip(_NO_TIME)
 
 
 @pytest.hookimpl(trylast=True)
@@ -138,6 +159,13 @@ def pytest_terminal_summary(
         terminalreporter.write_line(
             f"left out: {count} marked thorough or slow; --all runs them, as does naming their file"
         )
+    unfinished = Counter(
+        report.nodeid.partition("::")[0]
+        for report in terminalreporter.stats.get("skipped", [])
+        if _NO_TIME in str(report.longrepr)
+    )
+    for file, count in sorted(unfinished.items()):
+        terminalreporter.write_line(f"{_NO_TIME}: {count} of {file}")
 
 
 def _note_left_out(config: pytest.Config, count: int) -> None:

@@ -64,6 +64,12 @@ def test_profiles(suite: pytest.Pytester, arguments: tuple[str, ...], told: str)
     assert f"examples: {told}" in done.stdout.str()
 
 
+def test_time_budget(suite: pytest.Pytester) -> None:
+    done = suite.runpytest_subprocess(*OPTIONS, "--all", "--time-budget", "0", "-n", "1")
+    assert done.parseoutcomes()["skipped"] == 5
+    assert "not run within the time budget: 5 of test_sample.py" in done.stdout.str()
+
+
 def test_covering() -> None:
     axes = ("abc", (1, 2), (True, False))
     cases = covering(2, *axes)

@@ -630,8 +630,7 @@ def test_a_file_that_is_hidden_after_its_last_handle_goes_soon(it: Driver, store
 
 def test_a_file_that_was_closed_long_ago_is_not_in_use(it: Driver) -> None:
     it.write("/a", b"x")
-    time.sleep(1.1)
-    assert not it.fs.is_in_use("/a")
+    wait_until(lambda: not it.fs.is_in_use("/a"))
     with it.opened("/a"):
         assert it.fs.is_in_use("/a")
 

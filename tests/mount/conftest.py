@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.config import Settings
-from vfsd.errors import VfsdError
+from vfsd.errors import BusyError, VfsdError
 from vfsd.fs.standing import Standing
 from vfsd.fs.xattrs import STATS
 from vfsd.fuse import binding
@@ -56,12 +57,25 @@ class Mounted:
             return
         try:
             os.stat(self.at)
-            mounting.unmount(self.at)
+            self._unmount_patiently()
         except Exception as error:
             error.add_note(self._stacks())
+            error.add_note(f"in use by: {users_of(self.at)}")
             if mount_at(self.at) is not None:
                 subprocess.run(["umount", "-l", self.at], check=True)
             raise
+
+    def _unmount_patiently(self) -> None:
+        """Other tests of this machine look at all mounts, which keeps each busy for a moment."""
+        end = time.monotonic() + 20
+        while True:
+            try:
+                mounting.unmount(self.at)
+            except BusyError:
+                if time.monotonic() > end:
+                    raise
+            else:
+                return
 
     def _logged(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
@@ -70,8 +84,12 @@ class Mounted:
         """Where each thread of the daemon is, at the end of its log."""
         pid = (StoreDirectory.open(self.store).mounted_by() or {}).get("pid")
         if isinstance(pid, int):
+            before = self._logged()
             os.kill(pid, signal.SIGUSR1)  # see `vfsd.mounts.daemon`
-            time.sleep(1)
+            end = time.monotonic() + 5
+            while self._logged() == before and time.monotonic() < end:
+                time.sleep(0.05)
+            time.sleep(0.2)  # for the rest of it
         return self._logged()[-20_000:]
 
     @property
@@ -99,6 +117,19 @@ class Mounted:
         while not condition():
             assert time.monotonic() < end, f"{what}; the log says: {self._logged()}"
             time.sleep(0.01)
+
+
+def users_of(place: Path) -> list[str]:
+    """The processes with a file or directory below `place`: pid, command and what it is."""
+    found = []
+    for link in (*Path("/proc").glob("[0-9]*/fd/*"), *Path("/proc").glob("[0-9]*/cwd")):
+        with suppress(OSError):
+            path = os.readlink(link)
+            if path.startswith(str(place)):
+                pid = link.parts[2]
+                name = Path("/proc", pid, "comm").read_text().strip()
+                found.append(f"{pid} {name} {'/'.join(link.parts[3:])} {path}")
+    return found
 
 
 @pytest.fixture

@@ -65,9 +65,9 @@ def test_many_bytes_take_their_time_in_few_parts_as_in_many(parts: int, size: in
 def test_who_is_alone_does_not_wait() -> None:
     lone = Turnstile(lambda: True)
     began = time.perf_counter()
-    with lone.turn(1 << 30):  # nobody was before it, and nobody comes after
+    with lone.turn(64 << 30):  # which is 45 seconds' worth where others wait
         pass
-    assert time.perf_counter() - began < 0.5
+    assert time.perf_counter() - began < 20
 
 
 def test_an_error_lets_the_next_one_in() -> None:

@@ -1,0 +1,48 @@
+"""The test files that belong to a change."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.changed_tests import files_of, module_of
+
+TESTS = {
+    "tests/test_tiles.py": "from vfsd.reading.layouts import TileSources\n",
+    "tests/test_units.py": "from vfsd.units import parse\n",
+    "tests/mount/test_life.py": "",
+    "tests/views/test_raw.py": "import vfsd.views.raw\n",
+    "tests/views/test_tree.py": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        ("vfsd/units.py", "vfsd.units"),
+        ("codecs/decoding/pool.py", "vfsd.codecs.decoding.pool"),
+        ("catalog/__init__.py", "vfsd.catalog"),
+        ("vfsd/py.typed", None),
+        ("benchmarks/load.py", None),
+        ("README.md", None),
+    ],
+)
+def test_modules(path: str, module: str | None) -> None:
+    assert module_of(path) == module
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (["README.md"], []),
+        (["tests/test_units.py", "tests/test_removed.py"], ["tests/test_units.py"]),
+        (["vfsd/reading/layouts.py"], ["tests/test_tiles.py"]),
+        (["vfsd/fuse/binding.py"], ["tests/mount/test_life.py"]),
+        (["vfsd/views/raw.py"], ["tests/views/test_raw.py", "tests/views/test_tree.py"]),
+        (
+            ["vfsd/units.py", "tests/views/test_tree.py"],
+            ["tests/views/test_tree.py", "tests/test_units.py"],
+        ),
+    ],
+)
+def test_files(changed: list[str], expected: list[str]) -> None:
+    assert files_of(changed, TESTS) == expected
