@@ -97,8 +97,8 @@ class SeenInVideos(CatalogTransactions):
             if known:
                 raise ExistsError(
                     f"{known} of {len(rows)} boxes are there already, by the same source",
-                    hint="`--replace`, or replace_detections, takes out what it said before; "
-                    "another source keeps both",
+                    hint="replace_detections removes its earlier boxes; another source keeps both",
+                    command_hint="`--replace` removes its earlier boxes; another source keeps both",
                 )
             _require_frames(video, _extent(rows))
             _note_examined(index, video, examined)

@@ -50,14 +50,20 @@ EXIT_INTERRUPTED = 130
 
 
 class VfsdError(Exception):
-    """Base of all.  ``str(error)`` is a message for the user; ``hint`` says what to do next."""
+    """Base of all.  ``str(error)`` is a message for the user; ``hint`` says what to do next.
+
+    ``command_hint`` is the hint for the command line, which names options instead of arguments.
+    """
 
     exit_code: int = 1
     errno: int = errno.EIO
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str | None = None, command_hint: str | None = None
+    ) -> None:
         super().__init__(message)
         self.hint = hint
+        self.command_hint = command_hint or hint
 
 
 class VfsdWarning(UserWarning):

@@ -145,7 +145,8 @@ class StoreTree(StoreWrites):
             if below and not recursive:
                 raise UsageError(
                     f"{path!r} is not empty",
-                    hint="`--recursive`, or recursive=True, takes all that is in it, too",
+                    hint="recursive=True removes everything in it, too",
+                    command_hint="`--recursive` removes everything in it, too",
                 )
             gone, lost, inodes = 0, list[int](), list[int]()
             for full, inner in [*reversed(below), (path, node)]:
@@ -199,7 +200,8 @@ class StoreTree(StoreWrites):
                 if there.is_dir or node.is_dir or not replace:
                     raise ExistsError(
                         f"{new!r} exists",
-                        hint="`--replace`, or replace=True, lets the file take its place",
+                        hint="replace=True lets the file take its place",
+                        command_hint="`--replace` lets the file take its place",
                     )
             replaced = tree.rename(parent.ino, name, target.ino, last, now_ns=time.time_ns())
             keys = set[str]()

@@ -134,7 +134,11 @@ def _require_free(path: Path) -> None:
 
 
 def _exists(path: Path) -> ExistsError:
-    return ExistsError(f"{path} exists", hint="`--replace`, or replace=True, writes over it")
+    return ExistsError(
+        f"{path} exists",
+        hint="replace=True overwrites it",
+        command_hint="`--replace` overwrites it",
+    )
 
 
 def _no_empty_folder(path: Path) -> ExistsError:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, run_command
-from vfsd.errors import UsageError
+from vfsd.errors import ExistsError, UsageError
 from vfsd.store import Store
 
 TRAFFIC = "cam1/traffic.mp4"
@@ -185,3 +185,15 @@ def test_an_empty_tag_is_none_for_the_catalog_either(place: Path) -> None:
         with pytest.raises(UsageError, match="not empty"):
             store.catalog.tag(info, "night", "")
         assert not store[TRAFFIC].info.tags
+
+
+def test_hint_names_option(run: Run, place: Path) -> None:
+    """A command names its options, a program its arguments."""
+    (place / "clip.mkv").write_bytes(b"")
+    done = run("read", TRAFFIC, "clip.mkv")
+    assert (done.code, "`--replace` overwrites it" in done.err) == (4, True)
+    assert "replace=True" not in done.err
+    with Store.open(place / "videos") as store, pytest.raises(ExistsError) as caught:
+        store[TRAFFIC].save(place / "clip.mkv")
+    assert caught.value.hint == "replace=True overwrites it"
+    assert run("read", TRAFFIC, "clip.mkv", "-f").code == 0

@@ -101,7 +101,14 @@ _COLOURS = {
     type=click.Path(path_type=Path),
     help="Draw what all queries up to each one take: a .png to write.",
 )
-@click.option("--replace", is_flag=True, help="Write over a FILE that is there.")
+@click.option(
+    "-f",
+    "--overwrite",
+    "--replace",
+    "replace",
+    is_flag=True,
+    help="Write over a FILE that is there.",
+)
 @click.pass_obj
 def command(
     session: Session,

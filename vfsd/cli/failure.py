@@ -74,7 +74,7 @@ def guarded(run: Callable[[], object], args: Sequence[str]) -> int:
 def describe(error: Exception) -> Failure:
     """An exception in the words, and with the exit code, that the user gets."""
     if isinstance(error, VfsdError):
-        hint = error.hint
+        hint = error.command_hint
         if hint is None and error.exit_code == NoSpaceError.exit_code:
             _, hint = _WHAT_TO_DO[errno.ENOSPC]
         return Failure(type(error).__name__, str(error), _advice(error, hint), error.exit_code)

@@ -61,8 +61,8 @@ _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 @click.option(
     "--max-bytes", metavar="BYTES", type=a_byte_count, help="Its file is at most as large."
 )
-@click.option("--since", type=_DATE, metavar="DATE", help="Was last changed then or later.")
-@click.option("--until", type=_DATE, metavar="DATE", help="Was last changed then or earlier.")
+@click.option("--since", type=_DATE, metavar="DATE", help="Last change (mtime) then or later.")
+@click.option("--until", type=_DATE, metavar="DATE", help="Last change (mtime) then or earlier.")
 @click.option("-l", "--long", is_flag=True, help="Say more of each video.")
 @click.pass_obj
 def command(
@@ -87,8 +87,9 @@ def command(
     """Find videos, by name and by what is in them.
 
     PATTERN is matched with the whole path from the root of the store: `*` and `?` stop at a slash,
-    `**` does not.  Everything that is given must hold.  DATE is 2026-01-31 or 2026-01-31T13:45, in
-    your zone.
+    `**` does not.  All options must hold.  DATE is 2026-01-31 or 2026-01-31T13:45, in your zone;
+    --since and --until compare it with the time of the last change of a file (mtime), not with the
+    time of recording.
     """
     from vfsd.model import FileState
 

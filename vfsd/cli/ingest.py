@@ -64,7 +64,14 @@ _MOST_FOLDERS = 10
 )
 @click.option("--as", "rename", metavar="NAME", help="Under this name; for a single PATH.")
 @click.option("--link", is_flag=True, help="Index files where they lie instead of copying them.")
-@click.option("--replace", is_flag=True, help="Put new files in the place of old ones.")
+@click.option(
+    "-f",
+    "--overwrite",
+    "--replace",
+    "replace",
+    is_flag=True,
+    help="Put new files in the place of old ones.",
+)
 @click.option(
     "--tag",
     "tags",

@@ -18,7 +18,14 @@ from vfsd.errors import ExistsError, HeldError, NotFoundError
 )
 @click.argument("old")
 @click.argument("new")
-@click.option("--replace", is_flag=True, help="Let the file take the place of another one.")
+@click.option(
+    "-f",
+    "--overwrite",
+    "--replace",
+    "replace",
+    is_flag=True,
+    help="Let the file take the place of another one.",
+)
 @click.pass_obj
 def command(session: Session, old: str, new: str, replace: bool) -> None:
     """Give a file or directory another name.

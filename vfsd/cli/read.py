@@ -90,7 +90,14 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
     help="Frames that show damage of the file are written (the default), end the command before "
     "anything is written, or are left out, which is not possible in a video.",
 )
-@click.option("--replace", is_flag=True, help="Write over files that are there.")
+@click.option(
+    "-f",
+    "--overwrite",
+    "--replace",
+    "replace",
+    is_flag=True,
+    help="Write over files that are there.",
+)
 @click.pass_obj
 def command(
     session: Session,

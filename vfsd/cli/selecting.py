@@ -34,7 +34,7 @@ def named(store: Store, names: Sequence[str]) -> dict[str, Video]:
             if not fitting:
                 raise NotFoundError(
                     f"no video matches {name!r}",
-                    hint="`*` does not match `/`; `vfsd find` lists videos",
+                    hint="`*` stops at a slash, `**` does not; `vfsd find` lists videos",
                 )
             found.update((video.name, video) for video in fitting)
         else:
@@ -56,7 +56,7 @@ def matched_paths(catalog: Catalog, names: Sequence[str]) -> list[str]:
             if not fitting:
                 raise NotFoundError(
                     f"no video matches {name!r}",
-                    hint="`*` does not match `/`; `vfsd find` lists videos",
+                    hint="`*` stops at a slash, `**` does not; `vfsd find` lists videos",
                 )
         found.update(dict.fromkeys(fitting))
     return list(found)

@@ -93,7 +93,14 @@ _FILE = click.Path(dir_okay=False)
     type=click.Choice(("aac", "flac", "opus", "pcm")),
     help="As it is in FILE where it can be, else aac.",
 )
-@click.option("--replace", is_flag=True, help="Put the video in the place of an old one.")
+@click.option(
+    "-f",
+    "--overwrite",
+    "--replace",
+    "replace",
+    is_flag=True,
+    help="Put the video in the place of an old one.",
+)
 @click.option("--tag", "tags", metavar="WORD", type=a_word, multiple=True, help="Tag the video.")
 @click.pass_obj
 def command(

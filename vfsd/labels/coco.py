@@ -205,7 +205,8 @@ def _frame(rows: Rows, where: str, image: Mapping[str, Any], place: int) -> int:
         raise rows.complaint(
             where,
             "it does not tell which frame it is",
-            hint="`--frame-from id` or `--frame-from order`, or frame_from, may fit",
+            hint='frame_from="id" or frame_from="order" may fit',
+            command_hint="`--frame-from id` or `--frame-from order` may fit",
         )
     return number
 
@@ -228,7 +229,8 @@ def _add(
         raise rows.complaint(
             where,
             f"category {category} has no name",
-            hint="`--names FILE`, or names, names the classes",
+            hint="names gives the names of classes",
+            command_hint="`--names FILE` gives the names of classes",
         )
     bbox = one.get("bbox")
     if not isinstance(bbox, list) or len(bbox) != 4:

@@ -124,7 +124,8 @@ class Rows:
             raise self.complaint(
                 where,
                 f"the box {x1:g}, {y1:g}, {x2:g}, {y2:g} has no area",
-                hint="`--skip-empty`, or skip_empty=True, leaves such boxes out",
+                hint="skip_empty=True leaves such boxes out",
+                command_hint="`--skip-empty` leaves such boxes out",
             )
         if max(map(abs, (x1, y1, x2, y2))) > FARTHEST:
             raise self.complaint(where, f"the box {x1:g}, {y1:g}, {x2:g}, {y2:g} is out of bounds")
@@ -168,12 +169,20 @@ class Rows:
             raise self.complaint(
                 where,
                 f"frame {frame} (counted from 0) does not exist: the video has {self.clip.frames}",
-                hint="`--frame-base`, or frame_base, says from which number the file counts",
+                hint="frame_base is the number of the first frame in the file",
+                command_hint="`--frame-base` is the number of the first frame in the file",
             )
 
-    def complaint(self, where: object, what: str, *, hint: str | None = None) -> UsageError:
+    def complaint(
+        self,
+        where: object,
+        what: str,
+        *,
+        hint: str | None = None,
+        command_hint: str | None = None,
+    ) -> UsageError:
         place = f"line {where}" if isinstance(where, int) else str(where)
-        return UsageError(f"{self.path}, {place}: {what}", hint=hint)
+        return UsageError(f"{self.path}, {place}: {what}", hint=hint, command_hint=command_hint)
 
     @contextmanager
     def reading(self, where: object) -> Iterator[None]:

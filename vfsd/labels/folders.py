@@ -36,7 +36,8 @@ def frames_of_files(
             raise rows.complaint(
                 path.name,
                 "the name has no number to tell the frame by",
-                hint="`--frame-from order`, or frame_from, takes them by name, one after the other",
+                hint='frame_from="order" takes them in the order of their names',
+                command_hint="`--frame-from order` takes them in the order of their names",
             )
         frame = number - base
         rows.require_frame(path.name, frame)

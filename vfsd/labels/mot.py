@@ -104,13 +104,17 @@ def _add(rows: Rows, where: int, cells: list[str], names: Mapping[int, str]) -> 
             raise rows.complaint(
                 where,
                 f"class {number} has no name",
-                hint="`--names FILE`, or names, names the classes, the first of them class 1",
+                hint="names gives the names of classes, from class 1",
+                command_hint="`--names FILE` gives the names of classes, from class 1",
             )
     if len(cells) == 9 and cells[8] != _UNKNOWN:
         attributes["visibility"] = float(decimal(cells[8]))
     if label is None:
         raise rows.complaint(
-            where, "the class is missing", hint="`--label NAME`, or label, says what such boxes are"
+            where,
+            "the class is missing",
+            hint="label gives the label of such boxes",
+            command_hint="`--label NAME` gives the label of such boxes",
         )
     rows.add(
         where,

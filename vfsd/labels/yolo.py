@@ -77,7 +77,10 @@ def _add(
     label = (names or {}).get(number)
     if label is None:
         raise rows.complaint(
-            where, f"class {number} has no name", hint="`--names FILE`, or names, names the classes"
+            where,
+            f"class {number} has no name",
+            hint="names gives the names of classes",
+            command_hint="`--names FILE` gives the names of classes",
         )
     cx, cy, width, height = map(decimal, cells[1:5])
     clip = rows.clip

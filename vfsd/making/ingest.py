@@ -334,7 +334,9 @@ def require_free(parts: Parts, name: str, replace: bool) -> None:
         raise ExistsError(f"{name!r} is a directory")
     if not replace:
         raise ExistsError(
-            f"{name!r} exists", hint="`--replace`, or replace=True, puts the new file in its place"
+            f"{name!r} exists",
+            hint="replace=True puts the new file in its place",
+            command_hint="`--replace` puts the new file in its place",
         )
 
 

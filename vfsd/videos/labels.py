@@ -58,6 +58,8 @@ class VideoLabels(VideoFacts):
 
         `confidence` is any finite number, on whatever scale the source has: 0 to 1 with most, but
         detections of the MOT Challenge and scores of COCO go beyond.  It is kept as it is.
+        A box may reach beyond the frame, and is kept as it is, since trackers follow objects out of
+        it; `DetectionColumns.clipped` and ``labels export --clip`` cut boxes at its edges.
         Each call is a transaction; for many boxes `add_detections` is a thousand times faster.
         Raises `UsageError`, `OutOfRangeError` for a frame that is not there.
         """

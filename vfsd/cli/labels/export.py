@@ -69,7 +69,14 @@ _STREAMS = ("coco", "csv")
     help="Cut boxes off at the edge of the frame, and leave out those outside.",
 )
 @base_options
-@click.option("--replace", is_flag=True, help="Write over a file that is there.")
+@click.option(
+    "-f",
+    "--overwrite",
+    "--replace",
+    "replace",
+    is_flag=True,
+    help="Write over a file that is there.",
+)
 @click.pass_obj
 def command(
     session: Session,

@@ -55,7 +55,14 @@ _ENDINGS = (".png", ".jpg", ".jpeg")
 @click.option(
     "-o", "--out", metavar="FILE", help="Draw the tiles over a frame: a .png or .jpg to write."
 )
-@click.option("--replace", is_flag=True, help="Write over a FILE that is there.")
+@click.option(
+    "-f",
+    "--overwrite",
+    "--replace",
+    "replace",
+    is_flag=True,
+    help="Write over a FILE that is there.",
+)
 @click.pass_obj
 def command(
     session: Session,

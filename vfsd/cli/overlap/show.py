@@ -44,7 +44,14 @@ _ENDINGS = (".png", ".jpg", ".jpeg")
 @click.option(
     "--at", "moment", metavar="TIME", type=a_time, help="Their frames at this time are drawn."
 )
-@click.option("--replace", is_flag=True, help="Write over a FILE that is there.")
+@click.option(
+    "-f",
+    "--overwrite",
+    "--replace",
+    "replace",
+    is_flag=True,
+    help="Write over a FILE that is there.",
+)
 @click.pass_obj
 def command(
     session: Session,
