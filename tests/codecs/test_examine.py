@@ -43,7 +43,7 @@ TRAFFIC = FOLDER / "traffic.mp4"
         (b"RIFF\0\0\0\0WEBPVP8 " + bytes(100), "still image"),
         (b"CWS\x09" + bytes(20), "Flash"),
         (b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\2" + bytes(9) + b"ANIM", "WebP animation"),
-        (b"\xff\xd8\xff\xe0" + bytes(100), "still image, or several"),
+        (b"\xff\xd8\xff\xe0" + bytes(100), "still image .JPEG., or several"),
         (b"GIF89a" + bytes(100), "damaged|no pictures|no video"),
         (b"RIFF\0\0\0\0WAVEfmt " + bytes(100), "audio only"),
         (b"\0\0\0\x18ftypheic" + bytes(100), "still image"),
