@@ -229,7 +229,6 @@ def test_a_child_does_not_go_on_with_what_its_parent_reads(video: Video) -> None
     assert len(list(frames)) == len(video) - 1
 
 
-@pytest.mark.thorough
 def test_a_child_does_not_go_on_with_many_reads_of_its_parent(store: Store) -> None:
     store.ingest(FOLDER / "traffic.mp4", "a.mp4")
     reads = store.read_many([("a.mp4", {"frames": [number]}) for number in range(20)])

@@ -253,7 +253,6 @@ def test_nothing_goes_as_the_new_original_is_smaller(store: Store, tmp_path: Pat
     require_sound(store)
 
 
-@pytest.mark.thorough
 def test_errors_add_up(store: Store, tmp_path: Path) -> None:
     source = rich_clip(tmp_path / "a.mp4")
     video = store.ingest(source)

@@ -53,7 +53,6 @@ def heeding(kind: signal.Signals) -> Iterator[None]:
 
 
 # The interrupt may come while Hypothesis looks after Python's garbage.
-@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_at_any_moment(catalog: Catalog) -> None:
     rng = random.Random(7)

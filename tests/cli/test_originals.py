@@ -113,7 +113,6 @@ def make_old(place: Path) -> None:
         database.execute("UPDATE nodes SET mtime_ns = ?", (born,))
 
 
-@pytest.mark.thorough
 def test_age_tells_what_it_would_do_and_does_it(run: Run, old: None) -> None:
     nothing = run("age")
     assert nothing.out == ""

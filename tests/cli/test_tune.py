@@ -72,7 +72,6 @@ def test_what_would_be_made_is_told_in_full(run: Run, busy: Path) -> None:
     assert "go beyond the budget" in run("tune", "--budget-seconds", "0").err
 
 
-@pytest.mark.thorough
 def test_what_was_made_is_told_and_remembered(run: Run, busy: Path) -> None:
     made = run("tune", WIDE, "--apply", "--json").objects
     assert [one["state"] for one in made] == ["in use", "in use"]

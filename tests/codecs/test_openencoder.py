@@ -12,7 +12,6 @@ import pytest
 
 from sample_videos import FOLDER, Encoding, Scene, write
 from tests.codecs.making import pictures
-from tests.selection import one_in
 from vfsd.codecs.cells.tiles import TILE_CODECS
 from vfsd.codecs.cells.trial import trials
 from vfsd.codecs.encoding.encode import EncoderSettings, encode
@@ -55,7 +54,7 @@ def _sample(store: Store, folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may raise priorities")
-@pytest.mark.parametrize("use", one_in(6, [_encode, _write, _replace, _try, _try_tile, _sample]))
+@pytest.mark.parametrize("use", [_encode, _write, _replace, _try, _try_tile, _sample])
 def test_av1_is_no_more_important_than_anything_else(
     store: Store, tmp_path: Path, use: Use
 ) -> None:
