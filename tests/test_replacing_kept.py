@@ -197,7 +197,7 @@ def test_elements_are_named(store: Store, tmp_path: Path, added: bytes, named: s
     ("message", "named"),
     [
         (sei(200, b"unknown message"), "SEI 200"),
-        (sei(5, bytes(range(1, 17)) + b"MISPmicrosectime"), "SEI 5 (user data) 01020304"),
+        (sei(4, bytes.fromhex("b5003b00") + b"unknown"), "Dolby Vision"),
         (sei(45, b"\x81\x82\x83"), "frame packing"),
         (b"\x1c" + b"unspecified unit", "NAL unit 28"),
     ],

@@ -150,8 +150,10 @@ def encoder_options(
     codec: ArchiveCodec, media: MediaInfo, quality: int, siting: str
 ) -> dict[str, str]:
     """What FFmpeg's encoder is told; `siting`: where chroma lies, one of `SITINGS`."""
+    # Captions are copied with the messages of the original.
+    captions = {} if codec.name == "av1" else {"a53cc": "0"}
     told = {} if siting == SITINGS[0] else {"chroma_sample_location": siting}
-    return {"crf": str(quality), **told, **color_options(media), **codec.options}
+    return {"crf": str(quality), **told, **captions, **color_options(media), **codec.options}
 
 
 def prepare_encoder(context: VideoCodecContext, media: MediaInfo) -> None:

@@ -14,6 +14,7 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
+from vfsd.codecs.bitstreams.messages import with_messages
 from vfsd.codecs.bitstreams.signaltype import with_fields
 from vfsd.codecs.coders import open_encoder
 from vfsd.codecs.decoding.displaymatrix import UNITY, Matrix, display_matrix_of
@@ -22,6 +23,7 @@ from vfsd.codecs.encoding.archive import ArchiveCodec, EncodedRun, encoder_optio
 from vfsd.codecs.encoding.boxcarry import carry_boxes
 from vfsd.codecs.encoding.encode import NOMINAL_RATE
 from vfsd.codecs.encoding.headerfields import copy_header_fields
+from vfsd.codecs.encoding.messagecarry import MessageReader
 from vfsd.codecs.encoding.signalling import Signalling
 from vfsd.codecs.pyav import open_output, tick_of
 from vfsd.diskroom import NO_SPACE
@@ -101,6 +103,7 @@ class FileRewriter:
         self._configuration: bytes | None = None
         self._packets = 0
         self._source = Source(source)
+        self._messages = MessageReader(self._source, media, codec.name)
         self._reading = open_container(self._source, media.container)
         self._writing = open_output(
             os.fspath(target),
@@ -127,7 +130,8 @@ class FileRewriter:
         self._configuration = run.configuration
         for ordinal, coded in enumerate(run.packets):
             frame = first_frame + coded.shown
-            packet = Packet(coded.payload)
+            told = self._messages.at(self._pts[frame], is_key=coded.is_key)
+            packet = Packet(with_messages(self._codec.name, coded.payload, told))
             packet.stream = self._stream
             packet.time_base = self._base
             packet.pts = self._pts[frame]
@@ -163,6 +167,7 @@ class FileRewriter:
         except (FFmpegError, OSError):
             pass  # given up: what there is of it goes
         finally:
+            self._messages.close()
             self._reading.close()
             self._source.close()
 

@@ -7,7 +7,7 @@ Anything that is not named there, known or not, is a difference.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from vfsd.codecs.inventory.items import Inventory, Item
@@ -218,12 +218,16 @@ def _alternatives() -> Iterator[str]:
 _EXPECTED = _compiled()
 
 
-def foreseen(before: Inventory, begun: Inventory) -> list[Difference]:
+def foreseen(
+    before: Inventory, begun: Inventory, is_carried: Callable[[str], bool]
+) -> list[Difference]:
     """The differences that a file of the first picture shows already.
 
-    `begun` has the headers of the new file, and little of the other streams.
+    `begun` has the headers of the new file, and little of the other streams.  `is_carried` says of
+    a path whether its data comes with later pictures.
     """
-    return [one for one in differences(before, begun) if _is_foreseen(one)]
+    found = differences(before, begun)
+    return [one for one in found if _is_foreseen(one) and not is_carried(one.path)]
 
 
 def _is_foreseen(one: Difference) -> bool:

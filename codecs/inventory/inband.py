@@ -5,16 +5,18 @@ MPEG user data, JPEG application segments, and units that no plain decoder shows
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from vfsd.codecs.bitstreams import nal, obu
 from vfsd.codecs.bitstreams.bits import DamagedError, unescaped
+from vfsd.codecs.bitstreams.messages import LASTING, REGISTERED, USER_DATA, UUID_BYTES, messages
 from vfsd.codecs.bitstreams.signaltype import (
     UNSPECIFIED_FORMAT,
     format_name,
     mpeg2_signal_type,
     parse_signal_type,
 )
-from vfsd.codecs.inventory.items import Collector
+from vfsd.codecs.inventory.items import Adder
 
 Lister = Callable[[bytes], None]
 """Takes the packets of a stream one after the other."""
@@ -59,8 +61,6 @@ SEI_NAMES = {
     165: "alpha channel",
     176: "3D reference displays",
 }
-_USER_DATA, _REGISTERED = 5, 4
-_UUID_BYTES = 16
 
 _OBU_PLAIN = frozenset((1, 2, 3, 4, 6, 7, 15))
 """Sequence header, delimiter, frame headers, tile groups, frames, padding."""
@@ -73,7 +73,7 @@ _JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
 _JPEG_COMMENT = 0xFE
 
 
-def lister(codec: str, extradata: bytes, into: Collector, path: str) -> Lister | None:
+def lister(codec: str, extradata: bytes, into: Adder, path: str) -> Lister | None:
     """Adds the data of packets to `into`, below `path`; those of the configuration at once.
 
     None for codecs whose packets are not looked into: they carry nothing besides samples, or
@@ -98,7 +98,7 @@ def lister(codec: str, extradata: bytes, into: Collector, path: str) -> Lister |
 class _Units:
     """NAL units of H.264 and HEVC."""
 
-    def __init__(self, codec: str, prefix: int, into: Collector, path: str) -> None:
+    def __init__(self, codec: str, prefix: int, into: Adder, path: str) -> None:
         self._codec = codec
         self._prefix = prefix
         self._into = into
@@ -116,8 +116,7 @@ class _Units:
             return
         for unit in nal.parameter_sets(self._codec, extradata):
             self._sequence(unit)
-        record = _hvcc_units(extradata) if self._codec == "hevc" else _avcc_extensions(extradata)
-        for unit in record:
+        for unit in configured_units(self._codec, extradata):
             self._unit(unit)
 
     def packet(self, data: bytes) -> None:
@@ -161,7 +160,7 @@ class _Units:
         kind = nal.unit_type(self._codec, unit)
         layer = (unit[0] & 1) << 5 | unit[1] >> 3 if self._codec == "hevc" and unit[1:] else 0
         if kind in self._sei and not layer:
-            for number, payload in _messages(unescaped(unit)[2 if self._codec == "hevc" else 1 :]):
+            for number, payload in messages(unescaped(unit)[2 if self._codec == "hevc" else 1 :]):
                 self._message(number, payload)
             return
         if kind in self._plain and not layer:
@@ -175,32 +174,28 @@ class _Units:
     def _message(self, number: int, payload: bytes) -> None:
         name = SEI_NAMES.get(number)
         where = f"SEI {number}" + (f" ({name})" if name else "")
+        if number in LASTING:
+            self._into.add_lasting(f"{self._path}/{where}", payload)
+            return
         text = ""
-        if number == _USER_DATA:
-            where += f" {payload[:_UUID_BYTES].hex()}"
-            text = payload[_UUID_BYTES:].rstrip(b"\0").decode("latin-1")
-        elif number == _REGISTERED:
+        if number == USER_DATA:
+            where += f" {payload[:UUID_BYTES].hex()}"
+            text = payload[UUID_BYTES:].rstrip(b"\0").decode("latin-1")
+        elif number == REGISTERED:
             where += f" {payload[:8].hex()}"
         self._into.add(f"{self._path}/{where}", payload, text)
 
 
-def _messages(payload: bytes) -> Iterator[tuple[int, bytes]]:
-    """(type, payload) of each SEI message in a unit without its header."""
-    payload = payload.rstrip(b"\0").removesuffix(b"\x80")
-    at, end = 0, len(payload)
-    while at + 2 <= end:
-        numbers = []
-        for _ in range(2):
-            number = 0
-            while at < end and payload[at] == 0xFF:
-                number, at = number + 255, at + 1
-            if at >= end:
-                return
-            numbers.append(number + payload[at])
-            at += 1
-        kind, size = numbers
-        yield kind, payload[at : at + size]
-        at += size
+def configured_units(codec: str, extradata: bytes) -> Iterator[bytes]:
+    """The NAL units of a configuration of H.264 or HEVC that are not plain parameter sets."""
+    if not nal.prefix_size(codec, extradata):
+        with suppress(DamagedError):
+            for start, end in nal.units(extradata, 0) if extradata else ():
+                yield extradata[start:end]
+    elif codec == "hevc":
+        yield from _hvcc_units(extradata)
+    else:
+        yield from _avcc_extensions(extradata)
 
 
 def _hvcc_units(record: bytes) -> Iterator[bytes]:
@@ -245,7 +240,7 @@ def _sized_units(record: bytes, at: int, count: int) -> list[bytes]:
 class _Obus:
     """Open bitstream units of AV1."""
 
-    def __init__(self, into: Collector, path: str) -> None:
+    def __init__(self, into: Adder, path: str) -> None:
         self._into = into
         self._path = path
 
@@ -273,7 +268,7 @@ class _Obus:
 class _StartCodes:
     """User data and group headers of MPEG-1, MPEG-2 and MPEG-4 part 2."""
 
-    def __init__(self, is_mpeg4: bool, into: Collector, path: str) -> None:
+    def __init__(self, is_mpeg4: bool, into: Adder, path: str) -> None:
         self._into = into
         self._path = path
         self._is_mpeg4 = is_mpeg4
@@ -310,7 +305,7 @@ class _StartCodes:
 class _Segments:
     """Application segments and comments of JPEG pictures, up to the samples."""
 
-    def __init__(self, into: Collector, path: str) -> None:
+    def __init__(self, into: Adder, path: str) -> None:
         self._into = into
         self._path = path
 

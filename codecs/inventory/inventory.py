@@ -13,7 +13,7 @@ from vfsd.codecs.decoding.source import Source, open_container
 from vfsd.codecs.inventory.boxtree import PICTURES, add_boxes, without_rates
 from vfsd.codecs.inventory.elementtree import add_elements
 from vfsd.codecs.inventory.inband import Lister, lister
-from vfsd.codecs.inventory.items import Collector, Inventory
+from vfsd.codecs.inventory.items import Collector, Inventory, PictureAdder
 from vfsd.codecs.inventory.window import Window
 from vfsd.errors import RefusedMediaError
 
@@ -112,12 +112,13 @@ def _add_packets(
     on_progress: Callable[[int, int], None] | None,
 ) -> None:
     listers: dict[int, Lister | None] = {}
+    pictures = PictureAdder(into)
     for stream in opened.streams:
         context = stream.codec_context
         if stream.index == stream_index and context is not None:
             codec, extradata = context.codec.canonical_name, bytes(context.extradata or b"")
-            listers[stream.index] = lister(codec, extradata, into, f"{PICTURES}/packets")
-    farthest = 0
+            listers[stream.index] = lister(codec, extradata, pictures, f"{PICTURES}/packets")
+    farthest = last = 0
     for number, packet in enumerate(opened.demux()):
         if not packet.size and packet.pts is None and packet.dts is None:
             continue
@@ -126,10 +127,13 @@ def _add_packets(
         _add_side_data(packet, f"{name}/packet side data", into)
         found = listers.get(stream.index)
         if found is not None:
+            last = last if packet.pts is None else packet.pts
+            pictures.begin(last)
             found(bytes(packet))
         farthest = max(farthest, packet.pos or 0)
         if on_progress is not None and number % _PROGRESS_PACKETS == 0:
             on_progress(farthest, size)
+    pictures.finish()
 
 
 def _add_side_data(packet: Packet[Stream], path: str, into: Collector) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from blake3 import blake3
@@ -47,6 +48,19 @@ class _Digest(Protocol):
     def hexdigest(self) -> str: ...
 
 
+class Adder(Protocol):
+    """Takes data by path."""
+
+    def add(self, path: str, data: bytes, text: str = "") -> None:
+        """Add one piece of data."""
+
+    def add_text(self, path: str, text: str) -> None:
+        """Add a value that is shown as it is."""
+
+    def add_lasting(self, path: str, data: bytes) -> None:
+        """Add data that holds until other data comes, and may be repeated."""
+
+
 class Collector:
     """Collects the items of one file."""
 
@@ -63,6 +77,10 @@ class Collector:
     def add_text(self, path: str, text: str) -> None:
         """Add a value that is shown as it is."""
         self.add(path, text.encode("utf-8", "surrogateescape"), text)
+
+    def add_lasting(self, path: str, data: bytes) -> None:
+        """As `add`."""
+        self.add(path, data)
 
     def add_pieces(self, path: str, pieces: Iterable[bytes], size: int, text: str = "") -> None:
         """Add one piece of data of `size` bytes that is read in parts."""
@@ -133,3 +151,65 @@ def _unpacked(rows: Any) -> Iterator[tuple[str, Item]]:
         if len(path) > _MOST_PATH or len(digest) > _DIGEST_DIGITS or len(text) > _MOST_TEXT + 3:
             raise ValueError("an item that is too long")
         yield path, Item(count, size, digest, text)
+
+
+# ------------------------------------------------------------------------- data of the pictures
+
+
+class PictureAdder:
+    """Adds data of packets in the order in which the pictures are shown.
+
+    Each piece is added with the number of its picture: two encodings of the same pictures, whose
+    packets have another order, give equal items.
+    """
+
+    def __init__(self, into: Collector) -> None:
+        self._into = into
+        self._given = 0
+        self._shown = 0
+        self._lasting: dict[str, bytes] = {}  # the last data by path
+        self._now: list[tuple[str, bytes, str]] | None = None  # None: of the configuration
+        self._waiting: list[tuple[int, int, list[tuple[str, bytes, str]]]] = []
+
+    def begin(self, pts: int) -> None:
+        """What is added from now on is of the next packet, which is shown at `pts`."""
+        self._now = []
+        heappush(self._waiting, (pts, self._given, self._now))
+        self._given += 1
+        if len(self._waiting) > _MOST_REORDERED:
+            self._take()
+
+    def finish(self) -> None:
+        """There are no more packets."""
+        while self._waiting:
+            self._take()
+
+    def add(self, path: str, data: bytes, text: str = "") -> None:
+        if self._now is None:
+            self._put(path, data, text, 0)
+        else:
+            self._now.append((path, data, text))
+
+    def add_text(self, path: str, text: str) -> None:
+        self.add(path, text.encode("utf-8", "surrogateescape"), text)
+
+    def add_lasting(self, path: str, data: bytes) -> None:
+        """Add data unless it repeats what was added last at `path`."""
+        self._lasting.setdefault(path, b"")
+        self.add(path, data)
+
+    def _take(self) -> None:
+        for path, data, text in heappop(self._waiting)[2]:
+            self._put(path, data, text, self._shown)
+        self._shown += 1
+
+    def _put(self, path: str, data: bytes, text: str, picture: int) -> None:
+        if path in self._lasting:
+            if self._lasting[path] == data:
+                return
+            self._lasting[path] = data
+        self._into.add_pieces(path, (picture.to_bytes(8, "little"), data), len(data), text)
+
+
+_MOST_REORDERED = 64
+"""Packets that are held back; no decoder holds back as many pictures."""

@@ -82,8 +82,13 @@ def test_later_packets_are_not_foreseen() -> None:
     """A file of the first picture has fewer messages, and none of other streams."""
     many, one = Item(9, 90, "aa"), Item(1, 10, "bb")
     path = "pictures/packets/SEI 200"
-    assert foreseen({path: many, "moov/stream 1/zzzz": one}, {path: one}) == []
-    assert len(foreseen({path: many}, {})) == 1
+
+    def never(_: str) -> bool:
+        return False
+
+    assert foreseen({path: many, "moov/stream 1/zzzz": one}, {path: one}, never) == []
+    assert len(foreseen({path: many}, {}, never)) == 1
+    assert foreseen({path: many}, {}, lambda told: told == path) == []
 
 
 @pytest.mark.parametrize(

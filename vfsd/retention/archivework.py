@@ -25,6 +25,7 @@ from vfsd.codecs.encoding.archive import (
 )
 from vfsd.codecs.encoding.coarsest import coarsest_run
 from vfsd.codecs.encoding.fidelity import pairs, picture_error, require_kept_data
+from vfsd.codecs.encoding.messagecarry import carried_side_data, is_carried
 from vfsd.codecs.encoding.rewrite import FileRewriter, pictures_index, require_rewritable
 from vfsd.codecs.encoding.signalling import require_same_signalling, signalling_of
 from vfsd.codecs.inventory.difference import differences, foreseen, require_equal
@@ -143,7 +144,11 @@ class ArchiveWork:
             inventory = self._taken_of_original()
             index = pictures_index(begun, self._media.container, self.codec.name)
             made = replace(self._media, codec=self.codec.name, stream_index=index)
-            require_equal(foreseen(inventory, self._taken(begun, made)))
+            pair = self._media.codec, self.codec.name
+            begun_inventory = self._taken(begun, made)
+            require_equal(
+                foreseen(inventory, begun_inventory, lambda path: is_carried(path, *pair))
+            )
             require_same_signalling(self._signalling, signalling_of(begun, made))
             first = first_picture(begun, made)
         if first is not None:
@@ -279,9 +284,12 @@ class ArchiveWork:
     def _decoded(self, decoder: FrameDecoder, frames: range) -> Iterator[tuple[int, VideoFrame]]:
         """Raises `RefusedMediaError` where pictures come with data that the new file has not, such
         as captions, or samples mean something else from some picture on."""
+        by_message = carried_side_data(self._media.codec, self.codec.name)
         for number, picture in decoder.stream(frames.start, frames.stop):
             self._before_picture()
-            require_kept_data(number, carried_data(picture), self._carried)
+            told = carried_data(picture)
+            held = {kind: data for kind, data in told.items() if kind not in by_message}
+            require_kept_data(number, held, self._carried)
             if colors_of(picture) != self._colors:
                 raise RefusedMediaError(
                     f"the range, the matrix or other colours change on the way, at frame {number}",

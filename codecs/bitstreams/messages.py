@@ -1,0 +1,120 @@
+"""SEI messages of H.264 and HEVC (ITU-T H.264 and H.265, annex D): those that another encoding of
+the same pictures can carry unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.bits import DamagedError, escaped, unescaped
+
+CODECS = ("h264", "hevc")
+USER_DATA, REGISTERED = 5, 4
+UUID_BYTES = 16
+_PREFIX, _SUFFIX = 39, 40
+_H264_SEI = nal.H264_SEI
+
+_SHARED = frozenset((REGISTERED, USER_DATA))
+"""Types that pass between the codecs: ITU-T T.35 and user data."""
+LASTING = frozenset((137, 144, 147, 148, 149))
+"""Types that hold until the next key picture, each of which repeats them: mastering display,
+content light level, transfer, ambient light, content colour volume.  Decoders of the two codecs do
+not hold them equally long."""
+_OWN = {
+    "h264": frozenset((2, *LASTING)),
+    "hevc": frozenset((2, 136, *LASTING)),
+}
+"""More types that pass within a codec, pan-scan and time code among them."""
+_ENCODERS = (
+    bytes.fromhex("dc45e9bde6d948b7962cd820d923eeef"),  # x264
+    bytes.fromhex("2ca2de09b51747dbbb55a4fe7fc2fc4e"),  # x265
+)
+_DOLBY_VISION = bytes.fromhex("b5003b")
+
+Message = tuple[int, bytes]
+"""Type and payload."""
+
+
+def messages(payload: bytes) -> Iterator[Message]:
+    """The messages in an unescaped SEI unit without its NAL header."""
+    payload = payload.rstrip(b"\0").removesuffix(b"\x80")
+    at, end = 0, len(payload)
+    while at + 2 <= end:
+        numbers = []
+        for _ in range(2):
+            number = 0
+            while at < end and payload[at] == 0xFF:
+                number, at = number + 255, at + 1
+            if at >= end:
+                return
+            numbers.append(number + payload[at])
+            at += 1
+        kind, size = numbers
+        yield kind, payload[at : at + size]
+        at += size
+
+
+def carried_types(before: str, after: str) -> frozenset[int]:
+    """The types that pass from packets of one codec to those of another."""
+    if before not in CODECS or after not in CODECS:
+        return frozenset()
+    return _SHARED | (_OWN[before] if before == after else frozenset())
+
+
+def carried_messages(
+    before: str, after: str, packet: bytes, prefix: int
+) -> tuple[tuple[Message, ...], ...]:
+    """The messages of a packet of codec `before` that a packet of `after` can carry, by unit.
+
+    `prefix` is the size of the length before each unit, see `nal.prefix_size`.
+    """
+    kinds = carried_types(before, after)
+    try:
+        units = [packet[a:b] for a, b in nal.units(packet, prefix)] if kinds else []
+    except DamagedError:
+        return ()
+    found = (carried_of_unit(before, kinds, unit) for unit in units)
+    return tuple(one for one in found if one)
+
+
+def carried_of_unit(codec: str, kinds: frozenset[int], unit: bytes) -> tuple[Message, ...]:
+    """The messages of `kinds` in a NAL unit; empty for units of other types and layers."""
+    head = 2 if codec == "hevc" else 1
+    kind = nal.unit_type(codec, unit)
+    is_message = kind in (_PREFIX, _SUFFIX) if codec == "hevc" else kind == _H264_SEI
+    if not is_message or (codec == "hevc" and (unit[0] & 1 or unit[1] >> 3)):
+        return ()
+    found = messages(unescaped(unit)[head:])
+    return tuple(one for one in found if one[0] in kinds and _is_of_the_pictures(*one))
+
+
+def _is_of_the_pictures(kind: int, payload: bytes) -> bool:
+    """Whether a message does not describe the encoding."""
+    if kind == USER_DATA:
+        return not payload.startswith(_ENCODERS)
+    return kind != REGISTERED or not payload.startswith(_DOLBY_VISION)
+
+
+def message_unit(codec: str, told: tuple[Message, ...]) -> bytes:
+    """A NAL unit with messages, without a start code."""
+    body = b"".join(_number(kind) + _number(len(payload)) + payload for kind, payload in told)
+    head = bytes((_PREFIX << 1, 1)) if codec == "hevc" else bytes((_H264_SEI,))
+    return head + escaped(body + b"\x80")
+
+
+def _number(value: int) -> bytes:
+    return b"\xff" * (value // 255) + bytes((value % 255,))
+
+
+def with_messages(codec: str, packet: bytes, told: tuple[tuple[Message, ...], ...]) -> bytes:
+    """A packet of Annex B with units of messages in front of its first slice."""
+    if not told:
+        return packet
+    added = b"".join(nal.START_CODE + message_unit(codec, one) for one in told)
+    for start, end in nal.units(packet, 0):
+        if nal.holds_slice(codec, nal.unit_type(codec, packet[start:end])):
+            at = start - 3
+            at -= at > 0 and packet[at - 1] == 0
+            return packet[:at] + added + packet[at:]
+    raise DamagedError("a packet without a slice")
