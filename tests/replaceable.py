@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -36,7 +37,7 @@ def rich_clip(path: Path) -> Path:
 
 
 def time_coded_clip(folder: Path) -> Path:
-    """The same with a track of time codes, as cameras make them, which no muxer copies."""
+    """The same with a track of time codes, as cameras make them."""
     path = folder / "coded.mp4"
     with (
         av.open(str(rich_clip(folder / "rich.mp4"))) as source,
@@ -48,4 +49,26 @@ def time_coded_clip(folder: Path) -> Path:
             if packet.size:
                 packet.stream = copies[packet.stream.index]
                 target.mux(packet)
+    return path
+
+
+def captioned_clip(folder: Path) -> Path:
+    """The same with a track of EIA-608 captions, which the muxer of MP4 does not take."""
+    path = folder / "captioned.mp4"
+    with (
+        av.open(str(rich_clip(folder / "rich.mp4"))) as source,
+        av.open(str(path), "w", format="mov") as target,
+    ):
+        copies = [target.add_stream_from_template(stream) for stream in source.streams]
+        captions = target.add_mux_stream("eia_608", time_base=Fraction(1, 25))
+        for packet in source.demux():
+            if packet.size:
+                packet.stream = copies[packet.stream.index]
+                target.mux(packet)
+        told = av.Packet(bytes.fromhex("0000000a63646174942c942f"))
+        told.stream, told.time_base = captions, Fraction(1, 25)
+        told.pts = told.dts = 0
+        told.duration = 25
+        target.mux(told)
+    path.write_bytes(path.read_bytes().replace(b"qt  ", b"isom"))
     return path

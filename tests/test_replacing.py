@@ -18,7 +18,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.matrices import ASKEW, MIRRORED, ORIENTATIONS, with_matrix
-from tests.replaceable import rich_clip, time_coded_clip
+from tests.replaceable import captioned_clip, rich_clip
 from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import check
@@ -467,11 +467,11 @@ def test_who_looked_it_up_before_looks_again(store: Store, video: Video) -> None
 def test_a_stream_that_cannot_be_written_is_named(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = time_coded_clip(tmp_path)
+    path = captioned_clip(tmp_path)
     video = store.ingest(path)
-    assert [side.kind for side in video.original.media.side_streams] == ["audio", "data"]
+    assert [side.kind for side in video.original.media.side_streams] == ["audio", "subtitle"]
     video.set_policy(REPLACEABLE)
-    with pytest.raises(RefusedMediaError, match=r"stream 2 \(data.* into mp4") as refusal:
+    with pytest.raises(RefusedMediaError, match=r"stream 2 \(subtitle.* into mp4") as refusal:
         video.replace_original()
     assert "-map -0:2" in (refusal.value.hint or "")
     assert bytes_of(store, video).read_bytes() == path.read_bytes()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -174,15 +174,27 @@ def open_container(source: Source, container: str) -> InputContainer:
     return open_as(source, container_of(container).demuxer)
 
 
+def open_every_track(source: Source, container: str) -> InputContainer:
+    """As `open_container`, with tracks of QuickTime chapters as streams of text, whose packets
+    FFmpeg leaves out otherwise; no chapters then."""
+    demuxer = container_of(container).demuxer
+    told = {"ignore_chapters": "1"} if demuxer == "mov" else {}
+    return _opened(source, demuxer, {**_OPTIONS, **told})
+
+
 def open_as(source: Source, demuxer: str) -> InputContainer:
     """`source` taken apart by FFmpeg's demuxer of that name.
 
     Time stamps are those of the file: missing ones are not made up.  Raises `FFmpegError`.
     """
+    return _opened(source, demuxer, _OPTIONS)
+
+
+def _opened(source: Source, demuxer: str, options: Mapping[str, str]) -> InputContainer:
     opened = open_input(
         _Stream(source),
         format=demuxer,
-        options=_OPTIONS,
+        options=options,
         buffer_size=_BUFFER_BYTES,
         timeout=(_OPEN_SECONDS, None),
         io_open=_open_nothing,

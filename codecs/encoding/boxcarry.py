@@ -17,9 +17,11 @@ from vfsd.codecs.inventory.boxtree import Box, boxes, first_box, inside, track_i
 from vfsd.codecs.inventory.window import Window
 from vfsd.errors import RefusedMediaError
 
+DATA_HANDLERS = frozenset((b"tmcd", b"meta", b"text", b"camm", b"data", b"mdta", b"gpmd", b"fdsc"))
+"""Handlers of tracks whose samples are copied as they are."""
 _USER_DATA = frozenset(
     b"XMP_ name titl auth perf gnre dscp cprt albm yrrc loci rtng clsf kywd coll date chpl Xtra "
-    b"GPMF FIRM LENS CAME SETT MUID HMMT mdln cmnm cmid manu modl".split()
+    b"free GPMF FIRM LENS CAME SETT AMBA MUID HMMT BCID GUMI mdln cmnm cmid manu modl".split()
 )
 """Kinds in a udta box that hold no places; those that begin with © do not either."""
 _METADATA = frozenset((b"hdlr", b"keys", b"ilst", b"free", b"xml ", b"ID32"))
@@ -28,6 +30,7 @@ _PROFILES = (b"prof", b"rICC")
 _XMP = bytes.fromhex("be7acfcb97a942e89c71999491e3afac")
 _SPHERICAL = bytes.fromhex("ffcc8263f8554a938814587a02521fdd")
 _ENTRY_BYTES = 78
+_ONE = b"\0\0\0\1"
 _MOST_BYTES = 1 << 26
 _MOST_HANDLER = 1 << 12
 _CHUNK = 1 << 22
@@ -57,6 +60,7 @@ class _Carrier:
         self._fd = fd
         self._tracks = tracks
         self._pictures = pictures
+        self._new_ids: dict[int, int] = {}  # track IDs of the target by those of the source
 
     def carry(self) -> None:
         old = first_box(self._given, None, b"moov")
@@ -64,6 +68,10 @@ class _Carrier:
         if old is None or new is None:
             return
         sources = [one for one in inside(self._given, old) if one.kind == b"trak"]
+        by_number = {number: track for track, number in self._tracks.items()}
+        for number, track in enumerate(sources):
+            told = track_id(self._given, first_box(self._given, track, b"tkhd"))
+            self._new_ids[told] = by_number.get(number, 0)
         parts: list[bytes] = []
         for one in inside(self._made, new):
             if one.kind == b"trak":
@@ -90,13 +98,86 @@ class _Carrier:
         """A trak box with the boxes of `old`."""
         marks = self._entry_marks(old) if is_pictures else b""
         media = first_box(self._given, old, b"mdia")
+        carry = self._data_media if media and self._is_data(media) else self._media
         parts = [
-            self._media(one, media, marks)
+            carry(one, media, marks)
             if one.kind == b"mdia" and media is not None
             else _raw(self._made, one)
             for one in inside(self._made, new)
+            if one.kind != b"tref"
         ]
-        return box(b"trak", _merged(parts, self._safe(old)))
+        return box(b"trak", _merged([*parts, self._references(old)], self._safe(old)))
+
+    def _references(self, old: Box) -> bytes:
+        """The tref box of a track with the IDs of the target; nothing where a track is missing."""
+        found = first_box(self._given, old, b"tref")
+        parts = []
+        for one in inside(self._given, found) if found is not None else ():
+            data = self._given.read(one.content, one.end - one.content)
+            ids = struct.unpack(f">{len(data) // 4}I", data[: len(data) // 4 * 4])
+            new_ids = [self._new_ids.get(number, 0) for number in ids]
+            if all(new_ids):
+                parts.append(box(one.kind, struct.pack(f">{len(new_ids)}I", *new_ids)))
+        return box(b"tref", *parts) if parts else b""
+
+    def _is_data(self, media: Box) -> bool:
+        """Whether a track is neither pictures nor sound nor subtitles that the muxer knows, and has
+        one sample description, of samples that lie in the file."""
+        handler = first_box(self._given, media, b"hdlr")
+        if handler is None or self._given.read(handler.content + 8, 4) not in DATA_HANDLERS:
+            return False
+        information = first_box(self._given, media, b"minf")
+        described = self._at(information, b"stbl", b"stsd")
+        references = self._at(information, b"dinf", b"dref")
+        if described is None or references is None or described.end - described.start > _MOST_BYTES:
+            return False
+        counts = [self._given.read(one.content + 4, 4) for one in (described, references)]
+        if counts != [_ONE, _ONE]:
+            return False
+        (reference,) = boxes(self._given, references.content + 8, references.end)
+        return self._given.read(reference.content + 3, 1) == b"\1"  # in the file itself
+
+    def _at(self, place: Box | None, *kinds: bytes) -> Box | None:
+        """A box of the source below `place`."""
+        for kind in kinds:
+            place = place and first_box(self._given, place, kind)
+        return place
+
+    def _data_media(self, new: Box, old: Box, marks: bytes) -> bytes:
+        """An mdia box with the handler, the media header and the sample description of `old`."""
+        parts = []
+        for one in inside(self._made, new):
+            source = first_box(self._given, old, one.kind)
+            if one.kind == b"hdlr" and source is not None:
+                parts.append(_raw(self._given, source))
+            elif one.kind == b"minf" and source is not None:
+                parts.append(self._data_information(one, source))
+            else:
+                parts.append(_raw(self._made, one))
+        return box(b"mdia", *parts)
+
+    def _data_information(self, new: Box, old: Box) -> bytes:
+        """A minf box with all of `old` but the places of samples."""
+        parts = []
+        for one in inside(self._given, old):
+            kept = first_box(self._made, new, one.kind)
+            if one.kind == b"stbl" and kept is not None:
+                parts.append(self._data_tables(kept, one))
+            elif one.kind == b"dinf" and kept is not None:
+                parts.append(_raw(self._made, kept))
+            else:
+                parts.append(_raw(self._given, one))
+        return box(b"minf", *parts)
+
+    def _data_tables(self, new: Box, old: Box) -> bytes:
+        described = first_box(self._given, old, b"stsd")
+        parts = [
+            _raw(self._given, described)
+            if one.kind == b"stsd" and described is not None
+            else _raw(self._made, one)
+            for one in inside(self._made, new)
+        ]
+        return box(b"stbl", *parts)
 
     def _media(self, new: Box, old: Box, marks: bytes) -> bytes:
         """An mdia box with the handler of `old`, which has a name, and with `marks`."""
@@ -136,9 +217,7 @@ class _Carrier:
 
     def _entry_marks(self, trak: Box) -> bytes:
         """The marks in the sample description of a track of the source."""
-        place: Box | None = trak
-        for kind in (*_PARENTS, b"stsd"):
-            place = place and first_box(self._given, place, kind)
+        place = self._at(trak, *_PARENTS, b"stsd")
         if place is None:
             return b""
         found: list[bytes] = []

@@ -6,8 +6,10 @@ import errno
 import os
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cache
 from io import BytesIO
 
+import av
 from av.container import InputContainer
 from av.error import FFmpegError
 from av.packet import Packet
@@ -18,13 +20,13 @@ from vfsd.codecs.bitstreams.messages import with_messages
 from vfsd.codecs.bitstreams.signaltype import with_fields
 from vfsd.codecs.coders import open_encoder
 from vfsd.codecs.decoding.displaymatrix import UNITY, Matrix, display_matrix_of
-from vfsd.codecs.decoding.source import Source, open_container
+from vfsd.codecs.decoding.source import Source, open_container, open_every_track
 from vfsd.codecs.encoding.archive import ArchiveCodec, EncodedRun, encoder_options, prepare_encoder
 from vfsd.codecs.encoding.boxcarry import carry_boxes
 from vfsd.codecs.encoding.encode import NOMINAL_RATE
 from vfsd.codecs.encoding.headerfields import copy_header_fields
 from vfsd.codecs.encoding.messagecarry import MessageReader
-from vfsd.codecs.encoding.signalling import Signalling
+from vfsd.codecs.encoding.signalling import Signalling, tell_container
 from vfsd.codecs.pyav import open_output, tick_of
 from vfsd.diskroom import NO_SPACE
 from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
@@ -104,7 +106,8 @@ class FileRewriter:
         self._packets = 0
         self._source = Source(source)
         self._messages = MessageReader(self._source, media, codec.name)
-        self._reading = open_container(self._source, media.container)
+        self._described = open_container(self._source, media.container)
+        self._reading = open_every_track(self._source, media.container)
         self._writing = open_output(
             os.fspath(target),
             format=_MUXERS[media.container],
@@ -114,7 +117,7 @@ class FileRewriter:
             self._stream, self._copies = self._add_streams(media)
             self._writing.start_encoding()
         except _NOT_TAKEN as error:
-            refusal = _refusal(self._reading, media, codec, error)
+            refusal = _refusal(self._described, media, codec, error)
             self.close()
             raise refusal from error
         except BaseException:
@@ -168,6 +171,7 @@ class FileRewriter:
             pass  # given up: what there is of it goes
         finally:
             self._messages.close()
+            self._described.close()
             self._reading.close()
             self._source.close()
 
@@ -183,24 +187,34 @@ class FileRewriter:
         """The stream of pictures, and the copies of all others by their old numbers."""
         copies: dict[int, Stream] = {}
         pictures: VideoStream | None = None
-        for old in self._reading.streams:
+        for old in self._described.streams:
             if old.index == media.stream_index:
                 new: Stream = self._add_pictures(media)
                 assert isinstance(new, VideoStream)
                 pictures = new
                 skipped = _OF_THE_PACKETS
             else:
-                new = copies[old.index] = self._writing.add_stream_from_template(old)
+                new = copies[old.index] = self._add_copy(old)
                 skipped = _OF_THE_MUXER
             new.metadata.update(_kept(old.metadata, skipped))
             new.disposition = Disposition(old.disposition)
         assert pictures is not None
-        tags = self._reading.metadata
+        tags = self._described.metadata
         self._writing.metadata.update({k: v for k, v in tags.items() if k not in _OF_THE_FILE})
-        chapters = self._reading.chapters()
-        if chapters:
+        chapters = self._described.chapters()
+        # Tracks and boxes of chapters are copied.
+        if chapters and self._container not in _BOXED:
             self._writing.set_chapters(chapters)
         return pictures, copies
+
+    def _add_copy(self, old: Stream) -> Stream:
+        if old.type != "data" or self._container not in _BOXED:
+            return self._writing.add_stream_from_template(old)
+        # Data of a kind that the muxer takes; `carry_boxes` puts the right description in.
+        with av.open(BytesIO(_plain_data()), format="mp4") as opened:
+            new = self._writing.add_stream_from_template(opened.streams[0])
+        new.time_base = old.time_base
+        return new
 
     def _add_pictures(self, media: MediaInfo) -> VideoStream:
         # An encoder of its own, which is given nothing, makes the header.
@@ -217,9 +231,10 @@ class FileRewriter:
             stream.set_display_matrix(self._matrix)
         open_encoder(stream.codec_context)
         sets = bytes(stream.codec_context.extradata or b"")
-        told = with_fields(self._codec.name, sets, self._signalling.fields(self._codec.name))
+        told = with_fields(self._codec.name, sets, self._signalling.fields(self._codec.name, media))
         if told != sets:
             stream.codec_context.extradata = told
+        tell_container(stream.codec_context, self._signalling)
         return stream
 
     # -- packets
@@ -248,6 +263,20 @@ class FileRewriter:
         except (FFmpegError, OSError) as error:
             old = self._reading.streams[packet.stream_index]  # all are there, in the same order
             raise _failure(error, f"a packet of {_named(old)}") from error
+
+
+@cache
+def _plain_data() -> bytes:
+    """An MP4 file of nothing but data.  The muxer of mov takes such a stream from a file only."""
+    file = BytesIO()
+    with open_output(file, format="mp4", options={}) as writing:
+        stream = writing.add_data_stream("bin_data")
+        stream.time_base = Fraction(1, 1000)
+        packet = Packet(b"data")
+        packet.stream, packet.time_base = stream, stream.time_base
+        packet.pts = packet.dts = 0
+        writing.mux_one(packet)
+    return file.getvalue()
 
 
 def require_same_matrix(
@@ -290,6 +319,8 @@ def _refusal(
 
 def _can_be_copied(stream: Stream, container: str) -> bool:
     """Whether the muxer takes it, as far as the header tells."""
+    if stream.type == "data" and container == "mp4":
+        return True
     with open_output(BytesIO(), format=_MUXERS[container], options={}) as writing:
         try:
             writing.add_stream_from_template(stream)
@@ -319,7 +350,7 @@ def pictures_index(path: str | os.PathLike[str], container: str, codec: str) -> 
 def _options(media: MediaInfo) -> dict[str, str]:
     if media.container not in _BOXED:
         return {}
-    found = {"movflags": "+faststart"}
+    found = {"movflags": "+faststart", "write_tmcd": "0"}
     if media.time_base.numerator == 1:
         found["video_track_timescale"] = str(media.time_base.denominator)
         # In its ticks it is told when a stream starts.

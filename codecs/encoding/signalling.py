@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 
+from av.video.codeccontext import VideoCodecContext
+
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.bits import DamagedError
 from vfsd.codecs.bitstreams.colorcodes import (
@@ -19,6 +21,7 @@ from vfsd.codecs.bitstreams.colorcodes import (
     RANGES,
     SPACES,
     TRANSFERS,
+    color_codes,
 )
 from vfsd.codecs.bitstreams.signaltype import (
     SignalType,
@@ -50,21 +53,26 @@ class Signalling:
     overscan: bool | None
     sample_aspect_ratio: Fraction  #: 1 where it is not told
 
-    def fields(self, codec: str) -> dict[str, int]:
+    def fields(self, codec: str, media: MediaInfo) -> dict[str, int]:
         """Options of FFmpeg's filter h264_metadata or hevc_metadata that tell the same.
 
-        Overscan is left out for HEVC, whose filter has no option for it.
+        `media` goes first, as decoders believe packets before the container.  Overscan is left out
+        for HEVC, whose filter has no option for it.
         """
+        told = color_codes(None, media.color_space, media.color_primaries, media.color_transfer)
         found: dict[str, int] = {}
-        if self.color_range:
-            found["video_full_range_flag"] = int(self.color_range == FULL_RANGE)
-        for name, number in (
-            ("colour_primaries", self.color_primaries),
-            ("transfer_characteristics", self.color_transfer),
-            ("matrix_coefficients", self.color_space),
+        if media.color_range or self.color_range:
+            is_full = media.color_range == "full" or (
+                not media.color_range and self.color_range == FULL_RANGE
+            )
+            found["video_full_range_flag"] = int(is_full)
+        for name, first, number in (
+            ("colour_primaries", told.primaries, self.color_primaries),
+            ("transfer_characteristics", told.transfer, self.color_transfer),
+            ("matrix_coefficients", told.matrix, self.color_space),
         ):
-            if number != _NOT_TOLD:
-                found[name] = number
+            if first != _NOT_TOLD or number != _NOT_TOLD:
+                found[name] = number if first == _NOT_TOLD else first
         if self.video_format is not None:
             found["video_format"] = self.video_format
         if self.overscan is not None and codec == "h264":
@@ -93,6 +101,18 @@ def signalling_of(path: str | os.PathLike[str], media: MediaInfo) -> Signalling:
                 found = (signal_type(media.codec, bytes(one), prefix) for one in packets)
                 told = next((one for one in found if one is not None), SignalType())
     return Signalling(*numbers, told.video_format, told.overscan, aspect)
+
+
+def tell_container(context: VideoCodecContext, told: Signalling) -> None:
+    """Have the container of an encoder's stream tell the colours of `told`."""
+    if told.color_range:
+        context.color_range = told.color_range
+    if told.color_space != _NOT_TOLD:
+        context.colorspace = told.color_space
+    if told.color_primaries != _NOT_TOLD:
+        context.color_primaries = told.color_primaries
+    if told.color_transfer != _NOT_TOLD:
+        context.color_trc = told.color_transfer
 
 
 def signal_type(codec: str, data: bytes, prefix: int | None = None) -> SignalType | None:

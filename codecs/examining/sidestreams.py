@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 from av.stream import Stream
 
-from vfsd.codecs.decoding.source import Source, open_container
+from vfsd.codecs.decoding.source import Source, open_every_track
 from vfsd.codecs.pyav import tick_of
 from vfsd.errors import RefusedMediaError
 from vfsd.model import MediaInfo
@@ -77,7 +77,7 @@ def _contents(path: str | os.PathLike[str], media: MediaInfo) -> list[_Content]:
     """By the number of the stream."""
     if not media.side_streams:
         return []
-    with Source(path) as source, open_container(source, media.container) as opened:
+    with Source(path) as source, open_every_track(source, media.container) as opened:
         others = [stream for stream in opened.streams if stream.index != media.stream_index]
         found = {stream.index: _Content(_named(stream)) for stream in others}
         for packet in opened.demux(others):

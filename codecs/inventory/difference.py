@@ -236,8 +236,9 @@ def _is_foreseen(one: Difference) -> bool:
     return one.after is None or not _REPEATED.match(one.path)
 
 
-_LATE = re.compile(r"(^|/)(stream \d+|streams|chapters|Chapters|chapter \d+)(/|$)")
-"""Other streams, of which there may be no packet yet, and chapters, which may begin later."""
+_LATE = re.compile(r"(^|/)(stream \d+|streams|tref|chapters|Chapters|chapter \d+)(/|$)")
+"""Other streams, of which there may be no packet yet, references to them, and chapters, which may
+begin later."""
 _REPEATED = re.compile(r"pictures/packet|Segment/Cluster/|moof/")
 """Data that come with pictures: fewer of them in a file that has one picture."""
 

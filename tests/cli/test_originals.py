@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.test_listing import add_plain_file
-from tests.replaceable import time_coded_clip
+from tests.replaceable import captioned_clip
 from vfsd.retention.ageing import Ager, Plan
 
 TRAFFIC = "cam1/traffic.mp4"
@@ -204,17 +204,17 @@ def test_what_is_made_of_the_same_bytes_is_stored_once(run: Run, place: Path) ->
 
 
 def test_what_no_muxer_takes_is_told_beforehand(run: Run, place: Path, tmp_path: Path) -> None:
-    shutil.copy(time_coded_clip(tmp_path), place / "coded.mp4")
+    shutil.copy(captioned_clip(tmp_path), place / "coded.mp4")
     assert run("ingest", "coded.mp4").code == 0
     run("policy", "set", "coded.mp4", f"{POLICY},codec=h264,replace-after=30d")
     (told,) = run("replace", "coded.mp4", "--codec", "h264", "--dry-run", "--json").objects
-    assert "stream 2 (data" in told["refused"]
+    assert "stream 2 (subtitle" in told["refused"]
     assert (told["new_bytes"], told["psnr"], told["frames"]) == (told["bytes"], None, 0)
     assert "would stay as it is: stream 2" in run("replace", "coded.mp4", "--dry-run").out
     make_old(place)
     (left,) = run("age", "--json").objects
     assert (left["stage"], left["saved"], left["frames"]) == ("left", 0, 0)
-    assert "stream 2 (data" in left["failed"]
+    assert "stream 2 (subtitle" in left["failed"]
     done = run("age")
     assert done.out.startswith("left: coded.mp4: ")
     assert "about 0 B would be saved" in done.err
