@@ -40,12 +40,17 @@ class Lossless:
     lost: str | None = None  #: what it has not of the source's samples
 
 
+def has_alpha(pixel_format: str) -> bool:
+    """Whether pictures in that format have an alpha channel among their samples."""
+    return _ALPHA.search(pixel_format) is not None
+
+
 def lossless_layout(media: MediaInfo) -> Lossless:
     """That which is nearest to the source's among those which FFV1 takes."""
     source = without_range(media.pixel_format)
     low_first = f"{source[:-2]}le" if source.endswith("be") else source
     wanted = _SAME.get(low_first, low_first)
-    lost = "transparency" if _ALPHA.search(source) else None
+    lost = "transparency" if has_alpha(source) else None
     if holds_floats(source) or "msb" in source:
         return _not_taken(source)
     if wanted.startswith(_RGB_PREFIXES):

@@ -119,6 +119,47 @@ def test_alpha_is_said_to_be_lost(store: Store, tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.parametrize(
+    ("encoder", "pixels", "suffix"),
+    [("ffv1", "yuva420p", "mkv"), ("png", "rgba", "mov"), ("prores_ks", "yuva444p10le", "mov")],
+)
+def test_alpha_of_samples_is_said_to_be_lost(
+    store: Store, tmp_path: Path, encoder: str, pixels: str, suffix: str
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream(encoder, rate=25)
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, pixels
+        for _ in range(3):
+            out.mux(stream.encode(av.VideoFrame(96, 64, pixels)))
+        out.mux(stream.encode(None))
+    video = store.ingest(path)
+    for name in ("codec=h264.mp4", "codec=mjpeg.mkv", "full.y4m", "full.rgb"):
+        assert "alpha channel" in (video.explain_view(name).lost or ""), name
+    assert "transparency" in (video.explain_view("size=48x32,codec=ffv1.mkv").lost or "")
+    told: dict[str, Any] = json.loads(seen(video, "info.json", tmp_path).read_text())
+    assert told["lost_in_views"]["encoded mkv"] == ["alpha channel"]
+    assert told["lost_in_views"]["copied mkv"] == []
+
+
+@pytest.mark.parametrize("name", ["full.mkv", "codec=h264.mkv", "codec=h264.mp4"])
+def test_field_order_is_carried(store: Store, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.mkv"
+    options = {"flags": "+ildct+ilme", "x264-params": "tff=1"}
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libx264", rate=25, options=options)
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+        for _ in range(5):
+            out.mux(stream.encode(av.VideoFrame(96, 64, "yuv420p")))
+        out.mux(stream.encode(None))
+    video = store.ingest(path)
+    before = dict(video.original.media.marks or {})
+    assert before["field order"] == "top field first"
+    assert marks(seen(video, name, tmp_path)).get("field order") == before["field order"]
+
+
 def test_streams_and_tags_are_said_to_be_lost(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "b.mkv"
     with (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vfsd import grammar
-from vfsd.codecs.containers.marks import FIELDS
+from vfsd.codecs.containers.marks import ALPHA, FIELDS
 from vfsd.codecs.pictures.filelayouts import lossless_layout
 from vfsd.framenumbers import count_within
 from vfsd.framepages import Ints
@@ -264,7 +264,8 @@ def _lost(
     if media.interlaced and FIELDS not in rendition.marks and rendition.made in _ENCODED:
         losses.append("it says that its pictures are progressive, and they are interlaced")
     marks = lost_marks(media, rendition.marks, copied=rendition.made == "copied")
-    losses += _named([name for name in marks if name != FIELDS])
+    said = (FIELDS, ALPHA) if "transparency" in losses else (FIELDS,)
+    losses += _named([name for name in marks if name not in said])
     losses += lost_beside(media, sound)
     return "; ".join(losses) or None
 

@@ -19,6 +19,7 @@ from vfsd.codecs.containers.marks import (
     in_packets,
     names_of,
 )
+from vfsd.codecs.pictures.filelayouts import has_alpha
 from vfsd.model import MediaInfo
 from vfsd.views.pictures import PictureForm
 
@@ -69,7 +70,11 @@ def lost_marks(media: MediaInfo, told: Mapping[str, str], *, copied: bool) -> li
     `copied`: all of its packets are those of the file.
     """
     kept = set(told) | (in_packets(media.marks) if copied else frozenset())
-    return [name for name in names_of(media.marks) if name not in kept]
+    lost = [name for name in names_of(media.marks) if name not in kept]
+    # No encoder of views takes an alpha channel.
+    if not copied and has_alpha(media.pixel_format) and ALPHA not in lost:
+        lost = sorted([*lost, ALPHA])
+    return lost
 
 
 def lost_beside(media: MediaInfo, sound: str | None) -> list[str]:
