@@ -24,6 +24,7 @@ from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog.originals import Originals
 from vfsd.catalog.videos import Videos
+from vfsd.codecs.decoding.sidedata import carried_data
 from vfsd.codecs.pictures.siting import siting_of
 from vfsd.codecs.pyav import side_data_of
 from vfsd.detections import Detection, Source
@@ -504,7 +505,7 @@ def test_odd_sides_are_for_av1(
 
 
 def test_what_pictures_come_with_is_not_lost(store: Store, tmp_path: Path) -> None:
-    """A mastering display, which HDR screens go by, is in no field of the new file."""
+    """HEVC carries a mastering display; H.264 does not hold it as long, and is refused."""
     path = tmp_path / "hdr.mp4"
     with av.open(str(path), "w") as out:
         told = "master-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)"
@@ -520,7 +521,17 @@ def test_what_pictures_come_with_is_not_lost(store: Store, tmp_path: Path) -> No
     video = store.ingest(path)
     video.set_policy(REPLACEABLE)
     with pytest.raises(RefusedMediaError, match="mastering display"):
-        video.replace_original()
+        video.replace_original(codec="h264")
+    video.replace_original(codec="hevc")
+    before, after = frame_data(path), frame_data(bytes_of(store, store["hdr.mp4"]))
+    assert "MASTERING_DISPLAY_METADATA" in before[0]
+    assert after == before
+
+
+def frame_data(path: Path) -> list[dict[str, bytes]]:
+    """The side data of each picture."""
+    with av.open(str(path)) as opened:
+        return [carried_data(picture) for picture in opened.decode(video=0)]
 
 
 def captioned(path: Path, first: int) -> Path:
@@ -551,11 +562,15 @@ def test_captions_that_begin_late_are_not_lost(store: Store, tmp_path: Path) -> 
     video.set_policy(REPLACEABLE)
     video.mark_examined(range(20), Source("people", parameters={"label": "person"}))
     with pytest.raises(RefusedMediaError, match="closed captions"):
-        video.replace_original(codec="h264")
+        video.replace_original(codec="av1")
     with pytest.raises(RefusedMediaError, match="closed captions"):
-        video.decay("person", codec="h264")
+        video.decay("person", codec="av1")
     assert store["late.mp4"].info.digest == video.info.digest
     assert check.collect(store.parts, dry_run=True).objects == []
+    video.replace_original(codec="h264")
+    after = frame_data(bytes_of(store, store["late.mp4"]))
+    assert after == frame_data(tmp_path / "late.mp4")
+    assert ["A53_CC" in one for one in after] == [False] * 10 + [True] * 10
     none = store.ingest(captioned(tmp_path / "none.mp4", 20))
     none.set_policy(REPLACEABLE)
     done = none.replace_original(codec="h264")
