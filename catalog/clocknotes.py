@@ -101,9 +101,7 @@ class ClockNotes:
     def in_order_since(self, believed: Believed | None) -> list[list[int]]:
         """Moments of each table that has them in the order of writing, in that order."""
         return [
-            [*self._connection.execute(_ordered(table, believed)).scalars()]
-            for table in _IN_ORDER
-            if believed is None or table.name in believed.known  # or an older version noted it
+            [*self._connection.execute(_ordered(table, believed)).scalars()] for table in _IN_ORDER
         ]
 
     def not_before(self, now_ns: int, believed: Believed | None) -> dict[int, int]:
@@ -111,8 +109,6 @@ class ClockNotes:
         that came, or whose bytes did, while the clock was behind; by their numbers."""
         # What lies ahead was told by a clock that was: it is so since now, at most.
         found = {video_id: min(at_ns, now_ns) for video_id, at_ns in self._noted().items()}
-        if believed is not None and videos.name not in believed.known:
-            believed = None  # it was noted by a version that did not ask for that
         start = {} if believed is None else {"start_ns": believed.start_ns(now_ns)}
         came = _ordered(videos, believed)
         stored = _ordered(physical_videos, believed).where(

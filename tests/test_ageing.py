@@ -838,7 +838,7 @@ def test_what_is_corrected_later_was_not_stored_by_a_clock_that_was_behind(
         clock(days)
         assert go(store) == []
     with store.catalog.writing() as change:
-        # As earlier versions corrected it, who kept its time; and wrong again.
+        # Corrected with its time kept; and wrong again.
         media = replaced(info.original.media, rotation=90)
         original = replaced(info.original, media=media, created_ns=info.created_ns)
         pages = change.videos.pages(info.original.id)

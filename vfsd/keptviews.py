@@ -29,11 +29,6 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 _SLOT = re.compile(rf"{_DIGEST.pattern}/[0-9a-f]{{64}}\.[0-9]+")
 _NOTE = re.compile(rf"{_DIGEST.pattern}/[0-9]+x[0-9]+_[0-9]+-[0-9]+_[a-z0-9]+")
 _TEMPORARY = re.compile(f"{_DIGEST.pattern}/tmp-{NEW_NAME.pattern}")
-_FORMER = re.compile(
-    rf"[0-9a-f]{{2}}/[0-9a-f]{{62}}\.[0-9]+|candidates/{_NOTE.pattern}|tmp-{NEW_NAME.pattern}"
-)
-"""What was there before each video had its folder: nothing finds it any more."""
-_FOLDER = re.compile(f"{_DIGEST.pattern}|[0-9a-f]{{2}}|candidates|candidates/{_DIGEST.pattern}")
 
 _STALE_NS = 600 * 10**9
 """After as long, a temporary file is one that a dead process has left."""
@@ -49,15 +44,15 @@ class KeptFile(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Of the video; where nothing finds it any more, of none."""
+        """Of the video."""
         return self.name.partition("/")[0]
 
     @property
     def is_useless(self) -> bool:
         """Whether no reader of any video can have something of it."""
-        if _TEMPORARY.fullmatch(self.name):
-            return self.used_ns < time.time_ns() - _STALE_NS
-        return _FORMER.fullmatch(self.name) is not None
+        if _TEMPORARY.fullmatch(self.name) is None:
+            return False
+        return self.used_ns < time.time_ns() - _STALE_NS
 
 
 def is_slot(name: str) -> bool:
@@ -80,9 +75,9 @@ def kept_files(cache: Path) -> Iterator[KeptFile]:
     for folder, folders, names in os.walk(cache):
         inside = os.path.relpath(folder, cache)
         under = "" if inside == "." else f"{inside}/"
-        folders[:] = [one for one in folders if _FOLDER.fullmatch(under + one)]
+        folders[:] = [one for one in folders if _DIGEST.fullmatch(under + one)]
         for name in (under + one for one in names):
-            if any(kind.fullmatch(name) for kind in (_SLOT, _NOTE, _TEMPORARY, _FORMER)):
+            if any(kind.fullmatch(name) for kind in (_SLOT, _NOTE, _TEMPORARY)):
                 with suppress(OSError):
                     status = os.lstat(os.path.join(cache, name))
                     yield KeptFile(name, status.st_mtime_ns, status.st_size)

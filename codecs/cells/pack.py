@@ -6,7 +6,7 @@ table is an object: "frames", and "cells", a list by tile of "codec", "width" an
 stored pictures), "extradata" (hexadecimal), "at" (bytes from the end of the table to the first
 packet), "sizes" (bytes of each packet, one for each frame), "sums" (their CRC-32, u32,
 little-endian, in base64), and "siting", where chroma lies in what the pictures were made from, if
-the stream itself says otherwise.  Version 1, which is still read, has no checksums.  In the pack
+the stream itself says otherwise.  In the pack
 of two joined segments, the cells are the pieces of both, and "joint" says how pictures are made of
 them (`vfsd.overlap.joint`).
 """
@@ -31,7 +31,6 @@ from vfsd.integrity.diskfile import open_stored
 _HEAD = struct.Struct("<4sBI")
 _SUM = struct.Struct("<I")
 _MAGIC, _VERSION = b"vfpk", 2
-_WITHOUT_SUMS = 1
 _FIRST_READ = 4096
 _LONGEST_TABLE = 1 << 28
 _LARGEST = 1 << 48
@@ -47,7 +46,7 @@ class PackedCell:
     height: int
     extradata: bytes
     offsets: tuple[int, ...]  #: bytes from the start of the pack to each packet, and to the end
-    sums: tuple[int, ...] | None = None  #: CRC-32 of each packet; not in packs of version 1
+    sums: tuple[int, ...] = ()  #: CRC-32 of each packet; empty where none are read
     siting: str | None = (
         None  #: where chroma lies (`vfsd.codecs.pictures.siting`); None: as decoders say
     )
@@ -62,7 +61,7 @@ class PackedCell:
 
     def is_whole(self, number: int, packet: bytes | memoryview) -> bool:
         """Whether those are the bytes that were once written as its packet of that number."""
-        return self.sums is None or zlib.crc32(packet) == self.sums[number]
+        return zlib.crc32(packet) == self.sums[number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +124,14 @@ def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
     if len(start) < _HEAD.size:
         raise IntegrityError("a pack is cut off")
     magic, version, length = _HEAD.unpack_from(start)
-    if magic != _MAGIC or not 0 < version <= _VERSION or length > _LONGEST_TABLE:
+    if magic != _MAGIC or version != _VERSION or length > _LONGEST_TABLE:
         raise IntegrityError("not a pack of tiles that this version of vfsd can read")
-    begin = _HEAD.size if version == _WITHOUT_SUMS else _HEAD.size + _SUM.size
+    begin = _HEAD.size + _SUM.size
     end = begin + length
     table = start[begin:end]
     if len(table) < length:
         table += read_at(len(start), end - len(start))
-    if version != _WITHOUT_SUMS and start[_HEAD.size : begin] != _SUM.pack(zlib.crc32(table)):
+    if start[_HEAD.size : begin] != _SUM.pack(zlib.crc32(table)):
         raise IntegrityError("the table of a pack is damaged")
     try:
         return _parsed(table, end)
@@ -169,8 +168,8 @@ def _parsed(table: bytes, end: int) -> PackTable:
             raise ValueError("a cell has no codec")
         offsets = tuple(accumulate(sizes, initial=end + row["at"]))
         extradata = bytes.fromhex(row["extradata"])
-        sums = _unpacked(row["sums"]) if "sums" in row else None
-        if sums is not None and len(sums) != frames:
+        sums = _unpacked(row["sums"])
+        if len(sums) != frames:
             raise ValueError("a cell has another number of checksums")
         siting = row.get("siting")
         if siting is not None and siting not in SITINGS:

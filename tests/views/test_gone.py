@@ -219,7 +219,7 @@ def test_what_a_mount_has_for_the_kernel(shelf: Shelf) -> None:
 
 
 def leave_stray(shelf: Shelf) -> list[Path]:
-    """What crashes and former versions have left, and what is somebody's."""
+    """Files that crashes have left, and files of other programs."""
     cache = shelf.store.parts.directory.cache
     digest, key = "cd" * 32, "ef" * 32
     stray = [
@@ -227,9 +227,6 @@ def leave_stray(shelf: Shelf) -> list[Path]:
         cache / digest / "160x120_0-30_h264",
         cache / digest / f"tmp-{new_name()}",
         cache / digest_of(shelf, OTHER) / f"tmp-{new_name()}",
-        cache / "ab" / f"{key[2:]}.12",
-        cache / "candidates" / digest / "160x120_0-30_h264",
-        cache / f"tmp-{new_name()}",
     ]
     for path in stray:
         path.parent.mkdir(parents=True, exist_ok=True)

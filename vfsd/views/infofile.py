@@ -11,7 +11,6 @@ import numpy as np
 from vfsd.codecs.containers.marks import names_of
 from vfsd.codecs.containers.segments import SoundTrack
 from vfsd.codecs.containers.soundentries import takes
-from vfsd.codecs.sound.soundunits import UNITED
 from vfsd.framepages import PacketFlag
 from vfsd.frametable import FrameTable
 from vfsd.model import LogicalVideo, MediaInfo, PhysicalVideo, Sound
@@ -21,18 +20,7 @@ from vfsd.views.pictures import picture_form
 
 _VIEWS = "t=10-20.mp4  roi=400x300+600+300,size=200x150,fps=5.h264  frames/000123.png"
 
-NOT_INDEXED = "the video was indexed by a vfsd that did not look for sound; `vfsd verify` does"
-
-
-_OUTGROWN = ("files cut packets up", "files do not time pictures")
-"""How reasons end that count no more where the demuxer gives whole packets."""
-
-
-def silence_of(media: MediaInfo, sound: Sound) -> str | None:
-    """Why views do not carry a video's sound; None: they do."""
-    if sound.reason is not None and media.container in UNITED:
-        return NOT_INDEXED if sound.reason.endswith(_OUTGROWN) else sound.reason
-    return sound.reason
+NOT_INDEXED = "its sound is not indexed; `vfsd verify` indexes it"
 
 
 def sound_track(sound: Sound) -> SoundTrack:
@@ -68,7 +56,7 @@ def sound_record(media: MediaInfo, sound: Sound | None) -> dict[str, Any] | None
         if audio is None:
             return None
         sound = Sound(audio.codec, audio.index, reason=NOT_INDEXED)
-    silence = silence_of(media, sound)
+    silence = sound.reason
     return {
         "codec": sound.codec,
         "stream": sound.stream_index if sound.stream_index >= 0 else None,

@@ -42,7 +42,7 @@ from vfsd.units import ticks_at_or_after
 from vfsd.view import View
 from vfsd.views.damaged import are_whole
 from vfsd.views.footage import Footage
-from vfsd.views.infofile import NOT_INDEXED, carried_codec, silence_of, sound_track
+from vfsd.views.infofile import NOT_INDEXED, carried_codec, sound_track
 from vfsd.views.showing import Showing
 from vfsd.views.workshop import Workshop
 
@@ -180,7 +180,7 @@ def find_sound(footage: Footage, view: View, form: Form, showing: Showing) -> Vi
     if view.frames is not None and view.frames[2] > 1:
         return "the view runs faster than the video"
     sound, table = footage.sound
-    silence = silence_of(footage.physical.media, sound)
+    silence = sound.reason
     if silence is not None:
         return silence
     codec = carried_codec(form.container, sound, form.sound_codec)
