@@ -9,7 +9,6 @@ from reprlib import repr as shown
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -81,7 +80,7 @@ def json_equals(
     found = sa.exists().where(each.c.key == key, each.c.type.in_(types))
     if not isinstance(value, bool):  # of truth the type says it all
         found = found.where(each.c.value == value)
-    return _ByServer(found, _of_key(column, key) == sa.literal(value, JSONB))
+    return _ByServer(found, _of_key(column, key) == sa.literal(value, _jsonb()))
 
 
 def _types_of(value: object) -> tuple[str, ...]:
@@ -125,8 +124,15 @@ def _of_key(column: sa.ColumnElement[Any], key: str) -> sa.ColumnElement[Any]:
     # Looking for two letters first takes half as long as the pattern alone.
     is_odd = sa.and_(sa.func.strpos(text, r"\u") > 0, text.regexp_match(_PERHAPS_NO_TEXT))
     return sa.case(
-        (is_odd, sa.cast(sa.cast(mended, sa.JSON)[key], JSONB)), else_=sa.cast(column[key], JSONB)
+        (is_odd, sa.cast(sa.cast(mended, sa.JSON)[key], _jsonb())),
+        else_=sa.cast(column[key], _jsonb()),
     )
+
+
+def _jsonb() -> sa.types.TypeEngine[Any]:
+    from sqlalchemy.dialects.postgresql import JSONB  # slow to import, and seldom needed
+
+    return JSONB()
 
 
 _PERHAPS_NO_TEXT = r"\\u(0000|[dD][89a-fA-F])"

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -94,23 +95,30 @@ def test_a_store_that_may_not_be_written_keeps_what_is_damaged(store: Store, vid
     assert store.catalog.segments(video.info) == [made]
 
 
-def test_packs_without_checksums_are_read(tmp_path: Path) -> None:
-    cell = CellStream("h264", 64, 64, b"sets", [b"first", b"", b"third"])
-    buffer = io.BytesIO()
-    (now,) = write_pack(buffer, [cell])
-    data = buffer.getvalue()
-    head, length = data[:4], int.from_bytes(data[5:9], "little")
+@pytest.mark.parametrize("version", [0, 1, 3])
+def test_pack_of_another_version_is_refused(version: int) -> None:
+    data = _pack()
+    other = data[:4] + bytes([version]) + data[5:]
+    with pytest.raises(IntegrityError, match="not a pack"):
+        read_table(lambda at, size: other[at : at + size])
+
+
+def test_pack_without_checksums_is_damaged() -> None:
+    data = _pack()
+    length = int.from_bytes(data[5:9], "little")
     table = json.loads(data[13 : 13 + length])
     del table["cells"][0]["sums"]
     text = json.dumps(table).encode()
-    old = head + b"\x01" + len(text).to_bytes(4, "little") + text + data[13 + length :]
-    (found,) = read_table(lambda at, size: old[at : at + size]).cells
-    assert (found.codec, found.extradata, found.sums) == ("h264", b"sets", None)
-    assert old[found.offsets[0] : found.offsets[1]] == b"first"
-    assert found.size == now.size
-    newer = head + b"\x03" + data[5:]
-    with pytest.raises(IntegrityError, match="not a pack"):
-        read_table(lambda at, size: newer[at : at + size])
+    head = data[:5] + len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
+    other = head + text + data[13 + length :]
+    with pytest.raises(IntegrityError, match="damaged"):
+        read_table(lambda at, size: other[at : at + size])
+
+
+def _pack() -> bytes:
+    buffer = io.BytesIO()
+    write_pack(buffer, [CellStream("h264", 64, 64, b"sets", [b"first", b"", b"third"])])
+    return buffer.getvalue()
 
 
 def test_a_pack_that_is_made_again_does_not_rely_on_the_one_that_is_there(store: Store) -> None:

@@ -633,7 +633,7 @@ def test_what_cannot_be_published_at_the_moment_is_not_lost(
     def failing(*_: object, **__: object) -> NoReturn:
         raise error
 
-    monkeypatch.setattr("vfsd.storewrites.ingest_made", failing)
+    monkeypatch.setattr("vfsd.making.ingest.ingest_made", failing)
     writer = store.writer("a.mp4", width=64, height=48, fps=25, codec="ffv1")
     with pytest.raises(type(error)) as caught, writer:
         writer.write(data)
@@ -660,7 +660,7 @@ def test_what_cannot_be_published_can_be_given_up(
     def failing(*_: object, **__: object) -> NoReturn:
         raise BusyError("locked")
 
-    monkeypatch.setattr("vfsd.storewrites.ingest_made", failing)
+    monkeypatch.setattr("vfsd.making.ingest.ingest_made", failing)
     writer = store.writer("a.mp4", width=64, height=48, fps=25)
     writer.write(smooth(3, 64, 48))
     with pytest.raises(BusyError):

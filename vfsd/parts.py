@@ -9,11 +9,9 @@ from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from vfsd.catalog import Catalog, Transaction
-from vfsd.codecs.examining.examine import Examination
-from vfsd.codecs.inventory.items import Inventory
 from vfsd.config import Settings
 from vfsd.copies.handcopies import lay_log
 from vfsd.copies.takeover import settled
@@ -29,6 +27,10 @@ from vfsd.processes.examiner import Examiner
 from vfsd.reading.suspects import Suspects
 from vfsd.reserve import keep_reserve, with_reserve
 from vfsd.storedir import StoreDirectory
+
+if TYPE_CHECKING:
+    from vfsd.codecs.examining.examine import Examination
+    from vfsd.codecs.inventory.items import Inventory
 
 T = TypeVar("T")
 

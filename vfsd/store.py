@@ -7,14 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from reprlib import repr as shown
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from vfsd.advising.advice import Advice
-from vfsd.advising.proposals import Proposal
-from vfsd.advising.tuning import Between, Budget, OnFailed, Tuner, undo
-from vfsd.advising.workload import WorkloadQuery
 from vfsd.arguments import local_path, whole_number, yes_or_no
-from vfsd.budget.keeping import DerivedBudget
 from vfsd.catalog import Catalog, FindOptions, another_is_there, has_password, lasting_url
 from vfsd.config import Settings
 from vfsd.errors import (
@@ -22,20 +17,27 @@ from vfsd.errors import (
     NotFoundError,
     UsageError,
 )
-from vfsd.frames import Frames
-from vfsd.labelexpr import Labels
-from vfsd.making.retile import OnProgress
 from vfsd.model import Decision
 from vfsd.parts import Parts
-from vfsd.reading.tools import Tools
 from vfsd.storedir import StoreDirectory
 from vfsd.storetree import StoreTree
-from vfsd.tiling.policy import Terms
-from vfsd.videos.batches import Request, read_many
-from vfsd.videos.frames import ReadOptions
-from vfsd.videos.scan import Scan
-from vfsd.videos.scanning import ScanOptions
-from vfsd.videos.video import Video
+
+if TYPE_CHECKING:
+    from vfsd.advising.advice import Advice
+    from vfsd.advising.proposals import Proposal
+    from vfsd.advising.tuning import Between, Budget, OnFailed, Tuner
+    from vfsd.advising.workload import WorkloadQuery
+    from vfsd.budget.keeping import DerivedBudget
+    from vfsd.frames import Frames
+    from vfsd.labelexpr import Labels
+    from vfsd.making.retile import OnProgress
+    from vfsd.reading.tools import Tools
+    from vfsd.tiling.policy import Terms
+    from vfsd.videos.batches import Request
+    from vfsd.videos.frames import ReadOptions
+    from vfsd.videos.scan import Scan
+    from vfsd.videos.scanning import ScanOptions
+    from vfsd.videos.video import Video
 
 
 class Store(StoreTree):
@@ -50,7 +52,8 @@ class Store(StoreTree):
 
     def __init__(self, parts: Parts, threads: int | None = None) -> None:
         self._parts = parts
-        self._tools = Tools.of(parts, threads)
+        self._threads = threads
+        self._made_tools: list[Tools] = []
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, catalog_url: str | None = None) -> Store:
@@ -103,7 +106,8 @@ class Store(StoreTree):
         return cls(parts, threads)
 
     def close(self) -> None:
-        self._tools.close()
+        for tools in self._made_tools[:1]:
+            tools.close()
         self._parts.close()
 
     def __enter__(self) -> Store:
@@ -126,8 +130,21 @@ class Store(StoreTree):
 
     @property
     def tools(self) -> Tools:
-        """What its videos are read with, and share."""
-        return self._tools
+        """The decoder pools and caches that its videos share."""
+        # Made at the first use: a program that only looks at the catalog loads no decoder.  A lock
+        # could be held by another thread at a fork.  With a list, the first of two threads wins.
+        if not self._made_tools:
+            from vfsd.reading.tools import Tools
+
+            made = Tools.of(self._parts, self._threads)
+            self._made_tools.append(made)
+            if self._made_tools[0] is not made:
+                made.close()
+        return self._made_tools[0]
+
+    @property
+    def _tools(self) -> Tools:
+        return self.tools
 
     @property
     def catalog(self) -> Catalog:
@@ -182,6 +199,8 @@ class Store(StoreTree):
     @property
     def budget(self) -> DerivedBudget:
         """What the tiles and renditions of all videos take and may take."""
+        from vfsd.budget.keeping import DerivedBudget
+
         return DerivedBudget(self._parts, self._tools, None)
 
     # -- tiles by what was read
@@ -218,6 +237,8 @@ class Store(StoreTree):
         terms: Terms | None = None,
     ) -> Tuner:
         """For those who make one proposal at a time; see `vfsd.advising.tuning.Tuner`."""
+        from vfsd.advising.tuning import Tuner
+
         return Tuner(
             self._parts,
             self._tools,
@@ -234,6 +255,8 @@ class Store(StoreTree):
         What it had taken the place of is used again.  Raises `NotFoundError`, `ExistsError` where
         it was taken back before, `OutdatedError` where something later has its place.
         """
+        from vfsd.advising.tuning import undo
+
         number = None if decision is None else whole_number(decision, "decision")
         return undo(self._parts, number)[0]
 
@@ -268,6 +291,8 @@ class Store(StoreTree):
         Several are read side by side.  Raises `NotFoundError`, and as `Video.read` does, when it is
         that request's turn.
         """
+        from vfsd.videos.batches import read_many
+
         return read_many(self.__getitem__, requests, self._tools.pool.threads)
 
 

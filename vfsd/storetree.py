@@ -6,18 +6,18 @@ import os
 import time
 from contextlib import suppress
 from reprlib import repr as shown
+from typing import TYPE_CHECKING
 
 from vfsd.arguments import local_path, no_such_file, whole_number, yes_or_no
-from vfsd.budget.reclaim import clear_away
 from vfsd.catalog import Transaction, not_there, require_name, split
 from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
-from vfsd.making.ingest import Source, ingest_copy, ingest_link, make_directories, require_outside
 from vfsd.model import FileState, Node
-from vfsd.objects import Progress
-from vfsd.retention.guarding import set_policy
-from vfsd.retention.originals import Policy
 from vfsd.storewrites import StoreWrites
-from vfsd.videos.video import Video
+
+if TYPE_CHECKING:
+    from vfsd.objects import Progress
+    from vfsd.retention.originals import Policy
+    from vfsd.videos.video import Video
 
 _SETTLE_SECONDS = 30.0
 
@@ -64,6 +64,8 @@ class StoreTree(StoreWrites):
         show (of more than 255 bytes in UTF-8, or with a NUL), `BusyError` where somebody writes the
         file meanwhile, `NoSpaceError`; the store is then as it was before.
         """
+        from vfsd.making.ingest import Source, ingest_copy, ingest_link, require_outside
+
         self._require_writable()
         link, replace = yes_or_no(link, "link"), yes_or_no(replace, "replace")
         path = local_path(source, "a file")
@@ -103,6 +105,10 @@ class StoreTree(StoreWrites):
         counts now.  Raises `NotFoundError`, `ReadOnlyError`, `ExistsError` for a file with a slash,
         `UsageError` for the store as a whole, and for what is no policy.
         """
+        from vfsd.making.ingest import make_directories
+        from vfsd.retention.guarding import set_policy
+        from vfsd.retention.originals import Policy
+
         self._require_writable()
         if not isinstance(path, str):
             raise UsageError(f"{shown(path)} names no video", hint="give its name, as text")
@@ -124,6 +130,8 @@ class StoreTree(StoreWrites):
         What was indexed in place stays where it is.  Raises `NotFoundError`, `UsageError` for a
         directory that is not empty.
         """
+        from vfsd.budget.reclaim import clear_away
+
         self._require_writable()
         recursive = yes_or_no(recursive, "recursive")
         gone, keys, inodes = self._parts.with_reserve(lambda: self._remove_names(path, recursive))
@@ -171,6 +179,9 @@ class StoreTree(StoreWrites):
         called with a slash at the end.  Raises `NotFoundError`,
         `ExistsError` (unless `replace`, for files), `UsageError` for a name that no mount can show.
         """
+        from vfsd.budget.reclaim import clear_away
+        from vfsd.making.ingest import make_directories
+
         self._require_writable()
         replace = yes_or_no(replace, "replace")
         *above, name = split(old) or [""]

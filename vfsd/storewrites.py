@@ -9,36 +9,37 @@ from io import BufferedReader
 from itertools import chain
 from pathlib import Path
 from reprlib import repr as shown
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from vfsd.arguments import width_and_height, yes_or_no
 from vfsd.catalog import split
-from vfsd.codecs.containers.filetimes import FileTimes
-from vfsd.codecs.examining.examine import Examination
-from vfsd.codecs.pictures.pixellayouts import given_layout
-from vfsd.codecs.sound.givensound import Sounding
-from vfsd.codecs.sound.samples import SoundFormat
-from vfsd.diskroom import room_for, write_all
 from vfsd.errors import (
     ClosedError,
     CutOffError,
     NotFoundError,
     UsageError,
 )
-from vfsd.frames import Pixels
-from vfsd.making.givenpixels import Given, Peeked, Raw, chunks, is_raw, pictures, pictures_of_bytes
-from vfsd.making.ingest import Source, ingest_made, require_free
-from vfsd.making.recordings import Recording, free_name, recordings
-from vfsd.making.unfinished import RECOVER, Unfinished, begin, may_pass, unfinished
-from vfsd.making.writeform import WriteForm
-from vfsd.making.writer import Ticks, VideoWriter, given_times
-from vfsd.making.y4m import MAGIC, Y4mHeader, read_header, read_pictures
 from vfsd.model import FileState, LogicalVideo
 from vfsd.parts import Parts
-from vfsd.reading.tools import Tools
 from vfsd.units import Seconds
-from vfsd.videos.growing import GrowingVideo, is_being_written
-from vfsd.videos.video import Video
+
+if TYPE_CHECKING:
+    from vfsd.codecs.containers.filetimes import FileTimes
+    from vfsd.codecs.examining.examine import Examination
+    from vfsd.codecs.sound.givensound import Sounding
+    from vfsd.frames import Pixels
+    from vfsd.making.givenpixels import (
+        Given,
+        Raw,
+    )
+    from vfsd.making.recordings import Recording
+    from vfsd.making.unfinished import Unfinished
+    from vfsd.making.writeform import WriteForm
+    from vfsd.making.writer import Ticks, VideoWriter
+    from vfsd.making.y4m import Y4mHeader
+    from vfsd.reading.tools import Tools
+    from vfsd.videos.growing import GrowingVideo
+    from vfsd.videos.video import Video
 
 Written = Callable[[int], None]
 """Called with the number of pictures, or of bytes of a stream, since the last call."""
@@ -71,10 +72,15 @@ class StoreWrites:
     """Makes videos of what is in memory, or on its way."""
 
     _parts: Parts
-    _tools: Tools
+
+    @property
+    def _tools(self) -> Tools:
+        raise NotImplementedError
 
     def open_video(self, info: LogicalVideo) -> Video:
         """A video that the catalog has described."""
+        from vfsd.videos.video import Video
+
         return Video(self._parts, self._tools, info)
 
     def write(
@@ -119,6 +125,11 @@ class StoreWrites:
         and where a pipe ends in the middle of a picture (`CutOffError`), or what is given raises an
         `OSError`, as a connection does that breaks.
         """
+        from vfsd.codecs.sound.samples import SoundFormat
+        from vfsd.making.givenpixels import Peeked, is_raw, pictures, pictures_of_bytes
+        from vfsd.making.writeform import WriteForm
+        from vfsd.making.y4m import MAGIC, read_header, read_pictures
+
         if isinstance(form.get("sound"), SoundFormat):
             raise UsageError("sound in pieces is for a writer", hint="see Store.writer")
         replace = yes_or_no(replace, "replace")
@@ -169,6 +180,8 @@ class StoreWrites:
         Raises `UsageError`, `NotFoundError` where the file of `sound` is not there, `ExistsError`
         (unless `replace`), `BusyError`, `NoSpaceError`.
         """
+        from vfsd.making.writeform import WriteForm
+
         replace = yes_or_no(replace, "replace")
         return self._writer(name, (width, height), WriteForm(**form), replace, _CLOSE_AGAIN)
 
@@ -179,6 +192,9 @@ class StoreWrites:
         `BusyError` while nothing can be read of it: before its first fragment is complete, and
         while it is being finished.
         """
+        from vfsd.making.unfinished import unfinished
+        from vfsd.videos.growing import is_being_written
+
         name = "/".join(split(name))
         for file in unfinished(self._parts.objects):
             if file.name == name:
@@ -196,6 +212,8 @@ class StoreWrites:
     def recordings(self) -> list[Recording]:
         """Recordings that were not finished, the oldest first: their writers died, or could not
         publish them.  They take room, and are no videos: see `recover`."""
+        from vfsd.making.recordings import recordings
+
         return recordings(self._parts)
 
     def recover(self, recording: Recording, name: str | None = None) -> Video:
@@ -211,6 +229,10 @@ class StoreWrites:
         taken, `NotFoundError` where it has gone, `BusyError`, `NoSpaceError`, `UsageError`; the
         recording is kept then.
         """
+        from vfsd.diskroom import room_for
+        from vfsd.making.ingest import Source, ingest_made
+        from vfsd.making.recordings import Recording, free_name
+
         self._require_writable()
         if not isinstance(recording, Recording):
             raise UsageError(
@@ -226,6 +248,8 @@ class StoreWrites:
         return video
 
     def _growing(self, name: str, path: Path, is_written: Callable[[], bool]) -> GrowingVideo:
+        from vfsd.videos.growing import GrowingVideo
+
         return GrowingVideo(self._parts, self._tools, name, str(path), is_written)
 
     def _is_spooled(self, ino: int) -> bool:
@@ -239,6 +263,8 @@ class StoreWrites:
     def _require_place(self, name: str, replace: bool) -> None:
         """Before anything is taken in.  Raises as `require_free`, and `HeldError` where what would
         have to go must not."""
+        from vfsd.making.ingest import require_free
+
         require_free(self._parts, name, replace)
         if replace:
             with self._parts.catalog.reading() as seen, suppress(NotFoundError):
@@ -248,6 +274,8 @@ class StoreWrites:
         self, name: str, size: tuple[int, int], form: WriteForm, replace: bool, again: str
     ) -> VideoWriter[Video]:
         """`again` says what can be done where it is whole, and not published."""
+        from vfsd.making.writer import VideoWriter
+
         self._require_writable()
         name = "/".join(split(name))
         self._require_place(name, replace)
@@ -269,6 +297,10 @@ class StoreWrites:
         on_progress: Written | None,
         form: WriteForm,
     ) -> Video:
+        from vfsd.codecs.pictures.pixellayouts import given_layout
+        from vfsd.making.unfinished import RECOVER
+        from vfsd.making.writer import given_times
+
         times = given_times(pts, form)
         first = next(each, None)
         if first is None:
@@ -292,6 +324,10 @@ class StoreWrites:
     def _write_stream(
         self, name: str, data: Raw, replace: bool, on_progress: Written | None
     ) -> Video:
+        from vfsd.diskroom import room_for, write_all
+        from vfsd.making.givenpixels import chunks
+        from vfsd.making.unfinished import RECOVER, begin, may_pass
+
         self._require_writable()
         name = "/".join(split(name))
         self._require_place(name, replace)
@@ -321,6 +357,9 @@ class StoreWrites:
         replace: bool,
         check: Callable[[Examination], None] = lambda _: None,
     ) -> Video:
+        from vfsd.diskroom import room_for
+        from vfsd.making.ingest import Source, ingest_made
+
         with room_for(repr(file.name)):
             source = Source(file.path, file.name, file.path.stat().st_size)
             return self.open_video(ingest_made(self._parts, source, replace=replace, check=check))
@@ -343,6 +382,8 @@ def _while_they_come(
 @contextmanager
 def _told(file: Unfinished, again: str) -> Iterator[None]:
     """Errors say what becomes of a whole file that could not be published."""
+    from vfsd.making.unfinished import may_pass
+
     try:
         yield
     except BaseException as error:
@@ -356,6 +397,8 @@ def _told(file: Unfinished, again: str) -> Iterator[None]:
 @contextmanager
 def _told_of_part(file: Unfinished) -> Iterator[None]:
     """Errors say what becomes of what has come, where any of it is on the disk."""
+    from vfsd.making.unfinished import RECOVER, may_pass
+
     try:
         yield
     except BaseException as error:
@@ -368,6 +411,8 @@ def _told_of_part(file: Unfinished) -> Iterator[None]:
 
 def _told_by(header: Y4mHeader, form: WriteOptions) -> WriteForm:
     """What is written of YUV4MPEG2.  Raises `UsageError` where nobody tells its rate."""
+    from vfsd.making.writeform import WriteForm
+
     if "format" in form:
         raise UsageError("YUV4MPEG2 tells its pixel format itself", hint="leave out format")
     told: WriteOptions = {**form, "format": header.pixel_format}

@@ -264,7 +264,7 @@ def test_a_check_tells_of_it(shelf: Shelf) -> None:
     leave_stray(shelf)
     found = check.run(shelf.store.parts)
     assert {one.check for one in found} == {"garbage"}
-    assert len(found) == 5, "by folder"
+    assert len(found) == 2, "by folder"
     assert all(one.repaired for one in check.run(shelf.store.parts, repair=True))
     require_rest(shelf)
     assert check.run(shelf.store.parts) == []

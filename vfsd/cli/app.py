@@ -16,6 +16,7 @@ from vfsd.cli.command import CONTEXT, Command, Group, Suggesting, common_options
 from vfsd.cli.exitcodes import EXIT_BROKEN_PIPE
 from vfsd.cli.failure import guarded, let_go_of_stdout
 from vfsd.cli.session import Session
+from vfsd.cli.summaries import SUMMARIES
 from vfsd.programs import be_brief, be_calm
 
 SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
@@ -119,11 +120,13 @@ class App(Suggesting):
         width = max(len(name) for names in SECTIONS.values() for name in names)
         limit = formatter.width - width - 4
         for title, names in SECTIONS.items():
-            rows = []
-            for name in names:
-                command = self.find(ctx, name.split())
-                assert command is not None
-                rows.append((name.ljust(width), command.get_short_help_str(limit)))
+            rows = [
+                (
+                    name.ljust(width),
+                    click.Command(name, help=SUMMARIES[name]).get_short_help_str(limit),
+                )
+                for name in names
+            ]
             with formatter.section(title):
                 formatter.write_dl(rows)
 

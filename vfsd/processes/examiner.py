@@ -20,12 +20,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from vfsd.codecs.containers.sniff import HEAD_BYTES, sniff
-from vfsd.codecs.examining.examine import Examination
-from vfsd.codecs.examining.exchange import most_bytes, unpack_examination
-from vfsd.codecs.inventory.items import MOST_INVENTORY_BYTES, Inventory, unpack_inventory
 from vfsd.errors import BusyError, ExaminerError, IntegrityError, RefusedMediaError
 from vfsd.forks import at_fork, keep_for_good
 from vfsd.model import MediaInfo
@@ -44,6 +40,10 @@ from vfsd.processes.examineorders import (
     Order,
 )
 from vfsd.programs import command, environment
+
+if TYPE_CHECKING:
+    from vfsd.codecs.examining.examine import Examination
+    from vfsd.codecs.inventory.items import Inventory
 
 MODULE = "vfsd.processes.examinestart"
 
@@ -205,6 +205,8 @@ class Examiner:
         on_progress: OnProgress | None = None,
     ) -> Examination:
         """As `examine`, of a descriptor that stays the caller's and is only read by `pread`."""
+        from vfsd.codecs.examining.exchange import most_bytes, unpack_examination
+
         sniff_open(fd, called)
         size = os.fstat(fd).st_size
         answer = _Expected(most_bytes(size), lambda body: unpack_examination(body, size))
@@ -246,6 +248,8 @@ class Examiner:
 
     def inventory_open(self, fd: int, media: MediaInfo, called: str) -> Inventory:
         """As `inventory`, of a descriptor that stays the caller's and is only read by `pread`."""
+        from vfsd.codecs.inventory.items import MOST_INVENTORY_BYTES, unpack_inventory
+
         order = self._order(called, os.fstat(fd).st_size)
         order = replace(order, listed=(media.container, media.stream_index))
         return self._answer(order, fd, _Expected(MOST_INVENTORY_BYTES, unpack_inventory), None)
@@ -286,6 +290,8 @@ def _not_started() -> BusyError:
 
 def sniff_open(fd: int, called: str) -> None:
     """Raises `RefusedMediaError` where the first bytes of an open file are those of no video."""
+    from vfsd.codecs.containers.sniff import HEAD_BYTES, sniff
+
     try:
         sniff(os.pread(fd, HEAD_BYTES, 0))
     except RefusedMediaError as refusal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vfsd.arguments import yes_or_no
 from vfsd.catalog import DetectionQuery
@@ -21,9 +21,11 @@ from vfsd.detections import (
 from vfsd.errors import UnknownLabelWarning, UsageError
 from vfsd.framenumbers import cut
 from vfsd.labelexpr import Labels, unknown_labels_text
-from vfsd.labels import Clip
 from vfsd.units import Seconds
 from vfsd.videos.facts import VideoFacts
+
+if TYPE_CHECKING:
+    from vfsd.labels import Clip
 
 
 class VideoLabels(VideoFacts):
@@ -32,6 +34,8 @@ class VideoLabels(VideoFacts):
     @property
     def clip(self) -> Clip:
         """What `vfsd.labels` has to know of the video to read and write label files."""
+        from vfsd.labels import Clip
+
         media = self.info.original.media
         return Clip(
             self.info.name,
