@@ -6,39 +6,39 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from vfsd.catalog.clocknotes import ClockNotes
+from vfsd.catalog.costs import MeasuredCosts
 from vfsd.catalog.databaseurl import shown_url
+from vfsd.catalog.decisions import Decisions
+from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import ChangeWatch, Database, current_revision
+from vfsd.catalog.evictions import Evictions
 from vfsd.catalog.failures import LOST
+from vfsd.catalog.holdings import Holdings
+from vfsd.catalog.integrity import Integrity
+from vfsd.catalog.originals import Originals
 from vfsd.catalog.owner import owner_of, write_owner
+from vfsd.catalog.reads import Reads
+from vfsd.catalog.segments import Segments
 from vfsd.catalog.serverfailures import LOST_ON_SERVER
+from vfsd.catalog.sounds import Sounds
+from vfsd.catalog.tree import Tree
 from vfsd.catalog.upgrade import newest, require_known, upgrade
+from vfsd.catalog.videos import Objects, Videos
 from vfsd.errors import ExistsError, NoStoreError, StoreError, StoreVersionError
-
-if TYPE_CHECKING:
-    from vfsd.catalog.clocknotes import ClockNotes
-    from vfsd.catalog.costs import MeasuredCosts
-    from vfsd.catalog.decisions import Decisions
-    from vfsd.catalog.detections import Detections
-    from vfsd.catalog.evictions import Evictions
-    from vfsd.catalog.holdings import Holdings
-    from vfsd.catalog.integrity import Integrity
-    from vfsd.catalog.originals import Originals
-    from vfsd.catalog.reads import Reads
-    from vfsd.catalog.segments import Segments
-    from vfsd.catalog.sounds import Sounds
-    from vfsd.catalog.tree import Tree
-    from vfsd.catalog.videos import Objects, Videos
 
 
 class Transaction:
     """One consistent view of the catalog, or one change that is published as a whole.
 
     Each repository is made when it is first used: most transactions need two or three of them.
+    Their modules are loaded before: a child that is forked during another thread's import could
+    never import that module.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -46,86 +46,58 @@ class Transaction:
 
     @cached_property
     def tree(self) -> Tree:
-        from vfsd.catalog.tree import Tree
-
         return Tree(self._connection)
 
     @cached_property
     def videos(self) -> Videos:
-        from vfsd.catalog.videos import Videos
-
         return Videos(self._connection)
 
     @cached_property
     def objects(self) -> Objects:
-        from vfsd.catalog.videos import Objects
-
         return Objects(self._connection)
 
     @cached_property
     def segments(self) -> Segments:
-        from vfsd.catalog.segments import Segments
-
         return Segments(self._connection)
 
     @cached_property
     def costs(self) -> MeasuredCosts:
-        from vfsd.catalog.costs import MeasuredCosts
-
         return MeasuredCosts(self._connection)
 
     @cached_property
     def detections(self) -> Detections:
-        from vfsd.catalog.detections import Detections
-
         return Detections(self._connection)
 
     @cached_property
     def reads(self) -> Reads:
-        from vfsd.catalog.reads import Reads
-
         return Reads(self._connection)
 
     @cached_property
     def decisions(self) -> Decisions:
-        from vfsd.catalog.decisions import Decisions
-
         return Decisions(self._connection)
 
     @cached_property
     def holdings(self) -> Holdings:
-        from vfsd.catalog.holdings import Holdings
-
         return Holdings(self._connection)
 
     @cached_property
     def evictions(self) -> Evictions:
-        from vfsd.catalog.evictions import Evictions
-
         return Evictions(self._connection)
 
     @cached_property
     def sounds(self) -> Sounds:
-        from vfsd.catalog.sounds import Sounds
-
         return Sounds(self._connection)
 
     @cached_property
     def originals(self) -> Originals:
-        from vfsd.catalog.originals import Originals
-
         return Originals(self._connection)
 
     @cached_property
     def clock(self) -> ClockNotes:
-        from vfsd.catalog.clocknotes import ClockNotes
-
         return ClockNotes(self._connection)
 
     @cached_property
     def integrity(self) -> Integrity:
-        from vfsd.catalog.integrity import Integrity
-
         return Integrity(self._connection)
 
 
