@@ -20,8 +20,8 @@ A name is understood whole or not at all.  Keys may stand in any order, each onc
     codec=C          h264, hevc, av1, mjpeg or ffv1 (lossless, in the source's layout), for mp4
                      and mkv
     sound=no         without the sound of the original, which mp4 and mkv carry else
-    sound=aac|opus   with the sound in that codec: copied if it is, else transcoded; mp4 takes aac
-                     by itself for sound that it cannot hold
+    sound=aac|opus   with the sound in that codec: copied if it is, else transcoded; aac is the
+                     default for sound that the container does not take
     pix=P            the layout of pixels; of raw: rgb24, bgr24, rgb48, gray, gray16, yuv420p,
                      yuv422p, yuv444p, yuv420p10 or nv12; of y4m and ffv1: yuv420p, yuv422p,
                      yuv444p or yuv420p10; of h264, hevc and av1: yuv420p or yuv420p10
@@ -95,8 +95,8 @@ class Form:
     pixel_format: str | None = None
     sound: bool = True  #: mp4 and matroska: the original's, where it can be carried
     sound_codec: str | None = None
-    """aac or opus: sound is transcoded to it unless it is that; None: it is copied, or, where mp4
-    does not take it, transcoded to AAC."""
+    """aac or opus: sound is transcoded to it unless it is that; None: it is copied, or, where the
+    container does not take it, transcoded to AAC."""
 
     @property
     def layout(self) -> str:

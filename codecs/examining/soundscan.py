@@ -215,7 +215,7 @@ def _described(
         time_base=base,
         sample_rate=context.sample_rate,
         channels=context.channels,
-        bit_depth=_pcm_bits(codec) if codec.startswith("pcm") else 0,
+        bit_depth=_bit_depth(stream, headers),
         configuration=first.payload[:_HEAD_BYTES] if codec in ("ac3", "eac3") else configuration,
         language=(readable_tags(stream).get("language") or "")[:16] or None,
         access=access,
@@ -263,10 +263,16 @@ def _usual_step(pts: Ints, lasting: Ints, known: Ints) -> float:
     return float(np.median(told)) if len(told) else 1.0
 
 
-def _pcm_bits(codec: str) -> int:
-    """Bits of a sample as it is stored: pcm_s24le is decoded to 32."""
-    digits = re.search(r"[0-9]+", codec)
-    return int(digits[0]) if digits else 8
+def _bit_depth(stream: AudioStream, headers: SoundHeaders) -> int:
+    """Bits of a sample as it is stored; 0 for lossy codecs, which have none.
+
+    TTA packets in Matroska cannot be decoded without it.
+    """
+    codec = _codec(stream)
+    if codec.startswith("pcm"):  # pcm_s24le is decoded to 32
+        digits = re.search(r"[0-9]+", codec)
+        return int(digits[0]) if digits else 8
+    return headers.bit_depth if stream.codec_context.codec.lossless else 0
 
 
 def _ints(values: array[int]) -> Ints:

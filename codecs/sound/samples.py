@@ -120,6 +120,14 @@ def form_of(given: Samples) -> tuple[SampleForm, SampleArray]:
     return form, samples
 
 
+def planes_of(frame: av.AudioFrame, channels: int) -> npt.NDArray[np.float32]:
+    """The samples of a frame of format flt, channels x samples.
+
+    PyAV takes planar frames of eight channels to have nine planes, and reads beyond the last one.
+    """
+    return frame.to_ndarray().reshape(-1, channels).T.astype(np.float32)
+
+
 def _layout(told: str | int) -> str:
     if isinstance(told, str):
         try:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from av.audio.codeccontext import AudioCodecContext
 from av.codec.context import CodecContext
 
-from vfsd.codecs.sound.samples import LAYOUTS
+from vfsd.codecs.sound.samples import LAYOUTS, planes_of
 from vfsd.errors import IntegrityError
 
 TRANSCODED = ("aac", "opus")
@@ -144,10 +144,10 @@ def resampled(
     low = (first - margin) // step
     high = -(-(stop + margin) // step)
     heard = source(low * source_step, high * source_step)
-    frame = _frame(heard, "fltp", layout, rate, 0)
-    resampler = av.AudioResampler("fltp", layout, wanted)
+    frame = _frame(heard, layout, rate, 0)
+    resampler = av.AudioResampler("flt", layout, wanted)
     ready = [one for given in (frame, None) for one in resampler.resample(given)]
-    parts = [one.to_ndarray().astype(np.float32, copy=False) for one in ready]
+    parts = [planes_of(one, len(heard)) for one in ready]
     made = np.concatenate(parts, axis=1)
     begin = first - low * step
     part: SampleBlock = made[:, begin : begin + stop - first]
@@ -161,7 +161,7 @@ def _encoded(
     """Of samples from number `begin` on, the packets ``first <= p < stop``."""
     encoder = _encoder(form)
     kept: list[bytes] = []
-    for frame in _frames(form, encoder, heard, begin):
+    for frame in _frames(form, heard, begin):
         for packet in encoder.encode(frame):
             assert packet.pts is not None
             number, rest = divmod(packet.pts, form.samples)
@@ -174,19 +174,17 @@ def _encoded(
     return kept
 
 
-def _frames(
-    form: CodedSound, encoder: AudioCodecContext, heard: SampleBlock, begin: int
-) -> Iterator[av.AudioFrame | None]:
-    kind = encoder.format.name
+def _frames(form: CodedSound, heard: SampleBlock, begin: int) -> Iterator[av.AudioFrame | None]:
     for at in range(0, heard.shape[1], form.samples):
         part = heard[:, at : at + form.samples]
-        yield _frame(part, kind, form.layout, form.sample_rate, begin + at)
+        yield _frame(part, form.layout, form.sample_rate, begin + at)
     yield None
 
 
-def _frame(part: SampleBlock, kind: str, layout: str, rate: int, number: int) -> av.AudioFrame:
-    packed = part if kind.endswith("p") else part.T.reshape(1, -1)
-    frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(packed), format=kind, layout=layout)
+def _frame(part: SampleBlock, layout: str, rate: int, number: int) -> av.AudioFrame:
+    """Interleaved: encoders convert it, and PyAV fills planes of eight channels wrongly."""
+    packed = np.ascontiguousarray(part.T.reshape(1, -1), np.float32)
+    frame = av.AudioFrame.from_ndarray(packed, format="flt", layout=layout)
     frame.sample_rate, frame.pts = rate, number
     frame.time_base = Fraction(1, rate)
     return frame

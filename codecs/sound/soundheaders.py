@@ -20,6 +20,7 @@ from vfsd.codecs.pyav import open_output
 
 _SEGMENT, _TRACKS, _ENTRY = 0x18538067, 0x1654AE6B, 0xAE
 _CODEC_ID, _CODEC_PRIVATE = 0x86, 0x63A2
+_AUDIO, _BIT_DEPTH = 0xE1, 0x6264
 _ACM = "A_MS/ACM"
 """Sound whose CodecPrivate is a WAVEFORMATEX structure."""
 _WAVE_HEAD = 12  # RIFF, size, WAVE
@@ -36,30 +37,35 @@ class SoundHeaders:
     matroska_codec: str  #: CodecID
     matroska_private: bytes  #: CodecPrivate
     mp4_entry: bytes  #: the sample entry, a whole box
+    bit_depth: int  #: BitDepth of Matroska; 0: not written
 
 
 def sound_headers(stream: AudioStream, head: Sequence[Packet[AudioStream]]) -> SoundHeaders:
     """How Matroska and MP4 describe `stream`, which begins with the packets `head`."""
-    codec, private = _matroska(stream)
+    codec, private, depth = _matroska(stream)
     name = stream.codec_context.codec.canonical_name
-    return SoundHeaders(codec, private, _mp4(stream, head) if name in _MP4_CODECS else b"")
+    entry = _mp4(stream, head) if name in _MP4_CODECS else b""
+    return SoundHeaders(codec, private, entry, depth)
 
 
-def _matroska(stream: AudioStream) -> tuple[str, bytes]:
+def _matroska(stream: AudioStream) -> tuple[str, bytes, int]:
+    """(CodecID, CodecPrivate, BitDepth)."""
     header = _header(stream, "matroska")
     entry = ebml.first(header, _SEGMENT, _TRACKS, _ENTRY)
     if entry is not None:
         codec = ebml.first(entry, _CODEC_ID) or b""
-        return codec.decode("ascii", "replace"), ebml.first(entry, _CODEC_PRIVATE) or b""
+        depth = ebml.number(ebml.first(entry, _AUDIO, _BIT_DEPTH) or b"")
+        private = ebml.first(entry, _CODEC_PRIVATE) or b""
+        return codec.decode("ascii", "replace"), private, depth
     # PyAV does not let Matroska's muxer take all that FFmpeg's does: WAV's describes it alike.
     header = _header(stream, "wav")
     at = _WAVE_HEAD
     while at + _CHUNK_HEAD <= len(header):
         size = int.from_bytes(header[at + 4 : at + _CHUNK_HEAD], "little")
         if header[at : at + 4] == b"fmt ":
-            return _ACM, header[at + _CHUNK_HEAD : at + _CHUNK_HEAD + size]
+            return _ACM, header[at + _CHUNK_HEAD : at + _CHUNK_HEAD + size], 0
         at += _CHUNK_HEAD + size + size % 2
-    return "", b""
+    return "", b"", 0
 
 
 def _mp4(stream: AudioStream, head: Sequence[Packet[AudioStream]]) -> bytes:

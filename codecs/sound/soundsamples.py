@@ -24,6 +24,7 @@ from av.error import FFmpegError
 from av.packet import Packet
 
 from vfsd.codecs.decoding.source import File, Source, discard_others, open_container
+from vfsd.codecs.sound.samples import planes_of
 from vfsd.codecs.sound.soundreader import SoundReader, sound_reader
 from vfsd.errors import IntegrityError
 from vfsd.framepages import PacketColumns
@@ -168,18 +169,25 @@ class SoundSamples:
         return [*runs, _run(parts, places)] if parts else runs
 
     def _frames(self, lead: int, columns: PacketColumns) -> Iterator[tuple[int, SampleBlock]]:
-        """(ticks at which it begins, samples) of what is decoded of the packets."""
-        resampler = av.AudioResampler("fltp", self._layout, self._sound.sample_rate)
+        """(ticks at which it begins, samples) of what is decoded of the packets.
+
+        A packet may hold several frames, of which only the first has a time (AMR in 3GP).
+        """
+        # PyAV miscounts the planes of eight channels, so samples are fetched interleaved.
+        resampler = av.AudioResampler("flt", self._layout, self._sound.sample_rate)
         self._context.flush_buffers()
         for number, payload in self._packets(lead, columns):
             packet = Packet(payload)
             packet.pts = packet.dts = int(columns.pts[number - lead])
             packet.time_base = self._sound.time_base
+            following = packet.pts
             with suppress(FFmpegError):  # a damaged packet leaves a gap
                 for frame in self._context.decode(packet):
-                    pts = packet.pts if frame.pts is None else frame.pts
+                    pts = following if frame.pts is None else frame.pts
+                    seconds = Fraction(frame.samples, frame.sample_rate)
+                    following = pts + round(seconds / self._sound.time_base)
                     for ready in resampler.resample(frame):
-                        yield pts, ready.to_ndarray().astype(np.float32, copy=False)
+                        yield pts, planes_of(ready, self.channels)
 
     def _packets(self, lead: int, columns: PacketColumns) -> Iterator[tuple[int, bytes]]:
         """Those of the table from number `lead` on that are not damaged."""

@@ -120,17 +120,17 @@ def _by_command(path: Path, codec: str) -> Path:
 
 @pytest.mark.parametrize(("codec", "suffix"), TRANSCODED)
 def test_uncarried_codecs(tmp_path: Path, codec: str, suffix: str) -> None:
-    """No container of views takes these: mp4 has AAC, mkv is silent and says what to ask for."""
+    """Sound that no container of views takes becomes AAC, and views say so."""
     clip = make_talking(tmp_path / f"clip.{suffix}", codec)
     with shelved(tmp_path, clip) as shelf:
         explained = json.loads(shelf.read(clip.name, "explain/full.mkv.json"))
-        assert explained["sound"] is None
-        assert "sound=aac" in explained["silence"]
+        assert (explained["sound"], explained["sound_made"]) == ("aac", "transcoded")
         assert told(shelf.read(clip.name, "full.mp4"))[0] == "aac"
+        assert told(shelf.read(clip.name, "full.mkv"))[0] == "aac"
         assert told(shelf.read(clip.name, "sound=opus.mkv"))[0] == "opus"
         views = json.loads(shelf.read(clip.name, "info.json"))["sound"]["views"]
         assert views["mp4"].startswith("transcoded from")
-        assert views["mkv"].startswith("dropped: mkv does not take")
+        assert views["mkv"].startswith("transcoded from")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def sound_options(of: str) -> Callable[[_F], _F]:
                 "--sound",
                 type=click.Choice(("aac", "opus")),
                 help=f"Of {of}: transcode sound to this codec unless it is that. Else it is "
-                "copied; in mp4 sound that cannot be copied becomes AAC.",
+                "copied, or becomes AAC where the container does not take it.",
             ),
         ):
             function = option(function)

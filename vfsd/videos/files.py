@@ -57,8 +57,8 @@ class VideoFiles(VideoFacts):
         hevc, av1, mjpeg or ffv1, which is lossless; without it packets are copied where
         they can be.  `format` is the layout of the pixels (default: of 8 bits), see `vfsd.forms`.
         `sound` of an mp4 or mkv is ``"aac"`` or ``"opus"`` to transcode it unless it is that, or
-        ``"no"``; without it sound is copied, and what mp4 does not take becomes AAC.  All else is
-        as for `read`.
+        ``"no"``; without it sound is copied, or becomes AAC where the container does not take it.
+        All else is as for `read`.
 
         The file appears under its name whole, or not at all.  `on_progress` is called with bytes
         that are done.  Raises `ExistsError` unless `replace`, `UsageError` for what cannot be

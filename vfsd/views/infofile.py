@@ -38,15 +38,15 @@ def sound_track(sound: Sound) -> SoundTrack:
     )
 
 
-def carried_codec(container: str, sound: Sound, asked: str | None = None) -> str | None:
-    """The codec in which an mp4 or matroska view carries sound that is indexed; None: it does not.
+def carried_codec(container: str, sound: Sound, asked: str | None = None) -> str:
+    """The codec in which an mp4 or matroska view carries sound that is indexed.
 
-    It is that of the stored sound unless another is `asked` for.  In mp4 sound that cannot be
-    copied is AAC.
+    It is that of the stored sound unless another is `asked` for.  Sound that the container does
+    not take is transcoded to AAC.
     """
     if asked in (None, sound.codec) and takes(container, sound_track(sound)):
         return sound.codec
-    return asked or ("aac" if container == "mp4" else None)
+    return asked or "aac"
 
 
 def sound_record(media: MediaInfo, sound: Sound | None) -> dict[str, Any] | None:
@@ -70,13 +70,11 @@ def sound_record(media: MediaInfo, sound: Sound | None) -> dict[str, Any] | None
 
 
 def _views_of_sound(sound: Sound) -> dict[str, str]:
-    """By ending of a view: whether it copies the sound, transcodes it, or drops it."""
+    """By ending of a view: whether it copies the sound or transcodes it."""
     told = {}
     for ending, container in (("mp4", "mp4"), ("mkv", "matroska")):
         codec = carried_codec(container, sound)
-        if codec is None:
-            told[ending] = f"dropped: {ending} does not take {sound.codec}"
-        elif codec == sound.codec:
+        if codec == sound.codec:
             told[ending] = "copied"
         else:
             told[ending] = f"transcoded from {sound.codec} to {codec}"

@@ -1,11 +1,11 @@
 """The sound of views: packets of the original that begin while the view shows something.
 
-They are copied as they are, or transcoded where that is asked for or mp4 does not take them.  Each
-segment of a file has those that begin while its pictures are shown.  A view begins with a picture,
-so that the first packet begins up to the length of a packet (20 to 30 milliseconds, as a rule)
-after it: before that it is silent, and no packet is moved.  Codecs whose packets overlap (AAC, MP3,
-Opus ...) fade in during the first, for want of the one before.  Packets that are known to be
-damaged are left out, and the one before each lasts longer.
+They are copied as they are, or transcoded on request and where the container does not take them.
+Each segment of a file has those that begin while its pictures are shown.  A view begins with a
+picture, so that the first packet begins up to the length of a packet (20 to 30 milliseconds, as a
+rule) after it: before that it is silent, and no packet is moved.  Codecs whose packets overlap
+(AAC, MP3, Opus ...) fade in during the first, for want of the one before.  Packets that are known
+to be damaged are left out, and the one before each lasts longer.
 """
 
 from __future__ import annotations
@@ -184,9 +184,6 @@ def find_sound(footage: Footage, view: View, form: Form, showing: Showing) -> Vi
     if silence is not None:
         return silence
     codec = carried_codec(form.container, sound, form.sound_codec)
-    if codec is None:
-        name = "mkv" if form.container == "matroska" else form.container
-        return f"{name} does not take {sound.codec}; sound=aac and sound=opus transcode it"
     begin = _beginning(footage, view, showing)
     base = sound.time_base
     packets = table.frames_starting_between(
