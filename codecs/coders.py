@@ -20,7 +20,7 @@ SVT_AV1_SOON = "pred-struct=2:hierarchical-levels=2:lp=1"
 
 SVT-AV1 4.1 waits for itself for ever, now and then, where it does not take the time to look ahead:
 with its own low delay (pred-struct=1), and with small groups of pictures unless each of its steps
-has a single thread (lp=1).  See docs/decisions.md.
+has a single thread (lp=1).  See docs/adr/encoder-settings.md.
 """
 
 

@@ -2,7 +2,7 @@
 
 Everything is modulo what the type of the samples holds, so that any samples come back, to the bit.
 Both ways are sums over whole arrays: what a neighbour is has to be decided before the first sample
-is known, which leaves out predictors that choose among neighbours (see docs/decisions.md).
+is known, which leaves out predictors that choose among neighbours (see docs/adr/lossless-tiles.md).
 """
 
 from __future__ import annotations

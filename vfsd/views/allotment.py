@@ -8,9 +8,9 @@ either codec, from 28 filmed clips (five of them in eight other codecs too) and 
 160x120 to 3840x2160, shown whole, cut, scaled and thinned out.  Places are 1.4 (H.264) times as
 large as what goes into them, in the mean of all segments; one segment in five is made anew, by 2
 steps of quality.  Places of HEVC were 2.4 times as large, and one in five made anew; they have
-been 1.18 times that since (`docs/decisions.md`).  AV1 and JPEG are fitted to 198 segments of 20
-filmed clips (full, half and quarter size, cut, thinned out): places are 1.9 times as large in AV1,
-1.7 in JPEG, and one segment in five or six is made anew.  Since SVT-AV1 4.1 places of AV1 have been
+been 1.18 times that since (docs/adr/view-layout.md).  AV1 and JPEG are fitted to 198 segments of
+20 filmed clips (full, half and quarter size, cut, thinned out): places are 1.9 times as large in
+AV1, 1.7 in JPEG, and one segment in five or six is made again.  Since SVT-AV1 4.1 those of AV1 are
 1.18 times that, too: one in eight of 208 segments of 20 clips was larger.
 
 What is given too little is encoded again, more coarsely, until it fits: the floor is enough for
