@@ -20,8 +20,8 @@ import av
 import numpy as np
 
 from benchmarks.common import arguments, existing_file, finish, footage, table
-from vfsd.config import Settings
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.disk.config import Settings
 
 CLIPS = ("real/futsal_1080p.mp4", "real/nflx_BirdsInCage_1080p.mp4", "real/sam2_dog_720p.mp4")
 LATER = ("mkv", "the same", "arrays")

@@ -43,20 +43,20 @@ from blake3 import blake3
 
 from benchmarks.common import ROOT, arguments, finish, folder_option, footage, table
 from benchmarks.mounting import vfsd_mount
-from vfsd import check
-from vfsd.codecs.decoding.source import Source
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.decoding.demuxer import Source
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import PacketFlag
+from vfsd.core.frames import Pixels
+from vfsd.core.hostinfo import host_name
+from vfsd.core.model import MeasuredCost, Segment
+from vfsd.derive.tile_spec import TileSettings
+from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import DamagedFileError, IntegrityError, VfsdError
-from vfsd.framepages import PacketFlag
-from vfsd.frames import Pixels
-from vfsd.frametable import FrameTable
-from vfsd.host import host_name
-from vfsd.joints.cameras import join
-from vfsd.making.planned import TileSettings
-from vfsd.model import MeasuredCost, Segment
-from vfsd.store import Store
-from vfsd.storedir import CATALOG
+from vfsd.maintenance import fsck
+from vfsd.overlap.cameras import join
 from vfsd.tiling.cost import DecodeCost
-from vfsd.videos.video import Video
 
 _BLOCK = 1 << 15
 _EACH = 4096  # bytes that are read of a file in a mount at a time
@@ -253,12 +253,12 @@ class Bench:
             outcome = Outcome()
             with Store.open(self.path, threads=1) as store:
                 self._read_all(store, outcome)
-                outcome.detected = bool(check.run(store.parts, deep=True))
-                check.run(store.parts, deep=True, repair=True)
+                outcome.detected = bool(fsck.run(store.parts, deep=True))
+                fsck.run(store.parts, deep=True, repair=True)
             after = Outcome()
             with Store.open(self.path, threads=1) as store:
                 self._read_all(store, after)
-                outcome.healed = not check.run(store.parts, deep=True)
+                outcome.healed = not fsck.run(store.parts, deep=True)
             outcome.wrong += after.wrong
             outcome.not_exact += after.refused
             return outcome

@@ -18,11 +18,11 @@ import av
 import numpy as np
 
 from benchmarks.common import arguments, existing_file, finish, footage, table
-from vfsd.codecs.encoding.archive import ARCHIVE_CODECS, ArchiveCodec, decode_run, encode_run
-from vfsd.codecs.encoding.fidelity import picture_error
-from vfsd.codecs.examining.examine import examine
-from vfsd.distortion import psnr_of
-from vfsd.model import MediaInfo
+from vfsd.codecs.encoding.compare import picture_error
+from vfsd.codecs.encoding.file_encoder import ARCHIVE_CODECS, ArchiveCodec, decode_run, encode_run
+from vfsd.codecs.probing.probe import examine
+from vfsd.core.model import MediaInfo
+from vfsd.core.psnr import psnr_of
 
 STEPS = 10
 CLIPS = (

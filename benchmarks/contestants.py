@@ -31,8 +31,8 @@ from vfsd.tiling.policy import (
     replay,
     wanted_tiles,
 )
-from vfsd.tiling.policy.boxes import Made
-from vfsd.tiling.policy.outlook import Outlook
+from vfsd.tiling.policy.box_world import Made
+from vfsd.tiling.policy.read_rate import Outlook
 
 RATES = Rates(
     DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, Density(still=0.004, moving=0.05)

@@ -44,12 +44,12 @@ from benchmarks.corpus_reference import (
     play_video,
 )
 from benchmarks.fidelity import frames_of_vfsd
-from vfsd.config import Settings
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.frames import Pixels
+from vfsd.disk.config import Settings
 from vfsd.errors import ForbiddenError, RefusedMediaError, VfsdError
-from vfsd.frames import Pixels
-from vfsd.making.ingest import Source, ingest_copy
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.write.ingest import Source, ingest_copy
 
 _CHUNK = 8
 """Files that are checked in one store."""

@@ -20,20 +20,20 @@ import av
 
 from benchmarks.common import arguments, finish, table
 from benchmarks.joined import camera_pairs
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.encoding.archive import archive_codec, decode_run, encode_run
-from vfsd.codecs.pictures.compose import cut_out
-from vfsd.codecs.pictures.planes import plane_samples
-from vfsd.codecs.pictures.siting import blank_like
-from vfsd.distortion import psnr_of_squares
+from vfsd.codecs.encoding.file_encoder import archive_codec, decode_run, encode_run
+from vfsd.codecs.frames.chroma_location import blank_like
+from vfsd.codecs.frames.compose import cut_out
+from vfsd.codecs.frames.planes import plane_samples
+from vfsd.codecs.joints.plane_merge import Joint, Weaver, errors_of
+from vfsd.core.psnr import psnr_of_squares
 from vfsd.errors import NotFoundError, NothingSavedError
-from vfsd.joints.cameras import join, split
-from vfsd.joints.jointfit import JointFit
-from vfsd.joints.jointsettings import JoinSettings
-from vfsd.overlap.joint import Joint, Weaver, errors_of
-from vfsd.store import Store
+from vfsd.overlap.cameras import join, split
+from vfsd.overlap.join_fit import JointFit
+from vfsd.overlap.join_settings import JoinSettings
 from vfsd.tiling import Rect
-from vfsd.videos.video import Video
 
 CODEC = "hevc"
 _FINEST, _COARSEST = 6, 40

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.common import arguments, finish, folder_option, footage, table
-from vfsd import check
-from vfsd.model import FileState
-from vfsd.mounts import mounting
-from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
+from vfsd.api.store import Store
+from vfsd.core.model import FileState
+from vfsd.disk.store_layout import StoreDirectory
+from vfsd.maintenance import fsck
+from vfsd.mount import control
 
 Digest = str
 
@@ -164,7 +164,7 @@ def kill_and_look(store: Path, mountpoint: Path, kills: int, seed: int) -> tuple
     losses: list[str] = []
     operations = 0
     for number in range(kills):
-        mounting.mount(store, mountpoint)
+        control.mount(store, mountpoint)
         worker = Worker(mountpoint, sources, seed * 1000 + number)
         killer = threading.Timer(chance.uniform(0.02, 1.2), kill_daemon, [store, mountpoint])
         killer.start()
@@ -202,18 +202,18 @@ def recover_and_check(
     store: Path, mountpoint: Path, expected: Expected, sources: dict[Path, Digest], number: int
 ) -> list[str]:
     losses = []
-    mounting.mount(store, mountpoint)
+    control.mount(store, mountpoint)
     try:
         losses += compare(mountpoint, expected, sources)
     finally:
-        mounting.unmount(mountpoint)
+        control.unmount(mountpoint)
     with Store.open(store) as opened:
         losses += [
             f"fsck: {found.check}: {found.message}"
-            for found in check.run(opened.parts, repair=True)
+            for found in fsck.run(opened.parts, repair=True)
             if not found.repaired
         ]
-        check.collect(opened.parts)
+        fsck.collect(opened.parts)
     losses += garbage(store)
     return [f"kill {number}: {loss}" for loss in losses]
 

@@ -32,7 +32,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from benchmarks.common import arguments, finish, table
-from vfsd.codecs.examining.examine import examine
+from vfsd.codecs.probing.probe import examine
 from vfsd.codecs.pyav import decode
 from vfsd.errors import RefusedMediaError
 

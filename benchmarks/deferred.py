@@ -22,8 +22,8 @@ import zstandard
 
 from benchmarks.common import Result, arguments, existing_file, finish, footage, table
 from vfsd.codecs.cells.lossless import PicturePacker, PictureUnpacker
-from vfsd.codecs.pictures.planes import plane_bytes
-from vfsd.codecs.pictures.siting import siting_of
+from vfsd.codecs.frames.chroma_location import siting_of
+from vfsd.codecs.frames.planes import plane_bytes
 
 CLIPS = (
     "real/nflx_OldTownCross_1080p.mp4",

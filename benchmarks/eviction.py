@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.common import arguments, finish, table
 from benchmarks.contestants import RATES
 from benchmarks.simulated import RATE, SIZE, SPARSE, WORKLOADS, Workload, sparse
-from vfsd.budget.eviction import Entry, Order, by_benefit, faded, lru, lru_vss, victims
+from vfsd.core.eviction import Entry, Order, by_benefit, faded, lru, lru_vss, victims
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST, RAW_CELLS, DecodeCost, Work
 from vfsd.tiling.policy import BoxWorld, Footage, Query, Tiling, wanted_tiles
@@ -44,9 +44,9 @@ LONGEST = 10
 BYTES_PER_PIXEL = 0.02
 """Of the original."""
 TILES_BYTES = 1.9
-"""As many times those of the original, as `vfsd.reading.estimate` has it."""
+"""As many times those of the original, as `vfsd.derive.what_if_cost` has it."""
 LEAD = 1.25
-"""As `vfsd.budget.room` has it."""
+"""As `vfsd.storage.enforce_budget` has it."""
 NEARLY = 1.005
 """Bounds allow for half a percent: seeds differ by more."""
 
@@ -122,7 +122,7 @@ class Cache:
         return faded(one.saved, self.now - one.used) + expected
 
     def _entries(self) -> Iterable[Entry]:
-        """As a store makes them, see `vfsd.budget.room`."""
+        """As a store makes them, see `vfsd.storage.enforce_budget`."""
         places = dict(self._places())
         for (kind, second), one in self.kept.items():
             yield Entry(
@@ -296,7 +296,7 @@ def read_and_keep(cache: Cache, form: Form, reads: Sequence[Span]) -> float:
 
 def _use(cache: Cache, steps: Sequence[Step], seconds: range) -> None:
     """What was used has saved its part of what the original would have taken, as a store has it
-    (see `vfsd.reading.accounting`)."""
+    (see `vfsd.read.read_cost`)."""
     alone = {
         step.source: from_original(second, goes_on=False).seconds
         for step, second in zip(steps, seconds, strict=True)

@@ -27,8 +27,8 @@ from benchmarks.crowd import gathered, reader
 from benchmarks.daemonwatch import cpu_of
 from benchmarks.loadtruth import save, truth_of
 from benchmarks.mounting import vfsd_mount
-from vfsd.config import Settings
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.disk.config import Settings
 
 BOUND = 3.0
 """p99 of plain reads beside renders, of that without."""

@@ -27,10 +27,10 @@ import cv2
 
 from benchmarks.common import arguments, existing_file, finish, footage, table
 from benchmarks.mounting import vfsd_mount
-from vfsd.codecs.pictures.planes import plane_bytes
-from vfsd.config import Settings
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.frames.planes import plane_bytes
+from vfsd.disk.config import Settings
 
 ODD_SECONDS = 10.0
 SLOW_PLAYERS_SECONDS = 120.0

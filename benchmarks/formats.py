@@ -42,10 +42,10 @@ from benchmarks.common import (
 )
 from benchmarks.common import used as measured
 from benchmarks.mounting import vfsd_mount
-from vfsd import grammar
-from vfsd.config import Settings
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core import view_path
+from vfsd.disk.config import Settings
 
 FIRST, AGAIN = 1.15, 0.8
 """Times of ffmpeg that a first read may take; times a plain file's speed that a second one has."""
@@ -239,7 +239,7 @@ class Row:
         )
 
     def _save(self) -> None:
-        self._video.save_view(self._out("save"), grammar.parse(self._name()))
+        self._video.save_view(self._out("save"), view_path.parse(self._name()))
 
     def _first_read(self) -> None:
         """Of a new view, into a file, as ffmpeg's command does."""
@@ -278,7 +278,7 @@ class Row:
 
     def _checked(self, out: Path) -> tuple[int, float]:
         """(number of pictures, PSNR of luma of the worst one that was looked at)."""
-        request = grammar.parse(f"{self._keys}.{self._suffix}")
+        request = view_path.parse(f"{self._keys}.{self._suffix}")
         view = request.sized(self._video.width, self._video.height)
         frames = self._video.plan(view).frames
         pictures = 0

@@ -43,17 +43,17 @@ from benchmarks.common import (
     table,
     used,
 )
-from vfsd.codecs.cells.tiles import tile_codec
-from vfsd.framepages import Ints
-from vfsd.frametable import FrameTable
-from vfsd.making.planned import PlannedSegment
-from vfsd.model import PhysicalVideo, Segment
-from vfsd.reading.tileplan import Costs, Good, Needed, TileRun, choose_tiles, tile_work
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.cells.tile_codecs import tile_codec
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import Ints
+from vfsd.core.model import PhysicalVideo, Segment
+from vfsd.core.view_request import View
+from vfsd.derive.tile_spec import PlannedSegment
+from vfsd.read.tile_planner import Costs, Good, Needed, TileRun, choose_tiles, tile_work
 from vfsd.tiling import Rect, TileLayout, parse_layout
 from vfsd.tiling.cost import Work
-from vfsd.videos.video import Video
-from vfsd.view import View
 
 CLIP = "real/carpov_highway_960x540.mp4"
 BEST_BOUND = 0.54
@@ -212,7 +212,7 @@ def timed(store: Store, video: Video, query: Query, runs: int) -> Times:
             choose, psnr = contestants[name]
             store.tools.pool.empty()
             store.tools.packs.empty()
-            with patch("vfsd.reading.plan.choose_tiles", choose):  # plans are made so meanwhile
+            with patch("vfsd.read.plan.choose_tiles", choose):  # plans are made so meanwhile
                 _, usage = used(partial(read, video, query, psnr))
                 wall[name].append(usage.wall)
                 cpu[name].append(usage.cpu)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.mounting import passthrough_mount, vfsd_mount
-from vfsd.store import Store
+from vfsd.api.store import Store
 
 OURS, EXAMPLE = "vfsd", "passthrough_fh.c"
 FRESH = "open + stat + close, first time"

@@ -37,15 +37,15 @@ from benchmarks.common import (
 from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
-from vfsd.codecs.cells.tiles import tile_codec
-from vfsd.detect import MotionDetector
-from vfsd.frames import Pixels
-from vfsd.making.relayout import drop
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.cells.tile_codecs import tile_codec
+from vfsd.core.crops import Crop
+from vfsd.core.frames import Pixels
+from vfsd.derive.layout_history import drop
+from vfsd.labels.detectors import MotionDetector
 from vfsd.tiling import Rect, TileLayout, coarse, fine
-from vfsd.tiling.around import around
-from vfsd.videos.crops import Crop
-from vfsd.videos.video import Video
+from vfsd.tiling.roi_layout import around
 
 CLIPS = (
     "carpov_highway_960x540.mp4",

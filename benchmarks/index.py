@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks.common import arguments, finish, table
 from benchmarks.million_frames import put, size
 from vfsd.catalog import Catalog
-from vfsd.detections import DetectionColumns
-from vfsd.model import LogicalVideo
+from vfsd.core.detections import DetectionColumns
+from vfsd.core.model import LogicalVideo
 
 LABELS = ("car", "truck", "person", "bus", "bicycle", "dog", "sign", "boat")
 SHARES = (0.5, 0.15, 0.15, 0.1, 0.05, 0.03, 0.015, 0.005)

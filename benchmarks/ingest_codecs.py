@@ -25,9 +25,9 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.common import arguments, directory, existing_file, finish, table
-from vfsd.codecs.examining import examine as examining
-from vfsd.codecs.examining import trial as trying
-from vfsd.codecs.examining.examine import examine
+from vfsd.codecs.probing import probe as examining
+from vfsd.codecs.probing import trial as trying
+from vfsd.codecs.probing.probe import examine
 from vfsd.codecs.pyav import decode
 
 _SECONDS = 600
@@ -66,7 +66,7 @@ _LARGE: dict[str, tuple[str, ...]] = {
 """The same of larger pictures, of which the bytes cost more than the number."""
 _EXAMINE_ELSEWHERE = """
 import json, resource, sys
-from vfsd.codecs.examining.examine import examine
+from vfsd.codecs.probing.probe import examine
 for path in sys.argv[1:]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     found = examine(path)

@@ -12,14 +12,14 @@ from typing import Any
 from benchmarks.common import footage, table
 from benchmarks.joining import OVERLAPS, sources
 from sample_videos.cameras import Cameras, write_pictures
-from vfsd.check import run as check
+from vfsd.api.store import Store
+from vfsd.codecs.joints.stitch_planes import MERGES
+from vfsd.core.model import Segment
+from vfsd.derive.tile_spec import TileSettings
 from vfsd.errors import NotFoundError
-from vfsd.joints.cameras import join, joined, split
-from vfsd.joints.jointsettings import JoinSettings
-from vfsd.making.planned import TileSettings
-from vfsd.model import Segment
-from vfsd.overlap.merging import MERGES
-from vfsd.store import Store
+from vfsd.maintenance.fsck import run as check
+from vfsd.overlap.cameras import join, joined, split
+from vfsd.overlap.join_settings import JoinSettings
 
 FILMED = (
     ("derived_futsal_left_1280x720", "derived_futsal_right_1280x720"),

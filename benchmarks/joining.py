@@ -15,17 +15,17 @@ import numpy as np
 from benchmarks.common import footage, table
 from sample_videos.cameras import Cameras
 from sample_videos.scene import Scene
-from vfsd.codecs.cells.celldecoders import cell_decoder
+from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.pack import CellStream, PackedCell
-from vfsd.codecs.cells.segmentcells import encode_cells
-from vfsd.codecs.cells.tiles import tile_codec
-from vfsd.codecs.pictures.comparing import Shot
-from vfsd.model import MediaInfo
+from vfsd.codecs.cells.segment_cells import encode_cells
+from vfsd.codecs.cells.tile_codecs import tile_codec
+from vfsd.codecs.frames.quality import Shot
+from vfsd.codecs.joints.geometry import Picture, size_of
+from vfsd.codecs.joints.stitch_planes import MERGES, Merge, Pieces, joined_left, joined_right, split
+from vfsd.codecs.joints.warp import decibels, mean_square
+from vfsd.core.model import MediaInfo
 from vfsd.overlap.features import features_of
-from vfsd.overlap.geometry import Picture, size_of
-from vfsd.overlap.merging import MERGES, Merge, Pieces, joined_left, joined_right, split
-from vfsd.overlap.pair import Moments, Overlap, compare
-from vfsd.overlap.projecting import decibels, mean_square
+from vfsd.overlap.overlap_pair import Moments, Overlap, compare
 from vfsd.tiling import Rect
 
 WIDE = (

@@ -39,11 +39,11 @@ from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.truth import GroundTruth
 from sample_videos.writing import write
-from vfsd.config import Settings
-from vfsd.detections import Detection
-from vfsd.model import Read
-from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
+from vfsd.api.store import Store
+from vfsd.core.detections import Detection
+from vfsd.core.model import Read
+from vfsd.disk.config import Settings
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.tiling import Rect
 
 CLIP, BOXES = "futsal_1080p.mp4", "futsal_1080p.motion.csv"

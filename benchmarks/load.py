@@ -27,9 +27,9 @@ from benchmarks.daemonwatch import MIB, Sample, Watch, memory_figures
 from benchmarks.loadchores import Chores
 from benchmarks.loadtruth import Truth, save, truth_of
 from benchmarks.mounting import vfsd_mount
-from vfsd.config import Settings
-from vfsd.host import cores
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.core.hostinfo import cores
+from vfsd.disk.config import Settings
 from vfsd.views.rendering import DECODERS_A_CORE, encoders
 
 READERS = {

@@ -184,7 +184,7 @@ class Reader:
 
     def api(self, truth: Truth) -> None:
         """Another process that has the store open by itself."""
-        from vfsd.store import Store
+        from vfsd.api.store import Store
 
         if self._opened is None:
             self._opened = Store.open(self._store, read_only=True)

@@ -32,8 +32,8 @@ from benchmarks.common import arguments, existing_file, finish, footage, repeate
 from benchmarks.live import facts
 from benchmarks.mounting import vfsd_mount
 from benchmarks.players import Luma, Shown, as_luma, players, show
-from vfsd.config import Settings
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.disk.config import Settings
 
 CLIP = "real/futsal_1080p.mp4"
 NAME = "long.mkv"

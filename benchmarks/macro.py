@@ -29,7 +29,7 @@ from benchmarks.contestants import RATES
 from benchmarks.simulated import RATE, SPARSE, sparse, zipf
 from vfsd.tiling import TileLayout
 from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST, Work
-from vfsd.tiling.counting import areas, decoded_frames
+from vfsd.tiling.decode_work import areas, decoded_frames
 from vfsd.tiling.policy import (
     Aims,
     BoxWorld,

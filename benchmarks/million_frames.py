@@ -12,10 +12,10 @@ import numpy as np
 
 from benchmarks.common import arguments, finish, table
 from vfsd.catalog import Catalog
-from vfsd.framepages import PacketColumns, paginate
-from vfsd.model import Access, FileState, MediaInfo, PhysicalVideo, Role
-from vfsd.reading.plan import plan_frames
-from vfsd.view import View
+from vfsd.core.frame_table_pages import PacketColumns, paginate
+from vfsd.core.model import Access, FileState, MediaInfo, PhysicalVideo, Role
+from vfsd.core.view_request import View
+from vfsd.read.plan import plan_frames
 
 
 def main() -> None:

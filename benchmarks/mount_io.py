@@ -47,11 +47,11 @@ from benchmarks.mounting import (
     passthrough_mount,
     vfsd_mount,
 )
+from vfsd.api.store import Store
 from vfsd.errors import VfsdError
-from vfsd.fuse import binding
-from vfsd.fuse.passthrough import require_passthrough
-from vfsd.fuse.serving import kernel_version
-from vfsd.store import Store
+from vfsd.mount.fuse import binding
+from vfsd.mount.fuse.passthrough import require_passthrough
+from vfsd.mount.fuse.session import kernel_version
 
 MIB = 1 << 20
 PASSING = "vfsd, passthrough"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from vfsd.mounts import mounting
+from vfsd.mount import control
 
 _EXAMPLE = Path("/usr/share/doc/libfuse3-dev/examples/passthrough_fh.c")
 """The one of the high-level examples that keeps files open."""
@@ -23,11 +23,11 @@ _EXAMPLE = Path("/usr/share/doc/libfuse3-dev/examples/passthrough_fh.c")
 def vfsd_mount(store: Path, mountpoint: Path, *options: str) -> Iterator[Path]:
     """A store, mounted with what people write after ``-o``, by a process in the background."""
     mountpoint.mkdir(exist_ok=True)
-    mounting.mount(store, mountpoint, options)
+    control.mount(store, mountpoint, options)
     try:
         yield mountpoint
     finally:
-        mounting.unmount(mountpoint)
+        control.unmount(mountpoint)
 
 
 def build_passthrough(folder: Path) -> Path | None:

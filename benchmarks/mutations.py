@@ -27,12 +27,12 @@ from pathlib import Path
 from benchmarks.common import arguments, finish, folder_option, footage, table
 from benchmarks.mutating import mutated
 from sample_videos import FOLDER
-from vfsd import check
-from vfsd.config import Settings
+from vfsd.api.store import Store
+from vfsd.disk.config import Settings
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import VfsdError
-from vfsd.mounts import mounting
-from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
+from vfsd.maintenance import fsck
+from vfsd.mount import control
 
 _EXPECTED = frozenset(
     (errno.EINVAL, errno.EIO, errno.EMEDIUMTYPE, errno.ENOENT, errno.ENODATA, errno.ENOSYS)
@@ -205,7 +205,7 @@ def run(folder: Path, options: object) -> tuple[dict[str, object], list[str]]:
     at.mkdir()
     with Store.create(store) as made:
         Settings(tune=False, compress=False).save(made.parts.directory.settings)
-    mounting.mount(store, at, log_file=folder / "log")
+    control.mount(store, at, log_file=folder / "log")
     told = {key: wanted[key] for key in ("seed", "patience", "views")}
     campaign = Campaign(store, at, seeds(wanted["most_bytes"]), **told)
     outcome = campaign.outcome
@@ -219,13 +219,13 @@ def run(folder: Path, options: object) -> tuple[dict[str, object], list[str]]:
             if sys.stderr.isatty() and not number % 20:
                 print(f"\r{number} {len(outcome.failures)} failures", end="", file=sys.stderr)
         memory = peak_memory(campaign.pid)
-        mounting.unmount(at)
+        control.unmount(at)
     except (ChildProcessError, VfsdError) as error:
         outcome.failures.append(str(error))
     finally:
         subprocess.run(["umount", "-l", str(at)], capture_output=True, check=False)
     with Store.open(store) as opened:
-        outcome.failures += [f"fsck: {finding.message}" for finding in check.run(opened.parts)]
+        outcome.failures += [f"fsck: {finding.message}" for finding in fsck.run(opened.parts)]
     if memory > wanted["memory"] * 2**30:
         outcome.failures.append(f"the daemon took {memory >> 20} MiB")
     log = (folder / "log").read_text(encoding="utf-8", errors="replace")

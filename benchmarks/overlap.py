@@ -30,9 +30,9 @@ from benchmarks.joined import show_stored, stored
 from benchmarks.joining import joining, show_joining
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from sample_videos.scene import Scene
-from vfsd.joints.cameras import overlaps
-from vfsd.overlap.pair import Verdict
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.overlap.cameras import overlaps
+from vfsd.overlap.overlap_pair import Verdict
 
 SEEN_TOGETHER = (
     ("derived_futsal_left_1280x720", "derived_futsal_right_1280x720"),

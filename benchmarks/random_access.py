@@ -34,7 +34,7 @@ from benchmarks.common import (
     repeated,
     table,
 )
-from vfsd.store import Store
+from vfsd.api.store import Store
 
 Luma = npt.NDArray[np.uint8]
 Get = Callable[[int], Any]

@@ -32,17 +32,17 @@ from sample_videos import FOLDER, GroundTruth
 from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
-from vfsd.codecs.cells.tiles import TILE_CODECS
-from vfsd.detections import DetectionColumns
-from vfsd.host import host_name
-from vfsd.making.planned import PlannedSegment, TileSettings
-from vfsd.making.relayout import drop
-from vfsd.model import MeasuredCost
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.cells.tile_codecs import TILE_CODECS
+from vfsd.core.detections import DetectionColumns
+from vfsd.core.hostinfo import host_name
+from vfsd.core.model import MeasuredCost
+from vfsd.derive.layout_around import ALPHA, in_picture_corners
+from vfsd.derive.layout_history import drop
+from vfsd.derive.tile_spec import PlannedSegment, TileSettings
 from vfsd.tiling import TileLayout, coarse, decoded_frames, decoded_pixels, fine, uniform
 from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost
-from vfsd.videos.around import ALPHA, in_picture_corners
-from vfsd.videos.video import Video
 
 MEDIAN_BOUND, BEST_BOUND, WORST_BOUND = 0.60, 0.97, -0.05
 PSNR_BOUND = 40.0

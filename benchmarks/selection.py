@@ -30,12 +30,12 @@ from benchmarks.common import (
     table,
 )
 from benchmarks.million_frames import put
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.catalog import Catalog
-from vfsd.model import Cell, Segment
-from vfsd.reading.tileplan import Costs, choose_tiles, in_full_size
-from vfsd.store import Store
+from vfsd.core.model import Cell, Segment
+from vfsd.read.tile_planner import Costs, choose_tiles, in_full_size
 from vfsd.tiling import Rect, TileLayout
-from vfsd.videos.video import Video
 
 CLIP = "real/nflx_OldTownCross_1080p.mp4"
 PLANNED_BOUNDS = {1000: 0.05, 10_000: 0.5}

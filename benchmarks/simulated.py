@@ -13,7 +13,7 @@ from sample_videos.objects import KINDS, paint_all
 from sample_videos.tracks import Street, schedule
 from vfsd.tiling import LayoutRules
 from vfsd.tiling.policy import Footage, Query, Seen
-from vfsd.tiling.wanted import Ints
+from vfsd.tiling.wanted_boxes import Ints
 
 RATE = 30
 SIZE = 1920, 1080

@@ -40,12 +40,12 @@ from benchmarks.region_readers import Pixels, Read, Task, pyav_whole, readers
 from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
-from vfsd.codecs.cells.tiles import TILE_CODECS, CellEncoder
-from vfsd.codecs.pictures.comparing import Shot
-from vfsd.model import MediaInfo
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.cells.tile_codecs import TILE_CODECS, CellEncoder
+from vfsd.codecs.frames.quality import Shot
+from vfsd.core.model import MediaInfo
 from vfsd.tiling import Rect, TileLayout
-from vfsd.videos.video import Video
 
 CASES = (
     ("real/futsal_1080p.mp4", 0.1),

@@ -29,8 +29,8 @@ from av.video.stream import VideoStream
 
 from benchmarks.common import arguments, existing_file, finish, footage, interleaved, table
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.encoding.encode import EncoderSettings
-from vfsd.codecs.pictures.planes import plane_bytes
+from vfsd.codecs.encoding.encoder import EncoderSettings
+from vfsd.codecs.frames.planes import plane_bytes
 from vfsd.codecs.pyav import exact
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, TileStream
 from vfsd.codecs.stitching.kvazaar import TREE_BLOCK, encode_tiled, kvazaar_available

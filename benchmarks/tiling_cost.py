@@ -25,7 +25,7 @@ from unittest import mock
 
 import numpy as np
 
-import vfsd.codecs.cells.segmentcells
+import vfsd.codecs.cells.segment_cells
 from benchmarks.common import (
     Timing,
     Usage,
@@ -38,20 +38,20 @@ from benchmarks.common import (
     used,
 )
 from benchmarks.spatial import around, some_region
-from vfsd.codecs.cells.tiles import CellEncoder, TileCodec, tile_codec
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.cells.tile_codecs import CellEncoder, TileCodec, tile_codec
+from vfsd.core.model import MediaInfo
+from vfsd.core.orientation import in_display
+from vfsd.core.view_request import View
+from vfsd.derive.layout_history import drop
+from vfsd.derive.tile_spec import PlannedSegment, TileSettings
 from vfsd.errors import UsageError
-from vfsd.making.planned import PlannedSegment, TileSettings
-from vfsd.making.relayout import drop
-from vfsd.model import MediaInfo
-from vfsd.orientation import in_display
-from vfsd.reading.plan import Tiles, plan_frames
-from vfsd.reading.reader import Reader
-from vfsd.reading.tileplan import Costs
-from vfsd.store import Store
+from vfsd.read.executor import Reader
+from vfsd.read.plan import Tiles, plan_frames
+from vfsd.read.tile_planner import Costs
 from vfsd.tiling import Rect, TileLayout, parse_layout
 from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost
-from vfsd.videos.video import Video
-from vfsd.view import View
 
 CLIPS = (
     "real/futsal_1080p.mp4",
@@ -215,7 +215,7 @@ def aimed(store: Store, video: Video, cut: list[PlannedSegment], psnr: float) ->
     """What it takes when cells have to be as good as `psnr`, and how good they then are."""
     media = video.original.media
     _Counting.pixels = 0
-    with mock.patch.object(vfsd.codecs.cells.segmentcells, "CellEncoder", _Counting):
+    with mock.patch.object(vfsd.codecs.cells.segment_cells, "CellEncoder", _Counting):
         segments, usage = used(partial(video.retile, cut, settings=TileSettings(psnr=psnr)))
     drop(store.parts, video.info, range(len(video)))
     return {

@@ -40,11 +40,11 @@ from benchmarks.contestants import (
 )
 from benchmarks.filmed import filmed
 from benchmarks.simulated import DENSE, SPARSE, WORKLOADS, dense, sparse
-from vfsd.drawing import curves
 from vfsd.tiling.policy import Terms, TilesAlways
+from vfsd.views import line_chart
 
 UNHELPFUL_BOUND = 1.02
-COLOURS: dict[str, curves.Colour] = {
+COLOURS: dict[str, line_chart.Colour] = {
     "none": (120, 120, 120),
     "known": (170, 170, 60),
     "all": (200, 110, 30),
@@ -222,7 +222,7 @@ def plot(path: Path, found: Mapping[str, Curves]) -> None:
         shown = {who: these[who] for who in COLOURS if who in these}
         highest = max(float(np.percentile(runs, 75, axis=0).max()) for runs in shown.values())
         panels.append(
-            curves.panel(
+            line_chart.panel(
                 f"{name}: decoding and making tiles, all together",
                 "queries",
                 shown,
@@ -231,7 +231,7 @@ def plot(path: Path, found: Mapping[str, Curves]) -> None:
                 above="1 is what reading all takes without tiles",
             )
         )
-    curves.write(path, panels, columns=2)
+    line_chart.write(path, panels, columns=2)
 
 
 def judge(found: Mapping[str, Curves]) -> list[str]:

@@ -10,18 +10,16 @@ from numbers import Integral, Real
 from reprlib import repr as shown
 from typing import Any, TypedDict
 
-from vfsd.arguments import how_many, require_storable_text, whole_number, within_64_bits
-from vfsd.catalog.given import require_encoding, require_info
-from vfsd.catalog.holdings import Holdings, Used
+from vfsd.catalog.argument_checks import require_encoding, require_info
+from vfsd.catalog.detection_api import SeenInVideos
 from vfsd.catalog.integrity import Integrity
-from vfsd.catalog.jsonvalues import require_keys
-from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
+from vfsd.catalog.json_match import require_keys
 from vfsd.catalog.reads import Reads
-from vfsd.catalog.seen import SeenInVideos
-from vfsd.errors import IntegrityError, UsageError
-from vfsd.frametable import FrameTable
-from vfsd.integrity.hitframes import hit_frames
-from vfsd.model import (
+from vfsd.catalog.usage import Holdings, Used
+from vfsd.catalog.video_query import Interval, VideoFilter, VideoQuery
+from vfsd.core.damaged_frames import hit_frames
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.model import (
     ByteRange,
     Decision,
     Gop,
@@ -35,7 +33,9 @@ from vfsd.model import (
     Segment,
     Sound,
 )
-from vfsd.retention.originals import Policy
+from vfsd.core.policy import Policy
+from vfsd.errors import IntegrityError, UsageError
+from vfsd.validation import how_many, require_storable_text, whole_number, within_64_bits
 
 _READS_AT_ONCE = 1000
 
@@ -57,8 +57,8 @@ class FindOptions(TypedDict, total=False):
 class Catalog(SeenInVideos):
     """What is stored, and where each byte of it lies.
 
-    Every answer is a frozen value of `vfsd.model`.  Safe to use from several threads, and after a
-    fork.  Several processes may have the same catalog open; writers take turns.
+    Every answer is a frozen value of `vfsd.core.model`.  Safe to use from several threads, and
+    after a fork.  Several processes may have the same catalog open; writers take turns.
 
         with Catalog.open("sqlite:////srv/videos/catalog.sqlite3") as catalog:
             for video in catalog.find(name="cam1/**", codec="h264", tags={"night"}):

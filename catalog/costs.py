@@ -7,10 +7,10 @@ import dataclasses
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vfsd.arguments import is_storable
 from vfsd.catalog.schema import costs
-from vfsd.model import MeasuredCost
+from vfsd.core.model import MeasuredCost
 from vfsd.tiling.cost import DecodeCost
+from vfsd.validation import is_storable
 
 _OF_VIEWS = "view-"
 """Before the codec, in rows about encoding views; their decode terms are 0."""

@@ -12,13 +12,12 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.arguments import is_storable
-from vfsd.catalog.among import among
-from vfsd.catalog.frameranges import merged, without
-from vfsd.catalog.places import bounds, cells
-from vfsd.catalog.rows import parsed_json, row_of
+from vfsd.catalog.batched_in import among
+from vfsd.catalog.ranges import merged, without
+from vfsd.catalog.row_errors import parsed_json, row_of
 from vfsd.catalog.schema import detections, examined, labels, sources, videos
-from vfsd.detections import (
+from vfsd.catalog.spatial_cells import bounds, cells
+from vfsd.core.detections import (
     NO_TRACK,
     DetectionColumns,
     Examined,
@@ -28,6 +27,7 @@ from vfsd.detections import (
     runs,
     source_from,
 )
+from vfsd.validation import is_storable
 
 Progress = Callable[[int, int], None]
 

@@ -30,15 +30,17 @@ from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DatabaseError, DBAPIError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
-from vfsd.catalog.databaseurl import files_of, parsed_url, require_database
-from vfsd.catalog.failures import LOST, error_for_users, is_of_text
-from vfsd.catalog.gate import Gate
-from vfsd.catalog.movedfile import PlacedConnection
-from vfsd.catalog.onewriter import OneWriter, busy
-from vfsd.catalog.rows import parsed_json, strange_values
+from vfsd.catalog.database_url import files_of, parsed_url, require_database
+from vfsd.catalog.error_mapping import LOST, error_for_users, is_of_text
+from vfsd.catalog.fork_gate import Gate
+from vfsd.catalog.moved_file import PlacedConnection
+from vfsd.catalog.readonly_sqlite import UnwrittenFile
+from vfsd.catalog.row_errors import parsed_json, strange_values
 from vfsd.catalog.schema import entries
-from vfsd.catalog.serverfailures import GONE
-from vfsd.catalog.unwritten import UnwrittenFile
+from vfsd.catalog.server_errors import GONE
+from vfsd.catalog.writer_connection import OneWriter, busy
+from vfsd.core.atfork import at_fork, before_fork, keep_for_good
+from vfsd.disk.safe_open import require_regular
 from vfsd.errors import (
     BusyError,
     ClosedError,
@@ -46,8 +48,6 @@ from vfsd.errors import (
     ReadOnlyError,
     UnreachableError,
 )
-from vfsd.forks import at_fork, before_fork, keep_for_good
-from vfsd.regularfiles import require_regular
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class Database:
         self._writer = OneWriter(self._connect_writer, BUSY_SECONDS)
 
     def begin_anew(self) -> None:
-        """See `vfsd.forks`."""
+        """See `vfsd.core.atfork`."""
         # There are some where a fork did not wait for all who used them, or is within their use.
         # A connection must not be used on both sides of it, nor closed on the other.
         keep_for_good(self._engine)
@@ -136,7 +136,7 @@ class Database:
         self._begin_unconnected()
 
     def prepare_fork(self) -> None:
-        """Close the file, as far as nobody uses it: see `vfsd.catalog.gate`."""
+        """Close the file, as far as nobody uses it: see `vfsd.catalog.fork_gate`."""
         if not self.is_sqlite:
             return
         self.gate.shut(_FORK_SECONDS)
@@ -149,7 +149,7 @@ class Database:
             engine.dispose()
 
     def go_on(self) -> None:
-        """See `vfsd.forks`."""
+        """See `vfsd.core.atfork`."""
         if self.is_sqlite:
             self.gate.open()
 
@@ -502,7 +502,7 @@ class ChangeWatch:
         self._guard = threading.Lock()
 
     def begin_anew(self) -> None:
-        """See `vfsd.forks`."""
+        """See `vfsd.core.atfork`."""
         keep_for_good(self._connection)
         self._begin_unconnected()
 

@@ -8,10 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.budget.budgets import Eviction
-from vfsd.catalog.rows import row_of
+from vfsd.catalog.row_errors import row_of
 from vfsd.catalog.schema import evictions
-from vfsd.model import Role
+from vfsd.core.budgets import Eviction
+from vfsd.core.model import Role
 
 _KEPT = 100_000
 """The newest that are remembered."""

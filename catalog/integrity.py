@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.catalog.rows import blob, row_of
+from vfsd.catalog.row_errors import blob, row_of
 from vfsd.catalog.schema import (
     block_sums,
     inspections,
@@ -20,8 +20,8 @@ from vfsd.catalog.schema import (
     scrubs,
     videos,
 )
-from vfsd.integrity.blocksums import BlockSums, merged
-from vfsd.model import FileState, Place, Role
+from vfsd.core.model import FileState, Place, Role
+from vfsd.disk.block_checksums import BlockSums, merged
 
 _RUNS_KEPT = 100
 

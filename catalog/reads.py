@@ -9,11 +9,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.arguments import how_many
-from vfsd.catalog.rows import row_of
+from vfsd.catalog.row_errors import row_of
 from vfsd.catalog.schema import reads, videos
-from vfsd.model import Read, ReadArea
+from vfsd.core.model import Read, ReadArea
 from vfsd.tiling import Rect
+from vfsd.validation import how_many
 
 
 class Reads:

@@ -9,11 +9,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.catalog.among import among
-from vfsd.catalog.rows import row_of
+from vfsd.catalog.batched_in import among
+from vfsd.catalog.row_errors import row_of
 from vfsd.catalog.schema import cells, physical_videos, segments
+from vfsd.core.model import Cell, Role, Segment
 from vfsd.errors import NotFoundError
-from vfsd.model import Cell, Role, Segment
 from vfsd.tiling import Rect, TileLayout
 
 

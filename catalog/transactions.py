@@ -11,24 +11,24 @@ from typing import Self
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vfsd.catalog.clocknotes import ClockNotes
+from vfsd.catalog.audio import Sounds
+from vfsd.catalog.clock_history import ClockNotes
 from vfsd.catalog.costs import MeasuredCosts
-from vfsd.catalog.databaseurl import shown_url
-from vfsd.catalog.decisions import Decisions
+from vfsd.catalog.database_url import shown_url
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import ChangeWatch, Database, current_revision
+from vfsd.catalog.error_mapping import LOST
 from vfsd.catalog.evictions import Evictions
-from vfsd.catalog.failures import LOST
-from vfsd.catalog.holdings import Holdings
 from vfsd.catalog.integrity import Integrity
-from vfsd.catalog.originals import Originals
-from vfsd.catalog.owner import owner_of, write_owner
+from vfsd.catalog.migrate import newest, require_known, upgrade
+from vfsd.catalog.policies import Originals
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.segments import Segments
-from vfsd.catalog.serverfailures import LOST_ON_SERVER
-from vfsd.catalog.sounds import Sounds
+from vfsd.catalog.server_errors import LOST_ON_SERVER
+from vfsd.catalog.store_identity import owner_of, write_owner
 from vfsd.catalog.tree import Tree
-from vfsd.catalog.upgrade import newest, require_known, upgrade
+from vfsd.catalog.tuning_log import Decisions
+from vfsd.catalog.usage import Holdings
 from vfsd.catalog.videos import Objects, Videos
 from vfsd.errors import ExistsError, NoStoreError, StoreError, StoreVersionError
 

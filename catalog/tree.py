@@ -1,7 +1,7 @@
 """The tree that the mount shows, and changing it.
 
 Plain bookkeeping within one transaction: what exists, what it is called, how many names it has.
-Permissions, open files and what POSIX says of them are `vfsd.fs`'s business.
+Permissions, open files and what POSIX says of them are `vfsd.mount.fs`'s business.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vfsd.arguments import storable
-from vfsd.catalog.originals import require_free
-from vfsd.catalog.prepared import Prepared
+from vfsd.catalog.paths import require_name
+from vfsd.catalog.policies import require_free
+from vfsd.catalog.prepared_statements import Prepared
 from vfsd.catalog.schema import entries, nodes, orphans, policies, videos, xattrs
-from vfsd.catalog.seentree import IS_ROOT, SeenTree
-from vfsd.catalog.treenames import require_name
+from vfsd.catalog.tree_view import IS_ROOT, SeenTree
+from vfsd.core.model import FileState, Name, Node
 from vfsd.errors import ExistsError, NotFoundError
-from vfsd.model import FileState, Name, Node
+from vfsd.validation import storable
 
 _COUNT = Prepared(
     sa.update(nodes).where(IS_ROOT).values(generation=nodes.c.generation + sa.literal_column("1"))

@@ -11,19 +11,16 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.arguments import require_storable_text
-from vfsd.catalog.among import among
-from vfsd.catalog.clocknotes import ClockNotes
-from vfsd.catalog.decisions import Decisions
+from vfsd.catalog.batched_in import among
+from vfsd.catalog.clock_history import ClockNotes
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.evictions import Evictions
-from vfsd.catalog.holdings import Holdings
 from vfsd.catalog.integrity import Integrity
-from vfsd.catalog.jsonvalues import require_findable, require_storable
-from vfsd.catalog.originals import Originals
-from vfsd.catalog.prepared import Prepared
+from vfsd.catalog.json_match import require_findable, require_storable
+from vfsd.catalog.policies import Originals
+from vfsd.catalog.prepared_statements import Prepared
 from vfsd.catalog.reads import Reads
-from vfsd.catalog.records import (
+from vfsd.catalog.row_mapping import (
     bounds_from_row,
     bounds_to_row,
     damage_to_json,
@@ -40,11 +37,14 @@ from vfsd.catalog.schema import (
     tags,
     videos,
 )
-from vfsd.catalog.seentree import SeenTree
+from vfsd.catalog.tree_view import SeenTree
+from vfsd.catalog.tuning_log import Decisions
+from vfsd.catalog.usage import Holdings
+from vfsd.core.frame_table_pages import PageBounds
+from vfsd.core.model import FileState, LogicalVideo, Node, PhysicalVideo, Place, Role
+from vfsd.disk.block_checksums import merged
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
-from vfsd.framepages import PageBounds
-from vfsd.integrity.blocksums import merged
-from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Place, Role
+from vfsd.validation import require_storable_text
 
 Page = tuple[PageBounds, bytes]
 

@@ -18,11 +18,12 @@ from pathlib import Path
 import click
 
 from scripts.make_cli_docs import about, commands, named_value
-from vfsd import __version__, grammar
+from vfsd import __version__
 from vfsd.cli.app import SECTIONS, cli
 from vfsd.cli.command import Command, common_options
 from vfsd.cli.exitcodes import exit_codes, exit_codes_of_every_command
-from vfsd.fuse.options import described_options
+from vfsd.core import view_path
+from vfsd.mount.fuse.options import described_options
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "man"
 
@@ -83,7 +84,7 @@ def _main_page() -> Iterator[str]:
     yield "They may stand before or after the name of the command."
     yield from _options(common_options())
     yield ".SH VIEWS"
-    yield from _listing((grammar.__doc__ or "").strip().splitlines())
+    yield from _listing((view_path.__doc__ or "").strip().splitlines())
     yield ".SH OUTPUT FOR PROGRAMS"
     yield from _paragraphs(_JSON)
     yield ".SH EXIT STATUS"

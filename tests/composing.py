@@ -6,20 +6,20 @@ import math
 
 import av
 
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.codecs.cells.pack import open_pack
 from vfsd.codecs.decoding.context import decoder_for
-from vfsd.codecs.pictures.compose import Composer
-from vfsd.codecs.pictures.pixels import PixelConverter
-from vfsd.codecs.pictures.siting import Sited
-from vfsd.frames import Pixels
-from vfsd.host import host_name
-from vfsd.model import MeasuredCost, Segment
-from vfsd.reading.tileplan import Costs
-from vfsd.store import Store
+from vfsd.codecs.frames.chroma_location import Sited
+from vfsd.codecs.frames.compose import Composer
+from vfsd.codecs.frames.to_array import PixelConverter
+from vfsd.core.frames import Pixels
+from vfsd.core.hostinfo import host_name
+from vfsd.core.model import MeasuredCost, Segment
+from vfsd.core.view_request import View
+from vfsd.read.tile_planner import Costs
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import DecodeCost
-from vfsd.videos.video import Video
-from vfsd.view import View
 
 DEAR = DecodeCost(1, 1, 0, 0)
 _ORIGINALS = ("h264", "hevc", "vp9", "av1", "mjpeg", "mpeg4", "ffv1")

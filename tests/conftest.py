@@ -28,15 +28,15 @@ from tests.selection import (
     pytest_testnodedown,
 )
 from tests.stores import new_store
+from vfsd.api.store import Store
 from vfsd.catalog.engine import Database
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
+from vfsd.derive.tile_encoder import TileWork
 from vfsd.errors import EnvironmentMissingError
-from vfsd.fuse.binding import require_fuse
-from vfsd.fuse.options import MountOptions
-from vfsd.making.tilework import TileWork
-from vfsd.processes.examiner import Examiner, Workers
-from vfsd.reading.layouts import TileSources
-from vfsd.store import Store
+from vfsd.mount.fuse.binding import require_fuse
+from vfsd.mount.fuse.options import MountOptions
+from vfsd.read.tile_index import TileSources
+from vfsd.storage.sandbox_pool import Examiner, Workers
 
 # Hooks of pytest, which it looks for in this module.
 __all__ = [
@@ -91,7 +91,7 @@ def warm_workers() -> Iterator[None]:
     one takes longer than most tests do."""
     workers = Workers()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vfsd.parts.Examiner", partial(Examiner, workers=workers))
+        patch.setattr("vfsd.storage.context.Examiner", partial(Examiner, workers=workers))
         yield
     workers.close()
 
@@ -127,7 +127,7 @@ def forked_daemons() -> Iterator[None]:
         starter.launch(pipe, task, log)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vfsd.mounts.mounting._launch", launch)
+        patch.setattr("vfsd.mount.control._launch", launch)
         yield
     if starter is not None:
         starter.close()

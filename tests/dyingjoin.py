@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from vfsd.api.store import Store
 from vfsd.catalog.segments import Segments
-from vfsd.joints.cameras import join, split
-from vfsd.objects import ObjectStore
-from vfsd.store import Store
+from vfsd.disk.object_store import ObjectStore
+from vfsd.overlap.cameras import join, split
 
 
 def dying(function: Callable[..., Any], calls: int) -> Callable[..., Any]:

@@ -6,9 +6,9 @@ import itertools
 import sys
 from contextlib import suppress
 
+from vfsd.api.store import Store
+from vfsd.derive.tile_spec import TileSettings
 from vfsd.errors import OverBudgetError
-from vfsd.making.planned import TileSettings
-from vfsd.store import Store
 
 
 def main(place: str, name: str, first: int) -> None:

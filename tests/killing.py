@@ -12,7 +12,7 @@ from pathlib import Path
 
 _INGEST = """
 import os, signal, sys
-from vfsd.store import Store
+from vfsd.api.store import Store
 
 store = Store.open(sys.argv[1])
 for name in sys.argv[3:]:

@@ -14,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
-from vfsd.programs import environment, importing
+from vfsd.core.subprocess_entry import environment, importing
 
 _ROOT = Path(__file__).resolve().parent.parent
 _MOST = 1 << 20
@@ -22,7 +22,7 @@ _MOST = 1 << 20
 
 
 class MountStarter:
-    """Takes the place of `vfsd.mounts.mounting._launch`.  Thread-safe."""
+    """Takes the place of `vfsd.mount.control._launch`.  Thread-safe."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -81,5 +81,5 @@ def _become_daemon(orders: socket.socket) -> list[str]:
 
 if __name__ == "__main__":
     with importing():
-        from vfsd.mounts import daemon
+        from vfsd.mount import daemon
     daemon.main(_become_daemon(socket.socket(fileno=int(sys.argv[1]))))

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
-from vfsd.catalog import upgrade
+from vfsd.catalog import migrate
 
 FIRST, NEXT = "v1", "v2"
 
@@ -24,8 +24,8 @@ def next_program(stop: Callable[[], None] = midway) -> Iterator[None]:
     `stop` is called in the middle of that.
     """
     with (
-        patch.object(upgrade, "REVISIONS", (FIRST, NEXT)),
-        patch.object(upgrade, "_SCRIPTS", "tests:nextmigrations"),
+        patch.object(migrate, "REVISIONS", (FIRST, NEXT)),
+        patch.object(migrate, "_SCRIPTS", "tests:nextmigrations"),
         patch(f"{__name__}.midway", stop),
     ):
         yield

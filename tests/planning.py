@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vfsd.frametable import FrameTable
-from vfsd.model import Cell, PhysicalVideo, Segment
-from vfsd.reading.tileplan import _DOUBT, Costs, TileRun, original_work, tile_work
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.model import Cell, PhysicalVideo, Segment
+from vfsd.read.tile_planner import _DOUBT, Costs, TileRun, original_work, tile_work
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import DecodeCost
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from vfsd.model import Read
-from vfsd.reading.accounting import Timing, account_of_plan
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.model import Read
+from vfsd.core.view_request import View
+from vfsd.read.read_cost import Timing, account_of_plan
 from vfsd.tiling import Rect
-from vfsd.videos.video import Video
-from vfsd.view import View
 
 
 def region_read(video: Video, frames: range, region: Rect) -> Read:

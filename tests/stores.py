@@ -16,9 +16,9 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 
+from vfsd.api.store import Store
 from vfsd.catalog import Catalog
-from vfsd.store import Store
-from vfsd.storedir import CATALOG
+from vfsd.disk.store_layout import CATALOG
 
 _MARKER = "vfsd-store.json"
 

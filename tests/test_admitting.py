@@ -21,14 +21,14 @@ from tests.selection import one_in
 from tests.stores import new_store
 from tests.test_chroma_places import ROUNDING, TOLD_NOTHING, clip, least_psnr
 from tests.views.conftest import Shelf, decoded
-from vfsd import check
-from vfsd.config import Settings
-from vfsd.host import host_name
-from vfsd.keptviews import is_slot
-from vfsd.model import MeasuredCost
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.hostinfo import host_name
+from vfsd.core.model import MeasuredCost
+from vfsd.disk.config import Settings
+from vfsd.disk.view_cache_dir import is_slot
+from vfsd.maintenance import fsck
 from vfsd.tiling.cost import DecodeCost
-from vfsd.videos.video import Video
 from vfsd.views import Views
 
 VIEW = "size=160x120.mp4"
@@ -185,7 +185,7 @@ def test_views_in_other_containers_have_the_same_packets(
 ) -> None:
     first = decoded(often(shelf))
     shelf.store.tune()
-    monkeypatch.setattr("vfsd.views.encodedrun.encode", None)  # nobody encodes any more
+    monkeypatch.setattr("vfsd.views.encoded_run.encode", None)  # nobody encodes any more
     for name in ("size=160x120.mkv", "size=160x120.h264", VIEW):
         again = decoded(shelf.read(NAME, name))
         assert len(again) == len(first)
@@ -318,9 +318,9 @@ def test_two_processes_and_a_kill(shelf: Shelf) -> None:
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     killed.stdout.close()
-    assert [one for one in check.run(shelf.store.parts) if one.check != "garbage"] == []
+    assert [one for one in fsck.run(shelf.store.parts) if one.check != "garbage"] == []
     both = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [one.wait() for one in both] == [0, 0]
     frames = [frame for one in renditions(shelf) for frame in one]
     assert frames == list(range(len(shelf.video(NAME)))), "each once"
-    assert [one for one in check.run(shelf.store.parts) if one.check != "garbage"] == []
+    assert [one for one in fsck.run(shelf.store.parts) if one.check != "garbage"] == []

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
-from vfsd.advising.advice import Advice, compare, sots_with
-from vfsd.advising.footage import AsPlanned
-from vfsd.advising.strategies import STRATEGIES, Case
-from vfsd.advising.workload import WorkloadQuery
-from vfsd.detections import Detection
+from vfsd.api.advice import MOST_QUERIES
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.detections import Detection
+from vfsd.derive.baselines import STRATEGIES, Case
+from vfsd.derive.catalog_world import AsPlanned
+from vfsd.derive.what_if import Advice, compare, sots_with
+from vfsd.derive.workload import WorkloadQuery
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
-from vfsd.store import Store
 from vfsd.tiling import LayoutRules, Rect
 from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST
 from vfsd.tiling.policy import Density, Footage, Query, Rates
-from vfsd.videos.advice import MOST_QUERIES
-from vfsd.videos.video import Video
 
 RATES = Rates(DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, Density(0.01, 0.0))
 CORNER = Rect(0, 0, 64, 64)

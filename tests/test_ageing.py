@@ -20,11 +20,13 @@ from sample_videos import FOLDER
 from tests.fs.driver import Driver
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd import check
-from vfsd.budget import reclaim
-from vfsd.catalog.originals import Originals
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.catalog.policies import Originals
 from vfsd.catalog.schema import nodes, videos
 from vfsd.catalog.tree import Tree
+from vfsd.core.clock_check import Believed
+from vfsd.core.policy import Action, Entry, Share
 from vfsd.errors import (
     ForbiddenError,
     HeldError,
@@ -34,16 +36,13 @@ from vfsd.errors import (
     StoreError,
     UsageError,
 )
-from vfsd.fs import Filesystem
-from vfsd.retention import ageing
-from vfsd.retention.ageing import Ager
-from vfsd.retention.agerules import Due, Stage
-from vfsd.retention.clockrules import Believed
-from vfsd.retention.guarding import set_policy
-from vfsd.retention.originals import Action, Entry, Share
-from vfsd.retention.shares import Shares
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.maintenance import age, fsck
+from vfsd.maintenance.age import Ager
+from vfsd.maintenance.due_rules import Due, Stage
+from vfsd.mount.fs import Filesystem
+from vfsd.storage import reclaim
+from vfsd.storage.directory_quota import Shares
+from vfsd.storage.policy_service import set_policy
 
 DAY_NS = 86_400 * 1_000_000_000
 NAME = "traffic.mp4"
@@ -118,8 +117,8 @@ def test_replaced_once_then_deleted(store: Store) -> None:
     assert store["young.mp4"].info == young.info
     with store.catalog.reading() as seen:
         assert [one.name for one in seen.originals.log()] == ["b.mp4", "a.mp4"]
-    assert check.run(store.parts, deep=True) == []
-    assert check.collect(store.parts, dry_run=True).objects == []
+    assert fsck.run(store.parts, deep=True) == []
+    assert fsck.collect(store.parts, dry_run=True).objects == []
 
 
 def test_what_would_save_nothing_is_tried_once(store: Store) -> None:
@@ -197,7 +196,7 @@ def test_all_names_go(store: Store) -> None:
     (entry,) = run(store)
     assert (entry.details or {})["names"] == ["b.mp4", "cam/a.mp4"]
     assert list(store) == []
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
 
 
 def test_a_name_where_originals_are_kept_protects_all_names(store: Store) -> None:
@@ -277,7 +276,7 @@ def test_what_is_not_due_any_more_is_not_replaced(store: Store) -> None:
     with pytest.raises(OutdatedError, match="not due any more"):
         mine.apply(due, change)
     assert store["a.mp4"].info.digest == video.info.digest
-    assert check.collect(store.parts, dry_run=True).objects == []
+    assert fsck.collect(store.parts, dry_run=True).objects == []
 
 
 def test_where_there_is_room_again_nothing_more_goes(
@@ -334,7 +333,7 @@ def test_the_oldest_go_while_a_directory_has_more_than_its_policy_says(store: St
     held.release("closed")
     store.set_policy("cam2/", f"delete-above={size - 1}")
     assert [one.name for one in run(store)] == ["cam1/held.mp4", "cam2/d.mp4", "cam2/e.mp4"]
-    assert check.run(store.parts, deep=True) == []
+    assert fsck.run(store.parts, deep=True) == []
 
 
 @pytest.mark.parametrize("policy", [None, "delete-after=99d"])
@@ -525,13 +524,13 @@ def test_many_with_the_same_bytes_are_looked_at_once(
     mine = ager(store)
     dues = mine.plan().due
     looked: list[object] = []
-    right = ageing._all_make_room
+    right = age._all_make_room
 
     def all_make_room(*args: Any) -> bool:
         looked.append(args)
         return right(*args)
 
-    monkeypatch.setattr(ageing, "_all_make_room", all_make_room)
+    monkeypatch.setattr(age, "_all_make_room", all_make_room)
     assert [mine.apply(due, quietly).saved for due in dues][:2] == [0, 0]
     assert len(looked) == 1
     assert list(store) == []
@@ -772,7 +771,7 @@ def test_a_silence_that_was_believed_is_not_asked_of_again(
     clock(41)
     with pytest.raises(ForbiddenError, match="8 days, from"):
         go(store)
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
 
 
 def test_what_was_written_down_by_a_clock_that_was_ahead_is_named_and_overruled(
@@ -966,14 +965,14 @@ def test_killed_while_deleting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             monkeypatch.setattr(where, name, die)
             mine.apply(due, quietly)
 
-    for where, name, is_there in ((Tree, "delete", True), (ageing, "clear_away", False)):
+    for where, name, is_there in ((Tree, "delete", True), (age, "clear_away", False)):
         child = multiprocessing.get_context("fork").Process(target=work, args=(where, name))
         child.start()
         child.join()
         assert child.exitcode == -signal.SIGKILL
         with Store.open(tmp_path / "store") as store:
-            check.collect(store.parts)
-            assert check.run(store.parts, deep=True) == []
+            fsck.collect(store.parts)
+            assert fsck.run(store.parts, deep=True) == []
             with store.catalog.reading() as seen:
                 assert bool(seen.originals.log()) != is_there
             if is_there:

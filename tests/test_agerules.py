@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from vfsd.core.policy import Fate, Policy, Share, most_protective
 from vfsd.errors import ForbiddenError, UsageError
-from vfsd.retention.agerules import (
+from vfsd.maintenance.due_rules import (
     NS,
     Aged,
     Due,
@@ -20,7 +21,6 @@ from vfsd.retention.agerules import (
     require_few,
     stage_of,
 )
-from vfsd.retention.originals import Fate, Policy, Share, most_protective
 
 DAY = 86_400
 NOW = 1_800_000_000 * NS

@@ -14,11 +14,11 @@ import pytest
 
 from tests.stores import new_store
 from vfsd import Catalog, Detection, DetectionColumns, Rect, Source, Video, WorkloadQuery
-from vfsd.detect import MotionDetector
+from vfsd.api.store import Store
+from vfsd.core.policy import Policy
 from vfsd.errors import NotFoundError, UsageError, VfsdError
-from vfsd.joints.cameras import join, overlaps
-from vfsd.retention.originals import Policy
-from vfsd.store import Store
+from vfsd.labels.detectors import MotionDetector
+from vfsd.overlap.cameras import join, overlaps
 
 BOX = (1, 2, 30, 40)
 TRAFFIC = Path(__file__).parent.parent / "sample_videos" / "traffic.mp4"

@@ -27,13 +27,12 @@ from tests.killing import killed_at_rename
 from tests.nextrevision import NEXT, next_program
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd import check
+from vfsd.api.store import Store
 from vfsd.catalog import ROOT
-from vfsd.config import Settings
-from vfsd.copies import backup, takeover
-from vfsd.copies.backup import back_up
-from vfsd.copies.copynotes import will_tell
-from vfsd.copies.restore import restore
+from vfsd.core.model import FileState
+from vfsd.disk.config import Settings
+from vfsd.disk.object_store import ObjectStore
+from vfsd.disk.store_layout import CATALOG, StoreDirectory
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -42,13 +41,14 @@ from vfsd.errors import (
     NoStoreError,
     UsageError,
 )
-from vfsd.fs import Filesystem
-from vfsd.integrity.scrubbing import Scrubber
-from vfsd.making.settle import settle_file
-from vfsd.model import FileState
-from vfsd.objects import ObjectStore
-from vfsd.store import Store
-from vfsd.storedir import CATALOG, StoreDirectory
+from vfsd.maintenance import backup, fsck
+from vfsd.maintenance.backup import back_up
+from vfsd.maintenance.file_manifest import will_tell
+from vfsd.maintenance.restore import restore
+from vfsd.maintenance.scrub import Scrubber
+from vfsd.mount.fs import Filesystem
+from vfsd.storage import catalog_swap
+from vfsd.write.offline_classify import settle_file
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "mjpeg.avi")
 
@@ -78,7 +78,7 @@ def target(tmp_path: Path) -> Path:
 
 def same(store: Store, target: Path, psnr: float | None = None) -> bool:
     with Store.open(target) as copy:
-        if check.run(copy.parts, deep=True) or list(copy) != list(store):
+        if fsck.run(copy.parts, deep=True) or list(copy) != list(store):
             return False
         for name in store:
             mine, other = store[name], copy[name]
@@ -153,7 +153,7 @@ def test_directories_of_any_name(tmp_path: Path, name: str) -> None:
     for copy in ("", ".backup", ".again"):
         with Store.open(tmp_path / f"{name}{copy}") as store:
             assert list(store) == ["a.mp4"]
-            assert check.run(store.parts, deep=True) == []
+            assert fsck.run(store.parts, deep=True) == []
     assert [list((tmp_path / plain).iterdir()) for plain in ("a b", "stA")] == [[], []]
 
 
@@ -174,7 +174,7 @@ def test_a_catalog_that_lies_elsewhere_is_in_the_backup(tmp_path: Path) -> None:
     restore(tmp_path / "backup", tmp_path / "new")
     with Store.open(tmp_path / "new") as store:
         assert list(store) == ["b.mp4"]
-        assert check.run(store.parts, deep=True) == []
+        assert fsck.run(store.parts, deep=True) == []
 
 
 def test_files_outside_are_named(store: Store, target: Path) -> None:
@@ -196,7 +196,7 @@ def test_damage_is_told_and_not_copied(store: Store, target: Path) -> None:
     done = back_up(store.parts, target)
     assert set(done.damaged) == {video.info.digest, segment.object_key}
     with Store.open(target) as copy:
-        assert [(one.check, one.repaired) for one in check.run(copy.parts, deep=True)] == [
+        assert [(one.check, one.repaired) for one in fsck.run(copy.parts, deep=True)] == [
             ("objects", False)
         ]
         assert copy.catalog.segments(copy["traffic.mp4"].info) == []
@@ -244,7 +244,7 @@ def test_a_backup_that_others_keep_is_not_taken_for_one_that_cannot_tell(
 
     monkeypatch.setattr(ObjectStore, "is_intact", counted)
     monkeypatch.setattr(backup, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(takeover, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(catalog_swap, "PATIENCE_SECONDS", 0.2)
     with closing(sqlite3.connect(target / CATALOG, isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
@@ -272,7 +272,7 @@ def test_damage_of_a_backup_is_not_forgotten_where_nobody_has_a_good_copy(
         done = back_up(store.parts, target)
         assert (done.copied, done.damaged) == (0, (digest,))
         with Store.open(target) as copy:
-            assert [one.check for one in check.run(copy.parts)] == ["damage"]
+            assert [one.check for one in fsck.run(copy.parts)] == ["damage"]
     store.parts.objects.path(digest).write_bytes(kept)
     assert back_up(store.parts, target).damaged == ()
     assert same(store, target)
@@ -284,7 +284,7 @@ def test_damage_that_the_store_knows_of_is_none_of_the_backup(store: Store, targ
     _scrub(store.path)
     assert back_up(store.parts, target).damaged == ()
     with Store.open(target) as copy:
-        assert check.run(copy.parts, deep=True) == []
+        assert fsck.run(copy.parts, deep=True) == []
 
 
 @pytest.mark.parametrize("what", ["folder", "object"])
@@ -340,10 +340,10 @@ def test_files_that_were_in_use_are_nothing_wrong_in_a_backup(store: Store, targ
     back_up(store.parts, target)
     with Store.open(target) as copy:
         for repair in (False, True):
-            assert check.run(copy.parts, deep=True, repair=repair) == []
-        assert check.under_way(copy.parts) == 2
-    assert {one.check for one in check.run(store.parts)} == {"orphans", "pending"}
-    assert check.under_way(store.parts) == 0
+            assert fsck.run(copy.parts, deep=True, repair=repair) == []
+        assert fsck.under_way(copy.parts) == 2
+    assert {one.check for one in fsck.run(store.parts)} == {"orphans", "pending"}
+    assert fsck.under_way(store.parts) == 0
 
 
 def test_a_damaged_frame_table_is_told_and_can_be_made_again_there(
@@ -357,7 +357,7 @@ def test_a_damaged_frame_table_is_told_and_can_be_made_again_there(
         )
     assert back_up(store.parts, target).tables == ("portrait.mp4",)
     with Store.open(target) as copy:
-        (found,) = check.run(copy.parts, repair=True)
+        (found,) = fsck.run(copy.parts, repair=True)
         assert (found.check, found.repaired) == ("videos", True)
         assert copy["portrait.mp4"][3].index == 3
 
@@ -524,8 +524,8 @@ def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_pat
 
         was_killed = killed_at_rename(number, work)
         with Store.open(target) as copy:
-            check.run(copy.parts, repair=True)
-            assert check.run(copy.parts, deep=True) == []
+            fsck.run(copy.parts, repair=True)
+            assert fsck.run(copy.parts, deep=True) == []
             with copy.catalog.reading() as seen:
                 waiting = seen.tree.files_in_state(FileState.SPOOLED)
             for node in waiting:  # as who mounts what is restored does
@@ -534,7 +534,7 @@ def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_pat
             private = {path.stat().st_size for _, path in copy.parts.directory.spooled()}
             assert sizes == private
             found.append((tuple(copy), sizes, copy.settings.verify))
-            check.collect(copy.parts)
+            fsck.collect(copy.parts)
             assert not (target / "incoming").exists()
         if not was_killed:
             break
@@ -558,7 +558,7 @@ def test_who_collects_garbage_in_the_backup_takes_nothing_from_it(
     def meanwhile(done: int, total: int) -> None:
         if done == total and len(collected) < 2:
             with Store.open(target) as copy:
-                collected.append(len(check.collect(copy.parts).objects))
+                collected.append(len(fsck.collect(copy.parts).objects))
 
     back_up(store.parts, target, on_progress=meanwhile)
     assert collected[0] > 0
@@ -583,7 +583,7 @@ def test_who_has_the_backup_open_is_waited_for(store: Store, target: Path) -> No
 def test_who_goes_on_looking_into_the_backup_keeps_it(
     store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takeover, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(catalog_swap, "PATIENCE_SECONDS", 0.2)
     back_up(store.parts, target)
     store.remove("portrait.mp4")
     with Store.open(target) as looking:
@@ -638,10 +638,10 @@ def test_a_damaged_catalog_leaves_the_last_backup(store: Store, target: Path, ta
         back_up(damaged.parts, target)
     with Store.open(target) as copy:
         assert list(copy) == names
-        assert check.run(copy.parts, deep=True) == []
+        assert fsck.run(copy.parts, deep=True) == []
     restore(target, store.path)
     with Store.open(store.path) as restored:
-        assert check.run(restored.parts) == []
+        assert fsck.run(restored.parts) == []
 
 
 def test_a_damaged_backup_takes_no_place(store: Store, target: Path) -> None:
@@ -651,7 +651,7 @@ def test_a_damaged_backup_takes_no_place(store: Store, target: Path) -> None:
     with pytest.raises(IntegrityError, match="is damaged: "):
         restore(target, store.path)
     with Store.open(store.path) as kept:
-        assert check.run(kept.parts) == []
+        assert fsck.run(kept.parts) == []
 
 
 def _damage(catalog: Path, table: str) -> None:
@@ -752,7 +752,7 @@ def test_a_full_disk_leaves_the_last_backup(
     assert not target.with_name("restored").exists()
     with Store.open(target) as copy:
         assert list(copy) == before
-        assert check.run(copy.parts, deep=True) == []
+        assert fsck.run(copy.parts, deep=True) == []
     back_up(store.parts, target)
     assert same(store, target)
 
@@ -780,7 +780,7 @@ def test_while_others_write(store: Store, target: Path) -> None:
             back_up(store.parts, target)
             with Store.open(target) as copy:
                 assert set(CLIPS) <= set(copy)
-                assert check.run(copy.parts, deep=True) == []
+                assert fsck.run(copy.parts, deep=True) == []
     finally:
         stop.set()
         writer.join()
@@ -791,8 +791,8 @@ def test_killed_in_the_middle(store: Store, target: Path) -> None:
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from vfsd.copies.backup import back_up\n"
-        "from vfsd.store import Store\n"
+        "from vfsd.maintenance.backup import back_up\n"
+        "from vfsd.api.store import Store\n"
         "def told(done, total):\n"
         "    if done >= total * float(sys.argv[3]):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -826,7 +826,7 @@ def test_who_waited_for_the_end_of_a_backup_leaves_the_next_one_alone(
     coming = directory.incoming
     coming.spool.mkdir(parents=True)
     shutil.copy(directory.catalog_file, coming.catalog_file)
-    finishing = threading.Thread(target=takeover.finish, args=(directory,))
+    finishing = threading.Thread(target=catalog_swap.finish, args=(directory,))
     held = os.open(target, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
     finishing.start()
@@ -868,7 +868,7 @@ def test_an_object_whose_row_has_gone_astray_is_copied(tmp_path: Path, target: P
         assert back_up(store.parts, target).damaged == ()  # it has a good one
         assert back_up(store.parts, tmp_path / "other").damaged == (key,)
     with Store.open(target) as copy:
-        assert check.run(copy.parts, deep=True) == []
+        assert fsck.run(copy.parts, deep=True) == []
         lose_row(copy, "a.mp4")
     assert restore(target, tmp_path / "new").missing == ()
     assert ObjectStore(StoreDirectory.open(tmp_path / "new")).is_intact(key, None)

@@ -11,8 +11,8 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.stores import new_store
+from vfsd.api.store import Store
 from vfsd.errors import NotFoundError, OutOfRangeError
-from vfsd.store import Store
 
 
 @pytest.fixture

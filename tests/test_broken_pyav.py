@@ -12,12 +12,12 @@ import pytest
 from sample_videos import FOLDER
 from tests.brokenpyav import environment
 from tests.stores import new_store
-from vfsd.codecs.examining.sample import sample_video
+from vfsd.api.store import Store
+from vfsd.codecs.probing.sample import sample_video
 from vfsd.errors import BusyError, ExaminerError
-from vfsd.processes import examiner as examiner_module
-from vfsd.processes.examineorders import Limits
-from vfsd.processes.examiner import Examiner
-from vfsd.store import Store
+from vfsd.storage import sandbox_pool as examiner_module
+from vfsd.storage.sandbox_pool import Examiner
+from vfsd.storage.sandbox_protocol import Limits
 
 VIDEO = FOLDER / "portrait.mp4"
 

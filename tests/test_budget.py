@@ -19,16 +19,16 @@ import pytest
 from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.stores import new_store
-from vfsd import check
-from vfsd.budget.budgets import MOST_BYTES, OF_VIDEO, Limit, Pin
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.budgets import MOST_BYTES, OF_VIDEO, Limit, Pin
+from vfsd.core.model import Role, Segment
+from vfsd.derive.layout_history import drop, drop_renditions, drop_retired, rollback
+from vfsd.derive.recompress import recompress
+from vfsd.derive.tile_encoder import TileWork
+from vfsd.derive.tile_spec import TileSettings
 from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
-from vfsd.making.planned import TileSettings
-from vfsd.making.recompress import recompress
-from vfsd.making.relayout import drop, drop_renditions, drop_retired, rollback
-from vfsd.making.tilework import TileWork
-from vfsd.model import Role, Segment
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.maintenance import fsck
 
 ROOT = FOLDER.parent
 NAME = "traffic.mp4"
@@ -62,8 +62,8 @@ def charged(store: Store, video: Video, pins: list[Pin]) -> int:
 
 def require_sound(store: Store) -> None:
     """No finding, and no bytes that nobody needs."""
-    assert check.run(store.parts, deep=True) == []
-    assert check.collect(store.parts, dry_run=True).objects == []
+    assert fsck.run(store.parts, deep=True) == []
+    assert fsck.collect(store.parts, dry_run=True).objects == []
 
 
 # -- what is allowed
@@ -526,9 +526,9 @@ def test_a_kill_while_evicting_leaves_a_store_that_adds_up(tmp_path: Path, evict
                 pass
             process.kill()  # in the midst of another, or just after
     with Store.open(place) as store:
-        found = check.run(store.parts, repair=True)
+        found = fsck.run(store.parts, repair=True)
         assert {one.check for one in found} <= {"garbage"}, "bytes come before rows"
-        check.collect(store.parts)
+        fsck.collect(store.parts)
         require_sound(store)
         budget = store[NAME].budget
         assert len(budget.evictions()) >= evictions
@@ -597,7 +597,7 @@ def test_fsck_finds_what_cannot_be(store: Store, video: Video) -> None:
         database.execute("UPDATE pins SET first_frame = 1000, end_frame = 1001")
         database.execute("INSERT INTO budgets (bytes) VALUES (5), (6)")
     database.close()
-    found = check.run(store.parts, repair=True)
+    found = fsck.run(store.parts, repair=True)
     assert [one.check for one in found] == ["budgets", "budgets"]
     assert all(one.repaired for one in found)
     require_sound(store)
@@ -610,7 +610,7 @@ def test_fsck_has_what_exceeds_go(store: Store, video: Video) -> None:
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE budgets SET bytes = 5")
     database.close()
-    (found,) = check.run(store.parts, repair=True)
+    (found,) = fsck.run(store.parts, repair=True)
     assert (found.check, found.repaired) == ("budgets", True)
     assert everything(store, video) == []
     require_sound(store)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.stores import new_store
-from vfsd.advising import calibrate
-from vfsd.codecs.cells import trial
-from vfsd.codecs.cells.trial import TRIAL_CODECS, trials
+from vfsd.codecs.cells import decode_timing
+from vfsd.codecs.cells.decode_timing import TRIAL_CODECS, trials
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
+from vfsd.core.hostinfo import host_name
+from vfsd.core.model import MeasuredCost
+from vfsd.derive import calibrate
 from vfsd.errors import UsageError
-from vfsd.host import host_name
-from vfsd.model import MeasuredCost
 from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost
 
 
@@ -31,7 +31,7 @@ def test_codecs_without_an_encoder_are_left_out(
     there: bool,
 ) -> None:
     monkeypatch.setattr(calibrate, "measure", measured)
-    monkeypatch.setattr(trial, "kvazaar_available", lambda: there)
+    monkeypatch.setattr(decode_timing, "kvazaar_available", lambda: there)
     with new_store(tmp_path / "store") as store:
         names = [cost.name for cost in calibrate.calibrate(store.parts)]
     assert names == [name for name in TRIAL_CODECS if there or name != STITCHABLE]

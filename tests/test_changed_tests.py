@@ -7,8 +7,8 @@ import pytest
 from scripts.changed_tests import files_of, module_of
 
 TESTS = {
-    "tests/test_tiles.py": "from vfsd.reading.layouts import TileSources\n",
-    "tests/test_units.py": "from vfsd.units import parse\n",
+    "tests/test_tiles.py": "from vfsd.read.tile_index import TileSources\n",
+    "tests/test_units.py": "from vfsd.core.timebase import parse\n",
     "tests/mount/test_life.py": "",
     "tests/views/test_raw.py": "import vfsd.views.raw\n",
     "tests/views/test_tree.py": "",
@@ -18,7 +18,7 @@ TESTS = {
 @pytest.mark.parametrize(
     ("path", "module"),
     [
-        ("vfsd/units.py", "vfsd.units"),
+        ("vfsd/core/timebase.py", "vfsd.core.timebase"),
         ("codecs/decoding/pool.py", "vfsd.codecs.decoding.pool"),
         ("catalog/__init__.py", "vfsd.catalog"),
         ("vfsd/py.typed", None),
@@ -35,11 +35,11 @@ def test_modules(path: str, module: str | None) -> None:
     [
         (["README.md"], []),
         (["tests/test_units.py", "tests/test_removed.py"], ["tests/test_units.py"]),
-        (["vfsd/reading/layouts.py"], ["tests/test_tiles.py"]),
-        (["vfsd/fuse/binding.py"], ["tests/mount/test_life.py"]),
+        (["vfsd/read/tile_index.py"], ["tests/test_tiles.py"]),
+        (["vfsd/mount/fuse/binding.py"], ["tests/mount/test_life.py"]),
         (["vfsd/views/raw.py"], ["tests/views/test_raw.py", "tests/views/test_tree.py"]),
         (
-            ["vfsd/units.py", "tests/views/test_tree.py"],
+            ["vfsd/core/timebase.py", "tests/views/test_tree.py"],
             ["tests/views/test_tree.py", "tests/test_units.py"],
         ),
     ],

@@ -26,17 +26,17 @@ from tests.codings import (
 )
 from tests.selection import one_in
 from tests.views.conftest import Shelf
-from vfsd.codecs.decoding.decode import FrameDecoder
-from vfsd.codecs.pictures.colors import coding_of, colors_of, told_coding
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.decoding.frame_decoder import FrameDecoder
+from vfsd.codecs.frames.color import coding_of, colors_of, told_coding
+from vfsd.core.hostinfo import host_name
+from vfsd.core.model import MeasuredCost
+from vfsd.derive.import_rendition import like_stored
+from vfsd.derive.tile_spec import TileSettings
 from vfsd.errors import RefusedMediaError, UsageError
-from vfsd.host import host_name
-from vfsd.joints.cameras import join, overlaps
-from vfsd.making.offering import like_stored
-from vfsd.making.planned import TileSettings
-from vfsd.model import MeasuredCost
-from vfsd.store import Store
+from vfsd.overlap.cameras import join, overlaps
 from vfsd.tiling.cost import DecodeCost
-from vfsd.videos.video import Video
 from vfsd.views import Views
 
 FRAMES = 20

@@ -19,26 +19,26 @@ import pytest
 from sample_videos import FOLDER
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd import check, storedir
-from vfsd.advising.proposals import Proposal
-from vfsd.budget.reclaim import reclaim
+from vfsd.api.store import Store
 from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.videos import Objects
-from vfsd.check import checks, derived, objects, originals
-from vfsd.check.finding import Finding
+from vfsd.core.model import Decision, FileState
+from vfsd.derive.proposals import Proposal
+from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.disk import direct_io, store_layout
+from vfsd.disk.object_store import ObjectStore
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, DamagedFileError, IntegrityError
-from vfsd.fs.recovery import recover
-from vfsd.integrity import diskfile
-from vfsd.integrity.scrubbing import Scrubber
-from vfsd.making.ingest import Source, is_there
-from vfsd.making.planned import PlannedSegment, TileSettings
-from vfsd.making.reindexing import put_back
-from vfsd.making.settle import settle_file
-from vfsd.model import Decision, FileState
-from vfsd.objects import ObjectStore
-from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
+from vfsd.maintenance import fsck
+from vfsd.maintenance.fsck import derived, objects, originals, runner
+from vfsd.maintenance.fsck.finding import Finding
+from vfsd.maintenance.scrub import Scrubber
+from vfsd.mount.fs.recovery import recover
+from vfsd.storage.reclaim import reclaim
 from vfsd.tiling import TileLayout
+from vfsd.write.ingest import Source, is_there
+from vfsd.write.offline_classify import settle_file
+from vfsd.write.rebuild_index import put_back
 
 CLIP = FOLDER / "traffic.mp4"
 
@@ -57,12 +57,12 @@ def sql(store: Store, statement: str) -> None:
 
 
 def finds_and_repairs(store: Store, name: str, *, deep: bool = False) -> None:
-    found = check.run(store.parts, deep=deep)
+    found = fsck.run(store.parts, deep=deep)
     assert {finding.check for finding in found} == {name}, found
     assert not any(finding.repaired for finding in found)
-    repaired = check.run(store.parts, repair=True, deep=deep)
+    repaired = fsck.run(store.parts, repair=True, deep=deep)
     assert all(finding.repaired for finding in repaired if finding.check == name)
-    assert check.run(store.parts, deep=deep) == []
+    assert fsck.run(store.parts, deep=deep) == []
 
 
 def before(
@@ -115,7 +115,7 @@ def test_private_bytes_that_the_disk_does_not_give_are_named(
             )
         paths[name] = store.parts.directory.spool_file(node.ino)
         paths[name].write_bytes(bytes(3 << 20))
-    assert check.run(store.parts, deep=True) == []
+    assert fsck.run(store.parts, deep=True) == []
     broken = {path.stat().st_ino for name, path in paths.items() if name != "good.txt"}
 
     def failing(read: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,9 +128,9 @@ def test_private_bytes_that_the_disk_does_not_give_are_named(
 
     monkeypatch.setattr(os, "pread", failing(os.pread))
     monkeypatch.setattr(os, "preadv", failing(os.preadv))
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
     for repair in (False, True):
-        found = check.run(store.parts, repair=repair, deep=True)
+        found = fsck.run(store.parts, repair=repair, deep=True)
         assert [(one.check, one.repaired) for one in found] == [("private", False)] * 2
         for name, one in zip(("bad.txt", "worse.txt"), found, strict=True):
             assert f"the bytes of {name!r}" in one.message
@@ -138,12 +138,12 @@ def test_private_bytes_that_the_disk_does_not_give_are_named(
 
 
 def test_a_sound_store_has_no_findings(store: Store) -> None:
-    assert check.run(store.parts, deep=True) == []
+    assert fsck.run(store.parts, deep=True) == []
 
 
 def test_a_catalog_whose_rows_do_not_fit_together(store: Store) -> None:
     sql(store, "DELETE FROM nodes WHERE ino IN (SELECT ino FROM videos)")
-    found = check.run(store.parts)
+    found = fsck.run(store.parts)
     (broken,) = [finding for finding in found if finding.check == "catalog"]
     assert "videos refers to a missing nodes" in broken.message
     assert not broken.repaired
@@ -160,9 +160,9 @@ def test_orphans(store: Store) -> None:
             change.tree.unlink(ROOT, name, now_ns=2)
             former = (ROOT, name) if name == "back" else None
             change.tree.orphan(node.ino, now_ns=2, former=former)
-    found = check.run(store.parts, repair=True)
+    found = fsck.run(store.parts, repair=True)
     assert {finding.check for finding in found} == {"orphans", "spool"}
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
     assert [name for name, _ in store.entries()] == ["back", "cam"]
 
 
@@ -183,11 +183,11 @@ def test_links(store: Store) -> None:
 
 def test_an_unreachable_file_is_found_again(store: Store) -> None:
     sql(store, "DELETE FROM entries WHERE name = CAST('a.mp4' AS BLOB)")
-    found = check.run(store.parts, repair=True)
+    found = fsck.run(store.parts, repair=True)
     assert {finding.check for finding in found} == {"links"}
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
     (name,) = list(store)
-    assert name.startswith(check.LOST_AND_FOUND)
+    assert name.startswith(fsck.LOST_AND_FOUND)
 
 
 def test_names_that_come_during_a_repair_are_counted(
@@ -201,7 +201,7 @@ def test_names_that_come_during_a_repair_are_counted(
             change.tree.link(node.ino, ROOT, "second.mp4", now_ns=1)
 
     before(monkeypatch, store.parts.catalog, "writing", link)
-    (found,) = check.run(store.parts, repair=True)
+    (found,) = fsck.run(store.parts, repair=True)
     assert found.repaired
     assert store.node("cam/a.mp4").nlink == 2
 
@@ -210,7 +210,7 @@ def test_no_mount_begins_while_orphans_are_deleted(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They might be files that somebody has just opened there."""
-    monkeypatch.setattr(storedir, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(store_layout, "_PATIENCE_SECONDS", 0.0)
     with store.catalog.writing() as change:
         node = change.tree.create(
             ROOT, "open", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.PLAIN
@@ -224,7 +224,7 @@ def test_no_mount_begins_while_orphans_are_deleted(
             mounts.enter_context(store.parts.directory.mounted("/somewhere"))
 
     before(monkeypatch, store.parts.catalog, "writing", mount)
-    (found, *_) = check.run(store.parts, repair=True)
+    (found, *_) = fsck.run(store.parts, repair=True)
     assert found.check == "orphans"
     with store.catalog.reading() as seen:
         assert seen.tree.orphans() == []
@@ -264,7 +264,7 @@ def test_a_file_that_becomes_a_video_meanwhile_has_no_missing_bytes(
     with store.parts.directory.mounted("/somewhere"):
         directory = store.parts.directory
         before(monkeypatch, directory, "spool_file", lambda: settle_file(store.parts, node))
-        assert check.run(store.parts, repair=repair) == []
+        assert fsck.run(store.parts, repair=repair) == []
     assert store.node("b.mp4").state is FileState.VIDEO
     assert list(store.parts.directory.spooled()) == []
 
@@ -290,7 +290,7 @@ def test_what_lies_in_the_place_of_private_bytes_is_told(store: Store, what: str
     path.touch()
     in_the_place_of(path, what)
     for repair in (False, True):
-        (found,) = check.run(store.parts, repair=repair)
+        (found,) = fsck.run(store.parts, repair=repair)
         assert (found.check, found.repaired) == ("spool", False)
         assert str(path) in found.message
     assert not path.with_name("elsewhere").exists()
@@ -326,11 +326,11 @@ def test_an_object_in_the_place_of_which_something_else_lies(
 ) -> None:
     in_the_place_of(object_of(store), what)
     for repair in (False, True):
-        found = check.run(store.parts, repair=repair, deep=deep)
+        found = fsck.run(store.parts, repair=repair, deep=deep)
         assert "objects" in {one.check for one in found}
         assert not any(one.repaired for one in found)
     store.ingest(CLIP, "cam/again.mp4")
-    assert check.run(store.parts, deep=deep) == []
+    assert fsck.run(store.parts, deep=deep) == []
 
 
 def test_directories_among_the_objects(store: Store) -> None:
@@ -345,7 +345,7 @@ def test_a_directory_of_somebody_among_the_objects_is_left_alone(store: Store) -
     theirs.mkdir(parents=True)
     (theirs / "notes.txt").touch()
     for repair in (False, True):
-        (found,) = check.run(store.parts, repair=repair)
+        (found,) = fsck.run(store.parts, repair=repair)
         assert (found.check, found.repaired) == ("garbage", False)
     assert (theirs / "notes.txt").exists()
 
@@ -377,10 +377,10 @@ def test_a_missing_or_short_object_is_reported_and_not_hidden(store: Store) -> N
     path = object_of(store)
     path.chmod(0o600)
     os.truncate(path, 1000)
-    (found,) = check.run(store.parts, repair=True)
+    (found,) = fsck.run(store.parts, repair=True)
     assert (found.check, found.repaired) == ("objects", False)
     path.unlink()
-    (found,) = check.run(store.parts, repair=True)
+    (found,) = fsck.run(store.parts, repair=True)
     assert "missing" in found.message
 
 
@@ -399,7 +399,7 @@ def test_an_object_that_waits_to_be_recorded_is_no_garbage(store: Store) -> None
 
     def look() -> None:
         with Store.open(store.path) as looking:
-            found[:] = check.run(looking.parts)
+            found[:] = fsck.run(looking.parts)
 
     with Store.open(store.path) as ingesting:
         ingest = threading.Thread(target=ingesting.ingest, args=(FOLDER / "portrait.mp4",))
@@ -432,8 +432,8 @@ def test_what_somebody_keeps_beside_the_settings_is_theirs(store: Store) -> None
     copies = ["my-settings.toml", "config-2026.toml", "1-config.toml", ".config.toml.old.tmp"]
     for name in copies:
         settings.with_name(name).write_text("# mine")
-    check.collect(store.parts)
-    check.run(store.parts, repair=True)
+    fsck.collect(store.parts)
+    fsck.run(store.parts, repair=True)
     recover(store.parts)
     assert all(settings.with_name(name).exists() for name in copies)
     left = settings.with_name(f".config.toml.999999999-{'0' * 32}.tmp")  # of who died in `save`
@@ -474,7 +474,7 @@ def test_a_video_without_its_table_is_indexed_again(store: Store) -> None:
 def test_a_video_that_goes_meanwhile_is_no_finding(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "_CHECKS", (("videos", originals.videos),))
+    monkeypatch.setattr(runner, "_CHECKS", (("videos", originals.videos),))
     looks = iter([None, lambda: store.remove("cam/a.mp4")])  # once all have been listed
     reading = store.parts.catalog.reading
 
@@ -485,7 +485,7 @@ def test_a_video_that_goes_meanwhile_is_no_finding(
         return reading()
 
     monkeypatch.setattr(store.parts.catalog, "reading", look)
-    assert check.run(store.parts, repair=True) == []
+    assert fsck.run(store.parts, repair=True) == []
     assert list(store) == []
 
 
@@ -496,8 +496,8 @@ def test_a_video_that_goes_while_it_is_indexed_again_is_no_finding(
 ) -> None:
     sql(store, f"DELETE FROM {lost}")
     before(monkeypatch, store.parts.catalog, "writing", lambda: store.remove("cam/a.mp4"))
-    monkeypatch.setattr(checks, "_CHECKS", (("videos", originals.videos),))
-    assert check.run(store.parts, repair=True) == []
+    monkeypatch.setattr(runner, "_CHECKS", (("videos", originals.videos),))
+    assert fsck.run(store.parts, repair=True) == []
     assert list(store) == []
 
 
@@ -512,10 +512,10 @@ def test_objects_and_tiles_that_go_meanwhile_are_no_findings(
             store.remove("cam/a.mp4")
 
     before(monkeypatch, derived, "_pack_fault", remove)
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
     store.ingest(CLIP, "cam/a.mp4")
     before(monkeypatch, objects, "_fault", remove)
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
     assert list(store) == []
 
 
@@ -607,7 +607,7 @@ def test_which_frames_are_lost_is_not_known_without_their_table(store: Store) ->
     flip_page(store, "frame_pages")
     (found,) = Scrubber(store.parts).run()
     assert found.frames is None
-    told = [one.message for one in check.run(store.parts) if one.check == "damage"]
+    told = [one.message for one in fsck.run(store.parts) if one.check == "damage"]
     file = store.parts.file_of(store["cam/a.mp4"].original).open()
     with closing(file), pytest.raises(DamagedFileError) as caught:
         file.require(0, len(data))
@@ -630,7 +630,7 @@ def test_verify_makes_a_damaged_table_again(store: Store) -> None:
     with Store.open(store.path) as other:
         assert other["cam/a.mp4"].verify()
         assert other["cam/a.mp4"][5].index == 5
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
 
 
 @pytest.mark.parametrize("link", one_in(2, [False, True]))
@@ -650,7 +650,7 @@ def test_putting_a_video_in_again_makes_its_damaged_table_again(tmp_path: Path, 
             path.write_bytes(bytes(CLIP.stat().st_size))
             flip_page(store, "frame_pages")
             assert put_back(store.parts, source)
-            assert check.run(store.parts, deep=True) == []
+            assert fsck.run(store.parts, deep=True) == []
 
 
 @pytest.mark.thorough
@@ -669,10 +669,10 @@ def test_a_linked_file_that_changed(store: Store, tmp_path: Path) -> None:
     store.ingest(mine, link=True)
     with open(mine, "ab") as file:
         file.write(b"more")
-    (found,) = check.run(store.parts)
+    (found,) = fsck.run(store.parts)
     assert (found.check, found.repaired) == ("linked", False)
     mine.unlink()
-    (found,) = check.run(store.parts)
+    (found,) = fsck.run(store.parts)
     assert "not there" in found.message
 
 
@@ -694,11 +694,11 @@ def test_a_linked_file_that_somebody_writes_is_not_indexed_again(
 
     monkeypatch.setattr(examiner, "examine_open", and_then_append)
     for _ in range(2):  # and what it is now was never stored
-        found = [one for one in check.run(store.parts, repair=True) if one.check == "videos"]
+        found = [one for one in fsck.run(store.parts, repair=True) if one.check == "videos"]
         assert [one.repaired for one in found] == [False]
     monkeypatch.undo()
     shutil.copy(CLIP, mine)
-    found = [one for one in check.run(store.parts, repair=True) if one.check == "videos"]
+    found = [one for one in fsck.run(store.parts, repair=True) if one.check == "videos"]
     assert [one.repaired for one in found] == [True]
 
 
@@ -712,10 +712,10 @@ def test_an_object_that_may_not_be_read_is_told_and_not_called_damaged(
             raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
         return open_stored(asked, flags)
 
-    open_stored = diskfile.open_stored
-    monkeypatch.setattr(diskfile, "open_stored", opened)
+    open_stored = direct_io.open_stored
+    monkeypatch.setattr(direct_io, "open_stored", opened)
     for repair in (False, True):
-        (found,) = check.run(store.parts, deep=True, repair=repair)
+        (found,) = fsck.run(store.parts, deep=True, repair=repair)
         assert (found.check, found.repaired) == ("permissions", False)
         assert "'cam/a.mp4'" in found.message or "cam/a.mp4" in found.message
 
@@ -725,21 +725,21 @@ def test_sums_that_are_wrong_are_put_right(store: Store, is_known: bool) -> None
     sql(store, "UPDATE block_sums SET sums = zeroblob(length(sums))")
     with Store.open(store.path, read_only=not is_known) as other, pytest.raises(DamagedFileError):
         other["cam/a.mp4"].frames([5])
-    assert [one.check for one in check.run(store.parts)] == ["damage"] * is_known
-    found = check.run(store.parts, deep=True)
+    assert [one.check for one in fsck.run(store.parts)] == ["damage"] * is_known
+    found = fsck.run(store.parts, deep=True)
     assert [one.check for one in found] == ["damage"] * is_known + ["sums"]
-    found = check.run(store.parts, repair=True, deep=not is_known)
+    found = fsck.run(store.parts, repair=True, deep=not is_known)
     assert [(one.check, one.repaired) for one in found] == [
         ("damage" if is_known else "sums", True)
     ]
-    assert check.run(store.parts, deep=True) == []
+    assert fsck.run(store.parts, deep=True) == []
     with Store.open(store.path) as other:
         assert len(other["cam/a.mp4"].frames([5]).data) == 1
 
 
 def test_a_deep_repair_makes_sums_that_are_missing(store: Store) -> None:
     sql(store, "DELETE FROM block_sums")
-    assert check.run(store.parts, repair=True, deep=True) == []
+    assert fsck.run(store.parts, repair=True, deep=True) == []
     with store.catalog.reading() as seen:
         assert seen.integrity.sums(store["cam/a.mp4"].original.place) is not None
 
@@ -767,10 +767,10 @@ def lose_row(store: Store) -> Path:
 
 def test_an_object_whose_row_has_gone_astray_is_recorded_again(store: Store) -> None:
     lose_row(store)
-    found = check.run(store.parts, repair=True)
+    found = fsck.run(store.parts, repair=True)
     assert all(one.repaired for one in found if one.check == "objects")
     assert any("which holds cam/a.mp4, is not recorded" in one.message for one in found)
-    assert check.run(store.parts, deep=True) == []
+    assert fsck.run(store.parts, deep=True) == []
 
 
 def test_a_scrub_looks_at_an_object_whose_row_has_gone_astray(store: Store, tmp_path: Path) -> None:
@@ -785,20 +785,20 @@ def test_a_scrub_looks_at_an_object_whose_row_has_gone_astray(store: Store, tmp_
         spoil()
         (found,) = Scrubber(store.parts).run()
         assert (found.names, found.repaired) == (("cam/a.mp4",), None)
-        told = check.run(store.parts, repair=True)
+        told = fsck.run(store.parts, repair=True)
         assert any("is not recorded" in one.message and not one.repaired for one in told)
     with pytest.raises(DamagedFileError):
         store["cam/a.mp4"].read(frames=[3])
     (found,) = Scrubber(store.parts, sources=[ObjectStore(StoreDirectory.open(copy))]).run()
     assert found.repaired == "put back"
-    assert check.run(store.parts, deep=True) == []
+    assert fsck.run(store.parts, deep=True) == []
 
 
 def test_an_ingest_of_the_same_file_records_its_object_again(store: Store) -> None:
     lose_row(store).unlink()
     assert put_back(store.parts, Source(CLIP, "cam/a.mp4", CLIP.stat().st_size))
-    check.run(store.parts, repair=True)
-    assert check.run(store.parts, deep=True) == []
+    fsck.run(store.parts, repair=True)
+    assert fsck.run(store.parts, deep=True) == []
 
 
 def test_every_check_is_in_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -806,13 +806,13 @@ def test_every_check_is_in_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[1] / "docs" / "semantics.md").read_text()
     part = text[text.index("| check |") :]
     told = re.findall(r"^\| `([a-z]+)`", part[: part.index("\n\n")], re.MULTILINE)
-    folder = Path(check.__file__).parent
+    folder = Path(fsck.__file__).parent
     made = set(
         re.findall(r'Finding\(\s*"([a-z]+)"', "".join(map(Path.read_text, folder.glob("*.py"))))
     )
-    made |= {name for name, _ in (*checks._CHECKS, *checks._DEEP)}
+    made |= {name for name, _ in (*runner._CHECKS, *runner._DEEP)}
     assert sorted(told) == sorted(made)
-    assert sorted(re.findall(r"^([a-z]+)  ", check.__doc__ or "", re.MULTILINE)) == sorted(made)
+    assert sorted(re.findall(r"^([a-z]+)  ", fsck.__doc__ or "", re.MULTILINE)) == sorted(made)
 
 
 def test_content(store: Store) -> None:
@@ -821,8 +821,8 @@ def test_content(store: Store) -> None:
     with open(path, "r+b") as file:
         file.seek(5000)
         file.write(b"\0\1\2\3")
-    assert check.run(store.parts) == []
-    (found,) = check.run(store.parts, deep=True)
+    assert fsck.run(store.parts) == []
+    (found,) = fsck.run(store.parts, deep=True)
     assert found.check == "content"
 
 
@@ -831,13 +831,13 @@ def test_collecting_takes_only_what_nobody_needs(store: Store) -> None:
     stray.parent.mkdir(exist_ok=True)
     stray.write_bytes(b"12345")
     store.parts.directory.spool_file(4711).write_bytes(b"123")
-    planned = check.collect(store.parts, dry_run=True)
+    planned = fsck.collect(store.parts, dry_run=True)
     assert planned.bytes == 8
     assert stray.exists()
-    assert check.collect(store.parts) == planned
+    assert fsck.collect(store.parts) == planned
     assert not stray.exists()
     assert object_of(store).read_bytes() == CLIP.read_bytes()
-    assert check.collect(store.parts).bytes == 0
+    assert fsck.collect(store.parts).bytes == 0
 
 
 def test_many_strays_are_collected_in_one_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -849,7 +849,7 @@ def test_many_strays_are_collected_in_one_go(store: Store, monkeypatch: pytest.M
         return writing(self, patience)
 
     monkeypatch.setattr(Catalog, "writing", counted)
-    assert sorted(check.collect(store.parts).objects) == sorted(keys)
+    assert sorted(fsck.collect(store.parts).objects) == sorted(keys)
     assert len(begun) < 10
 
 
@@ -869,7 +869,7 @@ def test_what_cannot_be_deleted_is_not_compared_with_all_the_rest(
         return equal(self, other)
 
     monkeypatch.setattr(PurePath, "__eq__", counted)
-    found = check.collect(store.parts)
+    found = fsck.collect(store.parts)
     assert (len(found.stuck), found.objects, found.files, found.bytes) == (count, [], [], 0)
     assert len(compared) < 10 * count
 
@@ -897,13 +897,13 @@ def test_what_is_deleted_by_the_thousand_lets_others_write_in_between(
             change.objects.record(taken[-1], 2, now_ns=1)
 
     monkeypatch.setattr(Objects, "is_recorded", noted)
-    monkeypatch.setattr("vfsd.budget.reclaim._AT_ONCE", 10)
-    monkeypatch.setattr("vfsd.budget.reclaim.time.sleep", in_between)
+    monkeypatch.setattr("vfsd.storage.reclaim._AT_ONCE", 10)
+    monkeypatch.setattr("vfsd.storage.reclaim.time.sleep", in_between)
     assert sorted(reclaim(parts)) == sorted(keys)
     assert len(taken) == 2
     assert {key for key in keys if parts.objects.exists(key)} == set(taken)
     taken.clear()
     asked.clear()
-    monkeypatch.setattr("vfsd.budget.reclaim._AT_ONCE_SECONDS", 0)
+    monkeypatch.setattr("vfsd.storage.reclaim._AT_ONCE_SECONDS", 0)
     assert len(reclaim(parts)) == 2
     assert len(taken) == 1

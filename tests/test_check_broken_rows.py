@@ -14,12 +14,12 @@ from tests.codecs.talking import make_talking
 from tests.fs.driver import Driver
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd import check
-from vfsd.copies.backup import back_up
+from vfsd.api.store import Store
 from vfsd.errors import IntegrityError
-from vfsd.fs import Filesystem
-from vfsd.fs.recovery import recover
-from vfsd.store import Store
+from vfsd.maintenance import fsck
+from vfsd.maintenance.backup import back_up
+from vfsd.mount.fs import Filesystem
+from vfsd.mount.fs.recovery import recover
 
 HUGE = 1 << 62
 
@@ -93,10 +93,10 @@ WRONG_VALUES = [
 def test_values_of_another_type(place: Path, table: str, column: str, value: object) -> None:
     corrupt(place, table, column, value)
     with Store.open(place) as store:
-        found = check.run(store.parts)
+        found = fsck.run(store.parts)
         told = [one.message for one in found if one.check == "catalog"]
         assert any(f" of {table} has in {column} what" in message for message in told)
-        check.run(store.parts, repair=True)
+        fsck.run(store.parts, repair=True)
 
 
 @pytest.mark.parametrize(("table", "column", "value", "told"), WRONG_VALUES)
@@ -105,9 +105,9 @@ def test_values_that_make_no_sense(
 ) -> None:
     corrupt(place, table, column, value)
     with Store.open(place) as store:
-        found = check.run(store.parts)
+        found = fsck.run(store.parts)
         assert any(told in one.message for one in found), found
-        check.run(store.parts, repair=True)
+        fsck.run(store.parts, repair=True)
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_of_a_video_whose_rows_make_no_sense_the_others_are_looked_at(
         last = store.ingest(FOLDER / "traffic.mp4", "z.mp4").original
         with store.catalog.writing() as change:
             change.videos.put_pages(last.id, [])
-        told = [one.message for one in check.run(store.parts) if one.check == "videos"]
+        told = [one.message for one in fsck.run(store.parts) if one.check == "videos"]
         assert [message.split()[0] for message in told] == ["'a.mp4'", "'z.mp4'"]
         back_up(store.parts, tmp_path / "backup")
-        check.run(store.parts, repair=True)
+        fsck.run(store.parts, repair=True)
         assert len(store["z.mp4"].read()) == 120
     with Store.open(place) as store:
-        assert check.run(store.parts) == []
+        assert fsck.run(store.parts) == []
         assert store["a.mp4"].read(frames=[3]).index.tolist() == [3]
 
 
@@ -177,7 +177,7 @@ def test_of_a_video_whose_rows_cannot_even_be_read_the_others_are_put_right(
         last = store.ingest(FOLDER / "portrait.mp4", "z.mp4").original
         with store.catalog.writing() as change_pages:
             change_pages.videos.put_pages(last.id, [])
-        found = [one for one in check.run(store.parts, repair=True) if one.check == "videos"]
+        found = [one for one in fsck.run(store.parts, repair=True) if one.check == "videos"]
         assert [one.repaired for one in found if "z.mp4" in one.message] == [True], found
         assert all(one.repaired for one in found) == is_mended
         assert len(store["z.mp4"].frames(range(3))) == 3
@@ -206,7 +206,7 @@ def test_the_checks_that_can_be_made_are_made(place: Path) -> None:
             packs = {segment.object_key for segment in seen.segments.all()}
             (key,) = seen.objects.sizes().keys() - packs
         store.parts.objects.path(key).unlink()
-        found = check.run(store.parts, repair=True)
+        found = fsck.run(store.parts, repair=True)
     assert any(one.check == "objects" and "is missing" in one.message for one in found)
     unable = [one for one in found if "cannot be checked" in one.message]
     assert "links" in {one.check for one in unable}
@@ -229,7 +229,7 @@ def test_text_that_is_none(place: Path) -> None:
         raw.execute("UPDATE pins SET role = CAST(x'ff00' AS TEXT)")
     raw.close()
     with Store.open(place) as store:
-        found = check.run(store.parts)
+        found = fsck.run(store.parts)
     (told,) = (one.message for one in found if one.check == "budgets")
     assert "text that cannot be decoded" in told
 
@@ -243,8 +243,8 @@ def test_bytes_that_a_video_needs_are_no_garbage_where_their_own_row_is_wrong(pl
         )
     raw.close()
     with Store.open(place) as store:
-        assert not all(one.repaired for one in check.run(store.parts, repair=True))
-        assert check.collect(store.parts).objects == ["lost"]
+        assert not all(one.repaired for one in fsck.run(store.parts, repair=True))
+        assert fsck.collect(store.parts).objects == ["lost"]
     assert path.exists()
 
 
@@ -259,7 +259,7 @@ def test_private_bytes_stay_whatever_their_row_says(place: Path) -> None:
         raw.execute("PRAGMA ignore_check_constraints = ON")
         raw.execute("UPDATE nodes SET state = 'plaiN' WHERE state = 'plain'")
     with Store.open(place) as store:
-        check.run(store.parts, repair=True)
-        assert check.collect(store.parts).files == []
+        fsck.run(store.parts, repair=True)
+        assert fsck.collect(store.parts).files == []
         assert recover(store.parts).stray == 0
     assert path.read_bytes() == b"mine"

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from sample_videos import FOLDER
 from tests.stores import new_store
-from vfsd import check
+from vfsd.api.store import Store
 from vfsd.catalog import ROOT
-from vfsd.check.names import shape_of
-from vfsd.model import Name, Node
-from vfsd.store import Store
+from vfsd.core.model import Name, Node
+from vfsd.maintenance import fsck
+from vfsd.maintenance.fsck.namespace_diff import shape_of
 
 CLIP = FOLDER / "portrait.mp4"
-LOST = check.LOST_AND_FOUND
+LOST = fsck.LOST_AND_FOUND
 
 
 @pytest.fixture
@@ -42,12 +42,12 @@ def forget_name(store: Store, name: str) -> None:
 
 def repaired(store: Store) -> list[str]:
     """What a repair has found, after which all is well."""
-    wrong = check.run(store.parts)
+    wrong = fsck.run(store.parts)
     assert not any(finding.repaired for finding in wrong)
-    found = check.run(store.parts, repair=True)
+    found = fsck.run(store.parts, repair=True)
     assert {(one.check, one.repaired) for one in found} == {("links", True)}
     assert [one.message for one in found] == [one.message for one in wrong]
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
     return [one.message for one in found]
 
 
@@ -72,7 +72,7 @@ def test_what_lies_in_a_lost_directory_stays_there(store: Store) -> None:
     ]
     store.move(f"{top}/sub", "sub")
     store.remove(f"{top}/b.mp4")
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
     assert list(store) == ["sub/a.mp4"]
 
 

@@ -13,10 +13,10 @@ import pytest
 from tests.codings import HEIGHT, WIDTH, encoded
 from tests.composing import take_tiles
 from tests.selection import one_in
-from vfsd.frames import Pixels
-from vfsd.making.planned import TileSettings
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.frames import Pixels
+from vfsd.derive.tile_spec import TileSettings
 
 TOLD_NOTHING = "ffv1"  # its pictures say nothing of it
 TOLD_LEFT = "libx264"

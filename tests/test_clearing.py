@@ -13,14 +13,14 @@ import sqlalchemy as sa
 from sample_videos import FOLDER
 from tests.selection import one_in
 from tests.test_ageing import put, run
-from vfsd import check
-from vfsd.budget.reclaim import clear_away
-from vfsd.making.planned import PlannedSegment, TileSettings
-from vfsd.making.retile import Retiler
-from vfsd.store import Store
-from vfsd.storedir import CATALOG
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.derive.retile import Retiler
+from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.disk.store_layout import CATALOG
+from vfsd.maintenance import fsck
+from vfsd.storage.reclaim import clear_away
 from vfsd.tiling import TileLayout
-from vfsd.videos.video import Video
 
 LEFT_BEHIND = "00" * 32
 
@@ -104,7 +104,7 @@ def test_only_what_went_is_looked_at(
         needed, recorded = seen.objects.referenced(), seen.objects.sizes().keys()
     assert set(store.parts.objects.all_keys()) == needed
     assert recorded == needed | {LEFT_BEHIND}
-    assert check.collect(store.parts).objects == [LEFT_BEHIND]
+    assert fsck.collect(store.parts).objects == [LEFT_BEHIND]
 
 
 def test_what_many_files_hold_is_asked_at_once(store: Store) -> None:

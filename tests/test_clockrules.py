@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vfsd.retention.clockrules import Believed, Doubt, doubt, not_before
+from vfsd.core.clock_check import Believed, Doubt, doubt, not_before
 
 MINUTE = 60 * 1_000_000_000
 HOUR = 60 * MINUTE

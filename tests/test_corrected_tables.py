@@ -12,12 +12,12 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.holes import FRAMES, HOLE, make_clip
-from vfsd.detections import Detection
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.detections import Detection
+from vfsd.core.view_request import View
+from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import NotFoundError, OutdatedError, UsageError
-from vfsd.store import Store
-from vfsd.storedir import CATALOG
-from vfsd.videos.video import Video
-from vfsd.view import View
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from tests.fault.older import CATALOG
 from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import Detection, Store
+from vfsd.api.video import Video
+from vfsd.core.model import Crop
 from vfsd.errors import ChangedSizeError, VfsdError
-from vfsd.model import Crop
-from vfsd.videos.video import Video
 
 SIZE = (96, 64)
 CASES = [

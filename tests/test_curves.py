@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from vfsd.drawing.curves import Colour, Picture, Values, draw, panel, write
+from vfsd.views.line_chart import Colour, Picture, Values, draw, panel, write
 
 RED, GREEN, BLUE = (200, 0, 0), (0, 150, 0), (0, 0, 220)
 AXES = "queries", "seconds"

@@ -19,17 +19,17 @@ from tests.cli.conftest import run_command
 from tests.codecs.making import make_clip
 from tests.fs.driver import Driver
 from tests.stores import new_store
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.catalog.videos import Videos
-from vfsd.codecs.examining.damage import DamageNotes, damaged_frames
-from vfsd.codecs.examining.examine import Examination, examine
-from vfsd.codecs.examining.exchange import pack_examination, unpack_examination
+from vfsd.codecs.probing.damage import DamageNotes, damaged_frames
+from vfsd.codecs.probing.probe import Examination, examine
+from vfsd.codecs.probing.serialize import pack_examination, unpack_examination
 from vfsd.codecs.pyav import decode
+from vfsd.core.frame_index import are_within
+from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
 from vfsd.errors import DamagedFramesError, IntegrityError, OutOfRangeError, UsageError
-from vfsd.framenumbers import are_within
-from vfsd.framepages import PacketColumns, PacketFlag
-from vfsd.fs import Filesystem
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.mount.fs import Filesystem
 
 FRAMES = 60
 HIT = (20, 41)  #: packets whose bytes are changed

@@ -13,15 +13,15 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.test_ageing import ager, put, run
-from vfsd import check
-from vfsd.detect import MotionDetector
-from vfsd.detections import Detection, Source
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.detections import Detection, Source
+from vfsd.core.policy import Action
+from vfsd.derive.roi import KeptAreas, kept_areas
+from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import ForbiddenError, OutdatedError
-from vfsd.retention.keptareas import KeptAreas, kept_areas
-from vfsd.retention.originals import Action
-from vfsd.store import Store
-from vfsd.storedir import CATALOG
-from vfsd.videos.video import Video
+from vfsd.labels.detectors import MotionDetector
+from vfsd.maintenance import fsck
 
 NAME = "traffic.mp4"
 SECOND = 90_000
@@ -77,8 +77,8 @@ def test_inside_stays_and_the_rest_fades(store: Store) -> None:
     assert store.catalog.segments(again.info) == []
     assert len(list(again.detections("car"))) == 120
     assert run(store) == []
-    assert check.run(store.parts, deep=True) == []
-    assert check.collect(store.parts, dry_run=True).objects == []
+    assert fsck.run(store.parts, deep=True) == []
+    assert fsck.collect(store.parts, dry_run=True).objects == []
 
 
 @pytest.mark.thorough
@@ -99,7 +99,7 @@ def test_what_is_indexed_again_does_not_decay_again(store: Store, change: str) -
         raw.execute("UPDATE frame_pages SET data = zeroblob(length(data))")
         raw.execute(change)
     with Store.open(store.path) as again:
-        check.run(again.parts, repair=True)
+        fsck.run(again.parts, repair=True)
         assert len(again[NAME].read()) == 120
         assert not ager(again).plan().due
 

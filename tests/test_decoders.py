@@ -16,9 +16,9 @@ from av.video.stream import VideoStream
 from sample_videos import FOLDER
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd.codecs.decoding.packets import PacketReader
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.decoding.packet_reader import PacketReader
 
 CLIPS = ("traffic.mp4", "open-gop.mkv", "mpeg4.avi", "portrait.mp4", "transport.ts")
 

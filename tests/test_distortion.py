@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.selection import examples
-from vfsd.codecs.encoding.archive import ARCHIVE_CODECS, decode_run, encode_run
-from vfsd.codecs.encoding.fidelity import picture_error
-from vfsd.codecs.pictures.scale import PictureScaler
-from vfsd.distortion import LOSSLESS_PSNR, chained_psnr, error_of, psnr_left, psnr_of
-from vfsd.model import MediaInfo
+from vfsd.codecs.encoding.compare import picture_error
+from vfsd.codecs.encoding.file_encoder import ARCHIVE_CODECS, decode_run, encode_run
+from vfsd.codecs.frames.scale import PictureScaler
+from vfsd.core.model import MediaInfo
+from vfsd.core.psnr import LOSSLESS_PSNR, chained_psnr, error_of, psnr_left, psnr_of
 
 WIDTH, HEIGHT = 96, 80
 

@@ -9,17 +9,17 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
-from vfsd.advising.calibrate import measure
-from vfsd.codecs.cells import trial
+from vfsd.api.store import Store
+from vfsd.codecs.cells import decode_timing
+from vfsd.core.hostinfo import host_name
+from vfsd.core.model import MeasuredCost
+from vfsd.core.view_request import View
+from vfsd.derive.calibrate import measure
+from vfsd.derive.tile_spec import PlannedSegment
 from vfsd.errors import UsageError
-from vfsd.host import host_name
-from vfsd.making.planned import PlannedSegment
-from vfsd.model import MeasuredCost
-from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import DecodeCost, Work
-from vfsd.tiling.fit import fit
-from vfsd.view import View
+from vfsd.tiling.cost_fit import fit
 
 
 def test_a_layout_is_estimated_as_it_is_read_when_it_is_made(store: Store) -> None:
@@ -67,7 +67,9 @@ def test_costs_are_found_again_from_what_they_cause() -> None:
 
 @pytest.mark.slow
 def test_a_codec_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "_SIZES", trial._SIZES[:-1])  # the last takes longer than the others
+    monkeypatch.setattr(
+        decode_timing, "_SIZES", decode_timing._SIZES[:-1]
+    )  # the last takes longer than the others
     cost = measure("fast")
     assert cost.samples >= 20
     assert cost.r2 > 0.8  # of a machine that does other things, too

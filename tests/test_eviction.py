@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfsd.budget.eviction import Entry, Order, by_benefit, faded, lru, lru_vss, victims
+from vfsd.core.eviction import Entry, Order, by_benefit, faded, lru, lru_vss, victims
 
 ORDERS = (lru, lru_vss, by_benefit)
 

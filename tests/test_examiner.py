@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from sample_videos import FOLDER
 from tests.codecs.reference import alike
 from tests.selection import one_in
-from vfsd.codecs.examining.examine import Examination, examine
-from vfsd.codecs.examining.exchange import pack_examination, unpack_examination
+from vfsd.codecs.probing.probe import Examination, examine
+from vfsd.codecs.probing.serialize import pack_examination, unpack_examination
 from vfsd.errors import IntegrityError, RefusedMediaError
-from vfsd.processes.examineorders import Limits
-from vfsd.processes.examiner import Examiner
+from vfsd.storage.sandbox_pool import Examiner
+from vfsd.storage.sandbox_protocol import Limits
 
 SAMPLES = ("traffic.mp4", "open-gop.mkv", "elementary.h264", "transport.ts", "late-start.mp4")
 
@@ -51,7 +51,7 @@ class Signalling:
     def __call__(self, done: int, total: int) -> None:
         for child in children(os.getpid()):
             line = Path(f"/proc/{child}/cmdline").read_bytes()
-            for at_work in children(child) if b"vfsd.processes.examinestart" in line else ():
+            for at_work in children(child) if b"vfsd.storage.sandbox_start" in line else ():
                 os.kill(at_work, self._number)
                 self.sent = True
 

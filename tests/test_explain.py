@@ -12,14 +12,14 @@ from sample_videos import FOLDER
 from tests.matrices import ORIENTATIONS, with_matrix
 from tests.planning import REGION as PLANNED
 from tests.planning import some_costs, some_frames, some_segments
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.view_request import View
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.reading.passedover import Why, passed_over
-from vfsd.reading.plan import Tiles, plan_frames
-from vfsd.store import Store
+from vfsd.read.plan import Tiles, plan_frames
+from vfsd.read.unused_tiles import Why, passed_over
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
-from vfsd.videos.video import Video
-from vfsd.view import View
 
 REGION = Rect(20, 20, 60, 60)
 

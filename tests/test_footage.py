@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
-from vfsd.codecs.pictures.pixels import needed_area
-from vfsd.detections import Detection
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.frames.to_array import needed_area
+from vfsd.core.detections import Detection
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.policy import Query, Tiling, wanted_tiles
-from vfsd.tiling.policy.boxes import Seen
-from vfsd.videos.video import Video
+from vfsd.tiling.policy.box_world import Seen
 
 CAR = (40, 50, 80, 90)
 MAN = (200, 160, 220, 200)

@@ -21,12 +21,12 @@ import pytest
 from sample_videos import FOLDER
 from tests.forking import exit_code_of_child
 from tests.selection import one_in
-from vfsd import forks
-from vfsd.catalog.gate import Gate
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.catalog.fork_gate import Gate
+from vfsd.core import atfork
+from vfsd.core.atfork import at_fork, before_fork, keep_for_good
 from vfsd.errors import UsageError
-from vfsd.forks import at_fork, before_fork, keep_for_good
-from vfsd.store import Store
-from vfsd.videos.video import Video
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ def test_a_fork_opens_nothing_that_another_thread_has_shut_for_its_own() -> None
     def fork() -> None:
         # Not by os.fork(), in which threads wait for each other where somebody has imported
         # concurrent.futures.
-        forks._prepare()
-        forks._go_on()
+        atfork._prepare()
+        atfork._go_on()
 
     with ThreadPoolExecutor(2) as others:
         try:
@@ -176,7 +176,7 @@ def test_a_child_that_ends_as_programs_do(store: Store, video: Video) -> None:
     program = (
         "import os, sys\n"
         "from tests.forking import exit_code\n"
-        "from vfsd.store import Store\n"
+        "from vfsd.api.store import Store\n"
         "video = Store.open(sys.argv[1], threads=2)['cam1/a.mp4']\n"
         "video.read(frames=[5])\n"
         "child = os.fork()\n"

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.selection import examples
+from vfsd.core.frame_table import FrameTable, GrowingTable
+from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag, cuts, decode_page, paginate
 from vfsd.errors import IntegrityError, OutOfRangeError
-from vfsd.framepages import Ints, PacketColumns, PacketFlag, cuts, decode_page, paginate
-from vfsd.frametable import FrameTable, GrowingTable
 
 BASE = Fraction(1, 1000)
 

@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.codecs.test_framerate import rounded
-from vfsd.codecs.examining.examine import examine
+from vfsd.codecs.probing.probe import examine
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
+from vfsd.core.frame_times import FrameTimes
+from vfsd.core.model import Access, MediaInfo, PhysicalVideo, Role
 from vfsd.errors import OutOfRangeError
-from vfsd.framepages import Ints, PacketColumns, PacketFlag
-from vfsd.frametable import FrameTable
-from vfsd.frametimes import FrameTimes
-from vfsd.making.ingest import describe_original
-from vfsd.model import Access, MediaInfo, PhysicalVideo, Role
+from vfsd.write.ingest import describe_original
 
 MILLISECOND = Fraction(1, 1000)
 FILM, NTSC = Fraction(24000, 1001), Fraction(30000, 1001)

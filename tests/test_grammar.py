@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vfsd.core.output_formats import CODECS, CONTAINERS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
+from vfsd.core.view_path import Form, Request, parse, parse_still, unparse
+from vfsd.core.view_request import HIGHEST_RATE, View
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
-from vfsd.forms import CODECS, CONTAINERS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
-from vfsd.grammar import Form, Request, parse, parse_still, unparse
 from vfsd.tiling import Rect
-from vfsd.view import HIGHEST_RATE, View
 
 MP4 = Form("mp4")
 RGB = Form("raw", None, "rgb24")

@@ -19,15 +19,19 @@ import av
 import numpy as np
 import pytest
 
-import vfsd.inhand
+import vfsd.disk.tempfiles
 from sample_videos import FOLDER
 from tests.forking import exit_code_of_child
 from tests.selection import one_in
 from tests.writing import is_as_before, smooth
-from vfsd import check
-from vfsd.codecs.examining import prefix
-from vfsd.codecs.examining.examine import Examination, examine, examine_source
-from vfsd.codecs.examining.prefix import FragmentedPrefix
+from vfsd.api.growing_video import GrowingVideo
+from vfsd.api.store import Store
+from vfsd.codecs.probing import growing_fmp4
+from vfsd.codecs.probing.growing_fmp4 import FragmentedPrefix
+from vfsd.codecs.probing.probe import Examination, examine, examine_source
+from vfsd.core.frames import Frame, Pixels
+from vfsd.core.model import Access
+from vfsd.disk.tempfiles import new_name
 from vfsd.errors import (
     BusyError,
     IntegrityError,
@@ -36,14 +40,10 @@ from vfsd.errors import (
     RefusedMediaError,
     UsageError,
 )
-from vfsd.frames import Frame, Pixels
-from vfsd.fs import Caller, Filesystem
-from vfsd.fs.recovery import recover
-from vfsd.inhand import new_name
-from vfsd.making.unfinished import unfinished
-from vfsd.model import Access
-from vfsd.store import Store
-from vfsd.videos.growing import GrowingVideo
+from vfsd.maintenance import fsck
+from vfsd.mount.fs import Caller, Filesystem
+from vfsd.mount.fs.recovery import recover
+from vfsd.write.partial_files import unfinished
 
 CLIP = FOLDER / "traffic.mp4"
 
@@ -223,13 +223,13 @@ def test_whose_pid_says_nothing_is_known_by_the_lock_on_the_file(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in another container, which has pids of its own."""
-    monkeypatch.setattr(vfsd.inhand, "is_alive", lambda name: False)
+    monkeypatch.setattr(vfsd.disk.tempfiles, "is_alive", lambda name: False)
     parts = store.parts
     pictures = smooth(8, 96, 64)
     with store.writer("live.mp4", width=96, height=64, fps=20) as writer:
         for picture in pictures:
             writer.write(picture)
-        assert check.collect(parts).files == []
+        assert fsck.collect(parts).files == []
         assert recover(parts).stray == 0
         assert [one.name for one in unfinished(parts.objects)] == ["live.mp4"]
         with pytest.raises(BusyError):
@@ -238,7 +238,7 @@ def test_whose_pid_says_nothing_is_known_by_the_lock_on_the_file(
         held = writer.unfinished.held
         assert held is not None
         assert exit_code_of_child(lambda: os._exit(not held.is_let_go)) == 0
-        assert check.collect(parts).files == []
+        assert fsck.collect(parts).files == []
     assert len(store["live.mp4"]) == 8
 
     found: list[Path] = []
@@ -247,7 +247,7 @@ def test_whose_pid_says_nothing_is_known_by_the_lock_on_the_file(
     assert found == []
     left = parts.directory.objects_tmp / new_name()
     left.write_bytes(b"of somebody who died")
-    assert check.collect(parts).files == [left]
+    assert fsck.collect(parts).files == [left]
 
 
 # -------------------------------------------------------------------------------- through a mount
@@ -485,7 +485,7 @@ def test_what_comes_is_looked_at_without_all_that_was_there(
         looked_at += len(found.columns)
         return found
 
-    monkeypatch.setattr(prefix, "examine_source", examined)
+    monkeypatch.setattr(growing_fmp4, "examine_source", examined)
     path = tmp_path / "grows.mp4"
     got: list[Examination | None] = []
     with path.open("w+b", buffering=0) as file:

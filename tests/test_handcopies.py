@@ -13,9 +13,9 @@ from tests.cli.conftest import run_command
 from tests.killing import ingest_and_die
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd import check
-from vfsd.copies.backup import back_up
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.maintenance import fsck
+from vfsd.maintenance.backup import back_up
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def copied_back(place: Path) -> list[str]:
     """The names in the store, once the backup has been copied over it and nothing is wrong."""
     subprocess.run(["cp", "-a", f"{place}/backup/.", place / "store"], check=True)
     with Store.open(place / "store") as store:
-        check.run(store.parts, repair=True)
-        assert check.run(store.parts, deep=True) == []
+        fsck.run(store.parts, repair=True)
+        assert fsck.run(store.parts, deep=True) == []
         return list(store)
 
 

@@ -9,13 +9,13 @@ import threading
 
 import pytest
 
-from vfsd.heap import Trimmer
-from vfsd.programs import environment
+from vfsd.core.malloc_trim import Trimmer
+from vfsd.core.subprocess_entry import environment
 
 _HOLES = """
 import os, time
-from vfsd.heap import Trimmer, share_arenas
-from vfsd.host import resident_bytes
+from vfsd.core.malloc_trim import Trimmer, share_arenas
+from vfsd.core.hostinfo import resident_bytes
 
 share_arenas()
 trimmer = Trimmer(lambda seconds: None)
@@ -32,7 +32,7 @@ assert all(block.count(b"x") == len(block) for block in blocks)
 
 _ANSWERS = """
 import resource
-from vfsd.heap import share_arenas
+from vfsd.core.malloc_trim import share_arenas
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -52,7 +52,7 @@ assert faults() - before < 8000, f"{faults() - before} pages for 800 blocks"
 
 _HUGE = """
 import numpy as np
-from vfsd.heap import use_small_pages
+from vfsd.core.malloc_trim import use_small_pages
 
 def huge():
     lines = open("/proc/self/smaps_rollup").read().splitlines()

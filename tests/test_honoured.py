@@ -17,17 +17,17 @@ from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.selection import examples, one_in
 from tests.stores import new_store
-from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.frames.array_formats import PIXEL_FORMATS, pixel_layout
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
+from vfsd.core.frames import Pixels
+from vfsd.core.model import Cell
+from vfsd.derive.tile_spec import TileSettings
 from vfsd.errors import UsageError
-from vfsd.frames import Pixels
-from vfsd.making.planned import TileSettings
-from vfsd.model import Cell
-from vfsd.reading.resultform import ResultForm
-from vfsd.store import Store
+from vfsd.read.output_quality import ResultForm
 from vfsd.tiling import Rect
-from vfsd.videos.video import Video
 
 WIDTH, HEIGHT, FRAMES = 256, 192, 24
 HALF, THREE_QUARTERS = (128, 96), (192, 144)

@@ -13,19 +13,19 @@ import pytest
 from sample_videos import FOLDER
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd import check
-from vfsd.copies.backup import back_up
-from vfsd.copies.restore import restore
+from vfsd.api.store import Store
+from vfsd.core.model import Place
+from vfsd.derive.promotion_candidates import Candidates
+from vfsd.disk.block_checksums import BlockSums
+from vfsd.disk.disk_reserve import keep_reserve
 from vfsd.errors import IntegrityError, StoreError
-from vfsd.filecache import FileCache, file_of
-from vfsd.fs import Filesystem
-from vfsd.fs.attributes import Caller
-from vfsd.integrity.blocksums import BlockSums
-from vfsd.integrity.scrubbing import Scrubber
-from vfsd.model import Place
-from vfsd.reserve import keep_reserve
-from vfsd.store import Store
-from vfsd.views.candidates import Candidates
+from vfsd.maintenance import fsck
+from vfsd.maintenance.backup import back_up
+from vfsd.maintenance.restore import restore
+from vfsd.maintenance.scrub import Scrubber
+from vfsd.mount.fs import Filesystem
+from vfsd.mount.fs.attributes import Caller
+from vfsd.storage.file_cache import FileCache, file_of
 
 KEYS = (
     "../../../etc/passwd",
@@ -76,14 +76,14 @@ def test_fsck_says_what_is_no_object(place: Path) -> None:
         junk.touch()
         with store.catalog.writing() as change:
             change.objects.record("../../secret", 23, now_ns=1)
-        told = [finding.message for finding in check.run(store.parts)]
+        told = [finding.message for finding in fsck.run(store.parts)]
         assert any(
             "an object's name must be its hash, got '../../secret'" in message for message in told
         )
         assert any("junk was left" in message for message in told)
-        check.collect(store.parts)
+        fsck.collect(store.parts)
         assert not junk.exists()
-        assert not check.run(store.parts)
+        assert not fsck.run(store.parts)
     assert (place.parent / "secret").exists()
 
 
@@ -220,8 +220,8 @@ def test_what_is_others_stays_where_a_link_leads(place: Path, docs: Path, name: 
         filesystem = Filesystem(store.parts)
         filesystem.recover()
         filesystem.close()
-        check.collect(store.parts, recording_days=0)
-        check.run(store.parts, repair=True)
+        fsck.collect(store.parts, recording_days=0)
+        fsck.run(store.parts, repair=True)
         cache = FileCache(store.parts.directory.cache, store.settings.view_cache_bytes)
         for digit in "0123456789":
             cache.put(file_of("cd" * 32, f"{digit * 64}.0"), bytes(5000))
@@ -245,7 +245,7 @@ def test_folders_of_objects_are_the_stores_own(place: Path, docs: Path) -> None:
     with Store.open(place) as store:
         with store.catalog.writing() as change:
             change.objects.record(key, 8, now_ns=1)
-        check.collect(store.parts)
+        fsck.collect(store.parts)
         with pytest.raises(IntegrityError, match="is a link"):
             store.parts.objects.delete(key)
     assert held(docs) == before
@@ -338,7 +338,7 @@ def refusals(store: Store) -> list[str]:
     with Store.open(store.path) as again, pytest.raises(IntegrityError) as caught:
         again["v.mp4"].frames([0])
     told.append(str(caught.value))
-    told += [one.message for one in check.run(store.parts) if one.check == "linked"]
+    told += [one.message for one in fsck.run(store.parts) if one.check == "linked"]
     return told + [one.message for one in Scrubber(store.parts).run()]
 
 

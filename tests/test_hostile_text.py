@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from vfsd.advising.workload import read_workload
 from vfsd.cli.layoutfile import read_layout_file
-from vfsd.codecs.cells.celldecoders import cell_decoder
+from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.pack import PackedCell, read_table
-from vfsd.config import Settings
+from vfsd.core.frame_table_pages import PageBounds, decode_page
+from vfsd.core.timebase import seconds
+from vfsd.derive.workload import read_workload
+from vfsd.disk.config import Settings
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import IntegrityError, NoStoreError, UsageError
-from vfsd.framepages import PageBounds, decode_page
-from vfsd.labels.names import read_names
-from vfsd.labels.numbers import decimal
-from vfsd.storedir import StoreDirectory
+from vfsd.labels.formats.class_names import read_names
+from vfsd.labels.formats.decimals import decimal
 from vfsd.tiling import Rect, TileLayout
-from vfsd.units import seconds
 
 DIGITS = "9" * 5000
 DEEP = "[" * 100_000

@@ -18,21 +18,21 @@ from typing import NoReturn
 
 import pytest
 
-import vfsd.fs.contents
-import vfsd.inhand
+import vfsd.disk.tempfiles
+import vfsd.mount.fs.open_inodes
 from sample_videos import FOLDER
 from tests.fs.driver import Driver
 from tests.replaceable import rich_clip
 from tests.writing import is_as_before, smooth
-from vfsd import check
-from vfsd.check import collect
+from vfsd.api.store import Store
+from vfsd.disk.tempfiles import NewFile, claimed, is_in_hand, new_name, take_away
 from vfsd.errors import BusyError, NotFoundError
-from vfsd.fs import Filesystem
-from vfsd.fs.posix import copy_start
-from vfsd.fs.recovery import recover
-from vfsd.inhand import NewFile, claimed, is_in_hand, new_name, take_away
-from vfsd.making.unfinished import begin, unfinished
-from vfsd.store import Store
+from vfsd.maintenance import fsck
+from vfsd.maintenance.fsck import collect
+from vfsd.mount.fs import Filesystem
+from vfsd.mount.fs.recovery import recover
+from vfsd.mount.fs.syscalls import copy_start
+from vfsd.write.partial_files import begin, unfinished
 
 CLIP = FOLDER / "traffic.mp4"
 
@@ -53,7 +53,7 @@ def nothing_goes(store: Store) -> bool:
 @pytest.fixture
 def in_another_container(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where none of our pids is alive."""
-    monkeypatch.setattr(vfsd.inhand, "is_alive", lambda name: False)
+    monkeypatch.setattr(vfsd.disk.tempfiles, "is_alive", lambda name: False)
 
 
 # --------------------------------------------------------------------------------- a file
@@ -81,7 +81,7 @@ def test_who_is_faster_than_the_lock_costs_a_name_and_nothing_else(
 ) -> None:
     """Somebody looks for leftovers when the file is made, and not yet locked."""
     names = [tmp_path / f"{os.getpid()}-{number}" for number in range(3)]
-    hold = vfsd.inhand.hold
+    hold = vfsd.disk.tempfiles.hold
     times = iter(names[:2])
 
     def late(file: FileIO) -> bool:
@@ -90,7 +90,7 @@ def test_who_is_faster_than_the_lock_costs_a_name_and_nothing_else(
             break
         return hold(file)
 
-    monkeypatch.setattr(vfsd.inhand, "hold", late)
+    monkeypatch.setattr(vfsd.disk.tempfiles, "hold", late)
     coming = iter(names)
     with NewFile(lambda: next(coming)) as new:
         assert new.path == names[2]
@@ -151,8 +151,8 @@ def test_a_store_is_used_where_there_are_no_locks(
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with Store.open(store.path) as other:
-        assert check.run(other.parts, repair=True) == []
-        assert check.collect(other.parts).files == []
+        assert fsck.run(other.parts, repair=True) == []
+        assert fsck.collect(other.parts).files == []
 
 
 def test_a_link_is_nobodys_and_leads_nowhere(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_what_a_mount_copies_to_be_written_is_nobodys_leftover(
         looks.append(list(store.parts.directory.spool_copies()))
         assert nothing_goes(store)
 
-    monkeypatch.setattr(vfsd.fs.contents, "copy_start", copy)
+    monkeypatch.setattr(vfsd.mount.fs.open_inodes, "copy_start", copy)
     fs = Filesystem(store.parts)
     it = Driver(fs)
     with it.opened("/a.mp4", os.O_RDWR) as handle:

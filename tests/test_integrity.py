@@ -21,25 +21,25 @@ from sample_videos import FOLDER
 from tests.fs.driver import Driver
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd import check
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.catalog import ROOT
-from vfsd.copies.backup import back_up
+from vfsd.core.damaged_frames import hit_frames
+from vfsd.core.frames import Frame
+from vfsd.core.model import Access, FileState, Place
+from vfsd.derive.tile_spec import TileSettings
+from vfsd.disk.block_checksums import BLOCK_BYTES, SUM_BYTES, BlockSummer, BlockSums
+from vfsd.disk.checksummed_file import SummedFile
+from vfsd.disk.object_store import ObjectStore, digest
+from vfsd.disk.store_layout import StoreDirectory
+from vfsd.disk.verify_file import Begun
 from vfsd.errors import DamagedFileError, IntegrityError
-from vfsd.frames import Frame
-from vfsd.fs import Filesystem
-from vfsd.integrity.blocksums import BLOCK_BYTES, SUM_BYTES, BlockSummer, BlockSums
-from vfsd.integrity.byteslook import Begun
-from vfsd.integrity.hitframes import hit_frames
-from vfsd.integrity.scrubbing import Damage, Pace, Scrubber
-from vfsd.integrity.scrubnote import ScrubNote
-from vfsd.integrity.summedfile import SummedFile
-from vfsd.making.planned import TileSettings
-from vfsd.making.settle import settle_file
-from vfsd.model import Access, FileState, Place
-from vfsd.objects import ObjectStore, digest
-from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
-from vfsd.videos.video import Video
+from vfsd.maintenance import fsck
+from vfsd.maintenance.backup import back_up
+from vfsd.maintenance.scrub import Damage, Pace, Scrubber
+from vfsd.maintenance.scrub_checkpoint import ScrubNote
+from vfsd.mount.fs import Filesystem
+from vfsd.write.offline_classify import settle_file
 
 CLIP = FOLDER / "traffic.mp4"
 SIZE = CLIP.stat().st_size
@@ -137,7 +137,7 @@ def test_every_way_in_makes_them(tmp_path: Path, how: str) -> None:
                     ROOT, "a.mp4", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.SPOOLED
                 )
             shutil.copy(CLIP, store.parts.directory.spool_file(node.ino))
-            check.run(store.parts, repair=True)
+            fsck.run(store.parts, repair=True)
         else:
             store.ingest(CLIP, "a.mp4", link=how == "link")
         original = store["a.mp4"].original
@@ -192,14 +192,14 @@ def test_damage_is_remembered_until_it_is_gone(place: Path, exact: np.ndarray) -
         info = store.catalog.video("cam/a.mp4")
         frames = store.catalog.unreadable_frames(info)
         assert frames[-1].stop == len(exact)
-        (found,) = check.run(store.parts)
+        (found,) = fsck.run(store.parts)
         assert (found.check, found.repaired) == ("damage", False)
         assert "cam/a.mp4 is damaged" in found.message
     flip(path, LAST[100])
     with Store.open(place) as store:
-        (found,) = check.run(store.parts, repair=True)
+        (found,) = fsck.run(store.parts, repair=True)
         assert (found.check, found.repaired) == ("damage", True)
-        assert check.run(store.parts, deep=True) == []
+        assert fsck.run(store.parts, deep=True) == []
         assert np.array_equal(store["cam/a.mp4"].read().data, exact)
 
 
@@ -249,7 +249,7 @@ def test_a_disk_that_stammers_is_not_damaged(
 
     with Store.open(place) as store:
         video = store["cam/a.mp4"]
-        monkeypatch.setattr("vfsd.integrity.summedfile.os.pread", stammering)
+        monkeypatch.setattr("vfsd.disk.checksummed_file.os.pread", stammering)
         assert np.array_equal(video.read().data, exact)
         monkeypatch.undo()
         assert failed
@@ -265,7 +265,7 @@ def test_a_disk_that_does_not_read_is_not_written_down(
 
     with Store.open(place) as store:
         video = store["cam/a.mp4"]
-        monkeypatch.setattr("vfsd.integrity.summedfile.os.pread", broken)
+        monkeypatch.setattr("vfsd.disk.checksummed_file.os.pread", broken)
         with pytest.raises(DamagedFileError, match="cannot be read from the disk"):
             video.read(span=(0, 1))
         monkeypatch.undo()
@@ -328,7 +328,7 @@ def test_nobody_reads_the_damaged_file_while_the_good_copy_takes_its_place(
                 return done
 
             with monkeypatch.context() as patched:
-                patched.setattr("vfsd.integrity.summedfile.os.dup2", slowly)
+                patched.setattr("vfsd.disk.checksummed_file.os.dup2", slowly)
                 assert file.read_some(LAST.start, 10) == right
             for other in others:
                 other.join()
@@ -391,7 +391,7 @@ def test_bytes_put_in_again_heal(place: Path, exact: np.ndarray) -> None:
         again = store.ingest(CLIP, "b.mp4")
         assert np.array_equal(again.read().data, exact)
         assert np.array_equal(store["cam/a.mp4"].read().data, exact)
-        assert check.run(store.parts, deep=True) == []
+        assert fsck.run(store.parts, deep=True) == []
 
 
 @pytest.mark.parametrize("how", one_in(2, ["ingest", "stream", "mount", "settled"]))
@@ -415,7 +415,7 @@ def test_bytes_that_come_again_do_not_rely_on_those_that_are_there(
                 assert settle_file(store.parts, store.node("b.mp4")) is not None
         store.remove("cam/a.mp4")
         assert np.array_equal(store["b.mp4"].read().data, exact)
-        assert check.run(store.parts, deep=True) == []
+        assert fsck.run(store.parts, deep=True) == []
         assert path.read_bytes() == CLIP.read_bytes() != early.read()
         assert store.parts.objects.on_their_way() == []
 
@@ -441,7 +441,7 @@ def test_what_is_replaced_does_not_rest_on_a_damaged_object(
             patch.setattr(ObjectStore, "adopt", adopt)
             video.replace_original(codec="h264")
         assert len(store["a.mp4"].read()) == len(video)
-        assert check.run(store.parts, deep=True) == []
+        assert fsck.run(store.parts, deep=True) == []
 
 
 def test_damage_that_was_noticed_is_forgotten_with_the_damaged_bytes(place: Path) -> None:
@@ -499,7 +499,7 @@ def test_scrub_finds_heals_and_tells(place: Path, tmp_path: Path) -> None:
         assert (left.ranges, left.frames[-1].stop) == ((LAST,), 120)
         shutil.copy(CLIP, object_of(store))
         assert scrubbed(store) == []
-        assert check.run(store.parts, deep=True) == []
+        assert fsck.run(store.parts, deep=True) == []
 
 
 def test_scrub_makes_sums_that_are_missing_or_wrong(place: Path) -> None:
@@ -615,7 +615,7 @@ def test_a_scrub_that_goes_on_does_not_believe_damage_by_wrong_sums(
         interrupted(store, 2 << 20)
         (found,) = scrubbed(store)
         assert found.repaired == "counted anew"
-        assert check.run(store.parts, deep=True) == []
+        assert fsck.run(store.parts, deep=True) == []
 
 
 def test_a_second_look_that_is_interrupted_goes_on_to_its_end(large: Path) -> None:
@@ -699,7 +699,7 @@ def test_what_was_looked_at_is_written_down_while_another_file_is_read(
 ) -> None:
     """A killed scrub does nothing at its end."""
     clock = [100.0]
-    monkeypatch.setattr("vfsd.integrity.scrubbing.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("vfsd.maintenance.scrub.time.monotonic", lambda: clock[0])
     with Store.open(large) as store:
         store.ingest(CLIP, "small.mp4")
         with store.catalog.writing() as change:  # it is the large one's turn last
@@ -749,7 +749,7 @@ def test_a_scrub_tells_what_it_passes_over_and_knows_to_be_damaged(
         ).run()
         assert told.repaired == "put back"
         assert list(Scrubber(store.parts, older_than=86400.0).run()) == []
-        assert check.run(store.parts, deep=True) == []
+        assert fsck.run(store.parts, deep=True) == []
 
 
 def test_what_nobody_has_looked_at_is_older_than_anything(place: Path) -> None:
@@ -781,7 +781,7 @@ def test_a_linked_file_that_cannot_be_opened_keeps_nobody_from_the_rest(
         scrubber = Scrubber(store.parts)
         assert [one.names for one in scrubber.run()] == [("cam/a.mp4",)]
         assert [error.errno for error in scrubber.unread] == [errno.ENOTDIR]
-        told = {one.check for one in check.run(store.parts, repair=True)}
+        told = {one.check for one in fsck.run(store.parts, repair=True)}
         assert told == {"linked", "damage"}
 
 
@@ -817,9 +817,9 @@ def test_an_original_that_cannot_be_put_back_is_told_and_others_are(
 
 def test_scrub_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr("vfsd.integrity.scrubbing.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("vfsd.maintenance.scrub.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(
-        "vfsd.integrity.scrubbing.time.sleep",
+        "vfsd.maintenance.scrub.time.sleep",
         lambda seconds: clock.__setitem__(0, clock[0] + seconds),
     )
     pace = Pace(1000.0)
@@ -840,10 +840,10 @@ def test_sums_that_cannot_be_right(place: Path) -> None:
         with store.catalog.writing() as change:
             change.integrity.put_sums(where, other)
             change.integrity.put_sums(Place(None, "/gone.mp4"), other, mtime_ns=5)
-        found = check.run(store.parts)
+        found = fsck.run(store.parts)
         assert [one.check for one in found] == ["sums", "sums"]
-        check.run(store.parts, repair=True)
-        assert check.run(store.parts) == []
+        fsck.run(store.parts, repair=True)
+        assert fsck.run(store.parts) == []
         assert scrubbed(store) == []
         with store.catalog.reading() as seen:
             assert seen.integrity.places_with_sums() == {where}
@@ -858,7 +858,7 @@ def test_a_backup_knows_nothing_of_damage_elsewhere(place: Path, tmp_path: Path)
         with store.catalog.writing() as change:
             change.integrity.drop_sums(store["cam/a.mp4"].original.place)
     with Store.open(tmp_path / "backup") as copy:
-        assert check.run(copy.parts, deep=True) == []
+        assert fsck.run(copy.parts, deep=True) == []
         with copy.catalog.reading() as seen:
             assert len(seen.integrity.places_with_sums()) == 1
 
@@ -889,7 +889,7 @@ def test_an_original_that_is_no_more_there_is_damaged_as_a_whole(
             video.frames([5], psnr=math.inf)
         assert "cam/a.mp4" in str(caught.value)
         assert any(5 in lost for lost in caught.value.frames or ())
-        (told,) = (found for found in check.run(store.parts) if found.check == "objects")
+        (told,) = (found for found in fsck.run(store.parts) if found.check == "objects")
         assert "cam/a.mp4" in told.message
         (found,) = scrubbed(store)
         assert found.names == ("cam/a.mp4",)
@@ -900,10 +900,10 @@ def test_an_original_that_is_no_more_there_is_damaged_as_a_whole(
             assert len(back_up(store.parts, tmp_path / "backup").damaged) == 1
             with pytest.raises(IntegrityError, match="must be a directory"):
                 store.ingest(CLIP, "again.mp4")
-            check.run(store.parts, repair=True)
+            fsck.run(store.parts, repair=True)
             assert not path.parent.exists()
         good = tmp_path / "good.mp4"
         good.write_bytes(whole)
         store.ingest(good, "again.mp4")
-        assert not check.run(store.parts, deep=True)
+        assert not fsck.run(store.parts, deep=True)
         assert video.frames([5], psnr=math.inf)

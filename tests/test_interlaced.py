@@ -16,16 +16,16 @@ from sample_videos import FOLDER
 from tests.codecs.making import media_of
 from tests.composing import take_tiles
 from tests.selection import one_in
-from vfsd.codecs.examining.examine import examine
-from vfsd.codecs.pictures.fields import Scanning
-from vfsd.codecs.pictures.pixels import PixelConverter
-from vfsd.codecs.pictures.planes import copy_picture, fingerprint, plane_samples
-from vfsd.codecs.pictures.siting import SITINGS, blank, blank_like
-from vfsd.frames import Pixels
-from vfsd.making.planned import TileSettings
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.frames.chroma_location import SITINGS, blank, blank_like
+from vfsd.codecs.frames.interlace import Scanning
+from vfsd.codecs.frames.planes import copy_picture, fingerprint, plane_samples
+from vfsd.codecs.frames.to_array import PixelConverter
+from vfsd.codecs.probing.probe import examine
+from vfsd.core.frames import Pixels
+from vfsd.derive.tile_spec import TileSettings
 from vfsd.tiling import Rect
-from vfsd.videos.video import Video
 
 FRAMES = 20
 FINE = TileSettings(psnr=50)

@@ -23,16 +23,16 @@ from tests.composing import take_tiles
 from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import Store
-from vfsd.check import run as check
+from vfsd.api.video import Video
 from vfsd.codecs.cells.pack import open_pack
-from vfsd.codecs.pictures.planes import plane_samples
+from vfsd.codecs.frames.planes import plane_samples
+from vfsd.core.model import Segment
+from vfsd.derive.tile_spec import TileSettings
 from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
-from vfsd.joints.cameras import join, joined, split
-from vfsd.joints.jointsettings import JoinSettings
-from vfsd.making.planned import TileSettings
-from vfsd.model import Segment
-from vfsd.overlap.pair import Verdict
-from vfsd.videos.video import Video
+from vfsd.maintenance.fsck import run as check
+from vfsd.overlap.cameras import join, joined, split
+from vfsd.overlap.join_settings import JoinSettings
+from vfsd.overlap.overlap_pair import Verdict
 
 FRAMES = 36
 FILMED = FilmedScene.of(Cameras(overlap=0.6), frames=2 * FRAMES, seed=1)

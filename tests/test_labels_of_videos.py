@@ -13,7 +13,7 @@ import pytest
 
 from sample_videos import FOLDER
 from vfsd import Detection, DetectionColumns, Source, Store, Video
-from vfsd.detections import Examined
+from vfsd.core.detections import Examined
 from vfsd.errors import NotFoundError, OutOfRangeError, UnknownLabelWarning, UsageError
 from vfsd.labels import FORMATS, place_of, read_labels, write_labels
 

@@ -11,13 +11,13 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.stores import new_store
-from vfsd.detections import Detection
-from vfsd.drawing.layoutfacts import LayoutFacts, heat_of, layout_facts
-from vfsd.drawing.layoutpicture import draw_layout, picture_size
-from vfsd.drawing.layouttext import layout_text
-from vfsd.drawing.lettering import Picture
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.core.detections import Detection
+from vfsd.core.text_image import Picture
 from vfsd.tiling import Rect
+from vfsd.views.layout_facts import LayoutFacts, heat_of, layout_facts
+from vfsd.views.layout_image import draw_layout, picture_size
+from vfsd.views.layout_summary import layout_text
 
 NAMES = ("traffic.mp4", "portrait.mp4", "odd-size.webm")
 SCALE = 3  # of traffic.mp4, which is 320x240

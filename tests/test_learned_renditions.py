@@ -9,10 +9,10 @@ import pytest
 from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.test_renditions import psnr_of
-from vfsd.model import Reason
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.model import Reason
 from vfsd.tiling import Rect
-from vfsd.videos.video import Video
 
 
 @pytest.fixture

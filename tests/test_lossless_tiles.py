@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.selection import one_in
-from vfsd import check
-from vfsd.budget.deferred import due, is_due, level_for
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.catalog.segments import Segments
-from vfsd.codecs.cells.losslesscells import LosslessCellDecoder
+from vfsd.codecs.cells.lossless_cells import LosslessCellDecoder
+from vfsd.core.model import Segment
+from vfsd.derive.compression_schedule import due, is_due, level_for
+from vfsd.derive.layout_history import drop, rollback
+from vfsd.derive.recompress import compress, compressible, recompress
+from vfsd.derive.retile import missing
+from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.disk.object_store import Digest, ObjectStore
 from vfsd.errors import IntegrityError, NoSpaceError, NotFoundError, UsageError
-from vfsd.making.planned import PlannedSegment, TileSettings
-from vfsd.making.recompress import compress, compressible, recompress
-from vfsd.making.relayout import drop, rollback
-from vfsd.making.retile import missing
-from vfsd.model import Segment
-from vfsd.objects import Digest, ObjectStore
-from vfsd.store import Store
+from vfsd.maintenance import fsck
 from vfsd.tiling import Rect, TileLayout
-from vfsd.videos.video import Video
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "odd-size.webm", "variable-rate.mp4", "mjpeg.avi")
 RAW = TileSettings("lossless", quality=0)
@@ -153,7 +153,7 @@ def test_compressed_tiles_show_the_same_in_less_room(store: Store, video: Video)
     assert [one.frames for one in video.compress(12)]
     assert video.compress(3) == []
     assert np.array_equal(video.read(psnr=99).data, exact)
-    assert list(check.run(store.parts, repair=False, deep=True)) == []
+    assert list(fsck.run(store.parts, repair=False, deep=True)) == []
 
 
 def test_readers_keep_what_they_opened(store: Store, video: Video) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from scripts.make_cli_docs import commands
 from scripts.make_man_pages import FOLDER, main, pages
-from vfsd.fuse.options import described_options, parse_options
+from vfsd.mount.fuse.options import described_options, parse_options
 
 
 def test_they_are_up_to_date() -> None:

@@ -16,16 +16,16 @@ import pytest
 from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.selection import one_in
-from vfsd import check
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.codecs.cells.pack import CellStream, read_table, write_pack
-from vfsd.detections import Detection
+from vfsd.core.detections import Detection
+from vfsd.core.model import Segment
+from vfsd.derive.tile_spec import TileSettings
+from vfsd.disk.object_store import ObjectStore
 from vfsd.errors import DamagedPackError, IntegrityError
-from vfsd.making.planned import TileSettings
-from vfsd.model import Segment
-from vfsd.objects import ObjectStore
-from vfsd.reading.packs import OpenPack
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.maintenance import fsck
+from vfsd.read.pack_pool import OpenPack
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_readers_do_not_notice_and_the_tiles_are_gone(store: Store, video: Video
     assert np.array_equal(found, exact)
     assert store.catalog.segments(video.info) == [made[0], *made[2:]]
     assert not store.parts.objects.path(made[1].object_key).exists()
-    assert check.run(store.parts, deep=True) == []
+    assert fsck.run(store.parts, deep=True) == []
 
 
 def test_a_store_that_may_not_be_written_keeps_what_is_damaged(store: Store, video: Video) -> None:
@@ -140,7 +140,7 @@ def test_a_disk_that_does_not_read_is_no_proof(
     def fails(*_: object) -> int:
         raise OSError(5, os.strerror(5))
 
-    monkeypatch.setattr("vfsd.reading.mending.digest", fails)
+    monkeypatch.setattr("vfsd.read.damage_fallback.digest", fails)
     flip(store.parts.objects.path(made.object_key), 4000)
     store.tools.mender.note(error)
     assert store.catalog.segments(video.info) == [made]

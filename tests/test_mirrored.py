@@ -19,17 +19,17 @@ import pytest
 from sample_videos import FOLDER
 from tests.matrices import ASKEW, MIRRORED, ORIENTATIONS, with_matrix
 from tests.selection import one_in
-from vfsd.detections import Detection
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.detections import Detection
+from vfsd.core.model import MediaInfo
+from vfsd.core.orientation import in_display, in_picture, layout_in_display, layout_in_picture
+from vfsd.derive.layout_around import in_picture_corners
+from vfsd.derive.tile_spec import TileSettings
+from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import RefusedMediaError, UsageError
-from vfsd.joints.jointsettings import require_alike
-from vfsd.making.planned import TileSettings
-from vfsd.model import MediaInfo
-from vfsd.orientation import in_display, in_picture, layout_in_display, layout_in_picture
-from vfsd.store import Store
-from vfsd.storedir import CATALOG
+from vfsd.overlap.join_settings import require_alike
 from vfsd.tiling import Rect, TileLayout
-from vfsd.videos.around import in_picture_corners
-from vfsd.videos.video import Video
 
 Samples = npt.NDArray[Any]
 ALL = [*ORIENTATIONS, "askew"]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from vfsd.fs.recovery import Recovered
-from vfsd.fuse.options import LOG_LEVELS, parse_options
-from vfsd.mounts.mountlog import LEVELS, OneLine, Sparing
+from vfsd.mount.fs.recovery import Recovered
+from vfsd.mount.fuse.options import LOG_LEVELS, parse_options
+from vfsd.mount.mount_log import LEVELS, OneLine, Sparing
 
 
 def record(message: str, *, error: BaseException | None = None) -> logging.LogRecord:
@@ -48,7 +48,7 @@ def test_an_exception_is_one_line_and_says_where() -> None:
 
 def test_the_same_is_told_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("vfsd.mounts.mountlog.time.monotonic", lambda: now)
+    monkeypatch.setattr("vfsd.mount.mount_log.time.monotonic", lambda: now)
     sparing = Sparing()
     damage = "bytes 0 to 9 are damaged"
     assert [sparing.filter(record(damage)) for _ in range(4)] == [True, False, False, False]
@@ -89,10 +89,10 @@ def test_mount_options_know_the_levels() -> None:
 def test_each_level_shows_what_is_as_grave(level: str) -> None:
     program = (
         "import logging, sys\n"
-        "from vfsd.mounts.mountlog import LEVELS, set_up\n"
+        "from vfsd.mount.mount_log import LEVELS, set_up\n"
         "set_up(sys.argv[1])\n"
         "for name, number in LEVELS.items():\n"
-        "    logging.getLogger('vfsd.fs').log(number, 'an event: %s', name)\n"
+        "    logging.getLogger('vfsd.mount.fs').log(number, 'an event: %s', name)\n"
         "logging.getLogger('of.others').info('nothing of ours')\n"
     )
     done = subprocess.run(

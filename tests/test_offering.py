@@ -9,11 +9,11 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.selection import one_in
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.frames import Pixels
+from vfsd.derive.tile_spec import TileSettings
 from vfsd.errors import OverBudgetError, RefusedMediaError, UsageError
-from vfsd.frames import Pixels
-from vfsd.making.planned import TileSettings
-from vfsd.store import Store
-from vfsd.videos.video import Video
 
 CLIP = FOLDER / "traffic.mp4"
 SIZE = (160, 120)

@@ -16,9 +16,9 @@ from sample_videos.scene import Scene
 from tests.stores import new_store
 from vfsd import Store
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
-from vfsd.joints.cameras import join, joined, overlap, overlaps
-from vfsd.joints.overlapsearch import moments_of
-from vfsd.overlap.pair import Verdict
+from vfsd.overlap.cameras import join, joined, overlap, overlaps
+from vfsd.overlap.overlap_pair import Verdict
+from vfsd.overlap.search import moments_of
 
 FRAMES = 36
 FILMED = FilmedScene.of(Cameras(overlap=0.6), frames=2 * FRAMES, seed=1)

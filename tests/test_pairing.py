@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vfsd.joints.pairing import FEWEST, Seconds, frame_pairs
+from vfsd.overlap.frame_pairing import FEWEST, Seconds, frame_pairs
 
 
 def times(count: int, rate: float, start: float = 0.0) -> Seconds:

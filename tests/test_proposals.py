@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.reading import label_read, region_read, remember
 from tests.stores import new_store
-from vfsd.advising.proposals import Proposal, _newest, _without, by_value
-from vfsd.detections import Detection
-from vfsd.making.planned import PlannedSegment, TileSettings
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.detections import Detection
+from vfsd.derive.proposals import Proposal, _newest, _without, by_value
+from vfsd.derive.tile_spec import PlannedSegment, TileSettings
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.policy import Query
-from vfsd.videos.video import Video
 
 FIRST, SECOND = range(0, 30), range(30, 60)
 CORNER = Rect(0, 0, 64, 64)
@@ -166,7 +166,7 @@ def test_what_is_left_out_of_a_query_is_all_that_is(
 
 
 def test_of_too_many_reads_the_newest_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vfsd.advising.proposals._MOST_WEIGHED", 10)
+    monkeypatch.setattr("vfsd.derive.proposals._MOST_WEIGHED", 10)
     sots = [range(at, at + 10) for at in range(0, 100, 10)]
     told = [Query(range(at, at + 20), frozenset(["car"])) for at in (0, 5, 10, 20, 30, 40)]
     assert list(_newest(told, sots)) == told[2:]

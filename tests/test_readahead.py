@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tests.selection import one_in
-from vfsd.frames import Pixels
-from vfsd.reading import readahead
-from vfsd.reading.readahead import Direct, ReadAhead, Stretch
+from vfsd.core.frames import Pixels
+from vfsd.read import readahead
+from vfsd.read.readahead import Direct, ReadAhead, Stretch
 
 PATIENCE = 30  # seconds
 SHAPE = (4, 8, 3)

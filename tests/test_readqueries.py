@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from sample_videos import FOLDER
-from vfsd.advising.readqueries import Asked, asked_by
-from vfsd.detections import Detection
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.detections import Detection
+from vfsd.derive.query_log import Asked, asked_by
 from vfsd.tiling import Rect
 from vfsd.tiling.policy import Aims, Query
-from vfsd.videos.video import Video
 
 CAR = (40, 50, 80, 90)
 

@@ -18,14 +18,14 @@ import pytest
 from sample_videos import FOLDER
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd.detect import MotionDetector
-from vfsd.detections import Detection
-from vfsd.model import Read
-from vfsd.reading.accounting import Timing, account_of_plan
-from vfsd.reading.readlog import ReadLog
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.core.detections import Detection
+from vfsd.core.model import Read
+from vfsd.core.view_request import View
+from vfsd.labels.detectors import MotionDetector
+from vfsd.read.read_cost import Timing, account_of_plan
+from vfsd.read.read_log import ReadLog
 from vfsd.tiling import Rect
-from vfsd.view import View
 
 NAME = "traffic.mp4"
 
@@ -231,7 +231,7 @@ def test_what_is_not_remembered_is_counted(place: Path) -> None:
 def test_a_program_that_closes_nothing_is_remembered_as_well(place: Path) -> None:
     program = (
         "import sys\n"
-        "from vfsd.store import Store\n"
+        "from vfsd.api.store import Store\n"
         "store = Store.open(sys.argv[1])\n"
         "store['traffic.mp4'][11]\n"
     )

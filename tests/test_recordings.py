@@ -22,8 +22,11 @@ import pytest
 from sample_videos import FOLDER
 from tests.deadwriters import killed_recording
 from tests.writing import is_as_before, smooth
-from vfsd import check
+from vfsd.api.store import Store
 from vfsd.catalog import BUSY_SECONDS, Transaction
+from vfsd.core.frames import Pixels
+from vfsd.disk.object_store import digest_file
+from vfsd.disk.tempfiles import new_name
 from vfsd.errors import (
     BusyError,
     CutOffError,
@@ -33,13 +36,10 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
-from vfsd.frames import Pixels
-from vfsd.fs.recovery import recover
-from vfsd.inhand import new_name
-from vfsd.making.recordings import Recording
-from vfsd.making.unfinished import begin
-from vfsd.objects import digest_file
-from vfsd.store import Store
+from vfsd.maintenance import fsck
+from vfsd.mount.fs.recovery import recover
+from vfsd.write.partial_files import begin
+from vfsd.write.recordings import Recording
 
 CLIP = FOLDER / "traffic.mp4"
 
@@ -98,13 +98,13 @@ def test_nobody_throws_it_away_unasked(store: Store, caplog: pytest.LogCaptureFi
     killed_recording(store.path, "live.mp4")
     (one,) = store.recordings()
     for repair in (False, True):
-        (finding,) = check.run(store.parts, repair=repair)
+        (finding,) = fsck.run(store.parts, repair=repair)
         assert (finding.check, finding.repaired) == ("recordings", False)
         assert "'live.mp4'" in finding.message
         assert "vfsd recover" in finding.message
     assert recover(store.parts).stray == 0
     assert "a recording of 'live.mp4' was not finished" in caplog.text
-    found = check.collect(store.parts)
+    found = fsck.collect(store.parts)
     assert (found.files, found.kept) == ([], [one])
     assert store.recordings() == [one]
 
@@ -116,15 +116,15 @@ def test_it_goes_when_it_is_old(store: Store) -> None:
     old = next(one for one in store.recordings() if one.name == "old.mp4")
     month_ago = time.time() - 30 * 24 * 3600
     os.utime(old.path, (month_ago, month_ago))
-    assert len(check.collect(store.parts, dry_run=True).files) == 2
-    assert len(check.collect(store.parts, recording_days=31).files) == 0
-    found = check.collect(store.parts)
+    assert len(fsck.collect(store.parts, dry_run=True).files) == 2
+    assert len(fsck.collect(store.parts, recording_days=31).files) == 0
+    found = fsck.collect(store.parts)
     assert {path.name.partition(".")[0] for path in found.files} == {old.path.name}
     (new,) = store.recordings()
     assert new.name == "new.mp4"
     os.utime(new.path, (100, 100))  # by a clock that had forgotten the time
-    assert check.collect(store.parts).files == []
-    check.collect(store.parts, recording_days=0)
+    assert fsck.collect(store.parts).files == []
+    fsck.collect(store.parts, recording_days=0)
     assert store.recordings() == []
     assert is_as_before(store, [])
 
@@ -174,9 +174,9 @@ def test_a_note_may_say_anything(store: Store, note: str) -> None:
     for one in store.recordings():
         with pytest.raises(VfsdError):
             store.recover(one)
-    check.run(store.parts)
+    fsck.run(store.parts)
     recover(store.parts)
-    check.collect(store.parts, recording_days=0)
+    fsck.collect(store.parts, recording_days=0)
     assert is_as_before(store, [])
 
 
@@ -227,7 +227,7 @@ def test_one_recovers_it_at_a_time(store: Store) -> None:
         assert store.recordings() == []
         with pytest.raises(BusyError):
             store.recover(one)
-        assert check.collect(store.parts, recording_days=0).files == []
+        assert fsck.collect(store.parts, recording_days=0).files == []
     assert store.recordings() == [one]
 
 
@@ -264,7 +264,7 @@ def test_what_was_never_published_stays_one(store: Store) -> None:
     file.path.write_bytes(CLIP.read_bytes())
     store.parts.objects.adopt(file.path, digest_file(file.path).key)
     file.leave()
-    assert len(check.collect(store.parts).objects) == 1
+    assert len(fsck.collect(store.parts).objects) == 1
     (one,) = store.recordings()
     store.recover(one)
     assert is_as_before(store, ["a.mp4"])

@@ -14,11 +14,11 @@ import pytest
 from sample_videos import FOLDER, Encoding, Scene, write
 from tests.selection import one_in
 from tests.traps import FileTrap, PortTrap, file_trap, port_trap
-from vfsd.codecs.containers.boxes import box, full_box
-from vfsd.codecs.examining.examine import examine
+from vfsd.codecs.containers.isobmff import box, full_box
+from vfsd.codecs.probing.probe import examine
 from vfsd.errors import RefusedMediaError
-from vfsd.processes.examineorders import Limits
-from vfsd.processes.examiner import Examiner
+from vfsd.storage.sandbox_pool import Examiner
+from vfsd.storage.sandbox_protocol import Limits
 
 TRAFFIC = FOLDER / "traffic.mp4"
 _PARENTS = (b"moov", b"trak", b"mdia", b"minf", b"dinf")

@@ -10,14 +10,14 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.composing import take_tiles
-from vfsd.detect import MotionDetector
-from vfsd.detect.chunks import plan_chunks
-from vfsd.detections import DetectionColumns
+from vfsd.api.region_scan import interests_around
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.detections import DetectionColumns
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.store import Store
+from vfsd.labels.detectors import MotionDetector
+from vfsd.labels.detectors.work_chunks import plan_chunks
 from vfsd.tiling import Rect
-from vfsd.videos.regionscan import interests_around
-from vfsd.videos.video import Video
 
 CLIP = FOLDER / "traffic.mp4"
 BOXES = ((40, 40, 60, 60), (200, 165, 230, 190))

@@ -12,13 +12,13 @@ import pytest
 
 from tests.selection import one_in
 from tests.stores import new_store
+from vfsd.api.store import Store
 from vfsd.catalog import Catalog
-from vfsd.copies.backup import back_up
-from vfsd.copies.restore import restore
+from vfsd.disk.store_layout import StoreDirectory
+from vfsd.disk.tempfiles import new_name
 from vfsd.errors import NoStoreError, StoreError
-from vfsd.inhand import new_name
-from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
+from vfsd.maintenance.backup import back_up
+from vfsd.maintenance.restore import restore
 
 NAMES = (
     "config.toml",

@@ -17,14 +17,14 @@ import pytest
 from sample_videos import FOLDER
 from tests.holes import FRAMES, make_clip
 from tests.selection import one_in
-from vfsd import check
-from vfsd.check.finding import Finding
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import IntegrityError
-from vfsd.making.ingest import Source
-from vfsd.making.reindexing import put_back
-from vfsd.store import Store
-from vfsd.storedir import CATALOG
-from vfsd.videos.video import Video
+from vfsd.maintenance import fsck
+from vfsd.maintenance.fsck.finding import Finding
+from vfsd.write.ingest import Source
+from vfsd.write.rebuild_index import put_back
 
 SEEN = 100
 """The frame that is labelled, as packets count; by a full decode it is one less."""
@@ -64,7 +64,7 @@ def labelled(store: Store) -> list[tuple[int, int]]:
 
 
 def repaired(store: Store) -> list[Finding]:
-    return [one for one in check.run(store.parts, repair=True) if one.check == "videos"]
+    return [one for one in fsck.run(store.parts, repair=True) if one.check == "videos"]
 
 
 # ------------------------------------------------------------------------------ indexed in place

@@ -14,18 +14,18 @@ import pytest
 from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.selection import one_in
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.catalog import Transaction
-from vfsd.codecs.cells.celldecoders import StreamCellDecoder
+from vfsd.codecs.cells.cell_decoders import StreamCellDecoder
 from vfsd.codecs.cells.pack import open_pack
-from vfsd.codecs.pictures.pixels import PixelConverter
+from vfsd.codecs.frames.to_array import PixelConverter
+from vfsd.core.frames import Pixels
+from vfsd.core.model import Role, Segment
+from vfsd.derive.layout_history import drop_renditions, rollback
+from vfsd.derive.tile_spec import TileSettings
 from vfsd.errors import NotFoundError, UsageError
-from vfsd.frames import Pixels
-from vfsd.making.planned import TileSettings
-from vfsd.making.relayout import drop_renditions, rollback
-from vfsd.model import Role, Segment
-from vfsd.store import Store
 from vfsd.tiling import Rect
-from vfsd.videos.video import Video
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "variable-rate.mp4", "open-gop.mov", "av1.mp4")
 

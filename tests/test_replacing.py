@@ -21,13 +21,18 @@ from tests.matrices import ASKEW, MIRRORED, ORIENTATIONS, with_matrix
 from tests.replaceable import captioned_clip, rich_clip
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd import check
-from vfsd.catalog.originals import Originals
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.catalog.policies import Originals
 from vfsd.catalog.videos import Videos
-from vfsd.codecs.decoding.sidedata import carried_data
-from vfsd.codecs.pictures.siting import siting_of
+from vfsd.codecs.decoding.side_data import carried_data
+from vfsd.codecs.frames.chroma_location import siting_of
 from vfsd.codecs.pyav import side_data_of
-from vfsd.detections import Detection, Source
+from vfsd.core.detections import Detection, Source
+from vfsd.core.policy import Action
+from vfsd.derive import replace_original
+from vfsd.derive.reencode import ArchiveWork
+from vfsd.derive.tile_spec import TileSettings
 from vfsd.errors import (
     BusyError,
     ForbiddenError,
@@ -37,13 +42,8 @@ from vfsd.errors import (
     RefusedMediaError,
     UsageError,
 )
-from vfsd.making.planned import TileSettings
-from vfsd.retention import replacing
-from vfsd.retention.archivework import ArchiveWork
-from vfsd.retention.guarding import set_policy
-from vfsd.retention.originals import Action
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.maintenance import fsck
+from vfsd.storage.policy_service import set_policy
 
 NAME = "traffic.mp4"
 REPLACEABLE = "original=replaceable,psnr=34"
@@ -78,8 +78,8 @@ def bytes_of(store: Store, video: Video) -> Path:
 
 
 def require_sound(store: Store) -> None:
-    assert check.run(store.parts, deep=True) == []
-    assert check.collect(store.parts, dry_run=True).objects == []
+    assert fsck.run(store.parts, deep=True) == []
+    assert fsck.collect(store.parts, dry_run=True).objects == []
 
 
 @pytest.mark.parametrize("codec", one_in(4, ["h264", "hevc", "av1"]))
@@ -391,7 +391,7 @@ def prepared(path: Path) -> tuple[str, int]:
 def is_replaced(path: Path, digest: str, frames: int) -> bool:
     """Whether the original is the new one; it is whole in any case, and nothing is left over."""
     with Store.open(path) as store:
-        check.collect(store.parts)
+        fsck.collect(store.parts)
         require_sound(store)
         video = store[NAME]
         assert len(video) == frames
@@ -410,10 +410,10 @@ def test_killed_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     outcomes = []
     for number, (where, name) in enumerate(
         (
-            (replacing, "require_same_beside"),
+            (replace_original, "require_same_beside"),
             (Videos, "replace_original"),
             (Originals, "add"),
-            (replacing, "clear_away"),
+            (replace_original, "clear_away"),
         )
     ):
         path = tmp_path / str(number)
@@ -566,7 +566,7 @@ def test_captions_that_begin_late_are_not_lost(store: Store, tmp_path: Path) -> 
     with pytest.raises(RefusedMediaError, match="closed captions"):
         video.decay("person", codec="av1")
     assert store["late.mp4"].info.digest == video.info.digest
-    assert check.collect(store.parts, dry_run=True).objects == []
+    assert fsck.collect(store.parts, dry_run=True).objects == []
     video.replace_original(codec="h264")
     after = frame_data(bytes_of(store, store["late.mp4"]))
     assert after == frame_data(tmp_path / "late.mp4")

@@ -20,11 +20,11 @@ from tests.carrying import (
     with_element,
 )
 from tests.selection import one_in
-from vfsd import check
-from vfsd.codecs.containers.boxes import box, full_box
+from vfsd.api.store import Store
+from vfsd.codecs.containers.isobmff import box, full_box
+from vfsd.derive.reencode import ArchiveWork
 from vfsd.errors import RefusedMediaError
-from vfsd.retention.archivework import ArchiveWork
-from vfsd.store import Store
+from vfsd.maintenance import fsck
 
 ENTRY = "moov/trak/mdia/minf/stbl/stsd/avc1"
 XMP = bytes.fromhex("be7acfcb97a942e89c71999491e3afac") + b"<x:xmpmeta/>"
@@ -45,7 +45,7 @@ def refused(store: Store, path: Path, codec: str = "hevc") -> str:
         video.replace_original(codec=codec, psnr=20)
     assert store[path.name].info.digest == video.info.digest
     assert store.parts.bytes_of(video.original).read_bytes() == path.read_bytes()
-    assert check.collect(store.parts, dry_run=True).objects == []
+    assert fsck.collect(store.parts, dry_run=True).objects == []
     return str(refusal.value)
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from tests.carrying import sei
+from vfsd.api.store import Store
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.messages import carried_messages, message_unit
-from vfsd.codecs.decoding.sidedata import carried_data
+from vfsd.codecs.decoding.side_data import carried_data
 from vfsd.errors import RefusedMediaError
-from vfsd.store import Store
 
 MARK = bytes(range(1, 17))
 CAPTIONS = bytes.fromhex("b5003147413934") + b"\x03\xc1\xff"

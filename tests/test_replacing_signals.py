@@ -13,11 +13,11 @@ import pytest
 from av.bitstream import BitStreamFilterContext
 
 from tests.carrying import noisy_clip, with_box
-from vfsd.codecs.containers.boxes import box
-from vfsd.codecs.decoding.source import Source
+from vfsd.api.store import Store
+from vfsd.codecs.containers.isobmff import box
+from vfsd.codecs.decoding.demuxer import Source
 from vfsd.codecs.inventory.inventory import take_inventory
 from vfsd.errors import RefusedMediaError, UsageError
-from vfsd.store import Store
 
 FIELDS = {
     "limited range": "video_full_range_flag=0",

@@ -11,9 +11,9 @@ import pytest
 
 from tests.carrying import noisy_clip, value_at, with_box
 from tests.replaceable import time_coded_clip
-from vfsd.codecs.containers.boxes import box, full_box
+from vfsd.api.store import Store
+from vfsd.codecs.containers.isobmff import box, full_box
 from vfsd.errors import RefusedMediaError
-from vfsd.store import Store
 
 ENTRY = "moov/trak 1/mdia/minf/stbl/stsd"
 

@@ -23,13 +23,10 @@ from tests.killing import ingest_and_die, killed_at_rename
 from tests.nextrevision import next_program
 from tests.stores import new_store
 from tests.unprivileged import run_unprivileged
-from vfsd import check
+from vfsd.api.store import Store
 from vfsd.catalog import Catalog, come_to_rest
-from vfsd.config import Settings
-from vfsd.copies import takeover
-from vfsd.copies.backup import back_up
-from vfsd.copies.handcopies import lay_log
-from vfsd.copies.restore import _Restore, restore
+from vfsd.disk.config import Settings
+from vfsd.disk.store_layout import CATALOG, StoreDirectory, fsync_path
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -40,10 +37,13 @@ from vfsd.errors import (
     StoreVersionError,
     UsageError,
 )
-from vfsd.fs import Filesystem
-from vfsd.integrity.scrubbing import Scrubber
-from vfsd.store import Store
-from vfsd.storedir import CATALOG, StoreDirectory, fsync_path
+from vfsd.maintenance import fsck
+from vfsd.maintenance.backup import back_up
+from vfsd.maintenance.restore import _Restore, restore
+from vfsd.maintenance.scrub import Scrubber
+from vfsd.mount.fs import Filesystem
+from vfsd.storage import catalog_swap
+from vfsd.storage.manual_copy import lay_log
 
 MONDAY = ["monday.mp4", "tiled.mp4"]
 
@@ -86,8 +86,8 @@ def _bytes_of(store: Store, name: str) -> bytes:
 
 def _holds_monday(target: Path) -> bool:
     with Store.open(target) as store:
-        check.collect(store.parts)
-        assert check.run(store.parts, deep=True) == []
+        fsck.collect(store.parts)
+        assert fsck.run(store.parts, deep=True) == []
         assert store.catalog.segments(store["tiled.mp4"].info)
         files = sorted(name for name, _ in store.entries())
         return (
@@ -156,9 +156,9 @@ def test_what_is_kept_is_whole_though_others_come_and_go_meanwhile(
             _label(second, "second")
         return take_over(*given)
 
-    bring, take_over = _Restore._bring_objects, takeover.take_over
+    bring, take_over = _Restore._bring_objects, catalog_swap.take_over
     monkeypatch.setattr(_Restore, "_bring_objects", come)
-    monkeypatch.setattr("vfsd.copies.restore.take_over", go)
+    monkeypatch.setattr("vfsd.maintenance.restore.take_over", go)
     kept = restore(place / "backup", place / "store").replaced
     assert kept is not None
     with closing(sqlite3.connect(kept / CATALOG)) as old:
@@ -240,7 +240,7 @@ def test_another_backup_goes_on_from_there(place: Path) -> None:
         back_up(store.parts, place / "backup")
     with Store.open(place / "backup") as backup:
         assert list(backup) == [*MONDAY, "tuesday.avi"]
-        assert check.run(backup.parts, deep=True) == []
+        assert fsck.run(backup.parts, deep=True) == []
 
 
 @pytest.mark.parametrize("where", ["over the store", "anew"])
@@ -330,7 +330,7 @@ def test_a_backup_may_have_its_private_files_on_another_disk(place: Path, elsewh
     with Store.open(place / "backup") as backup:
         assert list(backup) == names
         assert _bytes_of(backup, "notes.txt") == b"of friday, and more"
-        assert check.run(backup.parts, deep=True) == []
+        assert fsck.run(backup.parts, deep=True) == []
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_where_private_files_cannot_come_to_another_disk_the_store_stays(
         assert sorted(spool.iterdir()) == files
         with Store.open(place / "store") as store:
             assert list(store) == before
-            assert check.run(store.parts) == []
+            assert fsck.run(store.parts) == []
         subprocess.run(["mount", "-o", "remount,rw,size=1m,nr_inodes=99", elsewhere], check=True)
         assert restore(place / "backup", place / "store").files == 7
         with Store.open(place / "store") as store:
@@ -392,7 +392,7 @@ def test_what_a_backup_has_lost_is_named(place: Path) -> None:
     path.chmod(0o600)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with Store.open(place / "store") as store:
-        check.collect(store.parts)
+        fsck.collect(store.parts)
     assert restore(place / "backup", place / "store").missing == (key,)
     with Store.open(place / "store") as store:
         assert not store.parts.objects.exists(key)
@@ -447,8 +447,8 @@ def test_of_a_video_whose_row_makes_no_sense_the_rest_is_restored(place: Path) -
     assert restore(place / "backup", place / "store").videos == 2
     with Store.open(place / "store") as store:
         assert store["tiled.mp4"].info.name == "tiled.mp4"
-        assert check.run(store.parts, repair=True)
-        assert check.run(store.parts, deep=True) == []
+        assert fsck.run(store.parts, repair=True)
+        assert fsck.run(store.parts, deep=True) == []
         assert store["monday.mp4"].read(frames=[3]).data.any()
 
 
@@ -459,7 +459,7 @@ def test_what_a_backup_has_no_file_of_is_named(place: Path) -> None:
     path.unlink()
     path.mkdir()
     with Store.open(place / "store") as store:
-        check.collect(store.parts)
+        fsck.collect(store.parts)
     assert restore(place / "backup", place / "store").missing == (key,)
 
 
@@ -488,7 +488,7 @@ def test_what_the_store_has_is_compared_too(place: Path, damage: str) -> None:
 
 def test_what_lies_in_the_place_of_a_folder_is_no_fault_of_the_backup(place: Path) -> None:
     with Store.open(place / "store") as store:
-        check.collect(store.parts)
+        fsck.collect(store.parts)
         before = list(store)
     with Store.open(place / "backup") as backup:
         key = backup["monday.mp4"].info.digest
@@ -508,13 +508,13 @@ def test_what_lies_in_the_place_of_a_folder_is_no_fault_of_the_backup(place: Pat
 def test_who_collects_garbage_meanwhile_takes_nothing_from_it(place: Path) -> None:
     """What was copied belongs to nothing yet."""
     with Store.open(place / "store") as store:
-        check.collect(store.parts)
+        fsck.collect(store.parts)
     collected: list[int] = []
 
     def meanwhile(done: int, total: int) -> None:
         if done == total and len(collected) < 2:
             with Store.open(place / "store") as store:
-                collected.append(len(check.collect(store.parts).objects))
+                collected.append(len(fsck.collect(store.parts).objects))
 
     done = restore(place / "backup", place / "store", on_progress=meanwhile)
     assert collected[0] > 0
@@ -526,7 +526,7 @@ def test_who_goes_on_collecting_is_told_of(place: Path) -> None:
     def meanwhile(done: int, total: int) -> None:
         if done == total:
             with Store.open(place / "store") as store:
-                check.collect(store.parts)
+                fsck.collect(store.parts)
 
     with Store.open(place / "store") as store:
         before = list(store)
@@ -568,12 +568,14 @@ def test_an_error_that_leaves_the_rest_to_who_opens_the_store_says_so(
     synced = fsync_path
 
     def fails(path: Path) -> None:
-        if path.name == "spool" and takeover._is_to_come(StoreDirectory.unmarked(place / "store")):
+        if path.name == "spool" and catalog_swap._is_to_come(
+            StoreDirectory.unmarked(place / "store")
+        ):
             raise OSError(code, os.strerror(code))
         synced(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(takeover, "fsync_path", fails)
+        patch.setattr(catalog_swap, "fsync_path", fails)
         with pytest.raises((OSError, StoreError)) as raised:
             restore(place / "backup", place / "store")
     (note,) = raised.value.__notes__
@@ -605,7 +607,7 @@ def test_nothing_else_is_written_over(place: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(takeover, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(catalog_swap, "PATIENCE_SECONDS", 0.2)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -11,18 +11,18 @@ import pytest
 from sample_videos import FOLDER, GroundTruth
 from tests.composing import Composed, take_tiles
 from tests.selection import one_in
-from vfsd.detections import DetectionColumns
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.detections import DetectionColumns
+from vfsd.core.orientation import in_picture
+from vfsd.core.view_request import View
 from vfsd.errors import (
     OutOfRangeError,
     ShortSpanWarning,
     UnknownLabelWarning,
     UsageError,
 )
-from vfsd.orientation import in_picture
-from vfsd.store import Store
 from vfsd.tiling import Rect, coarse
-from vfsd.videos.video import Video
-from vfsd.view import View
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "variable-rate.mp4", "odd-size.webm")
 

@@ -12,10 +12,10 @@ import pytest
 from tests.codecs.reference import alike
 from tests.selection import one_in
 from tests.sidestreams import CLIPS
-from vfsd.codecs.examining.examine import examine
-from vfsd.processes.examineorders import Limits
-from vfsd.processes.examiner import Examiner
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.codecs.probing.probe import examine
+from vfsd.storage.sandbox_pool import Examiner
+from vfsd.storage.sandbox_protocol import Limits
 
 
 @pytest.fixture(scope="module")

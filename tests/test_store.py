@@ -26,9 +26,13 @@ from tests.nextrevision import next_program
 from tests.reading import region_read, remember
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd import check
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.catalog import Catalog
-from vfsd.detect import MotionDetector
+from vfsd.core.frames import Pixels
+from vfsd.core.model import FileState
+from vfsd.disk.object_store import digest_file
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import (
     BusyError,
     ClosedError,
@@ -44,16 +48,12 @@ from vfsd.errors import (
     StoreVersionError,
     UsageError,
 )
-from vfsd.frames import Pixels
-from vfsd.fs import Filesystem
-from vfsd.integrity.scrubbing import Scrubber
-from vfsd.making.ingest import Source, ingest_link
-from vfsd.model import FileState
-from vfsd.objects import digest_file
-from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
+from vfsd.labels.detectors import MotionDetector
+from vfsd.maintenance import fsck
+from vfsd.maintenance.scrub import Scrubber
+from vfsd.mount.fs import Filesystem
 from vfsd.tiling import Rect
-from vfsd.videos.video import Video
+from vfsd.write.ingest import Source, ingest_link
 
 CLIP = FOLDER / "traffic.mp4"
 """320x240, H.264 with B-frames, AAC."""
@@ -181,7 +181,7 @@ def test_store_of_an_older_version_is_upgraded(tmp_path: Path) -> None:
             Store.open(tmp_path / "a", read_only=True)
         with Store.open(tmp_path / "a") as store:
             assert len(store.read("a.mp4", frames=[7])) == 1
-            assert not list(check.run(store.parts))
+            assert not list(fsck.run(store.parts))
     assert Catalog.owner_at(url) == mine
     with pytest.raises(StoreVersionError, match="v2"):
         Store.open(tmp_path / "a")
@@ -225,10 +225,10 @@ def test_a_copy_without_empty_directories_is_the_store(store: Store, tmp_path: P
     for found in (store.path / "objects" / "tmp", store.path / "spool", store.path / "cache"):
         found.rmdir()
     with Store.open(store.path, read_only=True) as opened:
-        assert check.run(opened.parts) == []
+        assert fsck.run(opened.parts) == []
     with Store.open(store.path) as opened:
         opened.ingest(FOLDER / "portrait.mp4")
-        assert check.run(opened.parts, repair=True) == []
+        assert fsck.run(opened.parts, repair=True) == []
 
 
 @pytest.mark.parametrize("what", ["nothing", "a link to a disk that is not mounted", "a file"])
@@ -247,7 +247,7 @@ def test_without_its_objects_no_store_is_opened(store: Store, tmp_path: Path, wh
     objects.unlink(missing_ok=True)
     objects.symlink_to(tmp_path / "kept")
     with Store.open(store.path) as opened:
-        assert check.run(opened.parts, deep=True) == []
+        assert fsck.run(opened.parts, deep=True) == []
 
 
 def test_nothing_is_let_go_while_the_disk_with_the_objects_is_not_mounted(
@@ -257,10 +257,10 @@ def test_nothing_is_let_go_while_the_disk_with_the_objects_is_not_mounted(
     objects = store.path / "objects"
     objects.rename(tmp_path / "kept")
     (objects / "tmp").mkdir(parents=True)  # as is made when a store is opened
-    for drop in (lambda: check.run(store.parts, repair=True), lambda: Scrubber(store.parts)):
+    for drop in (lambda: fsck.run(store.parts, repair=True), lambda: Scrubber(store.parts)):
         with pytest.raises(StoreError, match="is empty, and should hold 2 objects"):
             drop()
-    assert {one.check for one in check.run(store.parts)} == {"tiles", "objects"}
+    assert {one.check for one in fsck.run(store.parts)} == {"tiles", "objects"}
     assert store.catalog.segments(video.info) == tiles
     (objects / "00").mkdir()
     assert {one.repaired for one in Scrubber(store.parts).run()} == {"dropped", None}
@@ -281,7 +281,7 @@ def test_nothing_is_stored_while_the_disk_with_the_objects_is_not_mounted(
     assert list(store) == [video.name]
     (objects / "00").mkdir()
     store.ingest(other, "b.mp4")
-    assert {one.check for one in check.run(store.parts)} == {"objects"}
+    assert {one.check for one in fsck.run(store.parts)} == {"objects"}
 
 
 def test_no_file_of_the_store_is_indexed_in_place(store: Store, video: Video) -> None:
@@ -398,7 +398,7 @@ def test_a_file_that_is_written_while_it_is_indexed_is_refused(
         examiner = store.parts.examiner
         monkeypatch.setattr(examiner, "examine", and_then_append(examiner.examine))
     else:
-        monkeypatch.setattr("vfsd.making.ingest.digest_file", and_then_append(digest_file))
+        monkeypatch.setattr("vfsd.write.ingest.digest_file", and_then_append(digest_file))
     with pytest.raises(BusyError, match="was written while it was read"):
         store.ingest(mine, link=True)
     assert "mine.mp4" not in store
@@ -476,7 +476,7 @@ def test_what_is_replaced_leaves_no_private_file(store: Store, how: str) -> None
     else:
         store.ingest(CLIP, "a.mp4", link=how == "link", replace=True)
     assert list(store.parts.directory.spooled()) == []
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
 
 
 def test_moving_and_removing(store: Store, video: Video) -> None:
@@ -572,7 +572,7 @@ def test_threads_are_a_whole_number(store: Store, threads: Any) -> None:
 
 
 def test_a_tree_is_ingested_and_resumed(store: Store, tmp_path: Path) -> None:
-    from vfsd.making.ingest import is_there, plan_tree
+    from vfsd.write.ingest import is_there, plan_tree
 
     tree = tmp_path / "tree"
     (tree / "x" / "y").mkdir(parents=True)
@@ -987,7 +987,7 @@ def test_every_sample_gives_its_frames_in_any_order(store: Store, name: str) -> 
 
 
 def test_a_file_that_a_crashed_mount_left_is_settled(store: Store) -> None:
-    from vfsd.making.settle import settle_file
+    from vfsd.write.offline_classify import settle_file
 
     with store.catalog.writing() as change:
         node = change.tree.create(

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from vfsd.reading.strand import Strand
+from vfsd.read.serial_executor import Strand
 
 PATIENCE = 30  # seconds
 

@@ -12,10 +12,10 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.stores import new_store
+from vfsd.api.store import Store
+from vfsd.core.model import PhysicalVideo
 from vfsd.errors import RefusedMediaError
-from vfsd.model import PhysicalVideo
-from vfsd.mounts.verifier import Verifier
-from vfsd.store import Store
+from vfsd.mount.background_verify import Verifier
 
 
 @pytest.fixture

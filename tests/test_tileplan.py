@@ -23,9 +23,9 @@ from tests.planning import (
     some_segments,
 )
 from tests.stores import new_store
-from vfsd.frametable import FrameTable
-from vfsd.model import Cell, PhysicalVideo, Segment
-from vfsd.reading.tileplan import Costs, choose_tiles, in_full_size
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.model import Cell, PhysicalVideo, Segment
+from vfsd.read.tile_planner import Costs, choose_tiles, in_full_size
 from vfsd.tiling.cost import DecodeCost
 
 CLIPS = ("traffic.mp4", "open-gop.mov", "open-gop.mkv", "variable-rate.mp4")

@@ -18,26 +18,26 @@ import pytest
 from sample_videos import FOLDER
 from tests.composing import DEAR_ORIGINALS, Composed, take_tiles
 from tests.selection import one_in
-from vfsd.codecs.cells import stitchable
-from vfsd.codecs.cells.celldecoders import CellDecoder, StreamCellDecoder, cell_decoder
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.cells import kvazaar_cells
+from vfsd.codecs.cells.cell_decoders import CellDecoder, StreamCellDecoder, cell_decoder
 from vfsd.codecs.cells.pack import PackedCell
-from vfsd.codecs.cells.tiles import TILE_CODECS, tile_codec
+from vfsd.codecs.cells.tile_codecs import TILE_CODECS, tile_codec
 from vfsd.codecs.stitching import kvazaar as kvazaar_program
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, TileStream
 from vfsd.codecs.stitching.kvazaar import encode_tiled
+from vfsd.core.frames import Pixels
+from vfsd.core.model import Role, Segment
+from vfsd.core.view_request import View
+from vfsd.derive.layout_history import drop, drop_retired, history, rollback
+from vfsd.derive.retile import missing, sample
+from vfsd.derive.tile_spec import PlannedSegment, TileSettings
 from vfsd.errors import ExtraMissingError, IntegrityError, NotFoundError, UsageError
-from vfsd.frames import Pixels
-from vfsd.making.planned import PlannedSegment, TileSettings
-from vfsd.making.relayout import drop, drop_retired, history, rollback
-from vfsd.making.retile import missing, sample
-from vfsd.model import Role, Segment
-from vfsd.reading import packs, readahead
-from vfsd.reading.plan import Tiles, plan_frames
-from vfsd.reading.reader import Reader
-from vfsd.store import Store
+from vfsd.read import pack_pool, readahead
+from vfsd.read.executor import Reader
+from vfsd.read.plan import Tiles, plan_frames
 from vfsd.tiling import Rect, TileLayout
-from vfsd.videos.video import Video
-from vfsd.view import View
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "odd-size.webm", "variable-rate.mp4", "open-gop.mov")
 FORMATS = ("rgb24", "bgr24", "gray", "rgb48", "yuv444p", "yuv420p")
@@ -189,7 +189,7 @@ def test_frames_in_a_row_are_decoded_once(
     take_tiles(store)
     exact = video.read(format=form).data
     monkeypatch.setattr(readahead, "_AHEAD_BYTES", 4 * exact[0].nbytes)
-    monkeypatch.setattr(packs, "_IDLE_PIXELS", 0)
+    monkeypatch.setattr(pack_pool, "_IDLE_PIXELS", 0)
     store.tools.packs.empty()
     decoded = []
     decode = StreamCellDecoder.decode
@@ -328,7 +328,7 @@ def test_decoders_of_tiles_that_nobody_has_used_for_long_are_given_up(
         made.append(cell)
         return cell_decoder(cell)
 
-    monkeypatch.setattr(packs, "cell_decoder", recorded)
+    monkeypatch.setattr(pack_pool, "cell_decoder", recorded)
     video.retile("uniform:2x2")
     take_tiles(store)
     region = (8, 8, 56, 40)  # of one tile, and one frame: more are read by several decoders
@@ -454,7 +454,7 @@ def test_a_tile_that_does_not_decode_to_its_source_is_not_published(
             for stream in made(*arguments)
         ]
 
-    monkeypatch.setattr(stitchable, "encode_tiled", short)
+    monkeypatch.setattr(kvazaar_cells, "encode_tiled", short)
     with pytest.raises(IntegrityError, match="became"):
         video.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
     assert store.catalog.segments(video.info) == []

@@ -12,8 +12,8 @@ import pytest
 
 from tests.codings import FULL_709, LIMITED_709, UNTOLD, Coding, coded, encoded, part, shown
 from tests.test_changing_colors import decoded, least_psnr, truth
-from vfsd.making.planned import TileSettings
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.derive.tile_spec import TileSettings
 
 SIZE = (64, 48)
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from vfsd.config import Settings
+from vfsd.core.hostinfo import CoreUse, cpu_seconds
+from vfsd.core.time_windows import QuietHours
+from vfsd.disk.config import Settings
 from vfsd.errors import UsageError
-from vfsd.host import CoreUse, cpu_seconds
-from vfsd.processes.foreground import Foreground
-from vfsd.processes.quiethours import QuietHours
-from vfsd.processes.tuneorders import DONE, GO_ON, PAUSE, Orders, Report, StopError
-from vfsd.processes.tunerules import CpuAllowance, Moment, Patience, Rules
+from vfsd.mount.activity import Foreground
+from vfsd.mount.tune_protocol import DONE, GO_ON, PAUSE, Orders, Report, StopError
+from vfsd.mount.tune_throttle import CpuAllowance, Moment, Patience, Rules
 
 QUIET = Moment(minute=12 * 60, load=0.0, calm=60.0, free=1 << 40)
 

@@ -16,14 +16,14 @@ from sample_videos import FOLDER
 from tests.reading import region_read, remember
 from tests.replaceable import rich_clip
 from tests.stores import new_store
-from vfsd import check
-from vfsd.advising.tuning import Budget
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.derive import layout_history
+from vfsd.derive.tile_spec import PlannedSegment
+from vfsd.derive.tuner import Budget
 from vfsd.errors import ExistsError, NotFoundError, OutdatedError, ReadOnlyError
-from vfsd.making import relayout
-from vfsd.making.planned import PlannedSegment
-from vfsd.store import Store
+from vfsd.maintenance import fsck
 from vfsd.tiling import Rect, TileLayout
-from vfsd.videos.video import Video
 from vfsd.views import Views
 
 KILLS = 4
@@ -50,7 +50,7 @@ def video(store: Store, wide_clip: Path) -> Video:
 
 def adds_up(store: Store) -> None:
     """Nothing is left over or missing, and decisions and segments tell the same."""
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
     with store.catalog.reading() as seen:
         segments = {segment.id: segment for segment in seen.segments.all()}
     for one in store.catalog.decisions():
@@ -208,7 +208,9 @@ def test_longer_tiles_that_two_decisions_covered_come_back_with_the_first(
     video.retile([PlannedSegment(range(60), TileLayout.parse("480+480x540"))])
     remember(store, video, region_read(video, range(60), CORNER), times=50)
     first, second = store.tune()
-    (whole,) = [one for one in relayout.history(store.parts, video.info) if len(one.frames) == 60]
+    (whole,) = [
+        one for one in layout_history.history(store.parts, video.info) if len(one.frames) == 60
+    ]
     assert whole.retired_ns is not None
     store.undo(first.id)
     active = {one.frames for one in store.catalog.segments(video.info)}
@@ -219,12 +221,12 @@ def test_longer_tiles_that_two_decisions_covered_come_back_with_the_first(
 
 def test_rolling_back_is_taking_back(store: Store, video: Video) -> None:
     store.tune()
-    relayout.rollback(store.parts, video.info, FIRST)
+    layout_history.rollback(store.parts, video.info, FIRST)
     assert [one.state for one in store.catalog.decisions()] == ["in use", "undone"]
     assert store.proposals() == []
-    relayout.rollback(store.parts, video.info, FIRST)
+    layout_history.rollback(store.parts, video.info, FIRST)
     assert [one.state for one in store.catalog.decisions()] == ["in use", "in use"]
-    relayout.drop(store.parts, video.info, FIRST)
+    layout_history.drop(store.parts, video.info, FIRST)
     assert [(one.state, one.segment_id is None) for one in store.catalog.decisions()] == [
         ("in use", False),
         ("undone", True),
@@ -363,7 +365,7 @@ def test_a_kill_at_any_moment_leaves_both_or_neither(tmp_path: Path, wide_clip: 
                 process.kill()
                 kills += 1
         with Store.open(place) as store:
-            left = check.run(store.parts, repair=True)
+            left = fsck.run(store.parts, repair=True)
             assert {finding.check for finding in left} <= {"garbage"}, left
             adds_up(store)
             decisions = store.catalog.decisions()

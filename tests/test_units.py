@@ -12,10 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfsd.config import Settings
-from vfsd.errors import UsageError
-from vfsd.tiling import Rect
-from vfsd.units import (
+from vfsd.core.timebase import (
     Seconds,
     byte_count,
     byte_text,
@@ -27,6 +24,9 @@ from vfsd.units import (
     ticks_at_or_after,
     ticks_at_or_before,
 )
+from vfsd.disk.config import Settings
+from vfsd.errors import UsageError
+from vfsd.tiling import Rect
 
 
 def test_rates_are_exact() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.catalog.make import add_video
-from vfsd.model import LogicalVideo
-from vfsd.mounts.verifier import Verifier
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.core.model import LogicalVideo
+from vfsd.mount.background_verify import Verifier
 
 
 @contextmanager

@@ -19,12 +19,12 @@ from tests.codecs.making import make_clip as make_some
 from tests.codecs.making import remuxed
 from tests.holes import FRAMES, make_clip
 from tests.selection import one_in
-from vfsd import check
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.disk.block_checksums import BLOCK_BYTES
+from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
-from vfsd.integrity.blocksums import BLOCK_BYTES
-from vfsd.store import Store
-from vfsd.storedir import CATALOG
-from vfsd.videos.video import Video
+from vfsd.maintenance import fsck
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +96,7 @@ def test_a_linked_file_that_becomes_another_meanwhile_is_not_taken_for_it(
     mine.write_bytes(good)
     os.utime(mine, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert not after.verify()
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut off"])
@@ -118,7 +118,7 @@ def test_a_linked_file_without_sums_has_them_once_all_of_it_was_compared(
         assert not other["a.mp4"].verify()
     with Store.open(store.path) as other:
         assert other["a.mp4"].read(frames=[3]).data.any()
-        assert check.run(other.parts, deep=True) == []
+        assert fsck.run(other.parts, deep=True) == []
 
 
 # ------------------------------------------------------------------------------- what is told
@@ -218,7 +218,7 @@ def test_what_is_known_of_the_pictures_is_corrected(
     (again,) = wrong.frames([3], psnr=math.inf).data
     assert np.array_equal(again, shown)
     assert not wrong.verify()
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
 
 
 def flipped(content: bytes) -> bytes:
@@ -272,7 +272,7 @@ def test_tiles_of_pictures_that_were_taken_for_others_go(store: Store) -> None:
     assert video.verify()
     assert store["a.mp4"].original.media.color_range != "full"
     assert store.catalog.segments(video.info) == []
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
 
 
 def test_a_read_that_cannot_be_told_what_could_help(store: Store) -> None:
@@ -299,7 +299,7 @@ def test_a_table_that_was_made_anew_meanwhile_is_verified_all_the_same(
 ) -> None:
     def lose_it() -> None:
         sql(store, "DELETE FROM physical_videos")
-        check.run(store.parts, repair=True)
+        fsck.run(store.parts, repair=True)
 
     assert video.verify(on_progress=once(lose_it))
     assert video.original.verified

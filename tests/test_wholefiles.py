@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from vfsd.disk.atomic_write import whole_file, whole_folder
 from vfsd.errors import ExistsError, NotFoundError, UsageError
-from vfsd.wholefiles import whole_file, whole_folder
 
 LONGEST = 255
 """Bytes of a name."""

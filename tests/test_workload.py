@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vfsd.advising.workload import WorkloadQuery, read_workload
+from vfsd.derive.workload import WorkloadQuery, read_workload
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.tiling import Rect
 

@@ -24,8 +24,12 @@ from hypothesis import strategies as st
 from sample_videos import FOLDER
 from tests.selection import examples, one_in
 from tests.writing import is_as_before, smooth
-from vfsd.check import collect, run
-from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.frames.array_formats import PIXEL_FORMATS, pixel_layout
+from vfsd.core.frames import Pixels
+from vfsd.core.model import Access
+from vfsd.disk.tempfiles import held_directory
 from vfsd.errors import (
     BusyError,
     ClosedError,
@@ -37,11 +41,7 @@ from vfsd.errors import (
     RefusedMediaError,
     UsageError,
 )
-from vfsd.frames import Pixels
-from vfsd.inhand import held_directory
-from vfsd.model import Access
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.maintenance.fsck import collect, run
 
 CLIP = FOLDER / "traffic.mp4"
 BLACK = np.zeros((2, 48, 64, 3), np.uint8)
@@ -566,7 +566,7 @@ def test_two_cannot_write_the_same_name(store: Store) -> None:
 def test_a_process_that_was_stopped_while_it_began_a_file_is_not_waited_for_for_good(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vfsd.objects._BEGINNING_SECONDS", 0.1)
+    monkeypatch.setattr("vfsd.disk.object_store._BEGINNING_SECONDS", 0.1)
     with held_directory(store.parts.directory.objects_tmp, fcntl.LOCK_EX):
         with pytest.raises(BusyError, match="beginning a file") as caught:
             store.write("a.mp4", smooth(3, 64, 48), fps=25)
@@ -633,7 +633,7 @@ def test_what_cannot_be_published_at_the_moment_is_not_lost(
     def failing(*_: object, **__: object) -> NoReturn:
         raise error
 
-    monkeypatch.setattr("vfsd.making.ingest.ingest_made", failing)
+    monkeypatch.setattr("vfsd.write.ingest.ingest_made", failing)
     writer = store.writer("a.mp4", width=64, height=48, fps=25, codec="ffv1")
     with pytest.raises(type(error)) as caught, writer:
         writer.write(data)
@@ -660,7 +660,7 @@ def test_what_cannot_be_published_can_be_given_up(
     def failing(*_: object, **__: object) -> NoReturn:
         raise BusyError("locked")
 
-    monkeypatch.setattr("vfsd.making.ingest.ingest_made", failing)
+    monkeypatch.setattr("vfsd.write.ingest.ingest_made", failing)
     writer = store.writer("a.mp4", width=64, height=48, fps=25)
     writer.write(smooth(3, 64, 48))
     with pytest.raises(BusyError):

@@ -10,10 +10,10 @@ import pytest
 from sample_videos import FOLDER
 from tests.selection import one_in
 from tests.writing import is_as_before, smooth
-from vfsd.codecs.pictures.pixellayouts import pixel_layout
+from vfsd.api.store import Store
+from vfsd.codecs.frames.array_formats import pixel_layout
+from vfsd.core.frames import Pixels
 from vfsd.errors import BusyError, UsageError
-from vfsd.frames import Pixels
-from vfsd.store import Store
 
 
 @pytest.fixture

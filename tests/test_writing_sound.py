@@ -19,9 +19,9 @@ from tests.selection import one_in
 from tests.views.test_sound import packets
 from tests.writing import is_as_before, smooth
 from vfsd import SoundFormat
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.errors import NotFoundError, UsageError
-from vfsd.store import Store
-from vfsd.videos.video import Video
 
 PICTURES = smooth(50, 64, 48)
 _AT = np.arange(3 * RATE) / RATE

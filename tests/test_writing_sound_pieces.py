@@ -26,11 +26,11 @@ from tests.test_writing_sound import TONE, content, heard, off_by
 from tests.views.test_sound import packets
 from tests.writing import is_as_before, smooth
 from vfsd import SoundFormat
+from vfsd.api.growing_video import GrowingVideo
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.errors import UsageError
-from vfsd.making.writer import VideoWriter
-from vfsd.store import Store
-from vfsd.videos.growing import GrowingVideo
-from vfsd.videos.video import Video
+from vfsd.write.writer import VideoWriter
 
 PICTURES = smooth(50, 64, 48)
 FRAME = RATE // 25

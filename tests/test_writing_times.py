@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.selection import examples, one_in
 from tests.writing import is_as_before, smooth
-from vfsd.codecs.containers.filetimes import LATEST_IN_MATROSKA, LONGEST_STEP, FileTimes
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.containers.timestamps import LATEST_IN_MATROSKA, LONGEST_STEP, FileTimes
 from vfsd.errors import IntegrityError, UsageError
-from vfsd.making.ingest import Source, ingest_made
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.write.ingest import Source, ingest_made
 
 MICROSECOND = Fraction(1, 10**6)
 IN_MP4 = [

@@ -13,9 +13,9 @@ import pytest
 from tests.codecs.reference import pyav_checksums
 from tests.codecs.test_containers import ffmpeg
 from tests.selection import one_in
-from vfsd.codecs.pictures.planes import plane_samples
+from vfsd.api.store import Store
+from vfsd.codecs.frames.planes import plane_samples
 from vfsd.errors import UsageError
-from vfsd.store import Store
 
 _DEEP = [f"yuv{form}p{bits}le" for form in (420, 422, 444) for bits in (10, 12)]
 

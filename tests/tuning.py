@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 
+from vfsd.api.store import Store
 from vfsd.errors import OutdatedError
-from vfsd.store import Store
 
 
 def main(place: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from vfsd.frames import Pixels
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.core.frames import Pixels
 
 
 def smooth(count: int, width: int, height: int) -> Pixels:

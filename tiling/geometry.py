@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import SupportsIndex
 
-from vfsd.arguments import whole_numbers
 from vfsd.errors import UsageError
+from vfsd.validation import whole_numbers
 
 _GEOMETRY = re.compile(r"(\d{1,9})x(\d{1,9})\+(\d{1,9})\+(\d{1,9})")
 _CORNERS = re.compile(r"(\d{1,9}),\s*(\d{1,9}),\s*(\d{1,9}),\s*(\d{1,9})")

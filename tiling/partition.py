@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from vfsd.tiling.axis import Axis
-from vfsd.tiling.counting import TILE_COST
+from vfsd.tiling.cut_search import Axis
+from vfsd.tiling.decode_work import TILE_COST
 from vfsd.tiling.layout import LayoutRules, TileLayout
 from vfsd.tiling.search import Limits, Search
-from vfsd.tiling.wanted import Boxes, FrameNumbers, Wanted
+from vfsd.tiling.wanted_boxes import Boxes, FrameNumbers, Wanted
 
 
 def coarse(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vfsd.tiling.axis import Axis, Cuts, Table, cheapest, cheapest_by_parts
-from vfsd.tiling.wanted import Ints, Wanted
+from vfsd.tiling.cut_search import Axis, Cuts, Table, cheapest, cheapest_by_parts
+from vfsd.tiling.wanted_boxes import Ints, Wanted
 
 _DESCENTS = 2
 """Promising starts that are followed to their end.  Against the best of all layouts, two gave just

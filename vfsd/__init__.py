@@ -13,18 +13,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vfsd.advising.workload import WorkloadQuery
+    from vfsd.api.array import VideoArray
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
     from vfsd.catalog import Catalog
-    from vfsd.codecs.sound.samples import SoundFormat
-    from vfsd.detections import Detection, DetectionColumns, Source
+    from vfsd.codecs.audio.samples import SoundFormat
+    from vfsd.core.detections import Detection, DetectionColumns, Source
+    from vfsd.core.frames import Frame, Frames
+    from vfsd.derive.tile_spec import TileSettings
+    from vfsd.derive.workload import WorkloadQuery
     from vfsd.errors import VfsdError
-    from vfsd.frames import Frame, Frames
-    from vfsd.joints.jointsettings import JoinSettings
-    from vfsd.making.planned import TileSettings
-    from vfsd.store import Store
+    from vfsd.overlap.join_settings import JoinSettings
     from vfsd.tiling import Rect
-    from vfsd.videos.array import VideoArray
-    from vfsd.videos.video import Video
 
 __version__ = "0.1.0"
 
@@ -49,20 +49,20 @@ __all__ = [
 
 _HOMES = {
     "Catalog": "vfsd.catalog",
-    "Detection": "vfsd.detections",
-    "DetectionColumns": "vfsd.detections",
-    "Frame": "vfsd.frames",
-    "Frames": "vfsd.frames",
-    "JoinSettings": "vfsd.joints.jointsettings",
+    "Detection": "vfsd.core.detections",
+    "DetectionColumns": "vfsd.core.detections",
+    "Frame": "vfsd.core.frames",
+    "Frames": "vfsd.core.frames",
+    "JoinSettings": "vfsd.overlap.join_settings",
     "Rect": "vfsd.tiling",
-    "SoundFormat": "vfsd.codecs.sound.samples",
-    "Source": "vfsd.detections",
-    "Store": "vfsd.store",
-    "TileSettings": "vfsd.making.planned",
+    "SoundFormat": "vfsd.codecs.audio.samples",
+    "Source": "vfsd.core.detections",
+    "Store": "vfsd.api.store",
+    "TileSettings": "vfsd.derive.tile_spec",
     "VfsdError": "vfsd.errors",
-    "Video": "vfsd.videos.video",
-    "VideoArray": "vfsd.videos.array",
-    "WorkloadQuery": "vfsd.advising.workload",
+    "Video": "vfsd.api.video",
+    "VideoArray": "vfsd.api.array",
+    "WorkloadQuery": "vfsd.derive.workload",
 }
 
 

@@ -14,18 +14,18 @@ import numpy as np
 from benchmarks.common import footage
 from benchmarks.fuzzing.engine import Target
 from sample_videos import FOLDER, Encoding, Scene, write
-from vfsd.codecs.bitstreams import bits, h264_sets, nal, obu
-from vfsd.codecs.bitstreams.hevc_picturesets import PictureSet
-from vfsd.codecs.bitstreams.hevc_sets import SequenceSet, VideoSet
-from vfsd.codecs.bitstreams.traits import inspector
-from vfsd.codecs.cells.celldecoders import cell_decoder
+from vfsd.codecs.bitstreams import bit_io, h264_sps, nal, obu
+from vfsd.codecs.bitstreams.hevc_pps import PictureSet
+from vfsd.codecs.bitstreams.hevc_vps_sps import SequenceSet, VideoSet
+from vfsd.codecs.bitstreams.packet_flags import inspector
+from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.pack import CellStream, read_table, write_pack
-from vfsd.codecs.decoding.source import Source
-from vfsd.codecs.examining.examine import examine_source
-from vfsd.codecs.examining.exchange import pack_examination, unpack_examination
+from vfsd.codecs.decoding.demuxer import Source
+from vfsd.codecs.probing.probe import examine_source
+from vfsd.codecs.probing.serialize import pack_examination, unpack_examination
 from vfsd.codecs.stitching.hevc_tiles import Sets, slices_of
+from vfsd.core.frame_table_pages import PacketColumns, PageBounds, decode_page, encode_page
 from vfsd.errors import IntegrityError, RefusedMediaError
-from vfsd.framepages import PacketColumns, PageBounds, decode_page, encode_page
 
 _MOST_BYTES = 200_000
 _ENDINGS = (".mp4", ".mov", ".mkv", ".webm", ".avi", ".ts", ".h264")
@@ -129,7 +129,7 @@ def _encoded() -> CellStream:
     from fractions import Fraction
     from pathlib import Path
 
-    from vfsd.codecs.examining.examine import examine
+    from vfsd.codecs.probing.probe import examine
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.mp4"
@@ -192,7 +192,7 @@ def check_bitstream(data: bytes) -> None:
         lambda: nal.hevc_pps_hides_pictures(body),
         lambda: nal.h264_recovery_is_exact(body),
         lambda: nal.x264_build(body),
-        lambda: h264_sets.parse(body),
+        lambda: h264_sps.parse(body),
         lambda: VideoSet.parse(body),
         lambda: SequenceSet.parse(body),
         lambda: PictureSet.parse(body),
@@ -201,10 +201,10 @@ def check_bitstream(data: bytes) -> None:
         lambda: list(obu.units(body)),
         lambda: obu.without_delimiter(body),
         lambda: obu.av1c(obu.sequence_header(body), is_deep=False),
-        lambda: bits.unescaped(body),
+        lambda: bit_io.unescaped(body),
     )
     for read in readers:
-        with suppress(bits.DamagedError, RefusedMediaError):
+        with suppress(bit_io.DamagedError, RefusedMediaError):
             read()
 
 

@@ -11,12 +11,12 @@ from types import TracebackType
 
 from benchmarks.fuzzing.engine import Target
 from sample_videos import FOLDER
+from vfsd.api.store import Store
 from vfsd.catalog import ROOT, Catalog
+from vfsd.core.model import FileState
 from vfsd.errors import ExistsError, NotFoundError, UsageError, VfsdError
-from vfsd.fs import Filesystem
-from vfsd.fs.attributes import Caller
-from vfsd.model import FileState
-from vfsd.store import Store
+from vfsd.mount.fs import Filesystem
+from vfsd.mount.fs.attributes import Caller
 from vfsd.views import Views
 
 _EXPECTED = frozenset(

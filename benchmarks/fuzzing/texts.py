@@ -10,22 +10,22 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.fuzzing.engine import Target
-from vfsd import grammar
-from vfsd.advising.workload import read_workload
 from vfsd.cli.layoutfile import read_layout_file
-from vfsd.config import Settings
+from vfsd.core import view_path
+from vfsd.core.label_query import parse_labels
+from vfsd.core.time_windows import QuietHours
+from vfsd.core.timebase import seconds
+from vfsd.derive.workload import read_workload
+from vfsd.disk.config import Settings
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import VfsdError
-from vfsd.fuse.options import parse_options
-from vfsd.labelexpr import parse_labels
 from vfsd.labels import FORMATS, ReadOptions, read_labels
-from vfsd.labels.common import Clip
-from vfsd.labels.names import read_names
-from vfsd.processes.examineorders import Complaint
-from vfsd.processes.quiethours import QuietHours
-from vfsd.reading.suspects import Suspects
-from vfsd.storedir import StoreDirectory
+from vfsd.labels.formats.base import Clip
+from vfsd.labels.formats.class_names import read_names
+from vfsd.mount.fuse.options import parse_options
+from vfsd.storage.quarantine import Suspects
+from vfsd.storage.sandbox_protocol import Complaint
 from vfsd.tiling import Rect, TileLayout
-from vfsd.units import seconds
 
 _FRAMES = 100
 _NUMBERS = (b"0", b"-1", b"1e999", b"1e-999", b"NaN", b"9" * 5000, b"0x10", b"1_0", b"\xd9\xa3")
@@ -43,7 +43,7 @@ def check_grammar(data: bytes) -> None:
     """What a name asks for does not depend on how often it is asked, and fits its video."""
     text = os.fsdecode(data)
     readers: tuple[Callable[[str], object], ...] = (
-        grammar.parse_still,
+        view_path.parse_still,
         parse_labels,
         Rect.parse,
         seconds,
@@ -53,9 +53,9 @@ def check_grammar(data: bytes) -> None:
         with suppress(VfsdError):
             read(text)
     with suppress(VfsdError):
-        request = grammar.parse(text)
-        assert request == grammar.parse(text)
-        assert hash(request.view) == hash(grammar.parse(text).view)
+        request = view_path.parse(text)
+        assert request == view_path.parse(text)
+        assert hash(request.view) == hash(view_path.parse(text).view)
         view = request.sized(1280, 720)
         assert view.size is None or min(view.size) > 0
 

@@ -23,9 +23,9 @@ from typing import Any
 from benchmarks.common import arguments, finish, folder_option, table
 from benchmarks.suites import conformance, databases, programs, shares, trees
 from benchmarks.suites.outcome import MOUNT_OPTIONS, Given, NotHereError, Outcome, Place
+from vfsd.api.store import Store
 from vfsd.errors import VfsdError
-from vfsd.mounts import mounting
-from vfsd.store import Store
+from vfsd.mount import control
 
 SUITES: dict[str, Callable[[Place], Outcome]] = {
     "pjdfstest": conformance.pjdfstest,
@@ -132,10 +132,10 @@ def _in_mount(name: str, given: Given, options: list[str], folder: Path) -> Outc
     words = [*(MOUNT_OPTIONS if os.geteuid() == 0 else ()), *options]
 
     def mount() -> None:
-        mounting.mount(place.store, place.at, words, log_file=place.log)
+        control.mount(place.store, place.at, words, log_file=place.log)
 
     def remount() -> None:
-        mounting.unmount(place.at)
+        control.unmount(place.at)
         mount()
 
     place.remount = remount
@@ -173,7 +173,7 @@ def _left_behind(place: Place) -> list[str]:
 
 def _unmount(at: Path) -> None:
     try:
-        mounting.unmount(at)
+        control.unmount(at)
     except (VfsdError, OSError):
         # What a suite has left running is not waited for.
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Alembic's entry point: runs the steps on the connection that `vfsd.catalog.upgrade` opened."""
+"""Alembic's entry point: runs the steps on the connection that `vfsd.catalog.migrate` opened."""
 
 from alembic import context
 

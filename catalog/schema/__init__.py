@@ -14,7 +14,9 @@ Times that end in ``_ns`` are Unix time in nanoseconds.  A change here needs a m
     semantic    labelled boxes, their sources, and the frames that were examined
 """
 
+from vfsd.catalog.schema.budgets import budgets, evictions, pins
 from vfsd.catalog.schema.columns import metadata
+from vfsd.catalog.schema.detections import detections, examined, labels, sources
 from vfsd.catalog.schema.encodings import (
     frame_pages,
     physical_videos,
@@ -24,11 +26,9 @@ from vfsd.catalog.schema.encodings import (
     videos,
 )
 from vfsd.catalog.schema.identity import store_identity
-from vfsd.catalog.schema.limits import budgets, evictions, pins
-from vfsd.catalog.schema.originals import holds, original_log, policies
-from vfsd.catalog.schema.readlog import decisions, reads
-from vfsd.catalog.schema.semantic import detections, examined, labels, sources
-from vfsd.catalog.schema.stored import block_sums, inspections, objects, scrubs
+from vfsd.catalog.schema.objects import block_sums, inspections, objects, scrubs
+from vfsd.catalog.schema.policies import holds, original_log, policies
+from vfsd.catalog.schema.read_log import decisions, reads
 from vfsd.catalog.schema.tiles import cells, costs, segments
 from vfsd.catalog.schema.tree import entries, nodes, orphans, xattrs
 

@@ -107,7 +107,7 @@ physical_videos = Table(
         nullable=False,
         server_default="0",
         comment="of originals: that of the worst picture against the very first original, at most, "
-        "see vfsd.distortion; 0: it is the first",
+        "see vfsd.core.psnr; 0: it is the first",
     ),
     Column(
         "damage",
@@ -150,7 +150,7 @@ frame_pages = Table(
         nullable=False,
         comment="key packet that the page's first packet decodes from; -1: none",
     ),
-    Column("data", Bytes, nullable=False, comment="see vfsd.framepages.FramePage"),
+    Column("data", Bytes, nullable=False, comment="see vfsd.core.frame_table_pages.FramePage"),
     comment="Frame tables, cut into pages of about 2048 packets.",
 )
 
@@ -183,7 +183,7 @@ sounds = Table(
         String(64),
         nullable=False,
         server_default="",
-        comment="CodecID in Matroska; empty: see vfsd.codecs.containers.soundentries",
+        comment="CodecID in Matroska; empty: see vfsd.codecs.containers.audio_entries",
     ),
     Column("matroska_private", Bytes, comment="CodecPrivate in Matroska"),
     Column("mp4_entry", Bytes, comment="sample entry in MP4, as a whole box"),
@@ -201,6 +201,6 @@ sound_pages = Table(
     Column("packets", Integer, nullable=False, comment="in this page"),
     Column("first_pts", BigInteger, nullable=False, comment="lowest in the page, ticks"),
     Column("last_pts", BigInteger, nullable=False, comment="highest in the page, ticks"),
-    Column("data", Bytes, nullable=False, comment="see vfsd.framepages.FramePage"),
+    Column("data", Bytes, nullable=False, comment="see vfsd.core.frame_table_pages.FramePage"),
     comment="Packets of sound, cut into pages of about 2048.",
 )

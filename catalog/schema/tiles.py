@@ -88,7 +88,7 @@ segments = Table(
         Float,
         nullable=False,
         server_default="0",
-        comment="reads that used it; faded up to the last, see vfsd.budget.eviction.faded",
+        comment="reads that used it; faded up to the last, see vfsd.core.eviction.faded",
     ),
     Column(
         "saved",

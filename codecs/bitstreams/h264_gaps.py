@@ -8,7 +8,7 @@ shows pictures that refer to a lost one without an error.
 from __future__ import annotations
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bits import BitReader, DamagedError, unescaped
+from vfsd.codecs.bitstreams.bit_io import BitReader, DamagedError, unescaped
 
 _HEADER_BYTES = 24
 _RESTARTS = (0, 1)

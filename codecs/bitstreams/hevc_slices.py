@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vfsd.codecs.bitstreams.bits import (
+from vfsd.codecs.bitstreams.bit_io import (
     BitReader,
     Bits,
     BitWriter,
@@ -18,8 +18,13 @@ from vfsd.codecs.bitstreams.bits import (
     escaped_offset,
     unescaped,
 )
-from vfsd.codecs.bitstreams.hevc_picturesets import PictureSet
-from vfsd.codecs.bitstreams.hevc_sets import ReferenceSet, SequenceSet, parse_reference_set, require
+from vfsd.codecs.bitstreams.hevc_pps import PictureSet
+from vfsd.codecs.bitstreams.hevc_vps_sps import (
+    ReferenceSet,
+    SequenceSet,
+    parse_reference_set,
+    require,
+)
 
 _TRAIL, _TRAIL_REFERENCE, _IDR, _IDR_LAST = 0, 1, 19, 20
 _FIRST_RESERVED = 32  #: NAL units from here on hold no slices

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bits import DamagedError, escaped, unescaped
+from vfsd.codecs.bitstreams.bit_io import DamagedError, escaped, unescaped
 
 CODECS = ("h264", "hevc")
 USER_DATA, REGISTERED = 5, 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vfsd.codecs.bitstreams.bits import BitReader, unescaped
-from vfsd.codecs.bitstreams.bits import DamagedError as DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitReader, unescaped
+from vfsd.codecs.bitstreams.bit_io import DamagedError as DamagedError
 
 START_CODE = b"\0\0\0\1"
 

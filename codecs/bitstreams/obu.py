@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vfsd.codecs.bitstreams.bits import BitReader, DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitReader, DamagedError
 
 _SEQUENCE_HEADER, _TEMPORAL_DELIMITER = 1, 2
 _HIGH_TIER_LEVEL = 8

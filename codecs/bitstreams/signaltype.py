@@ -9,7 +9,7 @@ from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bits import BitReader, DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitReader, DamagedError
 
 UNSPECIFIED_FORMAT = 5
 VIDEO_FORMATS = ("component", "PAL", "NTSC", "SECAM", "MAC", "unspecified")

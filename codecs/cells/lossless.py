@@ -6,7 +6,7 @@ primaries, by FFmpeg's numbers).  Then come the samples, channel by channel with
 row, or one frame of Zstandard with what the channels were made into: red and blue less green, then
 (each where the head says so) the samples less those of the picture before, and less what their
 neighbours foretell; of wide samples all low bytes of a channel before the high ones
-(`vfsd.codecs.cells.differences`).
+(`vfsd.codecs.cells.predictors`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from vfsd.codecs.cells.differences import (
-    Samples,
-    folded,
-    from_neighbours,
-    onto_neighbours,
-    unfolded,
-)
-from vfsd.codecs.pictures.planes import plane_pixels
-from vfsd.codecs.pictures.siting import blank
+from vfsd.codecs.cells.predictors import Samples, folded, from_neighbours, onto_neighbours, unfolded
+from vfsd.codecs.frames.chroma_location import blank
+from vfsd.codecs.frames.planes import plane_pixels
 from vfsd.errors import IntegrityError, UsageError
 
 RAW = 0

@@ -8,7 +8,7 @@ packet), "sizes" (bytes of each packet, one for each frame), "sums" (their CRC-3
 little-endian, in base64), and "siting", where chroma lies in what the pictures were made from, if
 the stream itself says otherwise.  In the pack
 of two joined segments, the cells are the pieces of both, and "joint" says how pictures are made of
-them (`vfsd.overlap.joint`).
+them (`vfsd.codecs.joints.plane_merge`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vfsd.codecs.pictures.siting import SITINGS
+from vfsd.codecs.frames.chroma_location import SITINGS
+from vfsd.disk.direct_io import open_stored
 from vfsd.errors import IntegrityError
-from vfsd.integrity.diskfile import open_stored
 
 _HEAD = struct.Struct("<4sBI")
 _SUM = struct.Struct("<I")
@@ -48,7 +48,7 @@ class PackedCell:
     offsets: tuple[int, ...]  #: bytes from the start of the pack to each packet, and to the end
     sums: tuple[int, ...] = ()  #: CRC-32 of each packet; empty where none are read
     siting: str | None = (
-        None  #: where chroma lies (`vfsd.codecs.pictures.siting`); None: as decoders say
+        None  #: where chroma lies (`vfsd.codecs.frames.chroma_location`); None: as decoders say
     )
 
     @property

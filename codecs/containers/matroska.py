@@ -12,9 +12,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from vfsd.codecs.bitstreams.colorcodes import ColorCodes
-from vfsd.codecs.containers.marks import colour_elements, track_elements, video_elements
-from vfsd.codecs.containers.segments import (
+from vfsd.codecs.bitstreams.cicp import ColorCodes
+from vfsd.codecs.containers.audio_entries import matroska_codec
+from vfsd.codecs.containers.segment_muxer import (
     PacketTimes,
     SegmentIndex,
     SoundPackets,
@@ -22,9 +22,9 @@ from vfsd.codecs.containers.segments import (
     Track,
     rounded,
 )
-from vfsd.codecs.containers.soundentries import matroska_codec
+from vfsd.codecs.containers.side_data import colour_elements, track_elements, video_elements
+from vfsd.core.frame_table_pages import Ints
 from vfsd.errors import UsageError
-from vfsd.framepages import Ints
 
 _CODEC_IDS = {
     "h264": "V_MPEG4/ISO/AVC",

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vfsd.codecs.containers.fragments import FragmentMuxer
+from vfsd.codecs.containers.fmp4 import FragmentMuxer
 from vfsd.codecs.containers.matroska import MatroskaMuxer
-from vfsd.codecs.containers.segments import (
+from vfsd.codecs.containers.segment_muxer import (
     Muxer,
     PacketTimes,
     SegmentIndex,
@@ -16,7 +16,7 @@ from vfsd.codecs.containers.segments import (
     SoundTrack,
     Track,
 )
-from vfsd.framepages import Ints
+from vfsd.core.frame_table_pages import Ints
 
 
 class ElementaryMuxer:

@@ -11,11 +11,11 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.traits import INTRA_CODECS
-from vfsd.codecs.coders import DECODERS, new_decoder
-from vfsd.codecs.decoding.source import MAX_PIXELS
+from vfsd.codecs.bitstreams.packet_flags import INTRA_CODECS
+from vfsd.codecs.decoding.demuxer import MAX_PIXELS
+from vfsd.codecs.registry import DECODERS, new_decoder
+from vfsd.core.model import MediaInfo
 from vfsd.errors import RefusedMediaError
-from vfsd.model import MediaInfo
 
 _PLAIN_CODECS = INTRA_CODECS | {"hevc", "vp8", "vp9", "av1"}
 _CROPPED = 4

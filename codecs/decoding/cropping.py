@@ -7,7 +7,7 @@ from fractions import Fraction
 import av
 from av.filter import Graph
 
-from vfsd.model import NOT_CROPPED, Crop
+from vfsd.core.model import NOT_CROPPED, Crop
 
 _Form = tuple[int, int, str]
 

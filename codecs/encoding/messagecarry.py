@@ -17,9 +17,9 @@ from vfsd.codecs.bitstreams.messages import (
     carried_of_unit,
     carried_types,
 )
-from vfsd.codecs.decoding.source import Source, demuxed_to_the_end, open_stream
+from vfsd.codecs.decoding.demuxer import Source, demuxed_to_the_end, open_stream
 from vfsd.codecs.inventory.inband import configured_units
-from vfsd.model import MediaInfo
+from vfsd.core.model import MediaInfo
 
 Units = tuple[tuple[Message, ...], ...]
 

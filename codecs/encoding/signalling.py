@@ -13,8 +13,8 @@ from itertools import islice
 from av.video.codeccontext import VideoCodecContext
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bits import DamagedError
-from vfsd.codecs.bitstreams.colorcodes import (
+from vfsd.codecs.bitstreams.bit_io import DamagedError
+from vfsd.codecs.bitstreams.cicp import (
     FULL_RANGE,
     LIMITED_RANGE,
     PRIMARIES,
@@ -28,10 +28,10 @@ from vfsd.codecs.bitstreams.signaltype import (
     mpeg2_signal_type,
     parse_signal_type,
 )
-from vfsd.codecs.decoding.source import Source, demuxed_to_the_end, open_stream
+from vfsd.codecs.decoding.demuxer import Source, demuxed_to_the_end, open_stream
 from vfsd.codecs.pyav import exact
+from vfsd.core.model import MediaInfo
 from vfsd.errors import RefusedMediaError
-from vfsd.model import MediaInfo
 
 _NOT_TOLD = 2
 _FIRST_PACKETS = 4

@@ -10,7 +10,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.codecs.coders import new_encoder
+from vfsd.codecs.registry import new_encoder
 from vfsd.errors import UsageError
 
 BEST_JPEG, WORST_JPEG = 2, 31

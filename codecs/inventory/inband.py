@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from vfsd.codecs.bitstreams import nal, obu
-from vfsd.codecs.bitstreams.bits import DamagedError, unescaped
+from vfsd.codecs.bitstreams.bit_io import DamagedError, unescaped
 from vfsd.codecs.bitstreams.messages import LASTING, REGISTERED, USER_DATA, UUID_BYTES, messages
 from vfsd.codecs.bitstreams.signaltype import (
     UNSPECIFIED_FORMAT,

@@ -9,11 +9,11 @@ from av.error import FFmpegError
 from av.packet import Packet
 from av.stream import Stream
 
-from vfsd.codecs.decoding.source import Source, open_container
-from vfsd.codecs.inventory.boxtree import PICTURES, add_boxes, without_rates
-from vfsd.codecs.inventory.elementtree import add_elements
+from vfsd.codecs.decoding.demuxer import Source, open_container
 from vfsd.codecs.inventory.inband import Lister, lister
 from vfsd.codecs.inventory.items import Collector, Inventory, PictureAdder
+from vfsd.codecs.inventory.matroska_elements import add_elements
+from vfsd.codecs.inventory.mp4_boxes import PICTURES, add_boxes, without_rates
 from vfsd.codecs.inventory.window import Window
 from vfsd.errors import RefusedMediaError
 
@@ -31,8 +31,8 @@ def take_inventory(
 ) -> Inventory:
     """Everything that a file holds besides samples, in all of its packets and headers.
 
-    `container` is one of `vfsd.codecs.containers.sniff`, `stream_index` the stream of the pictures.
-    `on_progress` is called with (bytes done, bytes in all); it may raise to cancel.
+    `container` is one of `vfsd.codecs.containers.detect_container`, `stream_index` the stream of
+    the pictures. `on_progress` is called with (bytes done, bytes in all); it may raise to cancel.
 
     Raises `RefusedMediaError` for a file that cannot be read to its end, `OSError`.
     """

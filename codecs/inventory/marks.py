@@ -1,4 +1,4 @@
-"""Finds the marks of pictures in a file: see `vfsd.codecs.containers.marks`."""
+"""Finds the marks of pictures in a file: see `vfsd.codecs.containers.side_data`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import av
 from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
 
-from vfsd.codecs.containers import marks as known
+from vfsd.codecs.containers import side_data as known
 from vfsd.codecs.decoding.context import prepare
-from vfsd.codecs.decoding.sidedata import carried_data, kind_named
-from vfsd.codecs.decoding.source import Source, demuxed_to_the_end, open_stream
-from vfsd.codecs.inventory.boxtree import Box, boxes, first_box, inside
-from vfsd.codecs.inventory.elementtree import Element, elements
+from vfsd.codecs.decoding.demuxer import Source, demuxed_to_the_end, open_stream
+from vfsd.codecs.decoding.side_data import carried_data, kind_named
 from vfsd.codecs.inventory.inband import lister
 from vfsd.codecs.inventory.items import Collector
+from vfsd.codecs.inventory.matroska_elements import Element, elements
+from vfsd.codecs.inventory.mp4_boxes import Box, boxes, first_box, inside
 from vfsd.codecs.inventory.window import Window
 from vfsd.codecs.pyav import decode
-from vfsd.model import MediaInfo
+from vfsd.core.model import MediaInfo
 
 _MASTERING = struct.Struct("=20i2i")
 _LIGHT = struct.Struct("=2I")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vfsd.codecs.decoding.source import Source
+from vfsd.codecs.decoding.demuxer import Source
 
 _WINDOW = 1 << 16
 _CHUNK = 1 << 20

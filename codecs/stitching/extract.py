@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bits import DamagedError
-from vfsd.codecs.bitstreams.hevc_picturesets import Tiles
-from vfsd.codecs.bitstreams.hevc_sets import Window
+from vfsd.codecs.bitstreams.bit_io import DamagedError
+from vfsd.codecs.bitstreams.hevc_pps import Tiles
 from vfsd.codecs.bitstreams.hevc_slices import SliceSyntax
+from vfsd.codecs.bitstreams.hevc_vps_sps import Window
 from vfsd.codecs.stitching.hevc_tiles import (
     Sets,
     TileStream,

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bits import DamagedError
+from vfsd.codecs.bitstreams.bit_io import DamagedError
 from vfsd.codecs.bitstreams.hevc_levels import HIGHEST, Demand
-from vfsd.codecs.bitstreams.hevc_picturesets import PictureSet, Tiles
-from vfsd.codecs.bitstreams.hevc_sets import SequenceSet, VideoSet, Window
+from vfsd.codecs.bitstreams.hevc_pps import PictureSet, Tiles
 from vfsd.codecs.bitstreams.hevc_slices import holds_slice
+from vfsd.codecs.bitstreams.hevc_vps_sps import SequenceSet, VideoSet, Window
 from vfsd.errors import RefusedMediaError
 from vfsd.tiling.geometry import Rect
 

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bits import DamagedError
-from vfsd.codecs.bitstreams.hevc_sets import Window
+from vfsd.codecs.bitstreams.bit_io import DamagedError
 from vfsd.codecs.bitstreams.hevc_slices import begins_picture, holds_slice
-from vfsd.codecs.encoding.encode import EncoderSettings, Picture
-from vfsd.codecs.pictures.planes import plane_bytes
+from vfsd.codecs.bitstreams.hevc_vps_sps import Window
+from vfsd.codecs.encoding.encoder import EncoderSettings, Picture
+from vfsd.codecs.frames.planes import plane_bytes
 from vfsd.codecs.stitching.extract import extract_all
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, Sets, TileStream, refusing_damage
 from vfsd.errors import ExtraMissingError, UsageError, VfsdError
@@ -53,7 +53,7 @@ _PARAMETERS = (
     "open-gop=0",
     # libde265 mixes up the slices of chroma in this filter; it is worth 0.2 dB.
     "sao=off",
-    # What stitching needs: see `vfsd.codecs.bitstreams.hevc_sets`.
+    # What stitching needs: see `vfsd.codecs.bitstreams.hevc_vps_sps`.
     "mv-constraint=frametilemargin",
     "tmvp=0",
     "wpp=0",

@@ -3,7 +3,7 @@
 Each tile of a picture is one slice of the stitched one.  Neither prediction nor filters cross the
 edges of tiles, which are to a decoder what the edges of the picture were when the tile was alone:
 so the pictures are those of the tiles, to the last bit.  What that takes is checked where headers
-tell it (see `vfsd.codecs.bitstreams.hevc_sets`), and taken from the profile where they do not.
+tell it (see `vfsd.codecs.bitstreams.hevc_vps_sps`), and taken from the profile where they do not.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from math import ceil
 
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.hevc_levels import HIGHEST, LOWEST_ROW, NARROWEST_COLUMN
-from vfsd.codecs.bitstreams.hevc_picturesets import Tiles
-from vfsd.codecs.bitstreams.hevc_sets import Window, require
+from vfsd.codecs.bitstreams.hevc_pps import Tiles
 from vfsd.codecs.bitstreams.hevc_slices import MOST_GROWTH, PictureTraits, SliceSyntax
+from vfsd.codecs.bitstreams.hevc_vps_sps import Window, require
 from vfsd.codecs.stitching.hevc_tiles import (
     Sets,
     TileStream,

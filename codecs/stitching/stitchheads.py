@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from vfsd.codecs.bitstreams.hevc_levels import HIGHEST
-from vfsd.codecs.bitstreams.hevc_picturesets import Tiles
-from vfsd.codecs.bitstreams.hevc_sets import Window, require
+from vfsd.codecs.bitstreams.hevc_pps import Tiles
+from vfsd.codecs.bitstreams.hevc_vps_sps import Window, require
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, Sets, TileStream, refusing_damage
 from vfsd.codecs.stitching.stitch import MOST_PICTURE_SETS, Stitcher
 from vfsd.errors import RefusedMediaError

@@ -9,8 +9,8 @@ import numpy as np
 
 from vfsd.catalog import Transaction
 from vfsd.catalog.videos import Page
-from vfsd.framepages import PacketColumns, paginate
-from vfsd.model import (
+from vfsd.core.frame_table_pages import PacketColumns, paginate
+from vfsd.core.model import (
     Access,
     Cell,
     FileState,

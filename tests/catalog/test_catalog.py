@@ -18,6 +18,7 @@ from tests.catalog.make import MEDIA, add_file, add_segments, add_video, origina
 from tests.stores import new_catalog
 from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.engine import LOG_BYTES
+from vfsd.core.model import FileState, Read, Role
 from vfsd.errors import (
     BusyError,
     IntegrityError,
@@ -28,7 +29,6 @@ from vfsd.errors import (
     StoreVersionError,
     UsageError,
 )
-from vfsd.model import FileState, Read, Role
 from vfsd.tiling import Rect
 
 

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from tests.catalog.make import add_video, original, table
 from tests.selection import examples, one_in
 from vfsd.catalog import Catalog
-from vfsd.catalog import detectionquery as lookup
+from vfsd.catalog import detection_query as lookup
 from vfsd.catalog.detections import Detections
-from vfsd.catalog.frameranges import ranges_of
-from vfsd.catalog.places import bounds, cells, cells_of, units
-from vfsd.detections import Detection, DetectionColumns, LabelSummary, Source
+from vfsd.catalog.ranges import ranges_of
+from vfsd.catalog.spatial_cells import bounds, cells, cells_of, units
+from vfsd.core.detections import Detection, DetectionColumns, LabelSummary, Source
+from vfsd.core.model import LogicalVideo
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
-from vfsd.model import LogicalVideo
 from vfsd.tiling import Rect
 
 FRAMES = 100

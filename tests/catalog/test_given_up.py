@@ -9,8 +9,8 @@ import pytest
 from tests.catalog.counting import counted
 from tests.catalog.make import add_video
 from vfsd.catalog import Catalog, Transaction
-from vfsd.model import LogicalVideo
-from vfsd.retention.originals import Action, Entry
+from vfsd.core.model import LogicalVideo
+from vfsd.core.policy import Action, Entry
 
 NOW = 100_048
 """Bytes of the video that is there."""

@@ -10,11 +10,11 @@ import sqlalchemy as sa
 from tests.catalog.make import add_video
 from vfsd.catalog import Catalog
 from vfsd.catalog.schema import sources, videos
-from vfsd.detections import Detection, DetectionColumns, Source
+from vfsd.core.detections import Detection, DetectionColumns, Source
+from vfsd.core.model import LogicalVideo
+from vfsd.core.policy import Action, Fate, Policy
 from vfsd.errors import IntegrityError, UsageError
-from vfsd.model import LogicalVideo
-from vfsd.retention.guarding import entry_of
-from vfsd.retention.originals import Action, Fate, Policy
+from vfsd.storage.policy_service import entry_of
 
 STORED: list[Any] = [3, 3.7, 0, 1, -5, True, False, "3", "gate", "true", "", "é", 2**62]
 ASKED: list[Any] = [*STORED, 3.0, 0.0, "0", "Gate", 4]

@@ -10,10 +10,10 @@ import pytest
 
 from tests.catalog.counting import counted
 from tests.catalog.make import add_segments, add_video
-from vfsd.budget.budgets import Pin
 from vfsd.catalog import Catalog, Transaction
-from vfsd.catalog.query import VideoFilter, VideoQuery
-from vfsd.model import Role
+from vfsd.catalog.video_query import VideoFilter, VideoQuery
+from vfsd.core.budgets import Pin
+from vfsd.core.model import Role
 
 MANY = 700
 _VARIABLES = 600

@@ -17,8 +17,9 @@ import pytest
 import sqlalchemy as sa
 
 from tests.catalog.make import add_file, add_video
+from vfsd.api.store import Store
 from vfsd.catalog import ROOT, Catalog
-from vfsd.catalog.databaseurl import has_password, require_database, shown_url
+from vfsd.catalog.database_url import has_password, require_database, shown_url
 from vfsd.catalog.schema import metadata
 from vfsd.errors import (
     BusyError,
@@ -30,9 +31,8 @@ from vfsd.errors import (
     UnreachableError,
     UsageError,
 )
-from vfsd.fuse import answers
-from vfsd.mounts.mountlog import Sparing
-from vfsd.store import Store
+from vfsd.mount.fuse import errno_map
+from vfsd.mount.mount_log import Sparing
 
 _SECRET = "hunter2"
 
@@ -305,9 +305,9 @@ def test_what_fails_because_the_server_has_gone_is_said_once(
     try:
         for number in range(5):
             gone = UnreachableError(f"gone for {number} seconds")
-            assert answers.errno_of(gone, "getattr", f"/{number}".encode()) == errno.EIO
+            assert errno_map.errno_of(gone, "getattr", f"/{number}".encode()) == errno.EIO
         for name in (b"/a", b"/b"):
-            answers.errno_of(NoSpaceError("full"), "write", name)
+            errno_map.errno_of(NoSpaceError("full"), "write", name)
     finally:
         caplog.handler.removeFilter(sparing)
     said = [one.message for one in caplog.records if one.levelname == "ERROR"]

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from tests.catalog.make import add_file, add_video
 from vfsd.catalog import Catalog, Transaction
 from vfsd.catalog.schema import entries
-from vfsd.retention.originals import Hold, Policy, Share
+from vfsd.core.policy import Hold, Policy, Share
 
 SIZE = 100_048
 """Bytes of each video that is made up here."""

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.catalog.make import add_file
 from tests.stores import new_catalog
 from vfsd.catalog import ROOT, Catalog
+from vfsd.core.model import FileState
 from vfsd.errors import ExistsError, NotFoundError, UsageError
-from vfsd.model import FileState
 
 
 def test_a_new_catalog_has_an_empty_root(catalog: Catalog) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.conftest import Run
-from vfsd.store import Store
+from vfsd.api.store import Store
 
 TRAFFIC = "cam1/traffic.mp4"
 

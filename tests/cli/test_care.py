@@ -21,13 +21,13 @@ from tests.deadwriters import killed_recording
 from tests.fault.older import execute
 from tests.fs.driver import Driver
 from tests.unprivileged import errors, run_unprivileged
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.catalog import ROOT
 from vfsd.cli import health
-from vfsd.fs import Filesystem
-from vfsd.inhand import new_name
-from vfsd.model import LogicalVideo
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.core.model import LogicalVideo
+from vfsd.disk.tempfiles import new_name
+from vfsd.mount.fs import Filesystem
 
 TRAFFIC = "cam1/traffic.mp4"
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.selection import one_in
-from vfsd.making import recompress
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.derive import recompress
 
 TRAFFIC = "cam1/traffic.mp4"
 RAW = ("--layout", "uniform:1x2", "--codec", "lossless", "--quality", "0")

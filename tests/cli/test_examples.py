@@ -12,9 +12,9 @@ from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from scripts.make_cli_docs import commands
 from tests.cli.conftest import run_command
 from tests.selection import one_in
-from vfsd.advising.proposals import Proposal
-from vfsd.making.planned import PlannedSegment, TileSettings
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.derive.proposals import Proposal
+from vfsd.derive.tile_spec import PlannedSegment, TileSettings
 from vfsd.tiling import TileLayout
 
 TRAFFIC = "cam1/traffic.mp4"

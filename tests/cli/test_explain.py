@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from vfsd.host import host_name
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.core.hostinfo import host_name
 
 TRAFFIC = "cam1/traffic.mp4"
 REGION = ("--region", "40x40+20+20")

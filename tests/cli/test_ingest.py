@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import CLIPS, Run
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 
 
 def test_a_file_goes_in_under_its_own_name(run: Run) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from vfsd.api.store import Store
 from vfsd.cli.interrupt import Interruption
 from vfsd.cli.progress import Progress
-from vfsd.store import Store
 
 
 def press_ctrl_c() -> None:

@@ -12,9 +12,9 @@ import pytest
 from sample_videos import FOLDER, GroundTruth
 from tests.cli.conftest import Run
 from tests.fs.driver import Driver
-from vfsd.fs import Filesystem
-from vfsd.model import FileState
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.core.model import FileState
+from vfsd.mount.fs import Filesystem
 
 TRAFFIC = "cam1/traffic.mp4"
 

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.test_listing import add_plain_file
 from tests.replaceable import captioned_clip
-from vfsd.retention.ageing import Ager, Plan
+from vfsd.maintenance.age import Ager, Plan
 
 TRAFFIC = "cam1/traffic.mp4"
 POLICY = "original=replaceable,psnr=34"

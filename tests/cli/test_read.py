@@ -17,11 +17,11 @@ import pytest
 from sample_videos import FOLDER, read_frame_number
 from tests.cli.conftest import Run
 from tests.selection import one_in
-from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS
+from vfsd.api.store import Store
+from vfsd.codecs.frames.array_formats import PIXEL_FORMATS
+from vfsd.core.frame_table_pages import PacketColumns, paginate
+from vfsd.core.output_formats import PIXEL_LAYOUTS
 from vfsd.errors import ExistsError, UsageError
-from vfsd.forms import PIXEL_LAYOUTS
-from vfsd.framepages import PacketColumns, paginate
-from vfsd.store import Store
 
 TRAFFIC = "cam1/traffic.mp4"
 VFSD = (sys.executable, "-m", "vfsd")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.cli.conftest import Run
 from tests.deadwriters import killed_recording
+from vfsd.api.store import Store
 from vfsd.errors import NotFoundError, RefusedMediaError, UsageError
-from vfsd.making.unfinished import begin
-from vfsd.store import Store
+from vfsd.write.partial_files import begin
 
 
 def test_recordings_are_listed_and_recovered(run: Run, place: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, run_command
+from vfsd.api.store import Store
 from vfsd.errors import ExistsError, UsageError
-from vfsd.store import Store
 
 TRAFFIC = "cam1/traffic.mp4"
 BEYOND = str(10**20)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from vfsd.store import Store
+from vfsd.api.store import Store
 
 TRAFFIC = "cam1/traffic.mp4"
 

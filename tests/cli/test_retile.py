@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.test_process import ROOT, VFSD, at_a_terminal
-from vfsd.store import Store
+from vfsd.api.store import Store
 from vfsd.tiling import Rect
 
 TRAFFIC = "cam1/traffic.mp4"

@@ -8,8 +8,8 @@ import pytest
 
 from tests.cli.conftest import Run, run_command
 from tests.reading import label_read, region_read, remember
-from vfsd.detections import Detection
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.core.detections import Detection
 from vfsd.tiling import Rect
 
 WIDE = "cam1/wide.mp4"

@@ -14,8 +14,8 @@ import pytest
 from tests.cli.conftest import Y4M, Run
 from tests.codecs.talking import make_talking
 from tests.selection import one_in
+from vfsd.api.store import Store
 from vfsd.errors import ExistsError
-from vfsd.store import Store
 
 
 def test_bare_pixels_from_a_pipe(run: Run, place: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from vfsd.model import MediaInfo
+from vfsd.core.model import MediaInfo
 
 
 def pictures(count: int, width: int, height: int, *, seed: int = 1) -> list[av.VideoFrame]:

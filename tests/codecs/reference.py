@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from av.codec.context import Flags
 
-from vfsd.codecs.decoding.decode import FrameDecoder
-from vfsd.codecs.examining.examine import Examination
-from vfsd.codecs.pictures.planes import plane_bytes
-from vfsd.framepages import PacketColumns
-from vfsd.frametable import FrameTable
+from vfsd.codecs.decoding.frame_decoder import FrameDecoder
+from vfsd.codecs.frames.planes import plane_bytes
+from vfsd.codecs.probing.probe import Examination
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import PacketColumns
 
 
 def checksum(frame: av.VideoFrame) -> str:

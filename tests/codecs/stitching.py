@@ -18,8 +18,8 @@ from av.video.stream import VideoStream
 
 from sample_videos import Scene
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.encoding.encode import EncoderSettings
-from vfsd.codecs.pictures.planes import plane_bytes
+from vfsd.codecs.encoding.encoder import EncoderSettings
+from vfsd.codecs.frames.planes import plane_bytes
 from vfsd.codecs.stitching.hevc_tiles import TileStream
 from vfsd.codecs.stitching.kvazaar import encode_tiled
 from vfsd.tiling.geometry import Rect

@@ -17,13 +17,13 @@ from av.video.stream import VideoStream
 from tests.codecs.making import make_clip, pictures, remuxed
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
 from vfsd.codecs.bitstreams.jpeg import parse_header
-from vfsd.codecs.bitstreams.trait import Trait
-from vfsd.codecs.bitstreams.traits import inspector
-from vfsd.codecs.decoding import packets
-from vfsd.codecs.decoding.packetdecoder import PacketDecoder
-from vfsd.codecs.examining.examine import Examination, examine
-from vfsd.framepages import PacketFlag
-from vfsd.model import Access
+from vfsd.codecs.bitstreams.packet_flag import Trait
+from vfsd.codecs.bitstreams.packet_flags import inspector
+from vfsd.codecs.decoding import packet_reader
+from vfsd.codecs.decoding.packet_decoder import PacketDecoder
+from vfsd.codecs.probing.probe import Examination, examine
+from vfsd.core.frame_table_pages import PacketFlag
+from vfsd.core.model import Access
 
 _FRAMES = 24
 
@@ -70,8 +70,8 @@ def test_packets_that_decode_to_something_else_than_the_demuxers_are_not_used(
     tmp_path: Path, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_clip(tmp_path / "a.mov", "png", pixel_format="rgb24", frames=_FRAMES)
-    sound = packets._packet
-    monkeypatch.setattr(packets, "_packet", lambda at, data, _: sound(at, data, False))
+    sound = packet_reader._packet
+    monkeypatch.setattr(packet_reader, "_packet", lambda at, data, _: sound(at, data, False))
     found = examine(path, full=full)
     assert (found.access, found.verified) == (Access.SEQUENTIAL, True)
     _assert_served_exactly(path, found)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sample_videos import FOLDER
 from tests.codecs.making import make_clip
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.trait import Trait
-from vfsd.codecs.bitstreams.traits import inspector, settled
-from vfsd.codecs.containers.sniff import HEAD_BYTES, container_of, sniff
+from vfsd.codecs.bitstreams.packet_flag import Trait
+from vfsd.codecs.bitstreams.packet_flags import inspector, settled
+from vfsd.codecs.containers.detect_container import HEAD_BYTES, container_of, sniff
 from vfsd.errors import RefusedMediaError
 
 

@@ -9,17 +9,11 @@ import av
 import numpy as np
 import pytest
 
-from vfsd.codecs.pictures.colors import (
-    ColorSettler,
-    coding_of,
-    planes_range,
-    told_coding,
-    well_named,
-)
-from vfsd.codecs.pictures.pixels import PixelConverter
-from vfsd.codecs.pictures.planes import plane_samples, shares
-from vfsd.codecs.pictures.siting import blank, siting_of
-from vfsd.model import MediaInfo
+from vfsd.codecs.frames.chroma_location import blank, siting_of
+from vfsd.codecs.frames.color import ColorSettler, coding_of, planes_range, told_coding, well_named
+from vfsd.codecs.frames.planes import plane_samples, shares
+from vfsd.codecs.frames.to_array import PixelConverter
+from vfsd.core.model import MediaInfo
 
 MEDIA = MediaInfo("", "h264", None, 64, 48, "yuv420p", Fraction(1, 25), None)
 SPACES = {None: 2, "bt709": 1, "smpte170m": 6, "smpte240m": 7, "bt2020nc": 9, "fcc": 4}

@@ -15,12 +15,12 @@ from av.video.stream import VideoStream
 from tests.codecs.making import make_clip, pictures
 from tests.codecs.reference import assert_exact, pyav_checksums
 from tests.selection import one_in
-from vfsd.codecs.coders import open_encoder
-from vfsd.codecs.containers.sniff import HEAD_BYTES, sniff
-from vfsd.codecs.examining.examine import examine
+from vfsd.api.store import Store
+from vfsd.codecs.containers.detect_container import HEAD_BYTES, sniff
+from vfsd.codecs.probing.probe import examine
+from vfsd.codecs.registry import open_encoder
+from vfsd.core.model import Access
 from vfsd.errors import RefusedMediaError
-from vfsd.model import Access
-from vfsd.store import Store
 
 _B = ("-bf", "2", "-g", "12")
 _PAL = ("-s", "720x576", "-pix_fmt", "yuv420p")

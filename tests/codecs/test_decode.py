@@ -18,15 +18,15 @@ from av.video.stream import VideoStream
 from sample_videos import FOLDER
 from tests.codecs.making import make_clip
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
-from vfsd.codecs.decoding import packets
-from vfsd.codecs.decoding.decode import FrameDecoder
-from vfsd.codecs.decoding.packets import PacketReader
-from vfsd.codecs.decoding.source import Source, demuxed_to_the_end
-from vfsd.codecs.examining.examine import examine
+from vfsd.codecs.decoding import packet_reader
+from vfsd.codecs.decoding.demuxer import Source, demuxed_to_the_end
+from vfsd.codecs.decoding.frame_decoder import FrameDecoder
+from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.probing.probe import examine
+from vfsd.core.frame_table import DecodeRun
+from vfsd.core.frame_table_pages import PacketFlag
+from vfsd.core.model import Access
 from vfsd.errors import IntegrityError, OutOfRangeError
-from vfsd.framepages import PacketFlag
-from vfsd.frametable import DecodeRun
-from vfsd.model import Access
 
 TRAFFIC = FOLDER / "traffic.mp4"
 TRANSPORT = FOLDER / "transport.ts"
@@ -81,7 +81,7 @@ def test_seek_among_small_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             given += 1
             yield packet
 
-    monkeypatch.setattr(packets, "demuxed_to_the_end", counted)
+    monkeypatch.setattr(packet_reader, "demuxed_to_the_end", counted)
     for index in (598, 300, 599, 450):
         given = 0
         with PacketReader(path, found.media, found.access, table) as reader:

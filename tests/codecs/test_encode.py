@@ -18,16 +18,16 @@ from av.video.stream import VideoStream
 from sample_videos import Scene
 from tests.selection import one_in
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.encoding.encode import (
+from vfsd.codecs.encoding.encoder import (
     WORST_QUALITY,
     EncoderSettings,
     encode,
     parameter_sets,
     require_encodable,
 )
-from vfsd.codecs.pictures.planes import plane_samples
+from vfsd.codecs.frames.planes import plane_samples
+from vfsd.core.model import MediaInfo
 from vfsd.errors import UsageError
-from vfsd.model import MediaInfo
 
 SCENE = Scene(frames=12, density=0.3, pan=10, seed=4)
 NAL_CODECS = ("h264", "hevc")

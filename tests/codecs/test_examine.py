@@ -17,13 +17,13 @@ from sample_videos import FOLDER
 from tests.codecs.making import make_clip, pictures, remuxed
 from tests.codecs.reference import assert_exact, checksum, decoder_for, pyav_checksums, table_of
 from tests.selection import one_in
-from vfsd.codecs.bitstreams import h264_sets
-from vfsd.codecs.bitstreams.bits import BitWriter, escaped
-from vfsd.codecs.decoding.source import Source, open_container
-from vfsd.codecs.examining.examine import examine
+from vfsd.codecs.bitstreams import h264_sps
+from vfsd.codecs.bitstreams.bit_io import BitWriter, escaped
+from vfsd.codecs.decoding.demuxer import Source, open_container
+from vfsd.codecs.probing.probe import examine
+from vfsd.core.frame_table_pages import PacketFlag
+from vfsd.core.model import Access, SideStream
 from vfsd.errors import RefusedMediaError
-from vfsd.framepages import PacketFlag
-from vfsd.model import Access, SideStream
 
 TRAFFIC = FOLDER / "traffic.mp4"
 
@@ -172,7 +172,7 @@ def _without_timing(stream: bytes) -> bytes:
     """The same stream with a parameter set that tells no rate, as that of many cameras."""
     start = stream.index(b"\0\0\1\x67") + 3
     unit = stream[start : stream.index(b"\0\0\1", start)].rstrip(b"\0")
-    told = h264_sets.parse(unit)
+    told = h264_sps.parse(unit)
     assert told is not None
     assert told.looks is not None
     bare = BitWriter()
@@ -414,7 +414,7 @@ def test_an_interrupt_in_the_middle_of_a_read_is_not_swallowed(
             raise KeyboardInterrupt
         return pread(fd, size, offset)
 
-    monkeypatch.setattr("vfsd.codecs.decoding.source.os.pread", interrupted)
+    monkeypatch.setattr("vfsd.codecs.decoding.demuxer.os.pread", interrupted)
     with pytest.raises(KeyboardInterrupt):
         examine(FOLDER / "traffic.mp4")
 

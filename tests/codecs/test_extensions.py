@@ -11,7 +11,7 @@ from pathlib import Path
 from sample_videos import FOLDER
 from tests.sidestreams import CLIPS
 from vfsd.codecs.extensions import extension_files
-from vfsd.programs import environment
+from vfsd.core.subprocess_entry import environment
 
 # The first argument is where to write the result, the others are files to examine.  The two lists
 # of what is loaded are Python's own and the kernel's.
@@ -19,9 +19,9 @@ _PROGRAM = """
 import json, os, sys
 from pathlib import Path
 
-from vfsd.codecs.decoding.source import Source
+from vfsd.codecs.decoding.demuxer import Source
 from vfsd.processes import examineworker
-from vfsd.processes.examineworker import prepare
+from vfsd.storage.sandbox_main import prepare
 
 result, *names = sys.argv[1:]
 events, files = [], [os.open(name, os.O_RDONLY) for name in names]

@@ -11,11 +11,11 @@ import pytest
 from tests.codecs.reference import checksum, decoder_for, ffmpeg_checksums, ffmpeg_packets, table_of
 from tests.conftest import footage_folder
 from tests.selection import one_in
-from vfsd.codecs.examining.examine import Examination, examine
+from vfsd.codecs.probing.probe import Examination, examine
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import PacketFlag
+from vfsd.core.model import Access
 from vfsd.errors import RefusedMediaError
-from vfsd.framepages import PacketFlag
-from vfsd.frametable import FrameTable
-from vfsd.model import Access
 
 REFUSED = {
     "odd/dv_audio_only.mp4": "audio only",

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfsd.codecs.examining.framerate import STANDARD_RATES, constant_rate
-from vfsd.framepages import Ints
+from vfsd.codecs.probing.frame_rate import STANDARD_RATES, constant_rate
+from vfsd.core.frame_table_pages import Ints
 
 MILLISECOND = Fraction(1, 1000)
 RATES = [Fraction(24000, 1001), Fraction(25), Fraction(30000, 1001), Fraction(60)]

@@ -9,17 +9,17 @@ import pytest
 
 from tests.codecs.making import pictures
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bits import DamagedError
-from vfsd.codecs.bitstreams.hevc_numbers import (
+from vfsd.codecs.bitstreams.bit_io import DamagedError
+from vfsd.codecs.bitstreams.hevc_ps_ids import (
     free_number,
     parse_sequence,
     renumbered_set,
     renumbered_slice,
     without_preceding,
 )
-from vfsd.codecs.containers.framing import with_start_codes
-from vfsd.codecs.encoding.encode import EncoderSettings, encode, parameter_sets
-from vfsd.codecs.pictures.planes import fingerprint
+from vfsd.codecs.containers.packet_format import with_start_codes
+from vfsd.codecs.encoding.encoder import EncoderSettings, encode, parameter_sets
+from vfsd.codecs.frames.planes import fingerprint
 
 
 def settings(number: int = 0, block: int | None = None) -> EncoderSettings:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfsd.codecs.bitstreams.bits import (
+from vfsd.codecs.bitstreams.bit_io import (
     BitReader,
     BitWriter,
     DamagedError,
@@ -17,9 +17,9 @@ from vfsd.codecs.bitstreams.bits import (
     unescaped,
 )
 from vfsd.codecs.bitstreams.hevc_levels import LEVELS, Demand
-from vfsd.codecs.bitstreams.hevc_picturesets import PictureSet
-from vfsd.codecs.bitstreams.hevc_sets import SequenceSet, VideoSet
+from vfsd.codecs.bitstreams.hevc_pps import PictureSet
 from vfsd.codecs.bitstreams.hevc_slices import SliceSyntax
+from vfsd.codecs.bitstreams.hevc_vps_sps import SequenceSet, VideoSet
 from vfsd.errors import RefusedMediaError
 
 ZEROS = st.lists(st.sampled_from([0, 0, 0, 1, 2, 3, 4, 255]), max_size=40).map(bytes)

@@ -9,12 +9,12 @@ import pytest
 
 from tests.carrying import noisy_clip
 from tests.sidestreams import CLIPS
-from vfsd.codecs.decoding.source import Source
-from vfsd.codecs.inventory.boxtree import add_boxes
+from vfsd.codecs.decoding.demuxer import Source
 from vfsd.codecs.inventory.difference import differences, foreseen, plain_name
-from vfsd.codecs.inventory.elementtree import add_elements
 from vfsd.codecs.inventory.inventory import take_inventory
 from vfsd.codecs.inventory.items import Collector, Item, pack_inventory, unpack_inventory
+from vfsd.codecs.inventory.matroska_elements import add_elements
+from vfsd.codecs.inventory.mp4_boxes import add_boxes
 from vfsd.codecs.inventory.window import Window
 from vfsd.errors import IntegrityError, RefusedMediaError
 

@@ -11,9 +11,9 @@ from sample_videos import CLIPS, FOLDER, GroundTruth
 from tests.codecs.making import make_clip
 from tests.codecs.reference import assert_exact, pyav_checksums
 from tests.selection import one_in
-from vfsd.codecs.examining.examine import examine
-from vfsd.framepages import PacketFlag
-from vfsd.model import Access
+from vfsd.codecs.probing.probe import examine
+from vfsd.core.frame_table_pages import PacketFlag
+from vfsd.core.model import Access
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from sample_videos import FOLDER
 from tests.selection import examples
-from vfsd.codecs.cells.celldecoders import cell_decoder
-from vfsd.codecs.cells.differences import folded, from_neighbours, onto_neighbours, unfolded
+from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.lossless import (
     HIGHEST,
     PIXEL_FORMATS,
@@ -24,13 +23,14 @@ from vfsd.codecs.cells.lossless import (
     PictureUnpacker,
     stands_alone,
 )
-from vfsd.codecs.cells.losslesscells import LosslessCellDecoder, LosslessCellEncoder, recompressed
+from vfsd.codecs.cells.lossless_cells import LosslessCellDecoder, LosslessCellEncoder, recompressed
 from vfsd.codecs.cells.pack import CellStream, PackedCell
-from vfsd.codecs.pictures.comparing import Shot
-from vfsd.codecs.pictures.planes import copy_colors, fingerprint, plane_bytes
+from vfsd.codecs.cells.predictors import folded, from_neighbours, onto_neighbours, unfolded
+from vfsd.codecs.frames.planes import copy_colors, fingerprint, plane_bytes
+from vfsd.codecs.frames.quality import Shot
+from vfsd.core.likeness import IDENTICAL
+from vfsd.core.model import MediaInfo
 from vfsd.errors import IntegrityError, UsageError
-from vfsd.likeness import IDENTICAL
-from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
 
 LEVELS = (RAW, 1, 3)

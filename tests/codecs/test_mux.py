@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from sample_videos import FOLDER
 from tests.selection import examples, one_in
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.containers.framing import (
+from vfsd.codecs.containers.mux import muxer_for
+from vfsd.codecs.containers.packet_format import (
     Framing,
     framing_for_container,
     framing_for_stream,
     framing_of_encoder,
 )
-from vfsd.codecs.containers.mux import muxer_for
-from vfsd.codecs.containers.segments import (
+from vfsd.codecs.containers.segment_muxer import (
     Muxer,
     PacketTimes,
     SegmentIndex,
@@ -32,13 +32,13 @@ from vfsd.codecs.containers.segments import (
     overhead,
     rounded,
 )
-from vfsd.codecs.decoding.packets import PacketReader
-from vfsd.codecs.encoding.encode import EncoderSettings, encode, parameter_sets
-from vfsd.codecs.examining.examine import examine
-from vfsd.codecs.pictures.planes import fingerprint
-from vfsd.framepages import Ints, PacketFlag
-from vfsd.frametable import FrameTable
-from vfsd.model import MediaInfo
+from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.encoding.encoder import EncoderSettings, encode, parameter_sets
+from vfsd.codecs.frames.planes import fingerprint
+from vfsd.codecs.probing.probe import examine
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import Ints, PacketFlag
+from vfsd.core.model import MediaInfo
 
 CONTAINERS = ("mp4", "matroska")
 CLIPS = (

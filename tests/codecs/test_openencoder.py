@@ -12,10 +12,10 @@ import pytest
 
 from sample_videos import FOLDER, Encoding, Scene, write
 from tests.codecs.making import pictures
-from vfsd.codecs.cells.tiles import TILE_CODECS
-from vfsd.codecs.cells.trial import trials
-from vfsd.codecs.encoding.encode import EncoderSettings, encode
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.codecs.cells.decode_timing import trials
+from vfsd.codecs.cells.tile_codecs import TILE_CODECS
+from vfsd.codecs.encoding.encoder import EncoderSettings, encode
 
 SCENE = Scene(frames=5)
 

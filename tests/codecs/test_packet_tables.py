@@ -15,8 +15,8 @@ from av.packet import Packet
 from tests.codecs.making import remuxed
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums
 from tests.selection import one_in
-from vfsd.codecs.examining.examine import Examination, examine
-from vfsd.framepages import PacketFlag
+from vfsd.codecs.probing.probe import Examination, examine
+from vfsd.core.frame_table_pages import PacketFlag
 
 _B = ("-bf", "2", "-g", "12", "-sc_threshold", "1000000000")
 _ALTREF = ("-auto-alt-ref", "1", "-lag-in-frames", "16", "-g", "20")

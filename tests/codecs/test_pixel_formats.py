@@ -14,11 +14,8 @@ from av.video import format as video_formats
 
 from tests.codecs.making import media_of
 from tests.selection import one_in
-from vfsd.codecs.pictures.filelayouts import file_layout, lossless_layout
-from vfsd.codecs.pictures.filepixels import FilePixelConverter
-from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
-from vfsd.codecs.pictures.pixels import PixelConverter
-from vfsd.codecs.pictures.planes import (
+from vfsd.codecs.frames.array_formats import PIXEL_FORMATS, pixel_layout
+from vfsd.codecs.frames.planes import (
     copy_picture,
     fingerprint,
     holds_floats,
@@ -29,6 +26,9 @@ from vfsd.codecs.pictures.planes import (
     plane_samples,
     shares,
 )
+from vfsd.codecs.frames.raw_layouts import file_layout, lossless_layout
+from vfsd.codecs.frames.raw_pixels import FilePixelConverter
+from vfsd.codecs.frames.to_array import PixelConverter
 from vfsd.tiling import Rect
 
 WIDTH, HEIGHT = 112, 80

@@ -19,10 +19,10 @@ from sample_videos import FOLDER
 from tests.codecs.making import media_of
 from tests.codecs.reference import decoder_for
 from tests.selection import examples
-from vfsd.codecs.examining.examine import examine
-from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS
-from vfsd.codecs.pictures.pixels import PixelConverter
-from vfsd.codecs.pictures.planes import plane_samples
+from vfsd.codecs.frames.array_formats import PIXEL_FORMATS
+from vfsd.codecs.frames.planes import plane_samples
+from vfsd.codecs.frames.to_array import PixelConverter
+from vfsd.codecs.probing.probe import examine
 from vfsd.errors import ChangedSizeError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
 

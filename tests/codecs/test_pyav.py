@@ -13,8 +13,8 @@ from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
 
 from tests.codecs.making import make_clip
-from vfsd.codecs.decoding.source import Source, open_container
-from vfsd.codecs.examining.examine import examine
+from vfsd.codecs.decoding.demuxer import Source, open_container
+from vfsd.codecs.probing.probe import examine
 from vfsd.codecs.pyav import decode, exact, open_output, readable_tags, side_data_of, tick_of
 
 _LATIN = "Z\udcfcrich"  # b"Z\xfcrich", which is not UTF-8

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.sidestreams import CLIPS
-from vfsd.codecs.examining.examine import examine
-from vfsd.codecs.examining.sidestreams import require_same_beside
+from vfsd.codecs.probing.other_streams import require_same_beside
+from vfsd.codecs.probing.probe import examine
 from vfsd.errors import RefusedMediaError
 
 BLOCK_DURATION = b"\x9b\x81\xc8"  # 200 ms

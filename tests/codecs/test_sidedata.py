@@ -10,10 +10,10 @@ import pytest
 
 from tests.codecs.making import make_clip
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums
-from vfsd.codecs.decoding.displaymatrix import first_picture
-from vfsd.codecs.decoding.sidedata import carried_data
-from vfsd.codecs.encoding.fidelity import require_kept_data
-from vfsd.codecs.examining.examine import examine
+from vfsd.codecs.decoding.display_matrix import first_picture
+from vfsd.codecs.decoding.side_data import carried_data
+from vfsd.codecs.encoding.compare import require_kept_data
+from vfsd.codecs.probing.probe import examine
 from vfsd.errors import RefusedMediaError
 
 _START_OF_IMAGE = 2  # bytes

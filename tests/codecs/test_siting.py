@@ -11,11 +11,11 @@ import pytest
 from sample_videos import FOLDER
 from tests.selection import one_in
 from vfsd.codecs.cells.lossless import PIXEL_FORMATS
-from vfsd.codecs.pictures.compose import Composer
-from vfsd.codecs.pictures.pixels import PixelConverter
-from vfsd.codecs.pictures.planes import fingerprint, plane_bytes
-from vfsd.codecs.pictures.siting import SITINGS, blank, blank_like, siting_of
-from vfsd.model import MediaInfo
+from vfsd.codecs.frames.chroma_location import SITINGS, blank, blank_like, siting_of
+from vfsd.codecs.frames.compose import Composer
+from vfsd.codecs.frames.planes import fingerprint, plane_bytes
+from vfsd.codecs.frames.to_array import PixelConverter
+from vfsd.core.model import MediaInfo
 from vfsd.tiling import Rect
 
 FORMS = ("yuv444p", "yuv420p", "rgb24", "rgb48le")

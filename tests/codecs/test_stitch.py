@@ -34,10 +34,10 @@ from tests.codecs.stitching import (
     tiles,
 )
 from tests.selection import examples, one_in
-from vfsd.codecs.containers.fragments import FragmentMuxer
-from vfsd.codecs.containers.framing import framing_of_encoder
-from vfsd.codecs.containers.segments import PacketTimes, Track, overhead
-from vfsd.codecs.encoding.encode import EncoderSettings, encode, parameter_sets
+from vfsd.codecs.containers.fmp4 import FragmentMuxer
+from vfsd.codecs.containers.packet_format import framing_of_encoder
+from vfsd.codecs.containers.segment_muxer import PacketTimes, Track, overhead
+from vfsd.codecs.encoding.encoder import EncoderSettings, encode, parameter_sets
 from vfsd.codecs.stitching import kvazaar
 from vfsd.codecs.stitching.extract import extract, extract_all
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, Sets, TileStream

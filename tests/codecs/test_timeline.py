@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfsd.codecs.examining.scan import NONE, Scan
-from vfsd.codecs.examining.timeline import Timeline, continued, settle
-from vfsd.framepages import Ints
+from vfsd.codecs.probing.packet_scan import NONE, Scan
+from vfsd.codecs.probing.timestamps import Timeline, continued, settle
+from vfsd.core.frame_table_pages import Ints
 
 
 def _settled(

@@ -10,9 +10,9 @@ from sample_videos.truth import GroundTruth
 from tests.detect.conftest import covered, frames_of
 from tests.selection import one_in
 from vfsd import Rect, Store
-from vfsd.detect import MotionDetector, Wanted, motion_regions
-from vfsd.detect.scaling import fitted, outward
 from vfsd.errors import UsageError
+from vfsd.labels.detectors import MotionDetector, Wanted, motion_regions
+from vfsd.labels.detectors.resize import fitted, outward
 
 
 def test_most_of_what_moves_is_found(store: Store) -> None:

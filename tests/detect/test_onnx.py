@@ -13,9 +13,9 @@ import pytest
 
 from sample_videos import FOLDER
 from vfsd import Detection, Frame, Store
-from vfsd.detect import OnnxDetector
-from vfsd.detect.letterbox import Letterbox
 from vfsd.errors import ExtraMissingError, NotFoundError, UsageError
+from vfsd.labels.detectors import OnnxDetector
+from vfsd.labels.detectors.letterbox import Letterbox
 
 Outputs = dict[str, npt.NDArray[Any]]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from vfsd import Frame, Store
-from vfsd.detect import PeopleDetector
 from vfsd.errors import ExtraMissingError, UsageError
+from vfsd.labels.detectors import PeopleDetector
 
 HAS_HOG = hasattr(cv2, "HOGDescriptor")
 needs_hog = pytest.mark.skipif(

@@ -15,10 +15,10 @@ from sample_videos.truth import GroundTruth
 from tests.detect.conftest import covered
 from tests.selection import one_in
 from vfsd import Detection, Frame, Source, Store, Video
-from vfsd.detect import Every, MotionDetector, Wanted
-from vfsd.detect.chunks import plan_chunks, steps
-from vfsd.detections import Ints
+from vfsd.core.detections import Ints
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
+from vfsd.labels.detectors import Every, MotionDetector, Wanted
+from vfsd.labels.detectors.work_chunks import plan_chunks, steps
 
 
 @dataclass

@@ -10,15 +10,15 @@ import numpy as np
 
 from tests.fault.operations import Operation, Place
 from tests.fault.state import State, state_of
-from vfsd import check
-from vfsd.codecs.examining.examine import Examination
-from vfsd.codecs.examining.examine import examine as examine_file
+from vfsd.api.store import Store
+from vfsd.codecs.probing.probe import Examination
+from vfsd.codecs.probing.probe import examine as examine_file
+from vfsd.core.model import FileState
+from vfsd.disk.view_cache_dir import stray_files
 from vfsd.errors import NoStoreError, VfsdError
-from vfsd.fs import Filesystem
-from vfsd.keptviews import stray_files
-from vfsd.model import FileState
-from vfsd.processes.examiner import Examiner, OnProgress, sniff_open
-from vfsd.store import Store
+from vfsd.maintenance import fsck
+from vfsd.mount.fs import Filesystem
+from vfsd.storage.sandbox_pool import Examiner, OnProgress, sniff_open
 
 _EXPECTED = frozenset({"orphans", "pending", "spool", "garbage", "recordings"})
 """What a crash may leave, for the next mount or `fsck` to see to."""
@@ -87,7 +87,7 @@ def examine(
     With `deep`, each object is hashed and pixels are compared; with `again`, the operation is
     repeated where nothing of it is there.
     """
-    with mock.patch("vfsd.parts.Examiner", ExaminerHere):
+    with mock.patch("vfsd.storage.context.Examiner", ExaminerHere):
         return _examined(operation, place, expected, mounts, deep, again)
 
 
@@ -129,7 +129,7 @@ def _look(
     deep: bool,
 ) -> None:
     parts = store.parts
-    amiss = check.run(parts)
+    amiss = fsck.run(parts)
     for finding in amiss:
         excused = finding.check in _EXPECTED and not (
             expected.has_spool and "are missing" in finding.message
@@ -142,15 +142,15 @@ def _look(
         fs.settle()
         fs.close()
     if amiss or deep:
-        for finding in check.run(parts, repair=True, deep=deep):
+        for finding in fsck.run(parts, repair=True, deep=deep):
             if not finding.repaired and finding.check != "recordings":
                 found.losses.append(f"not repaired: {finding.check}: {finding.message}")
         found.losses += [
             f"still: {each.check}: {each.message}"
-            for each in check.run(parts)
+            for each in fsck.run(parts)
             if each.check != "recordings"
         ]
-    check.collect(parts, recording_days=0)
+    fsck.collect(parts, recording_days=0)
     found.orphans += garbage(store)
     now = state_of(store)
     loose = operation.loose_names(range(expected.first, expected.last))
@@ -231,7 +231,7 @@ def _look_at_backup(place: Place, expected: Expected, found: Found) -> None:
     except NoStoreError:
         return
     with copy:
-        for finding in check.run(copy.parts, repair=True, deep=True):
+        for finding in fsck.run(copy.parts, repair=True, deep=True):
             if finding.check not in _EXPECTED:
                 found.losses.append(f"the backup: {finding.check}: {finding.message}")
         now = state_of(copy)

@@ -21,20 +21,21 @@ from tests.nextrevision import next_program, program_of
 from tests.reading import region_read, remember
 from tests.replaceable import rich_clip
 from tests.writing import smooth
-from vfsd import SoundFormat, check
-from vfsd.config import Settings
-from vfsd.copies.backup import back_up
-from vfsd.copies.restore import restore
+from vfsd import SoundFormat
+from vfsd.api.store import Store
+from vfsd.derive.layout_history import drop, drop_retired, rollback
+from vfsd.derive.tile_spec import TileSettings
+from vfsd.disk.config import Settings
 from vfsd.errors import NotFoundError, VfsdError
-from vfsd.fs import Filesystem
-from vfsd.joints import cameras
 from vfsd.labels import ReadOptions, read_labels
-from vfsd.making.planned import TileSettings
-from vfsd.making.relayout import drop, drop_retired, rollback
-from vfsd.making.settle import settle_file
-from vfsd.retention.ageing import Ager
-from vfsd.store import Store
+from vfsd.maintenance import fsck
+from vfsd.maintenance.age import Ager
+from vfsd.maintenance.backup import back_up
+from vfsd.maintenance.restore import restore
+from vfsd.mount.fs import Filesystem
+from vfsd.overlap import cameras
 from vfsd.tiling import Rect
+from vfsd.write.offline_classify import settle_file
 
 Steps = Iterator[None]
 DAY_NS = 86_400 * 1_000_000_000
@@ -549,13 +550,13 @@ def restore_backup(place: Place) -> Steps:
 
 def collect(place: Place) -> Steps:
     with place.open() as store:
-        check.collect(store.parts)
+        fsck.collect(store.parts)
         yield
 
 
 def repair(place: Place) -> Steps:
     with place.open() as store:
-        check.run(store.parts, repair=True)
+        fsck.run(store.parts, repair=True)
         yield
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vfsd.model import Node
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.core.model import Node
 
 Row = tuple[Any, ...]
 

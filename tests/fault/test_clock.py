@@ -12,12 +12,12 @@ from sample_videos import FOLDER
 from tests.reading import region_read, remember
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd import check
-from vfsd.advising.tuning import Budget
+from vfsd.api.store import Store
+from vfsd.derive.layout_history import history, rollback
+from vfsd.derive.tuner import Budget
 from vfsd.errors import ForbiddenError
-from vfsd.making.relayout import history, rollback
-from vfsd.retention.ageing import Ager
-from vfsd.store import Store
+from vfsd.maintenance import fsck
+from vfsd.maintenance.age import Ager
 from vfsd.tiling import Rect
 
 YEAR_NS = 365 * 86_400 * 1_000_000_000
@@ -44,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def store(tmp_path: Path) -> Iterator[Store]:
     with new_store(tmp_path / "store") as opened:
         yield opened
-        assert check.run(opened.parts, deep=True) == []
+        assert fsck.run(opened.parts, deep=True) == []
 
 
 def test_layouts_are_in_the_order_in_which_they_were_made(store: Store, clock: Clock) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
+from vfsd.api.store import Store
 from vfsd.errors import BusyError
-from vfsd.mounts import mounting
-from vfsd.store import Store
+from vfsd.mount import control
 
 VIDEO = FOLDER / "portrait.mp4"
 
@@ -74,6 +74,6 @@ def test_a_second_daemon_is_refused_even_if_it_only_reads(mounted: Mounted, tmp_
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(BusyError, match="is mounted at"):
-        mounting.mount(mounted.store, other, ["ro"], log_file=mounted.root / "second")
+        control.mount(mounted.store, other, ["ro"], log_file=mounted.root / "second")
     (at / "still").write_text("works")
     assert os.listdir(other) == []

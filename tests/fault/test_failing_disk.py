@@ -15,9 +15,9 @@ import pytest
 from tests.disks import mounted
 from tests.fs.driver import Driver, failing
 from tests.stores import new_store
+from vfsd.api.store import Store
 from vfsd.errors import StoreError
-from vfsd.fs import Filesystem
-from vfsd.store import Store
+from vfsd.mount.fs import Filesystem
 
 
 @pytest.fixture

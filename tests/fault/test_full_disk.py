@@ -18,28 +18,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import vfsd.fs.judging
+import vfsd.mount.fs.classify
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
 from tests.fault.state import difference, image_of, state_of
 from tests.fs.driver import Driver, failing
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd import check
-from vfsd.copies.backup import back_up
+from vfsd.api.store import Store
+from vfsd.core.frames import Pixels
+from vfsd.core.model import FileState
+from vfsd.core.policy import Action
+from vfsd.derive.layout_history import drop
+from vfsd.disk.disk_reserve import RESERVE_BYTES
+from vfsd.disk.object_store import ObjectStore
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import NoSpaceError
-from vfsd.frames import Pixels
-from vfsd.fs import Filesystem
-from vfsd.integrity.scrubbing import Scrubber
-from vfsd.making.relayout import drop
-from vfsd.model import FileState
-from vfsd.objects import ObjectStore
-from vfsd.reading.suspects import Suspects
-from vfsd.reserve import RESERVE_BYTES
-from vfsd.retention.ageing import Ager
-from vfsd.retention.originals import Action
-from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
+from vfsd.maintenance import fsck
+from vfsd.maintenance.age import Ager
+from vfsd.maintenance.backup import back_up
+from vfsd.maintenance.scrub import Scrubber
+from vfsd.mount.fs import Filesystem
+from vfsd.storage.quarantine import Suspects
 
 CLIP, OTHER = FOLDER / "traffic.mp4", FOLDER / "portrait.mp4"
 
@@ -89,7 +89,7 @@ def fill(fs: Filesystem, handle: int) -> int:
 
 
 def is_sound(store: Store) -> bool:
-    return check.run(store.parts, deep=True) == []
+    return fsck.run(store.parts, deep=True) == []
 
 
 def test_a_store_on_a_full_disk_is_read_and_things_are_taken_away(place: Path) -> None:
@@ -116,10 +116,10 @@ def test_a_store_on_a_full_disk_is_read_and_things_are_taken_away(place: Path) -
 _DECODING = """
 import os, signal, sys
 from pathlib import Path
-from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
-from vfsd.objects import ObjectStore
-from vfsd.reading.suspects import Suspects
+from vfsd.api.store import Store
+from vfsd.disk.store_layout import StoreDirectory
+from vfsd.disk.object_store import ObjectStore
+from vfsd.storage.quarantine import Suspects
 with Store.open(sys.argv[1]) as store:
     suspects, original = store.parts.suspects, store["a.mp4"].original
     with suspects.noting(store.parts.directory.decoding_note):
@@ -316,7 +316,7 @@ def test_a_file_that_grows_until_the_disk_is_full(place: Path) -> None:
 def test_what_there_was_no_room_to_look_at_becomes_a_video_when_there_is(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vfsd.fs.judging, "_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(vfsd.mount.fs.classify, "_PAUSE_SECONDS", 0.2)
     with Store.open(place) as store:
         fs = Filesystem(store.parts)
         it = Driver(fs)

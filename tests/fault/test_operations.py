@@ -38,7 +38,7 @@ from tests.fault.campaign import Campaign, in_child
 from tests.fault.powercut import Model, What
 from tests.killing import ingest_and_die
 from vfsd import check
-from vfsd.store import Store
+from vfsd.api.store import Store
 
 def prepare(place):
     operations.with_videos(place)
@@ -75,14 +75,14 @@ for seed in range(12):
 NEGLIGENT = """
 import sys
 from pathlib import Path
-import vfsd.objects, vfsd.storedir
+import vfsd.disk.object_store, vfsd.disk.store_layout
 from tests.fault import layer, operations
 from tests.fault.campaign import Campaign, in_child
 
 def forget(path):
     pass
 
-vfsd.objects.fsync_path = forget
+vfsd.disk.object_store.fsync_path = forget
 folder = Path(sys.argv[1])
 inputs = folder / "inputs"
 inputs.mkdir()

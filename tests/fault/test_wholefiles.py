@@ -17,7 +17,7 @@ SAVE = """
 import sys
 from pathlib import Path
 from tests.fault import layer
-from vfsd.wholefiles import whole_file
+from vfsd.disk.atomic_write import whole_file
 
 root, counters = Path(sys.argv[1]), layer.Counters()
 with open(sys.argv[2], "wb") as log:

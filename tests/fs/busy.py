@@ -8,8 +8,8 @@ import threading
 
 from sample_videos import FOLDER
 from tests.fs.driver import Driver
-from vfsd.fs import Filesystem
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.mount.fs import Filesystem
 
 CONTENTS = (
     b"",

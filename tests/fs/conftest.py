@@ -12,9 +12,9 @@ import pytest
 from sample_videos import FOLDER
 from tests.fs.driver import Driver
 from tests.stores import new_store
-from vfsd.fs import Filesystem
-from vfsd.fs.xattrs import TUNER
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.mount.fs import Filesystem
+from vfsd.mount.fs.xattrs import TUNER
 
 
 @pytest.fixture(scope="session")

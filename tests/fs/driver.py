@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from vfsd.errors import VfsdError
-from vfsd.fs import Caller, Filesystem
+from vfsd.mount.fs import Caller, Filesystem
 
 ROOT_USER = Caller(0, 0)
 SOMEBODY = Caller(1000, 1000)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.fs.driver import Driver
+from vfsd.api.store import Store
 from vfsd.catalog import Tree
 from vfsd.errors import BusyError
-from vfsd.fs.names import Change, Names
-from vfsd.store import Store
+from vfsd.mount.fs.dentry_cache import Change, Names
 
 ALIAS = ".fuse_hidden0000000100000001"
 

@@ -19,8 +19,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, multipl
 
 from tests.fs.driver import Driver, failing
 from tests.selection import examples
-from vfsd.fs import RENAME_EXCHANGE, RENAME_NOREPLACE, Filesystem
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.mount.fs import RENAME_EXCHANGE, RENAME_NOREPLACE, Filesystem
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _HERE = -100  # AT_FDCWD

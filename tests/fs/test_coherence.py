@@ -16,8 +16,8 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.fs.driver import Driver, failing
-from vfsd.fs import Caller, Filesystem, names
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.mount.fs import Caller, Filesystem, dentry_cache
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,7 +79,7 @@ def test_who_waits_behind_another_who_waits_is_told_so_in_time(
         with elsewhere.catalog.writing():
             first = pool.submit(it.fs.chmod, "/a", 0o700)
             wait_for_turn(it)
-            monkeypatch.setattr(names, "BUSY_SECONDS", 0.1)
+            monkeypatch.setattr(dentry_cache, "BUSY_SECONDS", 0.1)
             assert failing(it.fs.chmod, "/a", 0o750) == "EBUSY"
             assert not first.done()
         first.result(30)
@@ -111,7 +111,7 @@ def test_what_others_move_while_somebody_waits_to_change_something_is_seen_after
     assert it.fs.getattr("/a").size == 1
     elsewhere.move("a", "b")
     it.fs._names._asked = float("-inf")
-    monkeypatch.setattr(names, "_ASK_SECONDS", 3600.0)
+    monkeypatch.setattr(dentry_cache, "_ASK_SECONDS", 3600.0)
     with ThreadPoolExecutor(1) as pool, it.fs._names.standing_still():
         pool.submit(failing, it.fs.getattr, "/a").result(30)
     assert failing(it.fs.getattr, "/a") == "ENOENT"
@@ -125,7 +125,7 @@ def test_what_others_put_in_the_place_of_a_file_is_what_is_looked_at(
     """Also while the names are remembered, and the bytes of the old file have gone already."""
     it.write("/a", b"text")
     it.fs.settle()
-    monkeypatch.setattr("vfsd.fs.names._ASK_SECONDS", 3600.0)
+    monkeypatch.setattr("vfsd.mount.fs.dentry_cache._ASK_SECONDS", 3600.0)
     assert it.fs.getattr("/a").size == 4
     expected = (FOLDER / "portrait.mp4").stat().st_size
     elsewhere.ingest(FOLDER / "portrait.mp4", "a", replace=True)
@@ -238,8 +238,8 @@ def test_syncing_does_not_let_go_of_the_catalog(it: Driver, place: Path) -> None
     next process to close the catalog would take the log away from under this one."""
     code = """
 import sys
-from vfsd.fs import Caller, Filesystem, names
-from vfsd.store import Store
+from vfsd.mount.fs import Caller, Filesystem, names
+from vfsd.api.store import Store
 with Store.open(sys.argv[1]) as store:
     print(*(name for name, _ in store.entries()))
 """

@@ -8,9 +8,9 @@ import stat
 import pytest
 
 from tests.fs.driver import SOMEBODY, Driver, failing
-from vfsd.fs import Filesystem
-from vfsd.fs.judging import Judging
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.mount.fs import Filesystem
+from vfsd.mount.fs.classify import Judging
 
 
 def test_what_is_written_is_read(it: Driver) -> None:

@@ -12,20 +12,20 @@ import pytest
 from tests.fs.driver import Driver, failing
 from tests.fs.hiding import ALIAS, Changes, Refusing, rows, wait_until
 from tests.selection import one_in
-from vfsd.budget.reclaim import reclaim
+from vfsd.api.store import Store
 from vfsd.catalog import Tree
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, NoSpaceError
-from vfsd.fs import Filesystem, files, hiddennames, janitor
-from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
+from vfsd.mount.fs import Filesystem, deferred, handles, silly_rename
+from vfsd.storage.reclaim import reclaim
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is due before somebody needs it, or the mount ends."""
     for name in ("_SETTLING_SECONDS", "_COMING_SECONDS"):
-        monkeypatch.setattr(hiddennames, name, 3600)
-    monkeypatch.setattr(janitor, "_AGAIN_SECONDS", 3600)
+        monkeypatch.setattr(silly_rename, name, 3600)
+    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 3600)
 
 
 def hide_closed(it: Driver, count: int) -> list[str]:
@@ -66,8 +66,8 @@ def test_the_end_of_a_mount_waits_once_for_others_who_keep_the_catalog(
 def test_what_is_open_when_the_mount_ends_waits_once_more_at_most(
     it: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(hiddennames, "_COMING_SECONDS", 0.05)
-    monkeypatch.setattr(janitor, "_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr(silly_rename, "_COMING_SECONDS", 0.05)
+    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 3600)
     for number in range(5):
         it.write(f"/{number}", b"x")
         it.open(f"/{number}")
@@ -75,7 +75,7 @@ def test_what_is_open_when_the_mount_ends_waits_once_more_at_most(
     it.fs.settle()
     wait_until(lambda: not it.fs._hidden_names._hidden)
     # Nothing becomes due between the release of the handles and the end of the janitor.
-    monkeypatch.setattr(hiddennames, "_COMING_SECONDS", 3600)
+    monkeypatch.setattr(silly_rename, "_COMING_SECONDS", 3600)
     changes = Changes(monkeypatch)
     changes.are_refused = True
     it.fs.close()
@@ -87,7 +87,7 @@ def test_close_during_failing_attempt(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The janitor tries once more where an attempt that began before the close fails after it."""
-    monkeypatch.setattr(janitor, "_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 3600)
     settle_orphan = Tree.settle_orphan
     attempts: list[bool] = []
     has_begun = threading.Event()
@@ -145,7 +145,7 @@ def refuse_while(monkeypatch: pytest.MonkeyPatch, is_full: Callable[[], bool]) -
         if is_full():
             raise NoSpaceError("full")
 
-    monkeypatch.setattr(files, "require_reserve", require_reserve)
+    monkeypatch.setattr(handles, "require_reserve", require_reserve)
 
 
 def test_who_needs_room_has_that_which_is_just_given(
@@ -168,7 +168,7 @@ def test_who_needs_room_has_that_which_is_just_given(
             return True
         return False
 
-    monkeypatch.setattr(janitor, "reclaim", slowly)
+    monkeypatch.setattr(deferred, "reclaim", slowly)
     refuse_while(monkeypatch, is_full)
     it.fs.unlink("/large")
     assert deleting.wait(10)
@@ -196,7 +196,7 @@ def test_who_needs_room_has_that_which_was_given_before_he_asked_for_it(
 def test_bytes_that_could_not_be_deleted_are_a_little_later(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(janitor, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 0.02)
     spooled = store.parts.directory.spool_file(it.write("/a", b"x"))
     it.fs.settle()
     refused: list[Any] = []
@@ -207,7 +207,7 @@ def test_bytes_that_could_not_be_deleted_are_a_little_later(
             raise BusyError("locked")
         return reclaim(*args, **kwargs)
 
-    monkeypatch.setattr(janitor, "reclaim", seldom)
+    monkeypatch.setattr(deferred, "reclaim", seldom)
     it.fs.unlink("/a")
     wait_until(lambda: not spooled.exists())
     assert errors(caplog) == 1
@@ -216,8 +216,8 @@ def test_bytes_that_could_not_be_deleted_are_a_little_later(
 def test_what_could_not_be_ended_when_it_was_closed_is_a_little_later(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hiddennames, "_COMING_SECONDS", 0.05)
-    monkeypatch.setattr(janitor, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(silly_rename, "_COMING_SECONDS", 0.05)
+    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 0.02)
     deleting = Refusing(monkeypatch, "delete", BusyError("locked"))
     spooled = store.parts.directory.spool_file(it.write("/a", b"x"))
     with it.opened("/a"):
@@ -231,7 +231,7 @@ def test_what_could_not_be_ended_when_it_was_closed_is_a_little_later(
 def test_who_has_waited_for_the_catalog_in_vain_does_not_wait_to_give_a_name_back(
     it: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(janitor, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 0.02)
     it.write("/a", b"new")
     it.write("/b", b"old")
     it.fs.settle()

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from tests.fs.driver import SOMEBODY, Driver, failing
-from vfsd.fs import RENAME_EXCHANGE, RENAME_NOREPLACE, Filesystem
+from vfsd.mount.fs import RENAME_EXCHANGE, RENAME_NOREPLACE, Filesystem
 
 
 @pytest.fixture

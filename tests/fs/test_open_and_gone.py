@@ -12,18 +12,25 @@ import pytest
 from sample_videos import FOLDER
 from tests.fs.driver import Driver, failing
 from tests.fs.hiding import ALIAS, Changes, Refusing, rows, wait_until, wait_until_settled
-from vfsd import check
+from vfsd.api.store import Store
 from vfsd.catalog import ROOT
+from vfsd.core.model import FileState
+from vfsd.core.policy import Hold
+from vfsd.disk.disk_reserve import RESERVE_BYTES
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, NoSpaceError, NotFoundError
-from vfsd.fs import RENAME_NOREPLACE, Filesystem, files, hiddennames, janitor, namespace
-from vfsd.fs.contents import Content, Contents
-from vfsd.fs.hiddennames import HiddenNames
-from vfsd.fs.names import Names
-from vfsd.model import FileState
-from vfsd.reserve import RESERVE_BYTES
-from vfsd.retention.originals import Hold
-from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
+from vfsd.maintenance import fsck
+from vfsd.mount.fs import (
+    RENAME_NOREPLACE,
+    Filesystem,
+    deferred,
+    directory_ops,
+    handles,
+    silly_rename,
+)
+from vfsd.mount.fs.dentry_cache import Names
+from vfsd.mount.fs.open_inodes import Content, Contents
+from vfsd.mount.fs.silly_rename import HiddenNames
 
 
 def test_an_open_file_is_unlinked(it: Driver, store: Store) -> None:
@@ -57,7 +64,7 @@ def test_a_rename_over_an_open_video_may_take_its_time(
     former = []
 
     def sync(_: StoreDirectory, new: int) -> None:
-        time.sleep(3 * hiddennames._SETTLING_SECONDS)
+        time.sleep(3 * silly_rename._SETTLING_SECONDS)
         with store.catalog.reading() as seen:
             former.append((new, *seen.tree.orphans()))
 
@@ -135,7 +142,7 @@ def test_what_is_held_although_it_was_unlinked_keeps_no_other_and_gets_a_name(
     assert failing(after.fs.unlink, f"/held-{ino}") == "EPERM"
     assert [hold.reason for hold in store[f"held-{ino}"].holds()] == ["case 17"]
     after.fs.close()
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
 
 
 def test_an_open_file_is_renamed_over(it: Driver, store: Store) -> None:
@@ -336,7 +343,7 @@ def test_a_rename_that_fails_gives_back_what_was_closed_meanwhile(
     assert it.read("/b") == b"old"
     assert rows(store) == (1, 0)
     it.fs.settle()
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
 
 
 def test_what_is_given_back_is_judged(it: Driver, video: bytes) -> None:
@@ -366,7 +373,7 @@ def test_a_name_is_given_back_on_a_full_disk(
 def test_a_name_that_cannot_be_given_back_at_once_is_given_back_later(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
-    monkeypatch.setattr(janitor, "_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 0.1)
     it.write("/b", b"old")
     adopting = Refusing(monkeypatch, "adopt_orphan", BusyError("locked"))
     with it.opened("/b"):
@@ -382,7 +389,7 @@ def test_a_name_that_cannot_be_given_back_at_once_is_given_back_later(
     assert adopting.times == 0
     assert it.read("/b") == b"old"
     it.fs.settle()
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
 
 
 def test_a_name_that_cannot_be_given_back_is_by_the_next_mount(
@@ -407,7 +414,7 @@ def test_an_unlinked_file_ends_though_that_could_not_be_written_down_at_first(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others had the catalog for long."""
-    monkeypatch.setattr(janitor, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 0.02)
     refusing = [
         Refusing(monkeypatch, method, BusyError("locked")) for method in ("settle_orphan", "delete")
     ]
@@ -425,7 +432,7 @@ def test_an_unlinked_file_that_is_open_long_after_stays_away(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_tried_again: bool
 ) -> None:
     """Though that could not be written down at first: if need be it is when the mount ends."""
-    monkeypatch.setattr(janitor, "_AGAIN_SECONDS", 0.02 if is_tried_again else 30.0)
+    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 0.02 if is_tried_again else 30.0)
     settling = Refusing(monkeypatch, "settle_orphan", BusyError("locked"))
     ino = it.write("/b", b"old")
     it.open("/b")
@@ -444,7 +451,7 @@ def test_an_unlinked_file_that_is_open_long_after_stays_away(
 def test_who_needs_room_gets_that_of_what_was_unlinked_and_closed(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_settled: bool
 ) -> None:
-    monkeypatch.setattr(hiddennames, "_COMING_SECONDS", 3600)
+    monkeypatch.setattr(silly_rename, "_COMING_SECONDS", 3600)
     spooled = store.parts.directory.spool_file(it.write("/large", b"large"))
     it.fs.settle()
     with it.opened("/large"):
@@ -457,7 +464,7 @@ def test_who_needs_room_gets_that_of_what_was_unlinked_and_closed(
         if spooled.exists():
             raise NoSpaceError("full")
 
-    for module in (files, namespace):
+    for module in (handles, directory_ops):
         monkeypatch.setattr(module, "require_reserve", require_reserve)
     it.write("/new", b"new")
     assert it.read("/new") == b"new"
@@ -488,7 +495,7 @@ def test_what_has_lost_its_other_name_meanwhile_goes_when_it_is_closed(
     wait_until_settled(it)
     it.fs.tidy()
     assert rows(store) == (0, 0)
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
 
 
 def test_a_rename_that_fails_gives_the_last_name_back(it: Driver, store: Store) -> None:
@@ -501,7 +508,7 @@ def test_a_rename_that_fails_gives_the_last_name_back(it: Driver, store: Store) 
     wait_until_settled(it)
     assert it.names() == ["b"]
     it.fs.settle()
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
     Filesystem(store.parts).recover()
     assert it.read("/b") == b"old"
 
@@ -527,7 +534,7 @@ def test_what_another_process_has_put_there_meanwhile_is_what_a_rename_replaces(
     it.fs._janitor.clean_now()
     assert it.read("/b") == b"new"
     wait_until(lambda: rows(store) == (1, 0))
-    assert check.run(store.parts, deep=True) == []
+    assert fsck.run(store.parts, deep=True) == []
 
 
 def test_a_directory_that_another_process_has_made_there_meanwhile_stays(
@@ -544,13 +551,13 @@ def test_a_directory_that_another_process_has_made_there_meanwhile_stays(
     assert list(store) == ["b/x.mp4"]
     it.fs.settle()
     it.fs._janitor.clean_now()
-    assert check.run(store.parts) == []
+    assert fsck.run(store.parts) == []
 
 
 def test_what_is_closed_just_when_its_name_ceases_to_keep_it_goes(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hiddennames, "_COMING_SECONDS", 0.2)
+    monkeypatch.setattr(silly_rename, "_COMING_SECONDS", 0.2)
     look = HiddenNames._due
     it.write("/a", b"x")
     handles = [it.open("/a")]
@@ -590,7 +597,7 @@ def test_a_name_that_was_hidden_before_does_not_settle_one_that_was_since(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_SETTLING_SECONDS", "_COMING_SECONDS"):
-        monkeypatch.setattr(hiddennames, name, 3600)
+        monkeypatch.setattr(silly_rename, name, 3600)
     ino = it.write("/b", b"old")
     it.fs.link("/b", "/c")
     with it.opened("/b"):

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.fs.driver import Driver, failing
-from vfsd import check
+from vfsd.api.store import Store
 from vfsd.errors import OutdatedError
-from vfsd.fs import Filesystem
-from vfsd.retention.ageing import Ager
-from vfsd.store import Store
+from vfsd.maintenance import fsck
+from vfsd.maintenance.age import Ager
+from vfsd.mount.fs import Filesystem
 from vfsd.views import Views
 
 
@@ -71,7 +71,7 @@ def test_what_nobody_would_ever_see_cannot_be_written(
         assert failing(it.fs.write, handle, b"more", len(other_video)) == "ESTALE"
         assert it.read_open(handle) == other_video
     assert ("a.mp4" in elsewhere) is not removed
-    assert check.run(elsewhere.parts) == []
+    assert fsck.run(elsewhere.parts) == []
 
 
 @pytest.mark.thorough
@@ -98,7 +98,7 @@ def test_what_is_open_without_a_name_stays_as_it_is(
         ager.apply(planned[0], lambda what, done, total: None)
     assert it.read_open(handle) == other_video
     it.close(handle)
-    assert check.run(elsewhere.parts, deep=True) == []
+    assert fsck.run(elsewhere.parts, deep=True) == []
     assert list(elsewhere) == []
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-import vfsd.fs.judging
+import vfsd.mount.fs.classify
 from tests.fs.busy import CONTENTS
 from tests.fs.driver import Driver
 from tests.selection import one_in
-from vfsd.fs import Filesystem
-from vfsd.inhand import new_name
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.disk.tempfiles import new_name
+from vfsd.mount.fs import Filesystem
 
 Crash = Callable[[], Driver]
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is judged."""
-    monkeypatch.setattr(vfsd.fs.judging.Judging, "submit", lambda *_: None)
+    monkeypatch.setattr(vfsd.mount.fs.classify.Judging, "submit", lambda *_: None)
 
 
 def test_a_store_at_rest_needs_no_recovery(fs: Filesystem) -> None:
@@ -47,7 +47,7 @@ def test_unjudged_files_are_judged(
     it: Driver, crashed: Crash, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(vfsd.fs.judging.Judging, "submit", lambda *_: None)
+        patch.setattr(vfsd.mount.fs.classify.Judging, "submit", lambda *_: None)
         it.write("/v.mp4", video)
     after = crashed()
     assert after.state("/v.mp4") == "video"
@@ -80,7 +80,7 @@ def test_a_hidden_name_comes_back_when_the_rename_never_came(
 ) -> None:
     # However long the copy takes, the store that is copied has not given up the name.
     for name in ("_SETTLING_SECONDS", "_COMING_SECONDS"):
-        monkeypatch.setattr(f"vfsd.fs.hiddennames.{name}", 3600.0)
+        monkeypatch.setattr(f"vfsd.mount.fs.silly_rename.{name}", 3600.0)
     it.write("/a", b"precious")
     with it.opened("/a"):
         it.fs.hide("/a", ".fuse_hidden0000000100000001")
@@ -93,7 +93,7 @@ def test_a_hidden_name_stays_away_when_its_directory_has_gone_as_well(
     it: Driver, crashed: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_SETTLING_SECONDS", "_COMING_SECONDS"):
-        monkeypatch.setattr(f"vfsd.fs.hiddennames.{name}", 3600.0)
+        monkeypatch.setattr(f"vfsd.mount.fs.silly_rename.{name}", 3600.0)
     it.mkdir("/d")
     it.write("/d/a", b"x")
     with it.opened("/d/a"):
@@ -166,7 +166,7 @@ def test_objects_that_lost_their_last_reference_are_removed(
     it = Driver(fs)
     it.write("/v.mp4", video)
     fs.settle()
-    monkeypatch.setattr(vfsd.fs.janitor.Janitor, "_clean", lambda _: None)
+    monkeypatch.setattr(vfsd.mount.fs.deferred.Janitor, "_clean", lambda _: None)
     fs.unlink("/v.mp4")
     monkeypatch.undo()
     after = crashed()

@@ -10,17 +10,17 @@ import pytest
 
 from tests.brokenpyav import environment
 from tests.fs.driver import Driver
+from vfsd.api.store import Store
 from vfsd.catalog import ROOT
-from vfsd.fs import Filesystem
-from vfsd.processes.examiner import Examiner, Workers
-from vfsd.store import Store
+from vfsd.mount.fs import Filesystem
+from vfsd.storage.sandbox_pool import Examiner, Workers
 
 
 @pytest.fixture
 def it(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     """With workers of its own, which inherit the environment as it is when they start."""
     workers = Workers()
-    monkeypatch.setattr("vfsd.parts.Examiner", partial(Examiner, workers=workers))
+    monkeypatch.setattr("vfsd.storage.context.Examiner", partial(Examiner, workers=workers))
     with Store.open(place) as store:
         filesystem = Filesystem(store.parts)
         yield Driver(filesystem)

@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-import vfsd.fs.contents
-import vfsd.fs.judging
-import vfsd.making.arrival
-import vfsd.making.settle
+import vfsd.mount.fs.classify
+import vfsd.mount.fs.open_inodes
+import vfsd.write.offline_classify
+import vfsd.write.publish
 from sample_videos import FOLDER
 from tests.fs.driver import Driver, failing
 from tests.selection import one_in
+from vfsd.api.store import Store
 from vfsd.catalog import ROOT, Catalog
+from vfsd.core.model import FileState, Node
+from vfsd.disk.object_store import ObjectStore
 from vfsd.errors import NotFoundError
-from vfsd.fs import Filesystem
-from vfsd.making.ingest import Verdict, judge
-from vfsd.model import FileState, Node
-from vfsd.objects import ObjectStore
-from vfsd.parts import Parts
-from vfsd.store import Store
+from vfsd.mount.fs import Filesystem
+from vfsd.storage.context import Parts
+from vfsd.write.ingest import Verdict, judge
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         assert opened.wait(30)
         return verdict
 
-    monkeypatch.setattr(vfsd.fs.judging, "judge", slowly)
+    monkeypatch.setattr(vfsd.mount.fs.classify, "judge", slowly)
     yield opened
     opened.set()
 
@@ -282,8 +282,8 @@ def test_bytes_are_never_called_by_the_hash_of_others(
         assert gate.wait(30)
         return verdict
 
-    monkeypatch.setattr(vfsd.fs.judging, "judge", slowly)
-    monkeypatch.setattr(vfsd.making.arrival, "discard_failed", lambda parts, key: None)
+    monkeypatch.setattr(vfsd.mount.fs.classify, "judge", slowly)
+    monkeypatch.setattr(vfsd.write.publish, "discard_failed", lambda parts, key: None)
     it.write("/v.mp4", video)
     assert hashed.wait(30)
     with it.opened("/v.mp4", os.O_RDWR) as handle:
@@ -314,9 +314,9 @@ def test_so_it_is_where_no_mount_settles_them(
         return verdict
 
     linked: list[str] = []
-    monkeypatch.setattr(vfsd.making.settle, "judge", and_then_write)
+    monkeypatch.setattr(vfsd.write.offline_classify, "judge", and_then_write)
     monkeypatch.setattr(ObjectStore, "adopt", lambda self, source, key: linked.append(key))
-    assert vfsd.making.settle.settle_file(store.parts, node) is None
+    assert vfsd.write.offline_classify.settle_file(store.parts, node) is None
     assert linked == []
 
 
@@ -335,7 +335,7 @@ def test_what_is_written_while_another_process_settles_it_stays(
 
     with monkeypatch.context() as patched:
         patched.setattr(Catalog, "sync", slowly)
-        vfsd.making.settle.settle_file(store.parts, store.node("v.mp4"))
+        vfsd.write.offline_classify.settle_file(store.parts, store.node("v.mp4"))
     assert it.read("/v.mp4") == video + b"more"
 
 
@@ -347,7 +347,7 @@ def test_what_has_become_a_video_elsewhere_is_copied_by_who_writes_it(
     it.write("/v.mp4", video)
     before = store.node("v.mp4")
     with it.opened("/v.mp4", os.O_RDWR) as handle:
-        assert vfsd.making.settle.settle_file(store.parts, before) is not None
+        assert vfsd.write.offline_classify.settle_file(store.parts, before) is not None
         with monkeypatch.context() as patched:
             patched.setattr(it.fs._names, "node_if_any", lambda ino: before)
             it.fs.write(handle, b"more", len(video))
@@ -443,7 +443,7 @@ def test_a_copy_that_the_row_was_not_told_of_leaves_the_object_alone(
 
     with it.opened("/v.mp4", os.O_RDWR) as handle:
         with monkeypatch.context() as patch:
-            patch.setattr(vfsd.fs.contents, "fsync_path", fail)
+            patch.setattr(vfsd.mount.fs.open_inodes, "fsync_path", fail)
             assert failing(it.fs.write, handle, b"????", 0) == "EIO"
         it.fs.write(handle, b"????", 0)
     assert store.parts.objects.path(key).read_bytes() == video
@@ -460,7 +460,7 @@ def test_a_judgement_that_fails_leaves_the_file_for_the_next_mount(
     def broken(*_args: object, **_kwargs: object) -> Verdict:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(vfsd.fs.judging, "judge", broken)
+    monkeypatch.setattr(vfsd.mount.fs.classify, "judge", broken)
     it.write("/v.mp4", video)
     assert it.fs.settle()
     assert store.node("v.mp4").state is FileState.SPOOLED
@@ -480,7 +480,7 @@ def test_a_publication_that_fails_leaves_no_object(
     def broken(*_args: object) -> Node:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(vfsd.fs.judging, "publish", broken)
+    monkeypatch.setattr(vfsd.mount.fs.classify, "publish", broken)
     it.write("/v.mp4", video)
     assert it.fs.settle()
     assert "could not be judged" in caplog.text
@@ -529,7 +529,7 @@ def test_many_that_are_no_videos_are_judged_together(
 
     judging = it.fs._judging
     with monkeypatch.context() as patch:
-        patch.setattr(vfsd.fs.judging.Judging, "submit", lambda *_: None)
+        patch.setattr(vfsd.mount.fs.classify.Judging, "submit", lambda *_: None)
         inos = [it.write(f"/{number}.txt", b"%d" % number) for number in range(150)]
         inos.insert(75, it.write("/v.mp4", video))
         it.fs.unlink("/9.txt")
@@ -556,7 +556,7 @@ def test_a_value_is_looked_for_where_nobody_did(
 ) -> None:
     """Between the last handle's end and the judgement there is a moment."""
     with monkeypatch.context() as patch:
-        patch.setattr(vfsd.fs.judging.Judging, "submit", lambda *_: None)
+        patch.setattr(vfsd.mount.fs.classify.Judging, "submit", lambda *_: None)
         it.write("/v.mp4", video)
     assert it.state("/v.mp4") == "video"
 

@@ -12,10 +12,10 @@ import pytest
 
 from tests.fs.driver import Driver, failing
 from tests.selection import one_in
+from vfsd.api.store import Store
+from vfsd.core.view_file import Patience, ViewStat
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
-from vfsd.fs import Filesystem, ViewOffer
-from vfsd.store import Store
-from vfsd.viewfiles import Patience, ViewStat
+from vfsd.mount.fs import Filesystem, ViewOffer
 
 VIEWS = {"info.json": b"{}", "frames/000000.png": b"picture", "t=0-1.mp4": b"clip"}
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.fs.driver import Driver, failing
-from vfsd.store import Store
+from vfsd.api.store import Store
 
 OF_PLAIN = ("state", "reason")
 OF_VIDEOS = ("codec", "frames", "width", "height", "duration", "rate", "digest", "layout")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from vfsd.detections import Detection, DetectionColumns, Examined, Source
+from vfsd.core.detections import Detection, DetectionColumns, Examined, Source
 from vfsd.labels import (
     Clip,
     LabelFile,

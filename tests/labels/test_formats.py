@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.labels.make import CLIP, files, read, write
 from tests.selection import examples, one_in
-from vfsd.detections import Detection, DetectionColumns, Examined, Source
+from vfsd.core.detections import Detection, DetectionColumns, Examined, Source
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.labels import (
     FORMATS,
@@ -28,7 +28,7 @@ from vfsd.labels import (
     read_labels,
     write_labels,
 )
-from vfsd.labels.common import frame_of_name
+from vfsd.labels.formats.base import frame_of_name
 
 QUICK = settings(
     max_examples=examples(80),
@@ -581,7 +581,7 @@ def test_no_bytes_at_all_do_anything_but_be_refused(format: str, data: bytes) ->
 
 
 def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vfsd.labels.common._LONGEST_LINE", 1000)
+    monkeypatch.setattr("vfsd.labels.formats.base._LONGEST_LINE", 1000)
     path = tmp_path / "a.csv"
     path.write_text("frame" * 1000)
     with pytest.raises(UsageError, match="a line of more than 999 characters"):

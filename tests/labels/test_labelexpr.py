@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vfsd.core.label_query import clauses_of, format_labels, parse_labels
 from vfsd.errors import UsageError
-from vfsd.labelexpr import clauses_of, format_labels, parse_labels
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,18 @@ import pytest
 
 from tests.selection import one_in
 from tests.stores import new_store
-from vfsd.config import Settings
+from vfsd.api.store import Store
+from vfsd.core.hostinfo import cpu_seconds
+from vfsd.disk.config import Settings
+from vfsd.disk.mount_info import mount_at
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, VfsdError
-from vfsd.fs.standing import Standing
-from vfsd.fs.xattrs import STATS
-from vfsd.fuse import binding
-from vfsd.fuse.passthrough import require_passthrough
-from vfsd.fuse.serving import kernel_version
-from vfsd.host import cpu_seconds
-from vfsd.mounts import mounting
-from vfsd.mounts.mountinfo import mount_at
-from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
+from vfsd.mount import control
+from vfsd.mount.fs.stats import Standing
+from vfsd.mount.fs.xattrs import STATS
+from vfsd.mount.fuse import binding
+from vfsd.mount.fuse.passthrough import require_passthrough
+from vfsd.mount.fuse.session import kernel_version
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -47,7 +47,7 @@ class Mounted:
             Settings(verify=False, tune=False, compress=False).save(store.parts.directory.settings)
 
     def mount(self, *options: str) -> Path:
-        mounting.mount(self.store, self.at, options, log_file=self.log)
+        control.mount(self.store, self.at, options, log_file=self.log)
         return self.at
 
     def unmount(self) -> None:
@@ -70,7 +70,7 @@ class Mounted:
         end = time.monotonic() + 20
         while True:
             try:
-                mounting.unmount(self.at)
+                control.unmount(self.at)
             except BusyError:
                 if time.monotonic() > end:
                     raise
@@ -85,7 +85,7 @@ class Mounted:
         pid = (StoreDirectory.open(self.store).mounted_by() or {}).get("pid")
         if isinstance(pid, int):
             before = self._logged()
-            os.kill(pid, signal.SIGUSR1)  # see `vfsd.mounts.daemon`
+            os.kill(pid, signal.SIGUSR1)  # see `vfsd.mount.daemon`
             end = time.monotonic() + 5
             while self._logged() == before and time.monotonic() < end:
                 time.sleep(0.05)

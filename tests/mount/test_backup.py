@@ -9,11 +9,11 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from vfsd.copies.backup import back_up
-from vfsd.copies.restore import restore
+from vfsd.api.store import Store
 from vfsd.errors import BusyError, UsageError
-from vfsd.mounts import mounting
-from vfsd.store import Store
+from vfsd.maintenance.backup import back_up
+from vfsd.maintenance.restore import restore
+from vfsd.mount import control
 
 pytestmark = pytest.mark.mount
 
@@ -33,7 +33,7 @@ def test_a_mounted_store_with_files_of_all_kinds(tmp_path: Path, mounted: Mounte
         done = back_up(store.parts, target)
         assert (done.videos, done.files) == (1, 2)
         again.mkdir()
-        mounting.mount(target, again, (), log_file=tmp_path / "log2")
+        control.mount(target, again, (), log_file=tmp_path / "log2")
         try:
             assert (again / "notes.txt").read_text() == "calibrated on Monday"
             assert (again / "cam" / "link").read_bytes() == video
@@ -41,7 +41,7 @@ def test_a_mounted_store_with_files_of_all_kinds(tmp_path: Path, mounted: Mounte
             with pytest.raises(BusyError, match="mounted"):
                 back_up(store.parts, target)
         finally:
-            mounting.unmount(again)
+            control.unmount(again)
         assert back_up(store.parts, target).copied == 0
 
 
@@ -53,7 +53,7 @@ def test_nobody_mounts_a_backup_while_it_is_written(tmp_path: Path, mounted: Mou
 
     def mount_meanwhile(_: int, __: int) -> None:
         with pytest.raises(BusyError) as told:
-            mounting.mount(target, again, (), log_file=tmp_path / "log2")
+            control.mount(target, again, (), log_file=tmp_path / "log2")
         refused.append(str(told.value))
 
     with Store.open(mounted.store) as store:
@@ -64,12 +64,12 @@ def test_nobody_mounts_a_backup_while_it_is_written(tmp_path: Path, mounted: Mou
         back_up(store.parts, target, on_progress=mount_meanwhile)
     assert refused
     assert all("a backup is being written into it" in one for one in refused)
-    mounting.mount(target, again, (), log_file=tmp_path / "log2")
+    control.mount(target, again, (), log_file=tmp_path / "log2")
     try:
         assert os.listdir(again) == ["portrait.mp4"]
         assert (again / "portrait.mp4").read_bytes() == (FOLDER / "portrait.mp4").read_bytes()
     finally:
-        mounting.unmount(again)
+        control.unmount(again)
 
 
 def test_a_mounted_store_is_not_restored_nor_one_mounted_meanwhile(
@@ -89,7 +89,7 @@ def test_a_mounted_store_is_not_restored_nor_one_mounted_meanwhile(
 
     def mount_meanwhile(_: int, __: int) -> None:
         with pytest.raises(BusyError) as told:
-            mounting.mount(mounted.store, mounted.at, (), log_file=tmp_path / "log2")
+            control.mount(mounted.store, mounted.at, (), log_file=tmp_path / "log2")
         refused.append(str(told.value))
 
     restore(backup, mounted.store, on_progress=mount_meanwhile)

@@ -11,7 +11,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from vfsd.errors import FuseMissingError, UsageError
-from vfsd.fuse.binding import CHOICE, load
+from vfsd.mount.fuse.binding import CHOICE, load
 
 pytestmark = pytest.mark.mount
 

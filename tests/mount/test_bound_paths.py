@@ -18,13 +18,13 @@ from tests.cli.conftest import run_command
 from tests.disks import mounted as bound
 from tests.mount.conftest import Mounted
 from tests.stores import new_store
-from vfsd.copies.backup import back_up
+from vfsd.api.store import Store
+from vfsd.core.subprocess_entry import environment
 from vfsd.errors import BusyError, NotFoundError, StoreError, UsageError
-from vfsd.mounts import mounting
-from vfsd.mounts.resolving import resolve
-from vfsd.programs import environment
-from vfsd.retention.inuse import require_closed
-from vfsd.store import Store
+from vfsd.maintenance.backup import back_up
+from vfsd.mount import control
+from vfsd.mount.resolve import resolve
+from vfsd.storage.open_check import require_closed
 
 pytestmark = pytest.mark.mount
 
@@ -234,13 +234,13 @@ def test_unmount_of_bind(shown: Mounted, tmp_path: Path) -> None:
         place.mkdir()
         subprocess.run(["mount", "--bind", source, place], check=True)
     try:
-        mounting.unmount(data)
+        control.unmount(data)
         assert (shown.at / "v.mp4").exists()
         with pytest.raises(BusyError, match=f"still shown at {whole}"):
-            mounting.unmount(shown.at)
+            control.unmount(shown.at)
         assert (whole / "v.mp4").exists()
     finally:
-        mounting.unmount(whole)
+        control.unmount(whole)
 
 
 @pytest.mark.thorough

@@ -8,7 +8,7 @@ import pytest
 
 from tests.codecs.test_containers import KINDS, made, moving_avif
 from tests.mount.conftest import Mounted
-from vfsd.store import Store
+from vfsd.api.store import Store
 
 pytestmark = pytest.mark.mount
 

@@ -16,7 +16,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from vfsd.store import Store
+from vfsd.api.store import Store
 
 pytestmark = pytest.mark.mount
 

@@ -18,10 +18,10 @@ from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from tests.stores import new_store
 from tests.test_integrity import LAST, flip, scrubbed
-from vfsd import check
-from vfsd.integrity.blocksums import BLOCK_BYTES
-from vfsd.integrity.scrubbing import Scrubber
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.disk.block_checksums import BLOCK_BYTES
+from vfsd.maintenance import fsck
+from vfsd.maintenance.scrub import Scrubber
 
 pytestmark = pytest.mark.mount
 
@@ -129,4 +129,4 @@ def test_a_scrub_passes_over_a_linked_file_on_a_dead_mount(
         scrubber = Scrubber(store.parts)
         assert [one.names for one in scrubber.run()] == [("v.mp4",)]
         assert [error.errno for error in scrubber.unread] == [errno.ENOTCONN]
-        assert {one.check for one in check.run(store.parts, repair=True)} == {"linked", "damage"}
+        assert {one.check for one in fsck.run(store.parts, repair=True)} == {"linked", "damage"}

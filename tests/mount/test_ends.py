@@ -15,7 +15,7 @@ from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from tests.replaceable import rich_clip
 from tests.selection import one_in
-from vfsd.store import Store
+from vfsd.api.store import Store
 
 SHORT, MIDDLE, LONG = FOLDER / "odd-size.webm", FOLDER / "transport.ts", FOLDER / "traffic.mp4"
 APPEND = os.O_CREAT | os.O_APPEND

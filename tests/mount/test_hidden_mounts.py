@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.mount.conftest import Mounted
+from vfsd.core.subprocess_entry import environment
+from vfsd.disk.mount_info import mount_at
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError
-from vfsd.mounts import mounting
-from vfsd.mounts.mountinfo import mount_at
-from vfsd.programs import environment
-from vfsd.storedir import StoreDirectory
+from vfsd.mount import control
 
 pytestmark = pytest.mark.mount
 
@@ -26,7 +26,7 @@ def hint(mounted: Mounted, tmp_path: Path) -> str:
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(BusyError, match="is mounted at") as caught:
-        mounting.mount(mounted.store, other, log_file=tmp_path / "log2")
+        control.mount(mounted.store, other, log_file=tmp_path / "log2")
     return str(caught.value.hint)
 
 

@@ -22,7 +22,9 @@ from sample_videos import FOLDER
 from tests import disks
 from tests.fs.driver import Driver
 from tests.mount.conftest import Mounted
-from vfsd import check
+from vfsd.api.store import Store
+from vfsd.core.model import FileState
+from vfsd.disk.mount_info import mount_at
 from vfsd.errors import (
     BusyError,
     FuseMissingError,
@@ -32,13 +34,11 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
-from vfsd.fs import Filesystem
-from vfsd.fuse.options import described_options
-from vfsd.model import FileState
-from vfsd.mounts import mounting
-from vfsd.mounts.mountinfo import mount_at
-from vfsd.mounts.resolving import resolve
-from vfsd.store import Store
+from vfsd.maintenance import fsck
+from vfsd.mount import control
+from vfsd.mount.fs import Filesystem
+from vfsd.mount.fuse.options import described_options
+from vfsd.mount.resolve import resolve
 
 pytestmark = pytest.mark.mount
 
@@ -72,7 +72,7 @@ def crowded() -> Iterator[None]:
 def test_a_process_with_thousands_of_files_open_mounts(mounted: Mounted) -> None:
     at = mounted.mount()
     (at / "a").write_text("hello")
-    mounting.unmount(at)
+    control.unmount(at)
     assert not os.path.ismount(at)
 
 
@@ -83,7 +83,7 @@ def test_a_mount_answers_when_the_call_returns_and_is_over_when_it_is_unmounted(
     (at / "a").write_text("hello")
     pid = mounted.pid
     assert os.path.ismount(at)
-    mounting.unmount(at)
+    control.unmount(at)
     assert not os.path.ismount(at)
     mounted.wait_for(lambda: gone(pid), "the process goes on")
     with Store.open(mounted.store) as store:
@@ -97,7 +97,7 @@ def test_what_was_copied_in_is_a_video_when_the_mount_is_over(mounted: Mounted) 
     at = mounted.mount()
     for number in range(5):
         (at / f"{number}.mp4").write_bytes(VIDEO.read_bytes())
-    mounting.unmount(at)
+    control.unmount(at)
     with Store.open(mounted.store) as store:
         assert len(store) == 5
 
@@ -149,14 +149,14 @@ def test_unmounting_a_dead_mount(mounted: Mounted) -> None:
     pid = mounted.pid
     os.kill(pid, signal.SIGKILL)
     mounted.wait_for(lambda: gone(pid), "the process lives")
-    mounting.unmount(at)
+    control.unmount(at)
     assert mount_at(at) is None
 
 
 def test_a_mount_in_use_is_not_unmounted(mounted: Mounted) -> None:
     at = mounted.mount()
     with open(at / "a", "w"), pytest.raises(BusyError):
-        mounting.unmount(at)
+        control.unmount(at)
     assert os.path.ismount(at)
 
 
@@ -165,9 +165,9 @@ def test_a_store_is_mounted_once(mounted: Mounted, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(BusyError, match=str(mounted.at)):
-        mounting.mount(mounted.store, other, log_file=tmp_path / "log2")
+        control.mount(mounted.store, other, log_file=tmp_path / "log2")
     with pytest.raises(BusyError, match="already"):
-        mounting.mount(mounted.store, mounted.at)
+        control.mount(mounted.store, mounted.at)
     assert mount_at(other) is None
 
 
@@ -188,16 +188,16 @@ def test_places_that_cannot_be(
     (tmp_path / "file").touch()
     (tmp_path / "full/inside").mkdir(parents=True)
     with pytest.raises(error, match=words):
-        mounting.mount(mounted.store, tmp_path / point)
+        control.mount(mounted.store, tmp_path / point)
 
 
 def test_stores_and_options_that_cannot_be(mounted: Mounted, tmp_path: Path) -> None:
     with pytest.raises(NoStoreError):
-        mounting.mount(tmp_path / "missing", mounted.at)
+        control.mount(tmp_path / "missing", mounted.at)
     with pytest.raises(UsageError, match="nonsense"):
         mounted.mount("ro,nonsense")
     with pytest.raises(UsageError):
-        mounting.unmount(mounted.at)
+        control.unmount(mounted.at)
 
 
 def test_why_a_mount_did_not_come_up_is_told(
@@ -205,7 +205,7 @@ def test_why_a_mount_did_not_come_up_is_told(
 ) -> None:
     """The process in the background finds it out; the caller gets the error."""
     monkeypatch.setenv("FUSE_LIBRARY_PATH", "/nowhere/libfuse.so")
-    monkeypatch.setattr(mounting, "require_fuse", lambda _: None)
+    monkeypatch.setattr(control, "require_fuse", lambda _: None)
     with pytest.raises(FuseMissingError, match="libfuse"):
         mounted.mount()
     assert mount_at(mounted.at) is None
@@ -296,7 +296,7 @@ def test_the_store_of_a_path_in_a_mount(mounted: Mounted, tmp_path: Path) -> Non
 
 @pytest.mark.thorough
 def test_in_the_foreground(mounted: Mounted) -> None:
-    code = "import sys; from vfsd.mounts.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
+    code = "import sys; from vfsd.mount.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
     with subprocess.Popen(
         [sys.executable, "-c", code, mounted.store, mounted.at],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -311,7 +311,7 @@ def test_in_the_foreground(mounted: Mounted) -> None:
 
 @pytest.mark.thorough
 def test_a_mount_has_more_files_open_than_a_login_may(mounted: Mounted) -> None:
-    code = "import sys; from vfsd.mounts.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
+    code = "import sys; from vfsd.mount.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
     command = [sys.executable, "-c", code, str(mounted.store), str(mounted.at)]
     with subprocess.Popen(
         ["sh", "-c", 'ulimit -S -n 128; exec "$@"', "sh", *command],
@@ -327,7 +327,7 @@ def test_a_mount_has_more_files_open_than_a_login_may(mounted: Mounted) -> None:
 
 
 def test_whoever_supervises_it_is_told(mounted: Mounted, tmp_path: Path) -> None:
-    code = "import sys; from vfsd.mounts.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
+    code = "import sys; from vfsd.mount.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         told.bind(str(tmp_path / "notify"))
         told.settimeout(60)
@@ -387,7 +387,7 @@ def test_the_log_is_where_state_belongs(
     mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    mounting.mount(mounted.store, mounted.at)
+    control.mount(mounted.store, mounted.at)
     (log,) = (tmp_path / "state/vfsd").iterdir()
     assert log.name.startswith("store-")
     assert "serving" in log.read_text()
@@ -444,7 +444,7 @@ def test_private_files_and_objects_are_in_one_mount(mounted: Mounted, tmp_path: 
             it.write("/b.mp4", VIDEO.read_bytes())
             it.fs.close()
             with pytest.raises(StoreError, match="mounted each by itself"):
-                check.run(store.parts, repair=True)
+                fsck.run(store.parts, repair=True)
     assert os.getxattr(mounted.mount() / "b.mp4", "user.vfsd.state") == b"video"
 
 

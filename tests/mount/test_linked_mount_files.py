@@ -16,8 +16,8 @@ from sample_videos import FOLDER
 from tests.cli.conftest import run_command
 from tests.disks import mounted as bound
 from tests.mount.conftest import Mounted
+from vfsd.api.store import Store
 from vfsd.errors import IntegrityError, UsageError
-from vfsd.store import Store
 
 pytestmark = pytest.mark.mount
 

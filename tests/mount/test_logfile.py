@@ -13,10 +13,10 @@ import pytest
 from tests import disks
 from tests.cli.conftest import run_command
 from tests.mount.conftest import Mounted
+from vfsd.core.subprocess_entry import environment
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, MountError, UsageError
-from vfsd.mounts import logfile, mounting
-from vfsd.programs import environment
-from vfsd.storedir import StoreDirectory
+from vfsd.mount import control, logfile
 
 pytestmark = pytest.mark.mount
 
@@ -50,7 +50,7 @@ def test_default_log_outside_mount_point(
 ) -> None:
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv(variable, str(mounted.at / inside))
-    log = mounting.mount(mounted.store, mounted.at)
+    log = control.mount(mounted.store, mounted.at)
     assert log == mounted.store / "mount.log"
     assert "serving" in log.read_text()
     mounted.unmount()
@@ -61,7 +61,7 @@ def test_default_log_without_home(mounted: Mounted, monkeypatch: pytest.MonkeyPa
     """A service whose home cannot be written."""
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/proc/nowhere")
-    log = mounting.mount(mounted.store, mounted.at)
+    log = control.mount(mounted.store, mounted.at)
     assert log == mounted.store / "mount.log"
 
 
@@ -71,7 +71,7 @@ def test_default_log_in_no_other_mount(
     other = Mounted(tmp_path / "other")
     monkeypatch.setenv("XDG_STATE_HOME", str(mounted.mount()))
     try:
-        assert mounting.mount(other.store, other.at) == other.store / "mount.log"
+        assert control.mount(other.store, other.at) == other.store / "mount.log"
         assert os.listdir(mounted.at) == []
     finally:
         other.unmount()
@@ -86,7 +86,7 @@ def test_default_log_is_no_link(
     (mounted.store / "mount.log").symlink_to(victim)
     monkeypatch.setenv("XDG_STATE_HOME", str(mounted.at))
     with pytest.raises(MountError, match="link"):
-        mounting.mount(mounted.store, mounted.at)
+        control.mount(mounted.store, mounted.at)
     assert victim.read_text() == "mine"
 
 
@@ -110,7 +110,7 @@ def test_busy_error_names_log(mounted: Mounted) -> None:
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(BusyError) as caught:
-            mounting.unmount(mounted.at)
+            control.unmount(mounted.at)
     finally:
         os.kill(pid, signal.SIGCONT)
     assert f"its log is {mounted.log}" in (caught.value.hint or "")
@@ -125,7 +125,7 @@ _CHILD = """
 import os, subprocess, sys, time
 from contextlib import suppress
 from pathlib import Path
-from vfsd.mounts.logfile import LogLimit
+from vfsd.mount.logfile import LogLimit
 
 path, most = Path(sys.argv[1]), int(sys.argv[2])
 limit = LogLimit(path, most, 0.01)
@@ -175,10 +175,10 @@ def test_log_stays_short_on_full_disk(tmp_path: Path) -> None:
 
 def test_default_log_is_limited(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(mounted.root))
-    log = mounting.mount(mounted.store, mounted.at)
+    log = control.mount(mounted.store, mounted.at)
     mounted.unmount()
     with log.open("ab") as file:
         file.truncate(logfile.MOST_BYTES + 1)
-    mounting.mount(mounted.store, mounted.at)
+    control.mount(mounted.store, mounted.at)
     mounted.wait_for(lambda: log.stat().st_size < logfile.MOST_BYTES, "it is as long as before")
     assert log.with_name(f"{log.name}.1").stat().st_size > logfile.MOST_BYTES

@@ -12,12 +12,12 @@ import pytest
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from tests.stores import new_store
-from vfsd.check import run as check
-from vfsd.copies.backup import back_up
-from vfsd.copies.restore import restore
+from vfsd.api.store import Store
 from vfsd.errors import StoreError
-from vfsd.mounts import mounting
-from vfsd.store import Store
+from vfsd.maintenance.backup import back_up
+from vfsd.maintenance.fsck import run as check
+from vfsd.maintenance.restore import restore
+from vfsd.mount import control
 
 CLIP = FOLDER / "portrait.mp4"
 OTHER_CLIP = FOLDER / "traffic.mp4"
@@ -61,7 +61,7 @@ def test_mount_follows_store(
     old.store.rename(aside)
     put(old.store, tmp_path / "backup")
     second.mkdir()
-    mounting.mount(old.store, second, log_file=tmp_path / "log2")
+    control.mount(old.store, second, log_file=tmp_path / "log2")
     try:
         (second / "notes.txt").write_text("new notes")
         shutil.copyfile(OTHER_CLIP, second / "w.mp4")
@@ -78,11 +78,11 @@ def test_mount_follows_store(
         assert (second / "notes.txt").read_text() == "new notes"
         assert (second / "w.mp4").read_bytes() == OTHER_CLIP.read_bytes()
         # The end of the old mount leaves the log of the other catalog where it is.
-        mounting.unmount(old.at)
+        control.unmount(old.at)
         assert (old.store / "catalog.sqlite3-wal").exists()
         (second / "later.txt").write_text("x")
     finally:
-        mounting.unmount(second)
+        control.unmount(second)
     assert_sound(aside)
     assert_sound(old.store)
     with Store.open(old.store) as store:

@@ -13,15 +13,16 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
+from vfsd.api.store import Store
 from vfsd.cli import health
 from vfsd.cli.figures import standing_of
-from vfsd.copies.backup import back_up
+from vfsd.core.subprocess_entry import environment
+from vfsd.disk import mount_client
+from vfsd.disk.mount_info import mount_at
 from vfsd.errors import BusyError
-from vfsd.fs.xattrs import TUNER
-from vfsd.mounts import askmount, mounting
-from vfsd.mounts.mountinfo import mount_at
-from vfsd.programs import environment
-from vfsd.store import Store
+from vfsd.maintenance.backup import back_up
+from vfsd.mount import control
+from vfsd.mount.fs.xattrs import TUNER
 
 pytestmark = pytest.mark.mount
 
@@ -36,7 +37,7 @@ def stopped(mounted: Mounted) -> Iterator[Mounted]:
     mounted.wait_for(lambda: state_of(pid) == "T", "it goes on")
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(askmount, "ANSWER_SECONDS", 0.5)  # there will be none
+            patch.setattr(mount_client, "ANSWER_SECONDS", 0.5)  # there will be none
             yield mounted
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -78,11 +79,11 @@ def test_unmounting_and_mounting_say_it(stopped: Mounted, tmp_path: Path, by_lin
         at = tmp_path / "link"
         at.symlink_to(stopped.at)
     with pytest.raises(BusyError, match="does not answer") as raised:
-        mounting.unmount(at)
+        control.unmount(at)
     assert "umount -l" in (raised.value.hint or "")
     assert mount_at(stopped.at) is not None
     with pytest.raises(BusyError, match="does not answer"):
-        mounting.mount(stopped.store, at, log_file=tmp_path / "log2")
+        control.mount(stopped.store, at, log_file=tmp_path / "log2")
 
 
 def test_the_command_does_not_wait_either(stopped: Mounted) -> None:
@@ -99,10 +100,10 @@ def test_the_command_does_not_wait_either(stopped: Mounted) -> None:
 
 def test_one_that_answers_is_heard(mounted: Mounted) -> None:
     at = mounted.mount()
-    askmount.require_answer(at)
-    assert askmount.attribute(at, TUNER) == os.getxattr(at, TUNER)
+    mount_client.require_answer(at)
+    assert mount_client.attribute(at, TUNER) == os.getxattr(at, TUNER)
     with pytest.raises(FileNotFoundError):
-        askmount.attribute(at / "nothing", TUNER)
+        mount_client.attribute(at / "nothing", TUNER)
 
 
 @pytest.mark.parametrize("how", ["whole", "relative", "link"])
@@ -123,5 +124,5 @@ def test_a_mountpoint_is_named_in_any_way(
         monkeypatch.chdir(tmp_path)
         (tmp_path / "link").symlink_to(at)
         named = Path("link")
-    mounting.unmount(named)
+    control.unmount(named)
     assert mount_at(at) is None

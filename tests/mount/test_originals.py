@@ -12,8 +12,8 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
+from vfsd.api.store import Store
 from vfsd.errors import BusyError
-from vfsd.store import Store
 
 pytestmark = pytest.mark.mount
 

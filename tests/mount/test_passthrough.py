@@ -24,12 +24,12 @@ import pytest
 from sample_videos import FOLDER
 from tests.mount import helpers
 from tests.mount.conftest import Mounted
+from vfsd.api.store import Store
 from vfsd.cli.figures import standing_record
 from vfsd.errors import MountError
-from vfsd.fuse import binding
-from vfsd.fuse.passthrough import require_passthrough
-from vfsd.fuse.serving import kernel_version
-from vfsd.store import Store
+from vfsd.mount.fuse import binding
+from vfsd.mount.fuse.passthrough import require_passthrough
+from vfsd.mount.fuse.session import kernel_version
 
 pytestmark = pytest.mark.mount
 

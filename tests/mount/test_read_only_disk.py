@@ -12,10 +12,10 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
+from vfsd.api.store import Store
 from vfsd.catalog import Catalog
 from vfsd.errors import BusyError, ReadOnlyError, UsageError
-from vfsd.mounts.mounting import mount, unmount
-from vfsd.store import Store
+from vfsd.mount.control import mount, unmount
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from tests.selection import one_in
-from vfsd.store import Store
+from vfsd.api.store import Store
 
 OLD, NEW = FOLDER / "traffic.mp4", FOLDER / "variable-rate.mp4"
 VIEW = "v.mp4@/frames=0-20,size=160x120.rgb"

@@ -12,7 +12,7 @@ from tests.codecs.talking import RATE
 from tests.mount.conftest import Mounted
 from tests.test_writing_sound_pieces import decoded, noise, write_all
 from vfsd import SoundFormat
-from vfsd.store import Store
+from vfsd.api.store import Store
 
 pytestmark = pytest.mark.mount
 

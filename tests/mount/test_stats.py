@@ -19,7 +19,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
 from tests.mount.conftest import Mounted
-from vfsd.fs.standing import Standing
+from vfsd.mount.fs.stats import Standing
 
 pytestmark = pytest.mark.mount
 

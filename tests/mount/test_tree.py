@@ -14,7 +14,7 @@ import pytest
 
 from tests.mount.conftest import Mounted
 from tests.mount.helpers import EXCHANGE, NOREPLACE, rename
-from vfsd.store import Store
+from vfsd.api.store import Store
 
 pytestmark = pytest.mark.mount
 

@@ -21,16 +21,16 @@ from sample_videos.writing import write
 from tests.mount.conftest import Mounted
 from tests.mount.test_life import gone
 from tests.stores import new_store
-from vfsd import check
-from vfsd.config import Settings
+from vfsd.api.store import Store
+from vfsd.core.model import Segment
+from vfsd.derive.tile_spec import TileSettings
+from vfsd.disk.config import Settings
 from vfsd.errors import NotFoundError
-from vfsd.making.planned import TileSettings
-from vfsd.model import Segment
-from vfsd.mounts import mounting
-from vfsd.processes import tuner as tuner_module
-from vfsd.processes.foreground import Foreground
-from vfsd.processes.tuner import BackgroundTuner
-from vfsd.store import Store
+from vfsd.maintenance import fsck
+from vfsd.mount import control
+from vfsd.mount import tune_scheduler as tuner_module
+from vfsd.mount.activity import Foreground
+from vfsd.mount.tune_scheduler import BackgroundTuner
 
 pytestmark = pytest.mark.mount
 
@@ -154,7 +154,7 @@ class Place(Mounted):
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 words = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
-                if b"vfsd.processes.tuneworker" in words and os.fsencode(self.store) in words:
+                if b"vfsd.mount.tune_worker" in words and os.fsencode(self.store) in words:
                     return int(entry.name)
         return None
 
@@ -169,9 +169,9 @@ class Place(Mounted):
     def findings(self) -> set[str]:
         """What is wrong with the store, but for bytes that a killed process has left."""
         with Store.open(self.store) as store:
-            found = {one.check for one in check.run(store.parts, deep=True)} - {"garbage"}
-            check.run(store.parts, repair=True)
-            return found | {one.check for one in check.run(store.parts, deep=True)}
+            found = {one.check for one in fsck.run(store.parts, deep=True)} - {"garbage"}
+            fsck.run(store.parts, repair=True)
+            return found | {one.check for one in fsck.run(store.parts, deep=True)}
 
 
 @contextlib.contextmanager
@@ -364,8 +364,8 @@ def test_raw_tiles_are_compressed_as_the_budget_fills(place: Place) -> None:
 def test_unmounting_in_the_middle_of_it(read_place: Place) -> None:
     worker, pid = read_place.met_in_the_middle(), read_place.pid
     began = time.monotonic()
-    mounting.unmount(read_place.at)
-    assert time.monotonic() - began < mounting.DRAIN_SECONDS
+    control.unmount(read_place.at)
+    assert time.monotonic() - began < control.DRAIN_SECONDS
     wait(lambda: gone(worker) and gone(pid), lambda: "a process goes on")
     assert read_place.findings() == set()
     read_place.go_on_to_the_end()
@@ -376,7 +376,7 @@ def test_a_mount_that_is_killed_in_the_middle_of_it(read_place: Place) -> None:
     worker, pid = read_place.met_in_the_middle(), read_place.pid
     os.kill(pid, signal.SIGKILL)
     wait(lambda: gone(worker) and gone(pid), lambda: "a process goes on")
-    mounting.unmount(read_place.at)
+    control.unmount(read_place.at)
     assert read_place.findings() == set()
     read_place.go_on_to_the_end()
     assert read_place.findings() == set()

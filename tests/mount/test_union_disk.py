@@ -12,8 +12,8 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from vfsd.check import run as check
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.maintenance.fsck import run as check
 
 pytestmark = pytest.mark.mount
 

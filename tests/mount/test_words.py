@@ -11,19 +11,19 @@ from types import SimpleNamespace
 
 import pytest
 
-import vfsd.mounts.mountinfo
+import vfsd.disk.mount_info
 from tests.fs.driver import ROOT_USER
 from tests.stores import new_store
+from vfsd.disk.mount_info import mount_above, mount_at, mounts
 from vfsd.errors import BusyError, NotFoundError, OutOfRangeError, StoreError, UsageError
-from vfsd.fs import RENAME_EXCHANGE, Filesystem
-from vfsd.fuse.answers import errno_of
-from vfsd.fuse.asking import Askers
-from vfsd.fuse.hidden import HiddenNames
-from vfsd.fuse.kernelcache import KernelCache
-from vfsd.fuse.opennames import OpenNames
-from vfsd.fuse.options import MountOptions, parse_options
-from vfsd.fuse.readers import Readers
-from vfsd.mounts.mountinfo import mount_above, mount_at, mounts
+from vfsd.mount.fs import RENAME_EXCHANGE, Filesystem
+from vfsd.mount.fuse.errno_map import errno_of
+from vfsd.mount.fuse.interrupts import Askers
+from vfsd.mount.fuse.invalidation import KernelCache
+from vfsd.mount.fuse.open_paths import OpenNames
+from vfsd.mount.fuse.options import MountOptions, parse_options
+from vfsd.mount.fuse.read_dispatch import Readers
+from vfsd.mount.fuse.silly_rename import HiddenNames
 
 TABLE = rb"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 30 22 0:40 / /mnt/a rw,nosuid shared:1 master:2 - fuse.vfsd /srv/videos rw,user_id=0
@@ -104,7 +104,7 @@ def test_numbers_go_on_as_they_are_given(word: str) -> None:
 
 def test_the_kernels_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "mountinfo"
-    monkeypatch.setattr(vfsd.mounts.mountinfo, "_MOUNTINFO", table)
+    monkeypatch.setattr(vfsd.disk.mount_info, "_MOUNTINFO", table)
     assert mounts() == []
     table.write_bytes(TABLE)
     assert len(mounts()) == 5

@@ -17,8 +17,8 @@ from av.video.stream import VideoStream
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from tests.selection import one_in
-from vfsd.frames import Pixels
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.core.frames import Pixels
 
 pytestmark = pytest.mark.mount
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from sample_videos.cameras import FilmedScene
+from vfsd.codecs.joints.geometry import Picture, size_of
 from vfsd.overlap.features import Matches, features_of, matches
-from vfsd.overlap.geometry import Picture, size_of
-from vfsd.overlap.pair import Moments
+from vfsd.overlap.overlap_pair import Moments
 
 AT = (0, 12, 24, 48)
 """Frames of a scene that are looked at, of 30 a second."""

@@ -9,9 +9,9 @@ from sample_videos.cameras import Cameras, FilmedScene
 from sample_videos.scene import Scene
 from tests.overlap.making import matched, pictures
 from tests.selection import one_in
+from vfsd.codecs.joints.geometry import inverse, projected
 from vfsd.overlap.features import Matches
-from vfsd.overlap.fitting import align, fit
-from vfsd.overlap.geometry import inverse, projected
+from vfsd.overlap.homography import align, fit
 
 SIZE = (320, 240)
 RNG = np.random.default_rng(7)

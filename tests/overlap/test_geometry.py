@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vfsd.overlap.geometry import (
+from vfsd.codecs.joints.geometry import (
     Matrix,
     displacement,
     inverse,

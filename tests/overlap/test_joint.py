@@ -9,10 +9,18 @@ import numpy as np
 import pytest
 
 from sample_videos.cameras import Cameras, FilmedScene
-from vfsd.overlap.cutting import cut
-from vfsd.overlap.geometry import Picture, size_of
-from vfsd.overlap.joint import Joint, Light, Plane, Weaver, errors_of, is_divisible, light_of
-from vfsd.overlap.projecting import decibels
+from vfsd.codecs.joints.geometry import Picture, size_of
+from vfsd.codecs.joints.plane_merge import (
+    Joint,
+    Light,
+    Plane,
+    Weaver,
+    errors_of,
+    is_divisible,
+    light_of,
+)
+from vfsd.codecs.joints.seam import cut
+from vfsd.codecs.joints.warp import decibels
 
 SHARES = ((1, 1), (2, 2), (2, 2))
 CAMERAS = Cameras(overlap=0.6, noise=1.0)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from sample_videos.cameras import Cameras, FilmedScene
-from vfsd.overlap.cutting import Cut, cut
-from vfsd.overlap.exposure import SAME, Exposure
-from vfsd.overlap.geometry import Matrix, inverse
-from vfsd.overlap.merging import joined_left, joined_right, mean, split, unprojected
-from vfsd.overlap.projecting import decibels, laid_over, mean_square
+from vfsd.codecs.joints.exposure import SAME, Exposure
+from vfsd.codecs.joints.geometry import Matrix, inverse
+from vfsd.codecs.joints.seam import Cut, cut
+from vfsd.codecs.joints.stitch_planes import joined_left, joined_right, mean, split, unprojected
+from vfsd.codecs.joints.warp import decibels, laid_over, mean_square
 
 SIZE = (320, 240)
 LIGHT = Exposure((1 / 1.05,) * 3, (4 / 1.05,) * 3)

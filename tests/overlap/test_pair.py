@@ -10,9 +10,9 @@ import pytest
 
 from sample_videos.cameras import Cameras, FilmedScene
 from tests.overlap.making import AT, filmed_at, moments, pictures
-from vfsd.overlap.agreement import agreement
-from vfsd.overlap.fitting import Alignment
-from vfsd.overlap.pair import Overlap, Verdict, compare
+from vfsd.overlap.homography import Alignment
+from vfsd.overlap.overlap_pair import Overlap, Verdict, compare
+from vfsd.overlap.verify_overlap import agreement
 
 LATER = tuple(index + 60 for index in AT)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from sample_videos.cameras import Cameras, FilmedScene
 from tests.overlap.making import pictures
-from vfsd.overlap.signature import RADIUS, Signature, candidates, signature
+from vfsd.overlap.color_histogram import RADIUS, Signature, candidates, signature
 
 
 def plain(red: int, green: int, blue: int) -> Signature:

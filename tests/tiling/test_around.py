@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vfsd.tiling import LayoutRules, Rect, TileLayout
-from vfsd.tiling.around import around
+from vfsd.tiling.roi_layout import around
 
 
 @st.composite

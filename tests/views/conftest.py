@@ -12,9 +12,9 @@ import pytest
 
 from sample_videos import CLIPS, FOLDER
 from tests.stores import new_store
-from vfsd.store import Store
-from vfsd.videos.video import Video
-from vfsd.viewfiles import ViewFile
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.core.view_file import ViewFile
 from vfsd.views import Views
 
 BLOCK = 131072

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tests.selection import one_in
-from vfsd.aspect import scaled_aspect
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.codecs.pyav import exact
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.core.pixel_aspect import scaled_aspect
 
 WIDE = Fraction(64, 45)
 """Of pixels; 180x144 of them are 16:9."""

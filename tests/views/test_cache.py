@@ -14,13 +14,13 @@ from sample_videos import FOLDER
 from tests.selection import one_in
 from tests.stores import new_store
 from tests.views.conftest import Shelf
-from vfsd.config import Settings
-from vfsd.filecache import FileCache, file_of
-from vfsd.inhand import new_name
-from vfsd.store import Store
+from vfsd.api.store import Store
+from vfsd.disk.config import Settings
+from vfsd.disk.tempfiles import new_name
+from vfsd.storage.file_cache import FileCache, file_of
 from vfsd.views import Views, rendering
-from vfsd.views.encodedrun import EncodedRun
-from vfsd.views.rendercache import MemoryCache
+from vfsd.views.encoded_run import EncodedRun
+from vfsd.views.render_cache import MemoryCache
 
 VIEW = "size=128x96.mp4"
 DIGEST = "d" * 64
@@ -142,7 +142,7 @@ def test_other_encoders_make_other_files(
 ) -> None:
     fresh.read("traffic.mp4", VIEW)
     count = len(files(fresh.store.parts.directory.cache))
-    monkeypatch.setattr("vfsd.views.rendition.library_versions", lambda: "newer")
+    monkeypatch.setattr("vfsd.views.rendered_view.library_versions", lambda: "newer")
     again = Views(fresh.store.parts, fresh.store.tools)
     assert Shelf(fresh.store, again).read("traffic.mp4", VIEW) == right
     again.close()

@@ -22,14 +22,14 @@ from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_encoded import numbers, shown
 from tests.views.test_players import _ffprobe, psnr
-from vfsd.codecs.encoding.fidelity import picture_error
-from vfsd.codecs.pictures.filelayouts import Lossless, lossless_layout
-from vfsd.codecs.pictures.pixellayouts import pixel_layout
-from vfsd.codecs.pictures.planes import fingerprint, plane_bytes
-from vfsd.distortion import psnr_of
+from vfsd.codecs.encoding.compare import picture_error
+from vfsd.codecs.frames.array_formats import pixel_layout
+from vfsd.codecs.frames.planes import fingerprint, plane_bytes
+from vfsd.codecs.frames.raw_layouts import Lossless, lossless_layout
+from vfsd.core.output_formats import CODECS, CONTAINERS
+from vfsd.core.psnr import psnr_of
+from vfsd.derive.tile_spec import TileSettings
 from vfsd.errors import IntegrityError, UsageError
-from vfsd.forms import CODECS, CONTAINERS
-from vfsd.making.planned import TileSettings
 from vfsd.views import Views
 
 HELD = [
@@ -404,7 +404,7 @@ def test_what_does_not_fit_is_never_made_coarser(
     fresh: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lossless means lossless."""
-    monkeypatch.setattr("vfsd.views.allotment._LOSSLESS_SPARE_BITS", -8)
+    monkeypatch.setattr("vfsd.views.size_model._LOSSLESS_SPARE_BITS", -8)
     with pytest.raises(IntegrityError, match="noise"):
         fresh.read("traffic.mp4", "frames=0-9,codec=ffv1.mkv")
 

@@ -16,9 +16,9 @@ from tests.stores import new_store
 from tests.test_integrity import LAST, flip
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_sound import packets, shelved
+from vfsd.api.store import Store
+from vfsd.derive.tile_spec import TileSettings
 from vfsd.errors import DamagedFileError
-from vfsd.making.planned import TileSettings
-from vfsd.store import Store
 from vfsd.views import Views
 
 CLIP = FOLDER / "traffic.mp4"

@@ -16,15 +16,15 @@ from sample_videos import FOLDER, Scene, read_frame_number
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
-from vfsd.codecs.containers.fragments import FragmentMuxer
-from vfsd.codecs.containers.framing import framing_of_encoder
-from vfsd.codecs.containers.segments import PacketTimes, Track, overhead
-from vfsd.codecs.encoding.encode import WORST_QUALITY, EncoderSettings, encode, parameter_sets
+from vfsd.codecs.containers.fmp4 import FragmentMuxer
+from vfsd.codecs.containers.packet_format import framing_of_encoder
+from vfsd.codecs.containers.segment_muxer import PacketTimes, Track, overhead
+from vfsd.codecs.encoding.encoder import WORST_QUALITY, EncoderSettings, encode, parameter_sets
 from vfsd.errors import UsageError
-from vfsd.views import Views, allotment, encodedrun
-from vfsd.views.allotment import coarsest
-from vfsd.views.encodedrun import EncodedRun
-from vfsd.views.fineness import QUALITY
+from vfsd.views import Views, encoded_run, size_model
+from vfsd.views.encoded_run import EncodedRun
+from vfsd.views.rate_control import QUALITY
+from vfsd.views.size_model import coarsest
 
 
 def shown(data: bytes) -> list[Fraction]:
@@ -130,14 +130,14 @@ def test_all_sizes_have_room_for_plain_gray() -> None:
 def test_what_is_allotted_too_little_becomes_coarser(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allotment, "_MARGIN", 0.12)
+    monkeypatch.setattr(size_model, "_MARGIN", 0.12)
     with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "a.mp4")
         views = Views(store.parts, store.tools)
         tight = Shelf(store, views)
         data = tight.read("a.mp4", "codec=hevc.mp4")
         assert numbers(data) == list(range(120))
-        monkeypatch.setattr(allotment, "_MARGIN", 0.0)
+        monkeypatch.setattr(size_model, "_MARGIN", 0.0)
         hopeless = tight.read("a.mp4", "t=0.5-3.mp4")
         assert len(decoded(hopeless)) == 75
         views.close()
@@ -151,7 +151,7 @@ def test_what_fits_is_not_given_up_for_large_first_packets() -> None:
     framing = framing_of_encoder("av1", parameter_sets(settings), stream=False)
 
     def packets(room: int) -> tuple[list[bytes], int]:
-        return encodedrun._packets(settings, framing, iter(pictures), 30, room, lambda: None)
+        return encoded_run._packets(settings, framing, iter(pictures), 30, room, lambda: None)
 
     _, needed = packets(1 << 30)
     payloads, size = packets(needed)
@@ -175,14 +175,14 @@ def test_what_is_encoded_again_is_not_decoded_again(
         return decode(self, first, *rest)
 
     monkeypatch.setattr(EncodedRun, "_decoded", counting)
-    monkeypatch.setattr(allotment, "_MARGIN", 0.3)
+    monkeypatch.setattr(size_model, "_MARGIN", 0.3)
     with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "a.mp4")
         views = Views(store.parts, store.tools)
         assert numbers(Shelf(store, views).read("a.mp4", "codec=hevc.mp4")) == list(range(120))
         assert len(decoded_for) == len(set(decoded_for)) == 5
         decoded_for.clear()
-        monkeypatch.setattr(encodedrun, "_HELD_BYTES", 0)
+        monkeypatch.setattr(encoded_run, "_HELD_BYTES", 0)
         assert numbers(Shelf(store, views).read("a.mp4", "codec=hevc.mkv")) == list(range(120))
         assert len(decoded_for) > 5
         views.close()

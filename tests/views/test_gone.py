@@ -16,13 +16,13 @@ from tests.stores import new_store
 from tests.test_ageing import aged, put, run
 from tests.test_decay import RULES, label
 from tests.views.conftest import Shelf
-from vfsd import check
-from vfsd.filecache import FileCache, file_of
-from vfsd.fs.recovery import recover
-from vfsd.inhand import new_name
-from vfsd.keptviews import may_be_kept
+from vfsd.derive.promotion_candidates import Candidates
+from vfsd.disk.tempfiles import new_name
+from vfsd.disk.view_cache_dir import may_be_kept
+from vfsd.maintenance import fsck
+from vfsd.mount.fs.recovery import recover
+from vfsd.storage.file_cache import FileCache, file_of
 from vfsd.views import Views
-from vfsd.views.candidates import Candidates
 
 NAME, OTHER = "traffic.mp4", "mpeg4.avi"
 POLICY = "original=replaceable,psnr=34"
@@ -154,7 +154,7 @@ def test_read_on_by_another_decoder_after_it_went(shelf: Shelf) -> None:
 def test_many_views_leave_descriptors_for_others(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vfsd.integrity.summing._MOST_HELD", 1)
+    monkeypatch.setattr("vfsd.storage.checksum_registry._MOST_HELD", 1)
     originals = [shelf.store.parts.bytes_of(shelf.video(name).original) for name in (NAME, OTHER)]
     before = [opened(original) for original in originals]
 
@@ -252,22 +252,22 @@ def require_rest(shelf: Shelf) -> None:
 
 def test_gc_takes_what_is_of_no_video(shelf: Shelf) -> None:
     stray = leave_stray(shelf)
-    dry = check.collect(shelf.store.parts, dry_run=True)
+    dry = fsck.collect(shelf.store.parts, dry_run=True)
     assert (sorted(dry.files), dry.bytes) == (sorted(stray), sum(len(b"a picture") for _ in stray))
     assert all(path.exists() for path in stray)
-    found = check.collect(shelf.store.parts)
+    found = fsck.collect(shelf.store.parts)
     assert (sorted(found.files), found.bytes, found.stuck) == (sorted(stray), dry.bytes, [])
     require_rest(shelf)
 
 
 def test_a_check_tells_of_it(shelf: Shelf) -> None:
     leave_stray(shelf)
-    found = check.run(shelf.store.parts)
+    found = fsck.run(shelf.store.parts)
     assert {one.check for one in found} == {"garbage"}
     assert len(found) == 2, "by folder"
-    assert all(one.repaired for one in check.run(shelf.store.parts, repair=True))
+    assert all(one.repaired for one in fsck.run(shelf.store.parts, repair=True))
     require_rest(shelf)
-    assert check.run(shelf.store.parts) == []
+    assert fsck.run(shelf.store.parts) == []
 
 
 def test_the_next_mount_takes_it(shelf: Shelf) -> None:
@@ -284,12 +284,12 @@ def test_what_is_a_link_leads_to_what_is_others(shelf: Shelf, tmp_path: Path) ->
     before = sorted(os.listdir(theirs))
     assert may_be_kept(cache, gone)
     shelf.store.remove(NAME)
-    check.collect(shelf.store.parts)
+    fsck.collect(shelf.store.parts)
     assert sorted(os.listdir(theirs)) == before
 
 
 def test_a_removal_looks_at_no_other_video(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("vfsd.keptviews.kept_files")
+    monkeypatch.delattr("vfsd.disk.view_cache_dir.kept_files")
     shelf.store.remove(NAME)
 
 
@@ -302,11 +302,11 @@ def test_a_cache_that_cannot_be_written_hinders_no_removal(
     key = shelf.video(NAME).original.object_key
     assert key is not None
     with monkeypatch.context() as here:
-        here.setattr("vfsd.keptviews.drop", fails)
+        here.setattr("vfsd.disk.view_cache_dir.drop", fails)
         shelf.store.remove(NAME)
     assert "rendered views could not be deleted" in caplog.text
     assert not shelf.store.parts.objects.exists(key)
-    check.collect(shelf.store.parts)
+    fsck.collect(shelf.store.parts)
     require_only(shelf, digest_of(shelf, OTHER))
 
 
@@ -321,4 +321,4 @@ def test_of_a_linked_file_that_has_become_another(shelf: Shelf, tmp_path: Path) 
     store.ingest(clip, "linked.mp4", link=True, replace=True)
     assert digest_of(shelf, "linked.mp4") != video.info.digest
     require_only(shelf, *both)
-    assert check.collect(store.parts, dry_run=True).objects == []
+    assert fsck.collect(store.parts, dry_run=True).objects == []

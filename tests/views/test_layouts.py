@@ -13,11 +13,11 @@ import pytest
 
 from tests.composing import take_tiles
 from tests.views.conftest import Shelf
-from vfsd.detections import Detection
-from vfsd.drawing.layoutfacts import layout_facts
-from vfsd.drawing.layoutpicture import draw_layout
-from vfsd.grammar import parse, unparse
-from vfsd.reading.explain import record
+from vfsd.core.detections import Detection
+from vfsd.core.view_path import parse, unparse
+from vfsd.read.explain import record
+from vfsd.views.layout_facts import layout_facts
+from vfsd.views.layout_image import draw_layout
 
 NAME = "traffic.mp4"
 

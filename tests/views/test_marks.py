@@ -11,12 +11,12 @@ import av
 import pytest
 
 from tests.carrying import noisy_clip, spherical, with_box
-from vfsd.codecs.containers.boxes import box, full_box
-from vfsd.codecs.decoding.source import Source
-from vfsd.codecs.examining.examine import examine
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.containers.isobmff import box, full_box
+from vfsd.codecs.decoding.demuxer import Source
 from vfsd.codecs.inventory.inventory import take_inventory
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.codecs.probing.probe import examine
 
 ENTRY = "moov/trak/mdia/minf/stbl/stsd/avc1"
 MASTERING = struct.pack(

@@ -11,10 +11,10 @@ import pytest
 
 from sample_videos import FOLDER, GroundTruth
 from tests.views.conftest import Shelf
-from vfsd.detections import Detection
+from vfsd.api.video import Video
+from vfsd.core.detections import Detection
+from vfsd.core.frames import Pixels
 from vfsd.errors import NotFoundError
-from vfsd.frames import Pixels
-from vfsd.videos.video import Video
 
 NAME = "traffic.mp4"
 

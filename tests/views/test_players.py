@@ -17,8 +17,8 @@ import pytest
 from sample_videos import CLIPS, read_frame_number
 from tests.selection import covering
 from tests.views.conftest import Shelf, decoded
-from vfsd.codecs.pictures.planes import fingerprint
-from vfsd.videos.video import Video
+from vfsd.api.video import Video
+from vfsd.codecs.frames.planes import fingerprint
 
 CONTAINERS = ("mp4", "mkv", "h264", "hevc", "y4m")
 

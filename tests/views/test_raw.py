@@ -14,11 +14,11 @@ from tests.selection import one_in
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
-from vfsd.codecs.pictures.planes import plane_bytes, plane_samples
+from vfsd.api.video import Video
+from vfsd.codecs.frames.planes import plane_bytes, plane_samples
+from vfsd.core.view_request import View
+from vfsd.derive.tile_spec import TileSettings
 from vfsd.errors import UsageError
-from vfsd.making.planned import TileSettings
-from vfsd.videos.video import Video
-from vfsd.view import View
 
 
 @pytest.mark.parametrize("name", one_in(4, CLIPS))

@@ -15,12 +15,12 @@ import pytest
 
 from tests.selection import one_in
 from tests.views.conftest import Shelf
-from vfsd.codecs.decoding.decode import FrameDecoder
-from vfsd.filecache import file_of
-from vfsd.views.encoding import EncodedRendition
+from vfsd.codecs.decoding.frame_decoder import FrameDecoder
+from vfsd.storage.file_cache import file_of
+from vfsd.views.context import Workshop
+from vfsd.views.layout import EvenSlots, ListedSlots, Slots
 from vfsd.views.rendering import RenditionFile
-from vfsd.views.slots import EvenSlots, ListedSlots, Slots
-from vfsd.views.workshop import Workshop
+from vfsd.views.transcode import EncodedRendition
 
 PATHS = [
     "full.mp4",

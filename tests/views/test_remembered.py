@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.views.conftest import Shelf
-from vfsd.detections import Detection
-from vfsd.model import Read
+from vfsd.core.detections import Detection
+from vfsd.core.model import Read
 from vfsd.tiling import Rect
-from vfsd.views.renditions import Renditions
+from vfsd.views.resolve import Renditions
 
 NAME = "traffic.mp4"
 

@@ -20,20 +20,20 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.views.conftest import Shelf
+from vfsd.api.store import Store
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import DamagedFileError, IntegrityError, MountError, NotFoundError
-from vfsd.processes import renderprocess, renderworker
-from vfsd.processes.deference import LAST, ORDINARY, Deference
-from vfsd.processes.renderorders import FAILED, MADE, Answer, error_of
-from vfsd.processes.renderprocess import RenderProcess
-from vfsd.processes.sheets import Desk, Sheets
-from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
+from vfsd.mount import render_client, render_server
+from vfsd.mount.priority_control import LAST, ORDINARY, Deference
+from vfsd.mount.render_client import RenderProcess
+from vfsd.mount.render_protocol import FAILED, MADE, Answer, error_of
+from vfsd.mount.shared_buffers import Desk, Sheets
 from vfsd.views import Views
-from vfsd.views.elsewhere import SlotOrder
-from vfsd.views.renderqueue import GivenUpError
-from vfsd.views.slotmaker import SlotMaker
+from vfsd.views.remote_render import SlotOrder
+from vfsd.views.render_queue import GivenUpError
+from vfsd.views.slot_maker import SlotMaker
 
-pytestmark = pytest.mark.skipif(not renderworker.can_start(), reason="needs Linux")
+pytestmark = pytest.mark.skipif(not render_server.can_start(), reason="needs Linux")
 
 NAME = "traffic.mp4"
 PATHS = [
@@ -68,7 +68,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
         store.ingest(FOLDER / NAME, NAME)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which it leaves alone
-        starter, pid = renderworker.start(store.parts.directory, read_only=False)
+        starter, pid = render_server.start(store.parts.directory, read_only=False)
     with Store.open(store.path) as store:
         accused: list[bool] = []
         deference = Deference(lambda: False)
@@ -90,7 +90,7 @@ def test_start_that_fails_is_reported(tmp_path: Path) -> None:
     directory.settings.write_text("bogus = 1\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        starter, pid = renderworker.start(directory, read_only=False)
+        starter, pid = render_server.start(directory, read_only=False)
     process = RenderProcess(starter, lambda: None, Deference(lambda: False))
     with pytest.raises(MountError, match=r"a setting must be one of .*, got 'bogus'"):
         process.require_start()
@@ -173,7 +173,7 @@ def is_stopped(thread: Path) -> bool:
 def test_one_that_hangs_is_ended_as_soon_as_nobody_wants_what_it_makes(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renderprocess, "_STUCK_SECONDS", 0.2)
+    monkeypatch.setattr(render_client, "_STUCK_SECONDS", 0.2)
     order = made.order("frames/000001.png")
     assert made.process.make(order, nobody_gives_up)
     stuck = made.process.pid

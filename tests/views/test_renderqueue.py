@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from vfsd.views.rendercache import MemoryCache, RenderCache
-from vfsd.views.renderqueue import Check, GivenUpError, Lane, Render
+from vfsd.views.render_cache import MemoryCache, RenderCache
+from vfsd.views.render_queue import Check, GivenUpError, Lane, Render
 
 
 def nothing(render: Render) -> None:

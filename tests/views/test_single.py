@@ -15,9 +15,9 @@ import pytest
 from tests.selection import one_in
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import _ffprobe
+from vfsd.core.output_formats import CONTAINERS
+from vfsd.core.view_path import parse
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
-from vfsd.forms import CONTAINERS
-from vfsd.grammar import parse
 
 NAMES = ["full.mp4", "t=1.5-3,size=64x48.mkv", "fps=5.y4m", "full.rgb", "roi=32x32+5+5.hevc"]
 

@@ -22,13 +22,13 @@ from tests.fault.older import execute
 from tests.selection import one_in
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
-from vfsd import grammar
-from vfsd.codecs.pictures.planes import fingerprint
-from vfsd.store import Store
-from vfsd.videos.video import Video
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.codecs.frames.planes import fingerprint
+from vfsd.core import view_path
 from vfsd.views import Views
-from vfsd.views.footage import footage_of
-from vfsd.views.rendition import ViewRendition, rendition_of
+from vfsd.views.rendered_view import ViewRendition, rendition_of
+from vfsd.views.source import footage_of
 
 SOURCES = [
     # Codec, ending of the file, and the containers of views that take it.
@@ -106,12 +106,12 @@ def shelved_before(tmp_path: Path, clip: Path, change: str) -> Iterator[Shelf]:
 
 def rendition(video: Video, path: str) -> ViewRendition:
     footage = footage_of(video._parts, video._tools, video.info)
-    return rendition_of(footage, grammar.parse(path), video._tools.packs)
+    return rendition_of(footage, view_path.parse(path), video._tools.packs)
 
 
 def begins(video: Video, view: str) -> Fraction:
     """When a view begins and ends, on the timeline of the file."""
-    request = grammar.parse(f"{view}.mp4").view
+    request = view_path.parse(f"{view}.mp4").view
     start = request.span[0] if request.span is not None else Fraction(0)
     base = video.original.time_base
     if request.fps is not None:

@@ -17,7 +17,7 @@ from tests.codecs.lacing import make_laced
 from tests.codecs.talking import RATE, make_talking
 from tests.selection import one_in
 from tests.views.test_sound import begins, packets, samples, shelved
-from vfsd import grammar
+from vfsd.core import view_path
 from vfsd.errors import UsageError
 
 COPIED = [
@@ -199,7 +199,7 @@ def test_unchanged_codec(tmp_path: Path) -> None:
 
 def test_sound_names() -> None:
     for name in ("t=10-20,sound=aac.mp4", "sound=opus.mkv", "sound=no.mp4"):
-        assert grammar.unparse(grammar.parse(name)) == name
+        assert view_path.unparse(view_path.parse(name)) == name
 
 
 @pytest.mark.parametrize("lacing", one_in(3, ["xiph", "ebml", "fixed"]))

@@ -15,8 +15,8 @@ from tests.codecs.talking import RATE, make_talking
 from tests.selection import one_in
 from tests.stores import new_store
 from tests.views.test_sound import begins, packets, samples, shelved, shelved_before
-from vfsd.codecs.decoding.source import Source, open_container
-from vfsd.codecs.sound.soundunits import UnitPackets, UnitReader
+from vfsd.codecs.audio.pes import UnitPackets, UnitReader
+from vfsd.codecs.decoding.demuxer import Source, open_container
 
 WRAPS = {"output_ts_offset": "95442.2"}
 """Seconds after which the clock of MPEG-TS, 33 bits at 90 kHz, starts again within the clip."""

@@ -18,8 +18,8 @@ import pytest
 
 from tests.codecs.talking import make_talking
 from tests.views.test_sound import samples, shelved
-from vfsd.codecs.sound.soundsamples import SoundSamples
-from vfsd.views.footage import footage_of
+from vfsd.codecs.audio.decoded_samples import SoundSamples
+from vfsd.views.source import footage_of
 
 COMMAND = shutil.which("ffmpeg")
 PICTURES = {

@@ -19,14 +19,14 @@ from tests.selection import one_in
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
-from vfsd import grammar
+from vfsd.api.video import Video
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.pictures.planes import fingerprint
-from vfsd.videos.video import Video
+from vfsd.codecs.frames.planes import fingerprint
+from vfsd.core import view_path
 from vfsd.views import Views
-from vfsd.views.footage import footage_of
-from vfsd.views.rendition import ViewRendition, rendition_of
-from vfsd.views.splicing import SplicedRendition
+from vfsd.views.rendered_view import ViewRendition, rendition_of
+from vfsd.views.smart_cut import SplicedRendition
+from vfsd.views.source import footage_of
 
 SPANS = [
     # Sample video, frames, and how many of them are encoded, copied, and encoded again.
@@ -47,7 +47,7 @@ SPANS = [
 
 def rendition(video: Video, path: str) -> ViewRendition:
     footage = footage_of(video._parts, video._tools, video.info)
-    return rendition_of(footage, grammar.parse(path), video._tools.packs)
+    return rendition_of(footage, view_path.parse(path), video._tools.packs)
 
 
 def stored(video: Video) -> list[av.VideoFrame]:

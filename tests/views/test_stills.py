@@ -12,8 +12,8 @@ from sample_videos import CLIPS
 from tests.selection import one_in
 from tests.views.conftest import Shelf
 from tests.views.test_players import psnr
-from vfsd.views.rendition import TextRendition
-from vfsd.views.renditions import RecentRenditions
+from vfsd.views.rendered_view import TextRendition
+from vfsd.views.resolve import RecentRenditions
 
 
 @pytest.mark.parametrize("name", one_in(4, CLIPS))

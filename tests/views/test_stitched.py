@@ -21,18 +21,18 @@ from tests.selection import one_in
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import times
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.cells.celldecoders import StreamCellDecoder
-from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.cells.cell_decoders import StreamCellDecoder
+from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
+from vfsd.derive.tile_spec import PlannedSegment, TileSettings
 from vfsd.errors import IntegrityError
-from vfsd.making.planned import PlannedSegment, TileSettings
-from vfsd.reading.packs import PackPool
-from vfsd.store import Store
+from vfsd.read.pack_pool import PackPool
 from vfsd.tiling import Rect, TileLayout
-from vfsd.videos.video import Video
-from vfsd.views import Views, encodedrun, stitching
-from vfsd.views.renditions import Renditions
+from vfsd.views import Views, encoded_run, stitch
+from vfsd.views.resolve import Renditions
 
 LAYOUTS = (
     # Of all sample videos that are tiled here.  Inner edges that they share: 64, 192; 128.
@@ -79,8 +79,8 @@ def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
         (FrameDecoder, "stream"),
         (FrameDecoder, "decode"),
         (StreamCellDecoder, "decode"),
-        (encodedrun, "encode"),
-        (encodedrun, "parameter_sets"),
+        (encoded_run, "encode"),
+        (encoded_run, "parameter_sets"),
     ):
         monkeypatch.setattr(owner, name, refuse)
 
@@ -171,7 +171,7 @@ def is_stitched(shelf: Shelf, name: str, path: str) -> bool:
     renditions = Renditions(store.parts, store.tools, lambda made, _ino, _path: made)
     rendition = renditions.at(renditions.known(shelf.video(name).info.ino), path)
     renditions.close()
-    return isinstance(rendition, stitching.StitchedRendition)
+    return isinstance(rendition, stitch.StitchedRendition)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_more_layouts_than_one_header_holds(
 ) -> None:
     """Then each segment brings its own parameter sets along."""
     before = tiled.read("traffic.mp4", f"roi={INNER}.mp4")
-    monkeypatch.setattr(stitching, "MOST_PICTURE_SETS", 2)
+    monkeypatch.setattr(stitch, "MOST_PICTURE_SETS", 2)
     views = Views(tiled.store.parts, tiled.store.tools)
     shelf = Shelf(tiled.store, views)
     for suffix in ("mp4", "mkv"):

@@ -16,9 +16,9 @@ from av.video.stream import VideoStream
 
 from tests.codecs.making import pictures
 from tests.fs.driver import Driver, failing
+from vfsd.api.store import Store
 from vfsd.errors import NotFoundError
-from vfsd.fs import Filesystem
-from vfsd.store import Store
+from vfsd.mount.fs import Filesystem
 from vfsd.views import Views
 
 FRAMES = (24, 30, 18)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.views.conftest import Shelf, decoded
-from vfsd.codecs.decoding.decode import FrameDecoder
-from vfsd.reading.packs import PackPool
+from vfsd.codecs.decoding.frame_decoder import FrameDecoder
+from vfsd.read.pack_pool import PackPool
 from vfsd.tiling import Rect
 
 REGION = Rect(20, 20, 60, 60)

@@ -8,11 +8,11 @@ import pytest
 
 from sample_videos import CLIPS
 from tests.views.conftest import Shelf
-from vfsd.codecs.decoding.decode import FrameDecoder
-from vfsd.codecs.decoding.packets import PacketReader
+from vfsd.codecs.decoding.frame_decoder import FrameDecoder
+from vfsd.codecs.decoding.packet_reader import PacketReader
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.views import Views
-from vfsd.views import folder as views_module
+from vfsd.views import views as views_module
 
 
 def test_the_folder_and_what_it_lists(shelf: Shelf) -> None:
@@ -149,8 +149,8 @@ def test_sizes_are_told_without_reading_the_video(
     }
     for kind in (FrameDecoder, PacketReader):
         monkeypatch.setattr(kind, "__init__", refuse)
-    monkeypatch.setattr("vfsd.views.encodedrun.encode", refuse)
-    monkeypatch.setattr("vfsd.views.encoding.parameter_sets", refuse)
+    monkeypatch.setattr("vfsd.views.encoded_run.encode", refuse)
+    monkeypatch.setattr("vfsd.views.transcode.parameter_sets", refuse)
     views = Views(fresh.store.parts, fresh.store.tools)
     ino = fresh.video("traffic.mp4").info.ino
     assert len(views.list(ino, "frames")) == 120

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.views.conftest import Shelf, decoded
-from vfsd.codecs.decoding.decode import FrameDecoder
-from vfsd.views.workshop import Turns
+from vfsd.codecs.decoding.frame_decoder import FrameDecoder
+from vfsd.views.context import Turns
 
 
 def test_the_foremost_comes_first() -> None:
@@ -66,7 +66,7 @@ def test_a_segment_that_is_encoded_again_is_not_decoded_again(
 
         return counting
 
-    monkeypatch.setattr("vfsd.views.allotment._MARGIN", 0.2)
+    monkeypatch.setattr("vfsd.views.size_model._MARGIN", 0.2)
     monkeypatch.setattr(FrameDecoder, "stream", counted(FrameDecoder.stream))
     monkeypatch.setattr(FrameDecoder, "decode", counted(FrameDecoder.decode))  # short runs
     file = fresh.open("traffic.mp4", "size=160x120.mp4")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.views.conftest import BLOCK, Shelf
 from vfsd.views import Views
-from vfsd.views.turnstile import Turnstile
+from vfsd.views.rate_limiter import Turnstile
 
 WAIT = 30.0
 """Seconds until something that does not happen is taken for an error."""

@@ -3,8 +3,8 @@
 The strategies of TASM (ICDE 2021) are here to be compared with; `Ledger` is ours.
 """
 
-from vfsd.tiling.policy.advice import Policy
-from vfsd.tiling.policy.boxes import (
+from vfsd.tiling.policy.base import Policy
+from vfsd.tiling.policy.box_world import (
     BoxWorld,
     Cheaper,
     Density,
@@ -26,11 +26,11 @@ from vfsd.tiling.policy.fixed import (
     regions_of_interest,
 )
 from vfsd.tiling.policy.ledger import Ledger
+from vfsd.tiling.policy.parameters import Terms
 from vfsd.tiling.policy.query import Aim, Aims, Query, Retile, Size, Tiling
 from vfsd.tiling.policy.regret import IncrementalRegret
 from vfsd.tiling.policy.replay import Bill, replay
-from vfsd.tiling.policy.sizes import AtHand, SizeWorld
-from vfsd.tiling.policy.terms import Terms
+from vfsd.tiling.policy.size_world import AtHand, SizeWorld
 from vfsd.tiling.policy.world import Making, World
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vfsd.tiling.policy.advice import Tilings
+from vfsd.tiling.policy.base import Tilings
 from vfsd.tiling.policy.query import Aims, Query, Retile
 from vfsd.tiling.policy.world import World
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from vfsd.tiling.policy.advice import Tilings
+from vfsd.tiling.policy.base import Tilings
 from vfsd.tiling.policy.query import Aims, Query, Retile, Tiling
 from vfsd.tiling.policy.world import World
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
-from vfsd.tiling.policy.account import Account
-from vfsd.tiling.policy.advice import Tilings
+from vfsd.tiling.policy.base import Tilings
 from vfsd.tiling.policy.candidates import Combinations
-from vfsd.tiling.policy.outlook import Outlook
+from vfsd.tiling.policy.parameters import Terms
 from vfsd.tiling.policy.query import Query, Retile, Tiling
-from vfsd.tiling.policy.terms import Terms
+from vfsd.tiling.policy.read_rate import Outlook
+from vfsd.tiling.policy.sot_account import Account
 from vfsd.tiling.policy.world import World
 
 

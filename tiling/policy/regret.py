@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vfsd.tiling.policy.advice import Tilings
+from vfsd.tiling.policy.base import Tilings
 from vfsd.tiling.policy.candidates import Combinations
 from vfsd.tiling.policy.fixed import ALPHA
 from vfsd.tiling.policy.query import Aims, Query, Retile

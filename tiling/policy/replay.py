@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from vfsd.tiling.policy.advice import Policy
+from vfsd.tiling.policy.base import Policy
 from vfsd.tiling.policy.query import Query, Retile, Tiling
 from vfsd.tiling.policy.world import World
 

@@ -15,6 +15,7 @@ from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.selecting import single_path
 from vfsd.cli.session import Session
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     ExistsError,
@@ -22,13 +23,12 @@ from vfsd.errors import (
     OutOfRangeError,
     UsageError,
 )
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.advising.advice import Advice, Outcome
-    from vfsd.advising.workload import WorkloadQuery
-    from vfsd.making.planned import PlannedSegment
-    from vfsd.videos.video import Video
+    from vfsd.api.video import Video
+    from vfsd.derive.tile_spec import PlannedSegment
+    from vfsd.derive.what_if import Advice, Outcome
+    from vfsd.derive.workload import WorkloadQuery
 
 _NEWEST = 1000
 _HEADINGS = ("strategy", "", "decoding", "making", "together", "of untiled", "tiles take")
@@ -163,7 +163,7 @@ def command(
 
 
 def _read(path: Path) -> list[WorkloadQuery]:
-    from vfsd.advising.workload import read_workload
+    from vfsd.derive.workload import read_workload
 
     return read_workload(path)
 
@@ -172,7 +172,7 @@ def _read(path: Path) -> list[WorkloadQuery]:
 
 
 def _write(data: bytes, path: Path, replace: bool) -> None:
-    from vfsd.wholefiles import whole_file
+    from vfsd.disk.atomic_write import whole_file
 
     with whole_file(path, replace) as file:
         file.write(data)
@@ -186,7 +186,7 @@ def _layout_file(video: Video, planned: Sequence[PlannedSegment]) -> bytes:
 
 def _drawn(video: Video, advice: Advice) -> bytes:
     from vfsd.codecs.encoding.stills import png
-    from vfsd.drawing.curves import panel
+    from vfsd.views.line_chart import panel
 
     curves = {one.title: one.curve[None] for one in advice.outcomes}
     colours = {one.title: _COLOURS[one.name] for one in advice.outcomes}
@@ -226,7 +226,7 @@ def _outcome(advice: Advice, one: Outcome) -> dict[str, Any]:
 
 
 def _segment(video: Video, plan: PlannedSegment) -> dict[str, Any]:
-    from vfsd.orientation import layout_in_display
+    from vfsd.core.orientation import layout_in_display
 
     return {
         "frames": [plan.frames.start, plan.frames.stop],

@@ -17,7 +17,7 @@ from vfsd.cli.exitcodes import EXIT_BROKEN_PIPE
 from vfsd.cli.failure import guarded, let_go_of_stdout
 from vfsd.cli.session import Session
 from vfsd.cli.summaries import SUMMARIES
-from vfsd.programs import be_brief, be_calm
+from vfsd.core.subprocess_entry import be_brief, be_calm
 
 SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {

@@ -11,6 +11,7 @@ from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -20,7 +21,6 @@ from vfsd.errors import (
     NoSpaceError,
     UsageError,
 )
-from vfsd.units import human_bytes
 
 
 @define(
@@ -65,7 +65,7 @@ def command(session: Session, target: Path, no_tiles: bool) -> None:
     What has gone from the store goes from the backup.  Ends with 30 where something is damaged, or
     may not be read: that is named, and all else is in the backup.
     """
-    from vfsd.copies.backup import back_up
+    from vfsd.maintenance.backup import back_up
 
     began = time.monotonic()
     with (

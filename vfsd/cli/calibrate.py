@@ -13,7 +13,7 @@ from vfsd.cli.session import Session
 from vfsd.errors import NoStoreError
 
 if TYPE_CHECKING:
-    from vfsd.model import MeasuredCost
+    from vfsd.core.model import MeasuredCost
 
 _HEAD = "codec        start   picture     Mpixel       MB    encode Mpixel      R2"
 
@@ -45,8 +45,8 @@ def command(session: Session, codecs: tuple[str, ...], show: bool) -> None:
     that for some CODECs only.  What is measured is kept in the catalog, by name of the host, and
     used by all who open the store there.
     """
-    from vfsd.advising.calibrate import calibrate
-    from vfsd.host import host_name
+    from vfsd.core.hostinfo import host_name
+    from vfsd.derive.calibrate import calibrate
 
     with session.opened(session.root(), writing=not show) as store:
         if show:

@@ -12,6 +12,7 @@ from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -21,12 +22,11 @@ from vfsd.errors import (
     ReadOnlyError,
     UsageError,
 )
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.model import Segment
-    from vfsd.store import Store
-    from vfsd.videos.video import Video
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.core.model import Segment
 
 _LEVEL = 9
 
@@ -90,7 +90,7 @@ def command(
     """
     if by_budget and level is not None:
         raise UsageError("give either --level or --by-budget, not both")
-    from vfsd.making.recompress import lossless_segments
+    from vfsd.derive.recompress import lossless_segments
 
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root, writing=True) as store:
@@ -109,14 +109,14 @@ def command(
 
 
 def _asked_for(store: Store, video: Video) -> int:
-    from vfsd.budget.deferred import wanted_level
+    from vfsd.derive.compression_schedule import wanted_level
 
     return wanted_level(store.parts, video.info.id)
 
 
 def _compress(session: Session, store: Store, video: Video, level: int, jobs: int | None) -> int:
     """How many segments could not be read."""
-    from vfsd.making.recompress import compressible, lossless_segments
+    from vfsd.derive.recompress import compressible, lossless_segments
 
     there = lossless_segments(store.parts, video.info)
     waiting = compressible(store.parts, video.info, level) if level else []

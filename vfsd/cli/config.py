@@ -6,12 +6,12 @@ import dataclasses
 
 import click
 
-from vfsd.arguments import not_one_of
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line
 from vfsd.cli.session import Session, require_writable
-from vfsd.config import Settings, describe
-from vfsd.storedir import StoreDirectory
+from vfsd.disk.config import Settings, describe
+from vfsd.disk.store_layout import StoreDirectory
+from vfsd.validation import not_one_of
 
 
 @define(

@@ -15,9 +15,9 @@ from vfsd.cli.values import Number, Span, a_span
 from vfsd.errors import ExtraMissingError, NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
-    from vfsd.detect.detector import Detector, Every
-    from vfsd.detections import Source
-    from vfsd.videos.video import Video
+    from vfsd.api.video import Video
+    from vfsd.core.detections import Source
+    from vfsd.labels.detectors.detector import Detector, Every
 
 
 @define(
@@ -86,7 +86,7 @@ def command(
     """
     if every is not None and keyframes:
         raise UsageError("give either --every or --keyframes")
-    from vfsd.detect.named import detector_named
+    from vfsd.labels.detectors.registry import detector_named
 
     rhythm: Every = "key" if keyframes else every or 1
     root, paths = session.places(names)

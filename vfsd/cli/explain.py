@@ -23,17 +23,17 @@ from vfsd.cli.viewoptions import (
     sound_options,
     view_options,
 )
+from vfsd.core.output_formats import CODECS, ENDINGS
+from vfsd.core.timebase import clock, human_bytes
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
-from vfsd.forms import CODECS, ENDINGS
-from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
+    from vfsd.api.video import Video
     from vfsd.cli.measuring import Measured
-    from vfsd.reading.explain import Explanation, Source
+    from vfsd.core.view_request import View
+    from vfsd.read.explain import Explanation, Source
     from vfsd.tiling import Rect
     from vfsd.tiling.cost import Work
-    from vfsd.videos.video import Video
-    from vfsd.view import View
 
 
 @define(
@@ -188,7 +188,7 @@ def _view(
     size: tuple[int, int] | None,
     fps: Fraction | None,
 ) -> View:
-    from vfsd.grammar import Form
+    from vfsd.core.view_path import Form
 
     request = request_for(video, Form("raw"), span, chosen, moment, region, size, fps)
     return request.sized(video.width, video.height)
@@ -203,9 +203,9 @@ def _measured(
     form: str,
     psnr: float | None,
 ) -> Measured:
+    from vfsd.api.store import Store
     from vfsd.cli.measuring import measure
     from vfsd.cli.progress import Progress
-    from vfsd.store import Store
 
     with Progress(f"reading {video.name}", None, shown=session.shows_progress) as progress:
         return measure(
@@ -223,7 +223,7 @@ def _measured(
 
 
 def _record(video: Video, found: Explanation, measured: Measured | None) -> dict[str, object]:
-    from vfsd.reading.explain import record
+    from vfsd.read.explain import record
 
     return {
         "name": video.name,

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from vfsd.cli.output import columns, facts, print_json, print_line, shown
 from vfsd.cli.session import Session
+from vfsd.core.output_formats import CONTAINERS
+from vfsd.core.timebase import clock, human_bytes
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.forms import CONTAINERS
-from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.grammar import Form, Request
-    from vfsd.reading.explain import Decoding, Explanation
-    from vfsd.reading.passedover import PassedOver
-    from vfsd.videos.video import Video
-    from vfsd.views.explaining import Step, ViewExplanation
+    from vfsd.api.video import Video
+    from vfsd.core.view_path import Form, Request
+    from vfsd.read.explain import Decoding, Explanation
+    from vfsd.read.unused_tiles import PassedOver
+    from vfsd.views.explain import Step, ViewExplanation
 
 
 def file_form(
@@ -27,7 +27,7 @@ def file_form(
 
     Raises `UsageError`.
     """
-    from vfsd.grammar import form_of, with_sound
+    from vfsd.core.view_path import form_of, with_sound
 
     if ending is None:
         ending = "mp4" if codec is None or codec in CONTAINERS["mp4"] else "mkv"
@@ -36,8 +36,8 @@ def file_form(
 
 def read_record(video: Video, found: Explanation) -> dict[str, Any]:
     """The keys of a view, of a read of bare pixels."""
-    from vfsd.framenumbers import count_within
-    from vfsd.views.explaining import decode_step
+    from vfsd.core.frame_index import count_within
+    from vfsd.views.explain import decode_step
 
     steps = [decode_step(video.original, source).record for source in found.sources]
     told = ("view", "made", "why", "lost", "sound", "sound_made", "sound_from", "silence")
@@ -164,10 +164,10 @@ def _missing(together: Sequence[PassedOver]) -> str:
 
 def _copy_hint(video: Video, found: ViewExplanation) -> str | None:
     """How to ask for a similar view that is copied, where there is one."""
-    from vfsd import grammar
-    from vfsd.view import View
+    from vfsd.core import view_path
+    from vfsd.core.view_request import View
 
-    request = grammar.parse(found.view)
+    request = view_path.parse(found.view)
     view = request.view
     codec = request.form.codec
     given = {
@@ -194,7 +194,7 @@ def _copy_hint(video: Video, found: ViewExplanation) -> str | None:
 def _key_hint(video: Video, found: ViewExplanation, request: Request) -> str | None:
     """Where a copy could begin, of a view that does not begin at a key frame."""
     from vfsd.cli.layout.records import start_of
-    from vfsd.view import View
+    from vfsd.core.view_request import View
 
     first = min((step.frames.start for step in found.steps), default=0)
     stop = max((step.frames.stop for step in found.steps), default=0)
@@ -229,7 +229,7 @@ _MOST_TILES = 6
 
 
 def _why(together: Sequence[PassedOver]) -> str:
-    from vfsd.reading.passedover import Why
+    from vfsd.read.unused_tiles import Why
 
     first = together[0]
     if first.why == Why.SIZE:

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError
-from vfsd.storedir import StoreDirectory
 
 if TYPE_CHECKING:
-    from vfsd.fs.standing import Standing
-    from vfsd.store import Store
+    from vfsd.api.store import Store
+    from vfsd.mount.fs.stats import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ def stored(store: Store) -> Stored:
 
 def standing_of(root: Path) -> Standing | None:
     """How the mount of a store is doing; None where it is not mounted, or does not answer."""
-    from vfsd.fs.standing import Standing
-    from vfsd.fs.xattrs import STATS
-    from vfsd.mounts.askmount import own_attribute
+    from vfsd.disk.mount_client import own_attribute
+    from vfsd.mount.fs.stats import Standing
+    from vfsd.mount.fs.xattrs import STATS
 
     directory = StoreDirectory.open(root)
     place = (directory.mounted_by() or {}).get("place")

@@ -12,10 +12,10 @@ from vfsd.cli.output import columns, iso_time, local_time, print_json, print_lin
 from vfsd.cli.records import VIDEO_FIELDS, video_record
 from vfsd.cli.session import Session
 from vfsd.cli.values import a_byte_count, a_pair
-from vfsd.units import clock, human_bytes
+from vfsd.core.timebase import clock, human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.model import LogicalVideo
+    from vfsd.core.model import LogicalVideo
 
 _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 
@@ -91,7 +91,7 @@ def command(
     --since and --until compare it with the time of the last change of a file (mtime), not with the
     time of recording.
     """
-    from vfsd.model import FileState
+    from vfsd.core.model import FileState
 
     with session.looked_into(session.root()) as parts:
         found = parts.catalog.find(

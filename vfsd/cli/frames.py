@@ -16,7 +16,7 @@ from vfsd.cli.values import frame_range, some_frames
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
-    from vfsd.videos.video import Video
+    from vfsd.api.video import Video
 
 _FRAME_FIELDS: Mapping[str, str] = MappingProxyType(
     {

@@ -39,8 +39,8 @@ def command(session: Session, repair: bool, deep: bool) -> None:
     Originals without sums of their blocks are not wrong: how many there are
     goes to stderr.
     """
-    from vfsd import check
-    from vfsd.integrity import summing
+    from vfsd.maintenance import fsck
+    from vfsd.storage import checksum_registry
 
     with session.opened(session.root(), writing=repair) as store:
         with Progress("checking", None, shown=session.shows_progress) as progress:
@@ -49,9 +49,9 @@ def command(session: Session, repair: bool, deep: bool) -> None:
                 progress.label(f"checking {name}")
                 progress.reach(done, total)
 
-            findings = check.run(store.parts, repair=repair, deep=deep, on_progress=on_progress)
-        unsummed = summing.without_sums(store.catalog)
-        under_way = check.under_way(store.parts)
+            findings = fsck.run(store.parts, repair=repair, deep=deep, on_progress=on_progress)
+        unsummed = checksum_registry.without_sums(store.catalog)
+        under_way = fsck.under_way(store.parts)
         for finding in findings:
             if session.json:
                 print_json(
@@ -64,7 +64,7 @@ def command(session: Session, repair: bool, deep: bool) -> None:
             else:
                 print_line(_line(finding.check, finding.message, finding.repaired))
     if unsummed:
-        session.remark(f"{unsummed}; {summing.SUMS_ADVICE}")
+        session.remark(f"{unsummed}; {checksum_registry.SUMS_ADVICE}")
     if under_way:
         session.remark(
             f"{under_way} files were in use when this backup was made: who mounts what is restored "

@@ -34,14 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for word in ("-s", "-n", "-v"):  # sloppy, no mtab, verbose: nothing changes
         parser.add_argument(word, action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    from vfsd.fuse.options import parse_options
-    from vfsd.mounts import mounting
+    from vfsd.mount import control
+    from vfsd.mount.fuse.options import parse_options
 
     try:
         if given.fake:
             parse_options(given.options)
         else:
-            mounting.mount(given.store, given.place, given.options)
+            control.mount(given.store, given.place, given.options)
     except UsageError as error:
         sys.exit(_told(_worded(error), _USAGE))
     except (VfsdError, OSError) as error:

@@ -10,9 +10,9 @@ from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.session import Session
 from vfsd.cli.values import Number
+from vfsd.core.timebase import human_bytes
+from vfsd.disk.safe_open import is_full_directory
 from vfsd.errors import EXIT_FINDINGS
-from vfsd.regularfiles import is_full_directory
-from vfsd.units import human_bytes
 
 
 @define(
@@ -51,10 +51,10 @@ def command(session: Session, dry_run: bool, recordings: float) -> None:
     written to them for 30 days: `vfsd recover` makes videos of them.  Ends with 30 where something
     stays: a directory in which something lies, or what may not be deleted.
     """
-    from vfsd import check
+    from vfsd.maintenance import fsck
 
     with session.opened(session.root(), writing=not dry_run) as store:
-        found = check.collect(store.parts, dry_run=dry_run, recording_days=recordings)
+        found = fsck.collect(store.parts, dry_run=dry_run, recording_days=recordings)
     if session.json:
         print_json(
             {

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from vfsd.core.model import FileState
 from vfsd.errors import BusyError, NotFoundError, OutOfRangeError, RefusedMediaError
-from vfsd.model import FileState
 
 if TYPE_CHECKING:
-    from vfsd.store import Store
-    from vfsd.videos.growing import GrowingVideo
-    from vfsd.videos.video import Video
+    from vfsd.api.growing_video import GrowingVideo
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
 
     Readable = Video | GrowingVideo
 
@@ -85,7 +85,7 @@ def _is_there(store: Store, name: str) -> bool:
 
 def whole(video: Readable, what: str) -> Video:
     """`video`, of which `what` is wanted; raises `BusyError` where it is still being written."""
-    from vfsd.videos.video import Video
+    from vfsd.api.video import Video
 
     if not isinstance(video, Video):
         raise BusyError(

@@ -17,17 +17,17 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from vfsd.cli.failure import describe
-from vfsd.config import Settings
+from vfsd.core.output_formats import CODECS
+from vfsd.core.timebase import human_bytes
+from vfsd.disk.config import Settings
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, RefusedMediaError, StoreError, VfsdError
-from vfsd.forms import CODECS
-from vfsd.storedir import StoreDirectory
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
+    from vfsd.api.store import Store
     from vfsd.catalog import Catalog
-    from vfsd.codecs.examining.examine import Examination
-    from vfsd.making.recordings import Recording
-    from vfsd.store import Store
+    from vfsd.codecs.probing.probe import Examination
+    from vfsd.write.recordings import Recording
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
@@ -116,7 +116,7 @@ def _codecs(check: str, wanted: Sequence[str], is_there: Callable[[str], bool]) 
 
 def _has_decoder(codec: str) -> bool:
     from vfsd.codecs.decoding.context import decoder_context
-    from vfsd.model import MediaInfo
+    from vfsd.core.model import MediaInfo
 
     try:
         decoder_context(MediaInfo("", codec, None, 16, 16, "yuv420p", Fraction(1, 25), None))
@@ -126,7 +126,7 @@ def _has_decoder(codec: str) -> bool:
 
 
 def _has_encoder(codec: str) -> bool:
-    from vfsd.codecs.encoding.encode import EncoderSettings, parameter_sets
+    from vfsd.codecs.encoding.encoder import EncoderSettings, parameter_sets
 
     try:
         parameter_sets(EncoderSettings(codec, 64, 64, 23, Fraction(25)))
@@ -160,9 +160,9 @@ def _examiner() -> Diagnosis:
 
 
 def _examined_sample() -> Examination:
-    from vfsd.codecs.examining.sample import sample_video
-    from vfsd.processes.examineorders import Limits
-    from vfsd.processes.examiner import Examiner
+    from vfsd.codecs.probing.sample import sample_video
+    from vfsd.storage.sandbox_pool import Examiner
+    from vfsd.storage.sandbox_protocol import Limits
 
     with closing(Examiner(Limits())) as examiner, TemporaryFile() as file:
         file.write(sample_video())
@@ -195,7 +195,7 @@ def _libfuse() -> Diagnosis:
 
 
 def _binding() -> str:
-    from vfsd.fuse.binding import load
+    from vfsd.mount.fuse.binding import load
 
     binding = load()
     return f"{binding.name}, on libfuse {binding.major}.{binding.minor}"
@@ -231,8 +231,8 @@ def _allow_other() -> Diagnosis:
 
 def _mounts() -> Iterator[Diagnosis]:
     """Mounts of ours that answer, and those whose process has died."""
-    from vfsd.mounts.askmount import require_answer
-    from vfsd.mounts.mountinfo import mounts
+    from vfsd.disk.mount_client import require_answer
+    from vfsd.disk.mount_info import mounts
 
     for mount in mounts():
         if not mount.is_ours:
@@ -297,7 +297,7 @@ def _log(directory: StoreDirectory) -> Iterator[Diagnosis]:
 def _sums(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """Whether what is read is compared, and what is known to be damaged; nothing where the catalog
     cannot be asked."""
-    from vfsd.integrity.summing import SUMS_ADVICE, without_sums
+    from vfsd.storage.checksum_registry import SUMS_ADVICE, without_sums
 
     try:
         with _looking_into(directory) as catalog:
@@ -318,7 +318,7 @@ def _sums(directory: StoreDirectory) -> Iterator[Diagnosis]:
 
 def _of_store(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """What only an open store tells: nothing where it cannot be opened, which is told elsewhere."""
-    from vfsd.store import Store
+    from vfsd.api.store import Store
 
     with ExitStack() as opened:
         try:
@@ -367,7 +367,7 @@ def _holder(directory: StoreDirectory) -> Diagnosis:
 def _mount_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """Where the mount of the store writes its log, or the last one by this user has; nothing
     without such a log."""
-    from vfsd.mounts.logfile import default_places
+    from vfsd.mount.logfile import default_places
 
     try:
         told = (directory.mounted_by() or {}).get("log")
@@ -382,8 +382,8 @@ def _mount_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
 
 def _tuner(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """What the mount says of the tiles that it makes by itself; nothing without a mount."""
-    from vfsd.fs.xattrs import TUNER
-    from vfsd.mounts.askmount import own_attribute
+    from vfsd.disk.mount_client import own_attribute
+    from vfsd.mount.fs.xattrs import TUNER
 
     try:
         place = (directory.mounted_by() or {}).get("place")
@@ -409,9 +409,9 @@ def _free_space(root: Path) -> Diagnosis:
 def _looking_into(directory: StoreDirectory) -> Iterator[Catalog]:
     """The catalog, in whose place no other comes while it is opened."""
     from vfsd.catalog import Catalog
-    from vfsd.copies.handcopies import with_log
-    from vfsd.copies.takeover import settled
-    from vfsd.reserve import with_reserve
+    from vfsd.disk.disk_reserve import with_reserve
+    from vfsd.storage.catalog_swap import settled
+    from vfsd.storage.manual_copy import with_log
 
     with with_log(directory):
         with settled(directory):

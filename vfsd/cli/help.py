@@ -37,9 +37,9 @@ def _text(ctx: click.Context, topic: str | None) -> str:
     if topic == "exit-codes":
         return "\n".join(_exit_code_lines())
     if topic == "views":
-        from vfsd import grammar
+        from vfsd.core import view_path
 
-        return (grammar.__doc__ or "").strip()
+        return (view_path.__doc__ or "").strip()
     from vfsd.cli.app import App
 
     app = ctx.find_root().command

@@ -13,12 +13,12 @@ from vfsd.cli.output import facts, local_time, print_json, print_line, shown
 from vfsd.cli.records import ENTRY_FIELDS, kind_of
 from vfsd.cli.selecting import matched_paths
 from vfsd.cli.session import Session
+from vfsd.core.timebase import clock, human_bytes
 from vfsd.errors import NotFoundError
-from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.model import LogicalVideo, Node, PhysicalVideo
-    from vfsd.parts import Parts
+    from vfsd.core.model import LogicalVideo, Node, PhysicalVideo
+    from vfsd.storage.context import Parts
 
 _MOST_LAYOUTS = 3
 """How many are named, for people."""
@@ -158,7 +158,7 @@ def _facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tuple[str
 
 
 def _picture(physical: PhysicalVideo) -> str:
-    from vfsd.model import NOT_CROPPED
+    from vfsd.core.model import NOT_CROPPED
 
     media = physical.media
     parts = [f"{media.display_width}x{media.display_height}", media.pixel_format]
@@ -191,13 +191,13 @@ def _tiles_text(tiles: Mapping[str, Any]) -> str:
 
 
 def _ranges_text(ranges: Sequence[range]) -> str:
-    from vfsd.integrity.blocksums import text
+    from vfsd.disk.block_checksums import text
 
     return text(ranges)
 
 
 def _damage_text(damage: Mapping[str, Any]) -> str:
-    from vfsd.integrity.blocksums import text
+    from vfsd.disk.block_checksums import text
 
     parts = {key: text([range(*pair) for pair in damage[key]]) for key in ("bytes", "frames")}
     needed = f"; frames {parts['frames']} need them" if damage["frames"] else ""

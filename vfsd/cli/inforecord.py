@@ -10,8 +10,8 @@ from vfsd.cli.records import entry_record, size_of
 
 if TYPE_CHECKING:
     from vfsd.catalog import Catalog
-    from vfsd.model import LogicalVideo, Node, PhysicalVideo
-    from vfsd.parts import Parts
+    from vfsd.core.model import LogicalVideo, Node, PhysicalVideo
+    from vfsd.storage.context import Parts
 
 
 def info_record(
@@ -104,14 +104,14 @@ def _of_bytes(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
 
 
 def _sound(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | None:
-    from vfsd.views.infofile import sound_record
+    from vfsd.views.info_json import sound_record
 
     found = catalog.sound(video.original)
     return sound_record(video.original.media, None if found is None else found[0])
 
 
 def _tiles(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | None:
-    from vfsd.orientation import layout_in_display
+    from vfsd.core.orientation import layout_in_display
 
     original = video.original
     with catalog.reading() as seen:

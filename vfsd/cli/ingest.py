@@ -16,6 +16,7 @@ from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session, store_name
 from vfsd.cli.values import a_word
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     ExistsError,
     HeldError,
@@ -23,7 +24,6 @@ from vfsd.errors import (
     RefusedMediaError,
     UsageError,
 )
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
     from vfsd.cli.ingesting import Outcome
@@ -128,8 +128,8 @@ def command(
     names of the videos that went in are printed.
     """
     from vfsd.cli.ingesting import Ingester, plan_sources
-    from vfsd.integrity.linkedfile import require_linkable
-    from vfsd.making.ingest import require_outside
+    from vfsd.disk.external_files import require_linkable
+    from vfsd.write.ingest import require_outside
 
     if rename is not None and len(paths) != 1:
         raise UsageError("--as names a single file or directory", hint="use --to for several")

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vfsd.arguments import no_such_file
+from vfsd.api.store import Store
 from vfsd.cli.failure import describe
 from vfsd.cli.progress import Progress
+from vfsd.core.model import LogicalVideo
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -20,10 +21,9 @@ from vfsd.errors import (
     StoreError,
     UsageError,
 )
-from vfsd.making.ingest import Source, is_there, plan_tree, require_free
-from vfsd.making.reindexing import put_back
-from vfsd.model import LogicalVideo
-from vfsd.store import Store
+from vfsd.validation import no_such_file
+from vfsd.write.ingest import Source, is_there, plan_tree, require_free
+from vfsd.write.rebuild_index import put_back
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def command(session: Session, directory: Path | None, catalog: str | None) -> No
     database that --catalog names, which must not contain a catalog yet.  Other users can see that
     URL in the list of processes while this runs: put the password in ~/.pgpass.
     """
-    from vfsd.store import Store
+    from vfsd.api.store import Store
 
     if directory is None and not session.names_store:
         raise UsageError("a directory for the store must be given", hint="`vfsd init DIR`")

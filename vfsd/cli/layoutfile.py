@@ -8,10 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from vfsd.arguments import no_such_file
+from vfsd.derive.tile_spec import PlannedSegment
 from vfsd.errors import UsageError
-from vfsd.making.planned import PlannedSegment
 from vfsd.tiling import TileLayout
+from vfsd.validation import no_such_file
 
 _REQUIRED = ("frames", "layout")
 _TILES = "tiles"

@@ -15,7 +15,7 @@ from vfsd.errors import NotFoundError
 
 if TYPE_CHECKING:
     from vfsd.catalog import Transaction
-    from vfsd.model import LogicalVideo, Node
+    from vfsd.core.model import LogicalVideo, Node
 
 Entry = tuple[str, "Node"]
 

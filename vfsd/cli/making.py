@@ -13,16 +13,16 @@ import click
 from vfsd.cli.output import facts, print_json, print_line, print_remark, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import NothingSavedError
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
     from vfsd.cli.retiling import Estimate, Order
-    from vfsd.making.planned import PlannedSegment
-    from vfsd.model import Segment
-    from vfsd.store import Store
+    from vfsd.core.model import Segment
+    from vfsd.derive.tile_spec import PlannedSegment
     from vfsd.tiling import TileLayout
-    from vfsd.videos.video import Video
 
 PSNR = 40.0
 
@@ -69,7 +69,7 @@ FORETOLD_FIELDS: Mapping[str, str] = MappingProxyType(
 
 
 def make(session: Session, store: Store, video: Video, order: Order, jobs: int | None) -> None:
-    from vfsd.making.retile import missing
+    from vfsd.derive.retile import missing
 
     if not video.original.verified:
         label = f"checking the frames of {video.name}"
@@ -143,7 +143,7 @@ def _say_what_is_there(
     order: Order,
     planned: Sequence[PlannedSegment],
 ) -> None:
-    from vfsd.making.retile import missing
+    from vfsd.derive.retile import missing
 
     left = len(missing(store.parts, video.info, planned, order.settings))
     session.remark(
@@ -161,7 +161,7 @@ def _report(
     kept: int,
     seconds: float,
 ) -> None:
-    from vfsd.retention.guarding import usual_psnr
+    from vfsd.storage.policy_service import usual_psnr
 
     frames = sum(len(segment.frames) for segment in made)
     tiles = sum(len(segment.cells) for segment in made)
@@ -254,7 +254,7 @@ def _estimated(video: Video, found: Estimate) -> dict[str, object]:
 
 
 def _foretold(video: Video, order: Order, found: Estimate) -> list[tuple[str, str]]:
-    from vfsd.orientation import layout_in_display
+    from vfsd.core.orientation import layout_in_display
 
     kept = len(found.planned) - len(found.missing)
     segments = f"{len(found.missing)} to make, {kept} already there"

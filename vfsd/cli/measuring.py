@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vfsd.codecs.pictures.pixellayouts import pixel_layout
+from vfsd.api.store import Store
+from vfsd.codecs.frames.array_formats import pixel_layout
+from vfsd.core.frames import Pixels
+from vfsd.core.timebase import human_bytes
+from vfsd.core.view_request import View
 from vfsd.errors import UsageError
-from vfsd.frames import Pixels
-from vfsd.reading.plan import ReadPlan
-from vfsd.store import Store
-from vfsd.units import human_bytes
-from vfsd.view import View
+from vfsd.read.plan import ReadPlan
 
 _TRIES = 3
 _MOST_BYTES = 1 << 30

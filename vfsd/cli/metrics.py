@@ -16,8 +16,8 @@ from vfsd.cli.session import Session
 from vfsd.errors import EXIT_INTERRUPTED, ExtraMissingError, UsageError
 
 if TYPE_CHECKING:
-    from vfsd.fs.standing import Standing
-    from vfsd.store import Store
+    from vfsd.api.store import Store
+    from vfsd.mount.fs.stats import Standing
 
 
 @define(

@@ -9,6 +9,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.session import Session
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import (
     BusyError,
     ExaminerError,
@@ -17,8 +18,7 @@ from vfsd.errors import (
     NoStoreError,
     UsageError,
 )
-from vfsd.mounts import mountlog
-from vfsd.storedir import StoreDirectory
+from vfsd.mount import mount_log
 
 
 @define(
@@ -46,8 +46,8 @@ from vfsd.storedir import StoreDirectory
 )
 @click.option(
     "--log-level",
-    type=click.Choice(list(mountlog.LEVELS)),
-    help=f"From where on things are worth a line.  [default: {mountlog.DEFAULT}]",
+    type=click.Choice(list(mount_log.LEVELS)),
+    help=f"From where on things are worth a line.  [default: {mount_log.DEFAULT}]",
 )
 @click.pass_obj
 def command(
@@ -70,28 +70,28 @@ def command(
     write into one while it is being read.  log=FILE and log_level=LEVEL are --log and --log-level
     for /etc/fstab.
     """
-    from vfsd.mounts import mounting
-    from vfsd.mounts.logfile import log_at
+    from vfsd.mount import control
+    from vfsd.mount.logfile import log_at
 
     if len(places) > 2:
         raise UsageError("a store is mounted at one directory")
     root = Path(places[0]) if len(places) == 2 else session.root()
     mountpoint = Path(places[-1]).absolute()
     if foreground:
-        from vfsd.fuse.options import parse_options
-        from vfsd.mounts import daemon
+        from vfsd.mount import daemon
+        from vfsd.mount.fuse.options import parse_options
 
         parsed = parse_options(options)
         named = log or parsed.log
-        file = None if named is None else log_at(named, mounting.place_of(mountpoint)).path
-        mountlog.set_up(log_level or parsed.log_level or mountlog.DEFAULT, file)
+        file = None if named is None else log_at(named, control.place_of(mountpoint)).path
+        mount_log.set_up(log_level or parsed.log_level or mount_log.DEFAULT, file)
         _report(session, root, mountpoint, None, file)
         daemon.mount_in_foreground(root, mountpoint, options, log=file)
     else:
-        file = mounting.mount(root, mountpoint, options, log_file=log, log_level=log_level)
+        file = control.mount(root, mountpoint, options, log_file=log, log_level=log_level)
         # A store that cannot be written does not tell by whom it is mounted.
         holder = StoreDirectory.open(root).mounted_by() or {}
-        pid = holder.get("pid") or mounting.daemon_of(mountpoint)
+        pid = holder.get("pid") or control.daemon_of(mountpoint)
         _report(session, root, mountpoint, pid, file)
 
 

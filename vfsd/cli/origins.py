@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vfsd.model import Segment
+    from vfsd.core.model import Segment
 
 
 def origin_of(segment: Segment, decided: Collection[int | None]) -> str:

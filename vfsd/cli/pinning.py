@@ -10,7 +10,7 @@ import click
 from vfsd.cli.values import a_size, a_span
 
 if TYPE_CHECKING:
-    from vfsd.videos.video import Video
+    from vfsd.api.video import Video
 
 
 def of_pins(function: Callable[..., None]) -> Callable[..., None]:

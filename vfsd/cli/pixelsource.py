@@ -15,11 +15,11 @@ from typing import IO, Protocol, cast
 
 import cv2
 
-from vfsd.arguments import no_such_file
+from vfsd.core.frames import Pixels
 from vfsd.errors import NotFoundError, UsageError
-from vfsd.frames import Pixels
-from vfsd.making.givenpixels import pictures_of_bytes
-from vfsd.making.y4m import MAGIC, read_header, read_pictures
+from vfsd.validation import no_such_file
+from vfsd.write.pixel_input import pictures_of_bytes
+from vfsd.write.y4m import MAGIC, read_header, read_pictures
 
 _BUFFER = 1 << 20
 _KINDS = {

@@ -26,6 +26,7 @@ from vfsd.cli.viewoptions import (
     sound_options,
     view_options,
 )
+from vfsd.core.output_formats import CODECS
 from vfsd.errors import (
     BusyError,
     DamagedFramesError,
@@ -36,14 +37,13 @@ from vfsd.errors import (
     OutOfRangeError,
     UsageError,
 )
-from vfsd.forms import CODECS
 
 if TYPE_CHECKING:
     from vfsd.cli.growing import Readable
     from vfsd.cli.writing import Target, Written
-    from vfsd.framepages import Ints
-    from vfsd.frames import Frame
-    from vfsd.grammar import Request
+    from vfsd.core.frame_table_pages import Ints
+    from vfsd.core.frames import Frame
+    from vfsd.core.view_path import Request
     from vfsd.tiling import Rect
     from vfsd.views import SoundOfView
 
@@ -128,10 +128,10 @@ def command(
     pixels may come from them; `--psnr inf` takes the original alone.  Of a video that is still
     being written what is complete can be read, as pictures, arrays and bare pixels.
     """
+    from vfsd.api.video import Video
     from vfsd.cli.growing import readable
     from vfsd.cli.writing import target_of, with_asked_sound
-    from vfsd.framenumbers import count_within
-    from vfsd.videos.video import Video
+    from vfsd.core.frame_index import count_within
 
     check_one(span, chosen, moment)
     target = target_of(out, pixel_format, codec)
@@ -235,8 +235,8 @@ def _work(
         whole(video, "a video")
         return _render
     if target.kind == "raw":
-        from vfsd.codecs.pictures.filelayouts import is_in_rows
-        from vfsd.views.pictures import view_picture_form
+        from vfsd.codecs.frames.raw_layouts import is_in_rows
+        from vfsd.views.convert import view_picture_form
 
         view = request.sized(video.width, video.height)
         form = view_picture_form(video.original.media, view, target.form)
@@ -259,7 +259,7 @@ def _extent(
     if target.kind != "video":
         plan = video.plan(view, format=target.form.layout, psnr=request.psnr)
         return plan.frames, plan.size, plan.psnr
-    from vfsd.views.pictures import view_picture_form
+    from vfsd.views.convert import view_picture_form
 
     form = view_picture_form(video.original.media, view, target.form)
     view = changed(view, region=form.region)
@@ -298,7 +298,7 @@ def _pour(
     """The same, to stdout."""
     from vfsd.cli.growing import whole
     from vfsd.cli.writing import Written
-    from vfsd.grammar import unparse
+    from vfsd.core.view_path import unparse
 
     with whole(video, "a view").view(unparse(request)) as file:
         shutil.copyfileobj(file, sys.stdout.buffer)
@@ -316,7 +316,7 @@ def _write(
 ) -> Written:
     """As pictures, an array or bare pixels.  Raises `OutOfRangeError` for an empty selection."""
     from vfsd.cli.writing import write
-    from vfsd.views.showing import no_frame
+    from vfsd.views.timeline import no_frame
 
     view = request.sized(video.width, video.height)
     planned = video.plan(view).frames

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.arguments import how_many
 from vfsd.cli.command import define
 from vfsd.cli.output import columns, iso_time, local_time, print_json, print_line, shown
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
 from vfsd.errors import NotFoundError, ReadOnlyError
+from vfsd.validation import how_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from vfsd.model import LogicalVideo, Read
-    from vfsd.store import Store
+    from vfsd.api.store import Store
+    from vfsd.core.model import LogicalVideo, Read
 
 _ALL = "all"
 _HEADINGS = (
@@ -158,7 +158,7 @@ def _print(
 
 def _cells(read: Read) -> tuple[str, ...]:
     from vfsd.cli.explainview import duration
-    from vfsd.labelexpr import format_labels
+    from vfsd.core.label_query import format_labels
 
     by = read.kind if read.labels is None else f"{read.kind} {format_labels(read.labels)}"
     origin = read.source

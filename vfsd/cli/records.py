@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vfsd.cli.output import iso_time, local_time, shown
-from vfsd.units import clock, human_bytes
+from vfsd.core.timebase import clock, human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.model import LogicalVideo, Node
-    from vfsd.parts import Parts
+    from vfsd.core.model import LogicalVideo, Node
+    from vfsd.storage.context import Parts
 
 VIDEO_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -44,7 +44,7 @@ ENTRY_ALIGNMENT = "<>>>><<<"
 
 def kind_of(node: Node) -> str:
     """One word for what an entry is."""
-    from vfsd.model import FileState
+    from vfsd.core.model import FileState
 
     if node.is_dir:
         return "directory"
@@ -59,7 +59,7 @@ def kind_of(node: Node) -> str:
 
 def size_of(parts: Parts, node: Node) -> int:
     """Bytes; of a file that is not a video its private file knows better than the catalog."""
-    from vfsd.model import FileState
+    from vfsd.core.model import FileState
 
     if node.state in (FileState.PLAIN, FileState.SPOOLED):
         try:

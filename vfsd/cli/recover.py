@@ -10,6 +10,7 @@ from vfsd.cli.command import define
 from vfsd.cli.failure import Failure, describe
 from vfsd.cli.output import local_time, print_json, print_line, print_remark, shown
 from vfsd.cli.session import Session, store_name
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -20,12 +21,11 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.making.recordings import Recording
-    from vfsd.store import Store
-    from vfsd.videos.video import Video
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.write.recordings import Recording
 
 
 @define(

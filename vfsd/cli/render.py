@@ -116,7 +116,7 @@ def command(
     if psnr is not None and quality is not None:
         raise UsageError("give either --psnr or --quality, not both")
     from vfsd.cli.retiling import Order
-    from vfsd.making.planned import TileSettings
+    from vfsd.derive.tile_spec import TileSettings
 
     codec = codec or _PURPOSES.get(purpose or "", "fast")
     settings = TileSettings(codec, PSNR if psnr is None else psnr, quality)

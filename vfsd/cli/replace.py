@@ -14,6 +14,7 @@ from vfsd.cli.progress import Progress
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
 from vfsd.cli.values import Number
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     ForbiddenError,
@@ -24,12 +25,11 @@ from vfsd.errors import (
     ReadOnlyError,
     RefusedMediaError,
 )
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.retention.archivework import Forecast, OnProgress
-    from vfsd.retention.replacing import Replaced
-    from vfsd.videos.video import Video
+    from vfsd.api.video import Video
+    from vfsd.derive.reencode import Forecast, OnProgress
+    from vfsd.derive.replace_original import Replaced
 
 _FIELDS: Mapping[str, str] = MappingProxyType(
     {

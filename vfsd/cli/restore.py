@@ -11,6 +11,7 @@ from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -22,7 +23,6 @@ from vfsd.errors import (
     ReadOnlyError,
     UsageError,
 )
-from vfsd.units import human_bytes
 
 
 @define(
@@ -69,7 +69,7 @@ def command(session: Session, backup: Path, target: Path) -> None:
     All of it is compared with its checksums, also what DIR has already.  Ends with 30 where objects
     or bytes of such files are missing.
     """
-    from vfsd.copies.restore import restore
+    from vfsd.maintenance.restore import restore
 
     began = time.monotonic()
     with Progress("copying", None, shown=session.shows_progress, in_bytes=True) as progress:

@@ -165,7 +165,7 @@ def command(
     if layout_file is not None and seconds is not None:
         raise UsageError("a --layout-file says how long segments are", hint="leave out --seconds")
     from vfsd.cli.retiling import Around, Order
-    from vfsd.making.planned import TileSettings
+    from vfsd.derive.tile_spec import TileSettings
 
     settings = TileSettings(codec, PSNR if psnr is None else psnr, quality)
     boxes = None if around is None else Around(around, bool(coarse), padding or 0)

@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from vfsd.api.store import Store
+from vfsd.api.video import Video
 from vfsd.cli.layout.records import SEGMENT_FIELDS, SHOW_FIELDS
 from vfsd.cli.layoutfile import read_layout_file
-from vfsd.codecs.cells.tiles import TileCodec, tile_codec
-from vfsd.codecs.pictures.pixels import needed_area
-from vfsd.codecs.pictures.scale import require_smaller
+from vfsd.codecs.cells.tile_codecs import TileCodec, tile_codec
+from vfsd.codecs.frames.scale import require_smaller
+from vfsd.codecs.frames.to_array import needed_area
+from vfsd.core.hostinfo import cores
+from vfsd.core.label_query import parse_labels
+from vfsd.core.model import MediaInfo, Segment
+from vfsd.core.orientation import layout_in_picture
+from vfsd.derive.retile import Sample, missing, sample
+from vfsd.derive.tile_spec import PlannedSegment, TileSettings
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.host import cores
-from vfsd.labelexpr import parse_labels
-from vfsd.making.planned import PlannedSegment, TileSettings
-from vfsd.making.retile import Sample, missing, sample
-from vfsd.model import MediaInfo, Segment
-from vfsd.orientation import layout_in_picture
-from vfsd.reading.tileplan import original_work, tile_work
-from vfsd.store import Store
+from vfsd.read.tile_planner import original_work, tile_work
 from vfsd.tiling import Rect, TileLayout, coarse, fine, parse_layout
-from vfsd.tiling.around import around
 from vfsd.tiling.cost import Work
-from vfsd.videos.video import Video
+from vfsd.tiling.roi_layout import around
 
 Span = tuple[Fraction, Fraction | None]
 Planned = list[PlannedSegment]
@@ -41,7 +41,7 @@ _UNIFORM = re.compile(r"uniform:(\d+)x(\d+)")
 class Around:
     """Layouts around what was seen."""
 
-    labels: str  #: an expression, as of `vfsd.labelexpr`
+    labels: str  #: an expression, as of `vfsd.core.label_query`
     coarse: bool  #: one tile for everything, instead of tiles that tell it apart
     padding: int  #: pixels around each box
 

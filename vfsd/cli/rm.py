@@ -13,7 +13,7 @@ from vfsd.cli.session import Session
 from vfsd.errors import HeldError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from vfsd.store import Store
+    from vfsd.api.store import Store
 
 
 @define(

@@ -15,6 +15,7 @@ from vfsd.cli.progress import Progress
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
 from vfsd.cli.values import Number, a_byte_count
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -23,10 +24,9 @@ from vfsd.errors import (
     NotFoundError,
     ReadOnlyError,
 )
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.integrity.scrubbing import Damage
+    from vfsd.maintenance.scrub import Damage
 
 _DAY_SECONDS = 86400.0
 
@@ -103,10 +103,10 @@ def command(
     something that may not be read, or a file indexed in place that cannot be reached: that is
     named, and the rest is looked at.
     """
-    from vfsd.integrity.scrubbing import Scrubber
-    from vfsd.objects import ObjectStore
-    from vfsd.processes.standback import stand_back
-    from vfsd.storedir import StoreDirectory
+    from vfsd.core.idle_priority import stand_back
+    from vfsd.disk.object_store import ObjectStore
+    from vfsd.disk.store_layout import StoreDirectory
+    from vfsd.maintenance.scrub import Scrubber
 
     given = [ObjectStore(StoreDirectory.open(path)) for path in sources]
     root, paths = session.places(names) if names else (session.root(), [])

@@ -10,10 +10,10 @@ from vfsd.cli.output import print_line, print_remark, shown
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
     from vfsd.catalog import Catalog
     from vfsd.cli.session import Session
-    from vfsd.store import Store
-    from vfsd.videos.video import Video
 
 
 def videos_named(store: Store, names: Sequence[str]) -> list[Video]:

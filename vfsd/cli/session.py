@@ -16,8 +16,8 @@ from vfsd.cli.output import print_remark
 from vfsd.errors import NotFoundError, ReadOnlyError, UsageError, VfsdWarning
 
 if TYPE_CHECKING:
-    from vfsd.parts import Parts
-    from vfsd.store import Store
+    from vfsd.api.store import Store
+    from vfsd.storage.context import Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Session:
         return found[0].root, [place.name for place in found]
 
     def _places(self, paths: Sequence[str]) -> list[Place]:
-        from vfsd.mounts.resolving import resolve
+        from vfsd.mount.resolve import resolve
 
         if self.store is not None:
             return self._in_store(self.store, paths)
@@ -97,7 +97,7 @@ class Session:
 
     def _in_store(self, given: Path, paths: Sequence[str]) -> list[Place]:
         """The places of paths in the store that ``--store`` names."""
-        from vfsd.mounts.resolving import is_store, resolve
+        from vfsd.mount.resolve import is_store, resolve
 
         absolute = [path for path in paths if path.startswith("/")]
         own, *others = resolve([str(given), *absolute], [given])
@@ -121,7 +121,7 @@ class Session:
     @contextmanager
     def opened(self, root: Path, *, writing: bool = False) -> Iterator[Store]:
         """The store in `root`; one that may only be read will do where nothing is written."""
-        from vfsd.store import Store
+        from vfsd.api.store import Store
 
         if writing:
             require_writable(root)
@@ -150,7 +150,7 @@ class Session:
 
         What reading takes is not imported then, which is a fifth of what such a command takes.
         """
-        from vfsd.parts import Parts
+        from vfsd.storage.context import Parts
 
         with closing(Parts.open(root, read_only=_is_read_only(root))) as parts:
             yield parts

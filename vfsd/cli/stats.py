@@ -11,12 +11,12 @@ from vfsd.cli.command import define
 from vfsd.cli.figures import STORED_FIELDS, Stored, standing_of, standing_record, stored
 from vfsd.cli.output import columns, facts, print_json, print_line
 from vfsd.cli.session import Session
-from vfsd.units import human_bytes
+from vfsd.core.timebase import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vfsd.fs.standing import Standing
+    from vfsd.mount.fs.stats import Standing
 
 _HEADINGS = ("operation", "count", "failed", "seconds", "p50", "p99", "bytes")
 

@@ -16,7 +16,7 @@ from vfsd.errors import NotFoundError
 
 if TYPE_CHECKING:
     from vfsd.catalog import Catalog
-    from vfsd.model import LogicalVideo
+    from vfsd.core.model import LogicalVideo
 
 
 @define(

@@ -13,15 +13,15 @@ from vfsd.cli.output import columns, print_json, print_line
 from vfsd.cli.session import Session
 from vfsd.cli.stats import brief
 from vfsd.cli.values import Number
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import EXIT_INTERRUPTED, NotFoundError
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from vfsd.fs.counters import Tally
-    from vfsd.fs.standing import Standing
+    from vfsd.mount.fs.op_stats import Tally
+    from vfsd.mount.fs.stats import Standing
 
 _HEADINGS = ("operation", "a second", "mean", "bytes a second")
 _SECONDS = 2.0

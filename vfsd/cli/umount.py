@@ -25,9 +25,9 @@ def command(session: Session, mountpoint: Path) -> None:
 
     Ends with 12 while somebody has a file open in it, and where it does not answer.
     """
-    from vfsd.mounts import mounting
+    from vfsd.mount import control
 
-    mounting.unmount(mountpoint)
+    control.unmount(mountpoint)
     if session.json:
         print_json({"mountpoint": str(mountpoint.absolute())})
     else:

@@ -10,8 +10,8 @@ from vfsd.cli.pinning import displayed, of_pins
 from vfsd.cli.selecting import named
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
-from vfsd.units import human_bytes
 
 
 @define(

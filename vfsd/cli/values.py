@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from vfsd.core.timebase import byte_count, seconds
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.units import byte_count, seconds
 
 if TYPE_CHECKING:
-    from vfsd.budget.budgets import Limit
+    from vfsd.core.budgets import Limit
     from vfsd.tiling import Rect
 
 Span = tuple[Fraction, Fraction | None]
@@ -122,7 +122,7 @@ def a_byte_count(text: str) -> int:
 
 @_of_form("500000, 20M, 2G, 10x, none or default")
 def a_budget(text: str) -> Limit | None:
-    from vfsd.budget.budgets import Limit
+    from vfsd.core.budgets import Limit
 
     return None if text.lower() == "default" else Limit.parse(text)
 

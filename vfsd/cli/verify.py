@@ -12,6 +12,7 @@ from vfsd.cli.failure import describe
 from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
+from vfsd.disk.external_files import is_out_of_reach
 from vfsd.errors import (
     EXIT_FINDINGS,
     IntegrityError,
@@ -20,11 +21,10 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
-from vfsd.integrity.linkedfile import is_out_of_reach
 
 if TYPE_CHECKING:
-    from vfsd.model import LogicalVideo
-    from vfsd.store import Store
+    from vfsd.api.store import Store
+    from vfsd.core.model import LogicalVideo
 
 
 class _Outcome(NamedTuple):

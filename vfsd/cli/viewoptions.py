@@ -19,12 +19,12 @@ from vfsd.cli.values import (
     frame_range,
     some_frames,
 )
+from vfsd.core.output_formats import PIXEL_LAYOUTS
 from vfsd.errors import UsageError
-from vfsd.forms import PIXEL_LAYOUTS
 
 if TYPE_CHECKING:
     from vfsd.cli.growing import Readable
-    from vfsd.grammar import Form, Request
+    from vfsd.core.view_path import Form, Request
     from vfsd.tiling import Rect
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -98,7 +98,7 @@ def sound_options(of: str) -> Callable[[_F], _F]:
 
 
 def asked_sound(silent: bool, sound: str | None) -> str | None:
-    """As `vfsd.grammar.with_sound` takes it.  Raises `UsageError` for both options."""
+    """As `vfsd.core.view_path.with_sound` takes it.  Raises `UsageError` for both options."""
     if silent and sound is not None:
         raise UsageError("give one of --sound and --no-sound")
     return "no" if silent else sound
@@ -131,8 +131,8 @@ def request_for(
     psnr: float | None = None,
 ) -> Request:
     """What the options ask for.  Raises `OutOfRangeError`, `UsageError`."""
-    from vfsd.grammar import Request
-    from vfsd.view import View
+    from vfsd.core.view_path import Request
+    from vfsd.core.view_request import View
 
     frames = None
     if moment is not None:

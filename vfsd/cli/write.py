@@ -13,6 +13,7 @@ from vfsd.cli.output import print_json, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
 from vfsd.cli.values import Number, a_rate, a_size, a_word
+from vfsd.core.output_formats import PIXEL_LAYOUTS
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     BusyError,
@@ -23,12 +24,11 @@ from vfsd.errors import (
     RefusedMediaError,
     UsageError,
 )
-from vfsd.forms import PIXEL_LAYOUTS
 
 if TYPE_CHECKING:
+    from vfsd.api.store_writes import WriteOptions
+    from vfsd.api.video import Video
     from vfsd.cli.pixelsource import PixelSource
-    from vfsd.storewrites import WriteOptions
-    from vfsd.videos.video import Video
 
 
 _FILE = click.Path(dir_okay=False)

@@ -17,11 +17,11 @@ from typing import BinaryIO
 import cv2
 import numpy as np
 
+from vfsd.core.frames import Frame
+from vfsd.core.output_formats import CODECS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
+from vfsd.core.view_path import Form, form_of
+from vfsd.disk.atomic_write import whole_file
 from vfsd.errors import IntegrityError, UsageError
-from vfsd.forms import CODECS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
-from vfsd.frames import Frame
-from vfsd.grammar import Form, form_of
-from vfsd.wholefiles import whole_file
 
 _NUMBERED = re.compile(r"%0?\d*d")
 
@@ -103,7 +103,7 @@ def target_of(out: str, pixel_format: str | None, codec: str | None) -> Target:
 
 def with_asked_sound(target: Target, asked: str) -> Target:
     """`asked` is "no", aac or opus.  Raises `UsageError` for files that have no sound."""
-    from vfsd.grammar import with_sound
+    from vfsd.core.view_path import with_sound
 
     if target.kind != "video" or target.form.container not in ("mp4", "matroska"):
         raise UsageError(f"{target.out} carries no sound", hint="leave out --no-sound and --sound")

@@ -5,8 +5,16 @@ format says for itself from what it counts, and whether its edges are inclusive.
 decimal numbers, so that what is written and read again is the very same box.
 """
 
-from vfsd.labels.common import Clip, LabelFile, Labelled, ReadOptions, WriteOptions, examined_frames
-from vfsd.labels.formats import (
+from vfsd.labels.formats.base import (
+    Clip,
+    LabelFile,
+    Labelled,
+    ReadOptions,
+    WriteOptions,
+    examined_frames,
+)
+from vfsd.labels.formats.class_names import names_for
+from vfsd.labels.formats.registry import (
     FORMATS,
     format_of,
     lost_in,
@@ -15,8 +23,7 @@ from vfsd.labels.formats import (
     write_dataset,
     write_labels,
 )
-from vfsd.labels.names import names_for
-from vfsd.labels.supervision import from_supervision
+from vfsd.labels.formats.supervision import from_supervision
 
 __all__ = [
     "FORMATS",

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.overlap.geometry import Picture, Points
+from vfsd.codecs.joints.geometry import Picture, Points
 
 _MOST = 1000
 """Of a picture, the strongest: comparing two pictures takes the product of their numbers."""

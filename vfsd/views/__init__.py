@@ -9,11 +9,11 @@ those made that a reader will want next, and `rendercache` keeps them.  `offers`
 somebody writes.
 """
 
-from vfsd.views.explaining import ViewExplanation
-from vfsd.views.folder import Views
-from vfsd.views.offers import Offer
-from vfsd.views.rendition import SoundOfView
-from vfsd.views.single import explain_path, explain_view, open_view, render, sound_of_view
+from vfsd.views.explain import ViewExplanation
+from vfsd.views.export import explain_path, explain_view, open_view, render, sound_of_view
+from vfsd.views.rendered_view import SoundOfView
+from vfsd.views.uploads import Offer
+from vfsd.views.views import Views
 
 __all__ = [
     "Offer",

@@ -13,20 +13,20 @@ from types import MappingProxyType
 
 import numpy as np
 
-from vfsd.codecs.pictures.colors import told_coding
-from vfsd.filecache import Bytes
-from vfsd.frames import Pixels
-from vfsd.grammar import Form
-from vfsd.view import View
-from vfsd.views.cursors import Cursor
-from vfsd.views.decoding import Pictures
-from vfsd.views.footage import Footage
-from vfsd.views.pictures import PictureConverter, view_picture_form
-from vfsd.views.rendercache import Place
-from vfsd.views.showing import Showing
-from vfsd.views.slots import EvenSlots, Slots
-from vfsd.views.steps import MadePart, ViewPart
-from vfsd.views.workshop import Workshop
+from vfsd.codecs.frames.color import told_coding
+from vfsd.core.frames import Pixels
+from vfsd.core.view_path import Form
+from vfsd.core.view_request import View
+from vfsd.storage.file_cache import Bytes
+from vfsd.views.context import Workshop
+from vfsd.views.convert import PictureConverter, view_picture_form
+from vfsd.views.decode_cursors import Cursor
+from vfsd.views.layout import EvenSlots, Slots
+from vfsd.views.plan_steps import MadePart, ViewPart
+from vfsd.views.read_notes import Pictures
+from vfsd.views.render_cache import Place
+from vfsd.views.source import Footage
+from vfsd.views.timeline import Showing
 
 _Y4M_FRAME = b"FRAME\n"
 _Y4M_LAYOUTS = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vfsd.errors import NotFoundError, StoreError, VfsdError
-from vfsd.views.rendition import TextRendition
+from vfsd.views.rendered_view import TextRendition
 
 WHY = "why"
 

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from vfsd.core.hostinfo import host_name
 from vfsd.errors import VfsdError
-from vfsd.filecache import FileCache, file_of
-from vfsd.host import host_name
-from vfsd.parts import Parts
+from vfsd.storage.context import Parts
+from vfsd.storage.file_cache import FileCache, file_of
 from vfsd.views.encodetimes import EncodeTimes
-from vfsd.views.encoding import EncodedRendition
-from vfsd.views.rendition import Rendition
+from vfsd.views.rendered_view import Rendition
+from vfsd.views.transcode import EncodedRendition
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _LEAST_PIXELS = 5_000_000
 
 
 def cache_name(rendition: Rendition, slot: int) -> str:
-    """The name of a slot's file in the cache, see `vfsd.filecache.file_of`."""
+    """The name of a slot's file in the cache, see `vfsd.storage.file_cache.file_of`."""
     if isinstance(rendition, EncodedRendition):
         return file_of(rendition.digest, rendition.key_of_slot(slot))
     return file_of(rendition.digest, f"{rendition.key}.{slot}")

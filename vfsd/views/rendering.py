@@ -11,30 +11,25 @@ from typing import BinaryIO
 
 import numpy as np
 
-from vfsd.filecache import Bytes, FileCache, shown
-from vfsd.host import cores
-from vfsd.objects import Progress
-from vfsd.parts import Parts
-from vfsd.reading.accounting import Timing
-from vfsd.reading.tools import Tools
-from vfsd.viewfiles import Patience
-from vfsd.views.candidates import Candidates
-from vfsd.views.decoding import SlotsRead
-from vfsd.views.elsewhere import MadeElsewhere
-from vfsd.views.forerunner import Forerunner
-from vfsd.views.madeslots import MadeSlots
-from vfsd.views.rendercache import MemoryCache, RenderCache
+from vfsd.core.hostinfo import cores
+from vfsd.core.view_file import Patience
+from vfsd.derive.promotion_candidates import Candidates
+from vfsd.disk.object_store import Progress
+from vfsd.read.context import Tools
+from vfsd.read.read_cost import Timing
+from vfsd.storage.context import Parts
+from vfsd.storage.file_cache import Bytes, FileCache, shown
+from vfsd.views.context import Workshop
+from vfsd.views.made_slots import MadeSlots
+from vfsd.views.materialised import WholeViews
+from vfsd.views.prefetch import Forerunner
+from vfsd.views.rate_limiter import Turnstile
+from vfsd.views.read_notes import SlotsRead
+from vfsd.views.remote_render import MadeElsewhere
+from vfsd.views.render_cache import MemoryCache, RenderCache
+from vfsd.views.render_queue import Check, Lane, Render
+from vfsd.views.rendered_view import PaddedRendition, Rendition, StillRendition, StreamedRendition
 from vfsd.views.renderfacts import cache_name, keep_times
-from vfsd.views.renderqueue import Check, Lane, Render
-from vfsd.views.rendition import (
-    PaddedRendition,
-    Rendition,
-    StillRendition,
-    StreamedRendition,
-)
-from vfsd.views.turnstile import Turnstile
-from vfsd.views.wholes import WholeViews
-from vfsd.views.workshop import Workshop
 
 _MEMORY_BYTES = 64 << 20
 _AHEAD_BYTES = 16 << 20

@@ -16,13 +16,13 @@ from fractions import Fraction
 
 import numpy as np
 
+from vfsd.core.frame_table import FrameTable, GrowingTable
+from vfsd.core.frame_table_pages import Ints, PacketColumns
+from vfsd.core.model import LogicalVideo, MediaInfo
 from vfsd.errors import NotFoundError
-from vfsd.framepages import Ints, PacketColumns
-from vfsd.frametable import FrameTable, GrowingTable
-from vfsd.making.ingest import describe_original
-from vfsd.model import LogicalVideo, MediaInfo
-from vfsd.parts import Parts
-from vfsd.views.footage import Footage
+from vfsd.storage.context import Parts
+from vfsd.views.source import Footage
+from vfsd.write.ingest import describe_original
 
 _FOLDER = re.compile(r"stream=(0|[1-9][0-9]{0,3})")
 _KEPT = 16

@@ -418,7 +418,7 @@ def _create_encodings() -> None:
             sa.Float(),
             (
                 "of originals: that of the worst picture against the very first "
-                "original, at most, see vfsd.distortion; 0: it is the first"
+                "original, at most, see vfsd.core.psnr; 0: it is the first"
             ),
             server_default="0",
         ),
@@ -520,7 +520,7 @@ def _create_encodings() -> None:
             sa.BigInteger(),
             "key packet that the page's first packet decodes from; -1: none",
         ),
-        _required("data", sa.LargeBinary(), "see vfsd.framepages.FramePage"),
+        _required("data", sa.LargeBinary(), "see vfsd.core.frame_table_pages.FramePage"),
         sa.PrimaryKeyConstraint("physical_id", "ordinal", name=op.f("pk_frame_pages")),
         sa.ForeignKeyConstraint(
             ["physical_id"],
@@ -555,7 +555,7 @@ def _create_encodings() -> None:
         _required(
             "matroska_codec",
             sa.String(length=64),
-            "CodecID in Matroska; empty: see vfsd.codecs.containers.soundentries",
+            "CodecID in Matroska; empty: see vfsd.codecs.containers.audio_entries",
             server_default="",
         ),
         _optional("matroska_private", sa.LargeBinary(), "CodecPrivate in Matroska"),
@@ -581,7 +581,7 @@ def _create_encodings() -> None:
         _required("packets", sa.Integer(), "in this page"),
         _required("first_pts", sa.BigInteger(), "lowest in the page, ticks"),
         _required("last_pts", sa.BigInteger(), "highest in the page, ticks"),
-        _required("data", sa.LargeBinary(), "see vfsd.framepages.FramePage"),
+        _required("data", sa.LargeBinary(), "see vfsd.core.frame_table_pages.FramePage"),
         sa.PrimaryKeyConstraint("physical_id", "ordinal", name=op.f("pk_sound_pages")),
         sa.ForeignKeyConstraint(
             ["physical_id"],
@@ -665,7 +665,7 @@ def _create_tiles() -> None:
         _required(
             "uses",
             sa.Float(),
-            ("reads that used it; faded up to the last, see vfsd.budget.eviction.faded"),
+            ("reads that used it; faded up to the last, see vfsd.core.eviction.faded"),
             server_default="0",
         ),
         _required(
@@ -1066,9 +1066,11 @@ def _create_semantic() -> None:
         _optional("confidence", sa.Double(), "as the source gave it; null: none"),
         _optional("track", sa.BigInteger(), "number of the object, within its source; null: none"),
         _required("source_id", _Id, "who says that it is"),
-        _required("cell", sa.Integer(), "coarse place and size: vfsd.catalog.places.cells"),
+        _required("cell", sa.Integer(), "coarse place and size: vfsd.catalog.spatial_cells.cells"),
         _required(
-            "bounds", sa.BigInteger(), "the box, rounded, in one number: vfsd.catalog.places.bounds"
+            "bounds",
+            sa.BigInteger(),
+            "the box, rounded, in one number: vfsd.catalog.spatial_cells.bounds",
         ),
         _optional("attributes", sa.JSON(none_as_null=True), "a JSON object of what else is known"),
         sa.PrimaryKeyConstraint("video_id", "label_id", "frame", "seq", name=op.f("pk_detections")),

@@ -9,8 +9,8 @@ from tests.tiling.policy.tables import TableWorld, tiling
 from tests.tiling.policy.test_strategies import RATES, footage, some_footage, some_queries
 from vfsd.tiling import LayoutRules, uniform
 from vfsd.tiling.policy import Aims, BoxWorld, Fixed, Footage, Query, Tiling, replay, wanted_tiles
-from vfsd.tiling.policy.boxes import Cheaper
-from vfsd.tiling.policy.foreseen import foreseen
+from vfsd.tiling.policy.box_world import Cheaper
+from vfsd.tiling.policy.offline import foreseen
 
 SETS = [Aims(aims) for aims in ("a", "b", "ab")]
 TILINGS = [tiling(aims) for aims in SETS]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vfsd.tiling.policy import Aims
-from vfsd.tiling.policy.outlook import Outlook
+from vfsd.tiling.policy.read_rate import Outlook
 
 A, B = Aims("a"), Aims("b")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from vfsd.tiling import Rect
 from vfsd.tiling.policy import Query
-from vfsd.tiling.policy.patches import patched, patches
+from vfsd.tiling.policy.region_clusters import patched, patches
 
 
 def region(x: int, y: int, size: int = 50) -> Rect:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vfsd.tiling import Rect, TileLayout
-from vfsd.tiling.counting import decoded_frames
-from vfsd.tiling.policy.reach import Reach
+from vfsd.tiling.decode_work import decoded_frames
+from vfsd.tiling.policy.decode_extent import Reach
 
 SOT = range(40, 52)
 corner = st.tuples(st.integers(0, 180), st.integers(0, 130))

@@ -8,7 +8,7 @@ from vfsd.cli.age.records import ENTRY_FIELDS, entry_record
 from vfsd.cli.command import define
 from vfsd.cli.output import columns, local_time, print_json, print_line, shown
 from vfsd.cli.session import Session
-from vfsd.units import human_bytes
+from vfsd.core.timebase import human_bytes
 
 
 @define(

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vfsd.cli.output import iso_time, shown
-from vfsd.units import human_bytes
+from vfsd.core.timebase import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.retention.originals import Entry
+    from vfsd.core.policy import Entry
 
 ENTRY_FIELDS: Mapping[str, str] = MappingProxyType(
     {

@@ -13,6 +13,7 @@ from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
+from vfsd.core.timebase import human_bytes, human_wait
 from vfsd.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -25,14 +26,13 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
-from vfsd.units import human_bytes, human_wait
 
 if TYPE_CHECKING:
-    from vfsd.retention.ageing import Ager, Plan
-    from vfsd.retention.agerules import Due, GivenUp
-    from vfsd.retention.archivework import Forecast, OnProgress
-    from vfsd.store import Store
-    from vfsd.videos.video import Video
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.derive.reencode import Forecast, OnProgress
+    from vfsd.maintenance.age import Ager, Plan
+    from vfsd.maintenance.due_rules import Due, GivenUp
 
 
 @define(
@@ -97,7 +97,7 @@ def command(
     twice of the same.  Meant to be run by cron; what fails for one video (exit code 30) does not
     stop the others.
     """
-    from vfsd.retention.ageing import Ager
+    from vfsd.maintenance.age import Ager
 
     if apply and quick:
         raise UsageError("--quick goes with --dry-run", hint="leave one of --quick and --apply out")
@@ -170,8 +170,8 @@ def _apply(session: Session, ager: Ager, plan: Plan, progress: Progress) -> int:
 
 
 def _foretell(session: Session, ager: Ager, plan: Plan, progress: Progress, *, quick: bool) -> None:
-    from vfsd.retention.ageing import CANNOT_BE_DONE
-    from vfsd.retention.agerules import GivenUp
+    from vfsd.maintenance.age import CANNOT_BE_DONE
+    from vfsd.maintenance.due_rules import GivenUp
 
     total, given_up = 0, GivenUp()
     made: set[object] = set()
@@ -222,7 +222,7 @@ def _foretell_left(session: Session, due: Due, why: str | None = None) -> None:
 
 def _why_nothing(plan: Plan) -> str:
     """Why nothing is due, or when something will be."""
-    from vfsd.retention.agerules import NS
+    from vfsd.maintenance.due_rules import NS
 
     if plan.waiting:
         left, aged = plan.waiting[0]

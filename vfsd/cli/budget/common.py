@@ -10,12 +10,12 @@ import click
 
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.values import a_budget
-from vfsd.units import human_bytes
+from vfsd.core.timebase import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.budget.budgets import Held, Limit, Usage
-    from vfsd.budget.keeping import DerivedBudget
-    from vfsd.store import Store
+    from vfsd.api.store import Store
+    from vfsd.core.budgets import Held, Limit, Usage
+    from vfsd.derive.budget_service import DerivedBudget
 
 LIMIT_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -56,7 +56,7 @@ def limit_text(limit: Limit) -> str:
 
 def kind_text(held: Held) -> str:
     """What a segment is, in a word or two."""
-    from vfsd.model import Role
+    from vfsd.core.model import Role
     from vfsd.tiling.cost import VIEW_PROFILES
 
     if held.is_retired:

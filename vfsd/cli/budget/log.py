@@ -10,11 +10,11 @@ from vfsd.cli.budget.common import subjects
 from vfsd.cli.command import define
 from vfsd.cli.output import columns, iso_time, local_time, print_json, print_line, shown
 from vfsd.cli.session import Session
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import NotFoundError
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.budget.budgets import Eviction
+    from vfsd.core.budgets import Eviction
 
 
 @define(
@@ -109,7 +109,7 @@ def _cells(name: str, one: Eviction) -> tuple[str, str, str, str, str, str, str]
 
 
 def _kind(one: Eviction) -> str:
-    from vfsd.model import Role
+    from vfsd.core.model import Role
 
     if one.role is Role.JOINED:
         return "joined"

@@ -16,11 +16,11 @@ from vfsd.cli.budget.common import (
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.session import Session
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import NotFoundError, ReadOnlyError
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.budget.budgets import Limit
+    from vfsd.core.budgets import Limit
 
 
 @define(

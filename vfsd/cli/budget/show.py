@@ -11,14 +11,14 @@ from vfsd.cli.command import define
 from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import NotFoundError
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vfsd.budget.budgets import Pin, Usage
-    from vfsd.store import Store
+    from vfsd.api.store import Store
+    from vfsd.core.budgets import Pin, Usage
 
 _HEADINGS = ("allowed", "used", "tiles", "renditions", "joined", "retired", "pinned", "video")
 _ALIGNMENT = ">>>>>>><"
@@ -71,7 +71,7 @@ def _named(store: Store, paths: Sequence[str]) -> Iterator[Row]:
 
 
 def _all(store: Store) -> Iterator[Row]:
-    from vfsd.budget.budgets import OF_VIDEO
+    from vfsd.core.budgets import OF_VIDEO
 
     yield None, store.budget.usage(), ()
     for video in store.find():

@@ -17,13 +17,13 @@ from vfsd.cli.budget.common import (
 from vfsd.cli.command import define
 from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.session import Session
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import NotFoundError, UsageError
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vfsd.budget.budgets import Limit, WhatIf
+    from vfsd.core.budgets import Limit, WhatIf
 
 
 @define(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vfsd.cli.output import iso_time
 
 if TYPE_CHECKING:
-    from vfsd.retention.originals import Hold
+    from vfsd.core.policy import Hold
 
 HOLD_FIELDS: Mapping[str, str] = MappingProxyType(
     {

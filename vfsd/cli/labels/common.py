@@ -10,7 +10,7 @@ import click
 from vfsd.errors import UsageError
 
 if TYPE_CHECKING:
-    from vfsd.detections import Source
+    from vfsd.core.detections import Source
 
 FORMATS = ("coco", "mot", "yolo", "voc", "csv")
 """Those of `vfsd.labels`, which help does not wait for."""
@@ -62,6 +62,6 @@ def the_source(name: str | None, model: str | None, version: str | None) -> str 
         return None
     if model is None and version is None:
         return name
-    from vfsd.detections import Source
+    from vfsd.core.detections import Source
 
     return Source(name, model or "", version or "")

@@ -20,9 +20,9 @@ from vfsd.cli.values import Span, a_span
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
-    from vfsd.detections import Examined, Source
+    from vfsd.api.video import Video
+    from vfsd.core.detections import Examined, Source
     from vfsd.labels import Labelled
-    from vfsd.videos.video import Video
 
 _FOLDERS = ("yolo", "voc")
 _STREAMS = ("coco", "csv")
@@ -155,7 +155,7 @@ def command(
 
 
 def _examined(video: Video, who: Source | str | None, span: Span | None) -> list[Examined]:
-    from vfsd.detections import Examined
+    from vfsd.core.detections import Examined
     from vfsd.tiling import common
 
     examined = video.examined(who)
@@ -211,8 +211,8 @@ def _write(files: Files, format_: str, out: str, replace: bool) -> int:
     path = Path(out)
     if format_ in _FOLDERS:
         return _write_folder(files, path)
+    from vfsd.disk.atomic_write import whole_file
     from vfsd.labels import place_of
-    from vfsd.wholefiles import whole_file
 
     several = [(place_of(path, format_, name), pieces) for name, pieces in files]
     # One after the other they get their names when all are written: the last first, so that
@@ -233,7 +233,7 @@ def _write_dataset(files: Files, format_: str, out: str, replace: bool) -> int:
 
 
 def _write_folder(files: Files, path: Path) -> int:
-    from vfsd.wholefiles import whole_folder
+    from vfsd.disk.atomic_write import whole_folder
 
     count = 0
     with whole_folder(path) as folder:

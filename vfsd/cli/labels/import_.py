@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vfsd.arguments import no_such_file
 from vfsd.cli.command import define
 from vfsd.cli.labels.common import FORMATS, base_options, source_options, the_source
 from vfsd.cli.output import print_json, shown
@@ -15,11 +14,12 @@ from vfsd.cli.progress import Progress
 from vfsd.cli.selecting import single_path
 from vfsd.cli.session import Session
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError
+from vfsd.validation import no_such_file
 
 if TYPE_CHECKING:
-    from vfsd.detections import DetectionColumns, Examined, Source
+    from vfsd.api.video import Video
+    from vfsd.core.detections import DetectionColumns, Examined, Source
     from vfsd.labels import LabelFile
-    from vfsd.videos.video import Video
 
 
 @define(
@@ -175,7 +175,7 @@ def _remark_on_doubts(
 
 def _with_sources(rows: DetectionColumns, file: Path, who: str | Source | None) -> DetectionColumns:
     """Each row with the source that was named, else its own, else one called as the file is."""
-    from vfsd.detections import source_from
+    from vfsd.core.detections import source_from
 
     fallback = source_from(file.stem if who is None else who)
     own = [None if who is not None else rows.source_of(at) for at in range(len(rows))]
@@ -186,7 +186,7 @@ def _whose_word(
     found: LabelFile, rows: DetectionColumns, file: Path, who: str | Source | None
 ) -> list[Source]:
     """Whom the file is from: of one without boxes, somebody has made it all the same."""
-    from vfsd.detections import source_from
+    from vfsd.core.detections import source_from
 
     told = [*rows.sources]
     if who is None:
@@ -197,7 +197,7 @@ def _whose_word(
 def _examined(found: LabelFile, rule: str, sources: list[Source], frames: int) -> list[Examined]:
     """What each of the sources has looked at.  Where nobody tells which of several has looked at
     the frames of a file, none has."""
-    from vfsd.detections import Examined
+    from vfsd.core.detections import Examined
 
     if rule == "none":
         return []

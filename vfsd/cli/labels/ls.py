@@ -14,8 +14,8 @@ from vfsd.cli.session import Session
 from vfsd.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from vfsd.detections import Source
-    from vfsd.videos.video import Video
+    from vfsd.api.video import Video
+    from vfsd.core.detections import Source
 
 _MOST_RANGES = 6
 

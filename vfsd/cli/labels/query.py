@@ -14,14 +14,14 @@ from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.selecting import for_each, named
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span, a_pair, a_region, a_span, frame_range, some_frames
+from vfsd.core.timebase import clock
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
-from vfsd.units import clock
 
 if TYPE_CHECKING:
+    from vfsd.api.video import Video
     from vfsd.catalog import DetectionQuery
-    from vfsd.detections import Detection
+    from vfsd.core.detections import Detection
     from vfsd.tiling import Rect
-    from vfsd.videos.video import Video
 
 _ROWS_AT_ONCE = 10_000
 

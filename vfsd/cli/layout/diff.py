@@ -14,7 +14,7 @@ from vfsd.cli.session import Session
 from vfsd.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from vfsd.videos.video import Video
+    from vfsd.api.video import Video
 
 
 @define(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
+from vfsd.api.video import Video
 from vfsd.cli.layout.records import displayed, span_of
-from vfsd.model import Segment
-from vfsd.units import clock, human_bytes
-from vfsd.videos.video import Video
+from vfsd.core.model import Segment
+from vfsd.core.timebase import clock, human_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,15 @@ from vfsd.cli.output import print_json, shown
 from vfsd.cli.selecting import named
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vfsd.model import Segment
-    from vfsd.store import Store
-    from vfsd.videos.video import Video
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.core.model import Segment
 
 
 @define(
@@ -68,7 +68,7 @@ def command(
 
 def _drop(store: Store, video: Video, frames: range, retired: bool, yes: bool) -> Sequence[Segment]:
     """The segments that were deleted."""
-    from vfsd.making import relayout
+    from vfsd.derive import layout_history
 
     old, active = both(store, video)
     count = len(touching(old if retired else old + active, frames))
@@ -78,5 +78,5 @@ def _drop(store: Store, video: Video, frames: range, retired: bool, yes: bool) -
             return []
     if not count:
         return []
-    drop = relayout.drop_retired if retired else relayout.drop
+    drop = layout_history.drop_retired if retired else layout_history.drop
     return drop(store.parts, video.info, frames)

@@ -23,8 +23,8 @@ from vfsd.errors import NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vfsd.model import Segment
-    from vfsd.videos.video import Video
+    from vfsd.api.video import Video
+    from vfsd.core.model import Segment
 
 
 @define(
@@ -48,12 +48,12 @@ def command(session: Session, names: tuple[str, ...]) -> None:
     Retired tiles are kept for `vfsd layout rollback`, until the layout changes again or until
     `vfsd layout drop --retired`.
     """
-    from vfsd.making import relayout
+    from vfsd.derive import layout_history
 
     root, paths = session.places(names)
 
     def show(path: str, video: Video) -> None:
-        found = relayout.history(store.parts, video.info)
+        found = layout_history.history(store.parts, video.info)
         if session.json:
             for segment in found:
                 retired = segment.retired_ns

@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vfsd.cli.output import iso_time
-from vfsd.units import clock, human_bytes
+from vfsd.core.timebase import clock, human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.model import Cell, Segment
-    from vfsd.videos.video import Video
+    from vfsd.api.video import Video
+    from vfsd.core.model import Cell, Segment
 
 SEGMENT_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -61,7 +61,7 @@ def span_of(video: Video, frames: range) -> tuple[Fraction, Fraction]:
 
 def displayed(video: Video, segment: Segment) -> str:
     """The layout of a segment on the displayed frame."""
-    from vfsd.orientation import layout_in_display
+    from vfsd.core.orientation import layout_in_display
 
     return str(layout_in_display(segment.layout, video.original.media))
 
@@ -87,7 +87,7 @@ def segment_record(video: Video, segment: Segment) -> dict[str, Any]:
 
 
 def _tile_record(video: Video, cell: Cell) -> dict[str, Any]:
-    from vfsd.orientation import in_display
+    from vfsd.core.orientation import in_display
 
     return {
         "tile": cell.tile,

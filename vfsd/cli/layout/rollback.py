@@ -34,14 +34,14 @@ def command(session: Session, names: tuple[str, ...], span: Span | None) -> None
     video, or on those that --span touches.  A second call undoes the first.  Segments without an
     earlier layout are read from the original.
     """
-    from vfsd.making import relayout
+    from vfsd.derive import layout_history
 
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
         # A span outside one video is an error before any video changes.
         chosen = [(video, video.frames_in(span)) for video in named(store, paths).values()]
         for video, frames in chosen:
-            retired, restored = relayout.rollback(store.parts, video.info, frames)
+            retired, restored = layout_history.rollback(store.parts, video.info, frames)
             if session.json:
                 print_json({"name": video.name, "retired": retired, "restored": restored})
             else:

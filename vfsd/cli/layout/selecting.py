@@ -11,9 +11,9 @@ from vfsd.cli.values import a_span
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vfsd.model import Segment
-    from vfsd.store import Store
-    from vfsd.videos.video import Video
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.core.model import Segment
 
 SPAN = click.option("--span", metavar="A-B", type=a_span, help="Only what touches these seconds.")
 

@@ -22,16 +22,16 @@ from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.selecting import for_each, named
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span, a_time
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vfsd.drawing.lettering import Picture
-    from vfsd.model import Segment
-    from vfsd.store import Store
-    from vfsd.videos.video import Video
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.core.model import Segment
+    from vfsd.core.text_image import Picture
 
 _ENDINGS = (".png", ".jpg", ".jpeg")
 
@@ -162,8 +162,8 @@ def _draw(
     replace: bool,
 ) -> None:
     """Write the picture of one segment; of those that share the frame, the one made last."""
-    from vfsd.drawing.layoutfacts import layout_facts
-    from vfsd.drawing.layoutpicture import draw_layout
+    from vfsd.views.layout_facts import layout_facts
+    from vfsd.views.layout_image import draw_layout
 
     if Path(out).suffix.lower() not in _ENDINGS:
         raise UsageError(
@@ -183,7 +183,7 @@ def _draw(
 
 def _write(picture: Picture, out: Path, replace: bool) -> None:
     from vfsd.codecs.encoding.stills import BEST_JPEG, jpeg, png
-    from vfsd.wholefiles import whole_file
+    from vfsd.disk.atomic_write import whole_file
 
     data = png(picture) if out.suffix.lower() == ".png" else jpeg(picture, quantiser=BEST_JPEG)
     with whole_file(out, replace) as file:

@@ -13,8 +13,8 @@ from vfsd.cli.session import Session
 from vfsd.errors import EXIT_FINDINGS, NotFoundError
 
 if TYPE_CHECKING:
-    from vfsd.joints.overlapsearch import OverlapReport
-    from vfsd.store import Store
+    from vfsd.api.store import Store
+    from vfsd.overlap.search import OverlapReport
 
 
 @define(
@@ -69,7 +69,7 @@ def command(session: Session, names: tuple[str, ...], refused: bool) -> None:
 def _found(session: Session, store: Store, names: list[str]) -> OverlapReport:
     from vfsd.cli.progress import Progress
     from vfsd.cli.selecting import videos_named
-    from vfsd.joints.cameras import overlaps
+    from vfsd.overlap.cameras import overlaps
 
     chosen = [video.name for video in videos_named(store, names)] if names else None
     with Progress("looking at videos", None, shown=session.shows_progress) as progress:

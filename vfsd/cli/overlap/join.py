@@ -12,6 +12,7 @@ from vfsd.cli.overlap.records import pair_of_psnr
 from vfsd.cli.selecting import single_path
 from vfsd.cli.session import Session
 from vfsd.cli.values import Number
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -23,14 +24,13 @@ from vfsd.errors import (
     ReadOnlyError,
     UsageError,
 )
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vfsd.joints.joining import JoinReport
-    from vfsd.joints.jointsettings import JoinSettings
-    from vfsd.store import Store
+    from vfsd.api.store import Store
+    from vfsd.overlap.join_settings import JoinSettings
+    from vfsd.overlap.join_videos import JoinReport
 
 
 @define(
@@ -132,7 +132,7 @@ def command(
     at the same time; pairs that `overlap find` refuses are refused.  Ends with 30 when nothing is
     joined.
     """
-    from vfsd.joints.jointsettings import JoinSettings
+    from vfsd.overlap.join_settings import JoinSettings
 
     settings = JoinSettings(merge, psnr, codec, quality=quality)
     root, names = session.places([one, other])
@@ -162,7 +162,7 @@ def _joined(
     jobs: int | None,
 ) -> JoinReport:
     from vfsd.cli.progress import Progress
-    from vfsd.joints.cameras import join
+    from vfsd.overlap.cameras import join
 
     with Progress("joining", None, shown=session.shows_progress) as progress:
 

@@ -28,7 +28,7 @@ from vfsd.errors import NotFoundError
 @click.pass_obj
 def command(session: Session, name: str | None) -> None:
     """List videos that are joined, or who one is joined with."""
-    from vfsd.joints.cameras import joined
+    from vfsd.overlap.cameras import joined
 
     root, names = (session.root(), []) if name is None else session.places([name])
     with session.opened(root) as store:

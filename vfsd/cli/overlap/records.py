@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vfsd.cli.output import shown
-from vfsd.units import human_bytes
+from vfsd.core.timebase import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.joints.joining import JoinedPair
-    from vfsd.joints.overlapsearch import VideoPair
+    from vfsd.overlap.join_videos import JoinedPair
+    from vfsd.overlap.search import VideoPair
 
 FIELDS = {
     "left": "path from the root of the store",

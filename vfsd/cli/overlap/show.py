@@ -14,14 +14,14 @@ from vfsd.cli.overlap.records import FIELDS, record
 from vfsd.cli.selecting import single_path
 from vfsd.cli.session import Session
 from vfsd.cli.values import a_time
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vfsd.joints.overlapsearch import VideoPair
-    from vfsd.store import Store
+    from vfsd.api.store import Store
+    from vfsd.overlap.search import VideoPair
 
 _JOINABLE = ("copy", "join", "partly")
 _ENDINGS = (".png", ".jpg", ".jpeg")
@@ -72,7 +72,7 @@ def command(
         raise UsageError(
             f"the picture must be a .png or .jpg file, got {out!r}", hint="name a .png or .jpg"
         )
-    from vfsd.joints.cameras import overlap
+    from vfsd.overlap.cameras import overlap
 
     root, names = session.places([one, other])
     with session.opened(root) as store:
@@ -121,8 +121,8 @@ def _draw(
     replace: bool,
 ) -> None:
     from vfsd.codecs.encoding.stills import BEST_JPEG, jpeg, png
-    from vfsd.drawing.overlappicture import draw_pair
-    from vfsd.wholefiles import whole_file
+    from vfsd.disk.atomic_write import whole_file
+    from vfsd.overlap.overlap_image import draw_pair
 
     time = pair.overlap.times[0] if moment is None else moment
     picture = draw_pair(store.tools, pair, time)

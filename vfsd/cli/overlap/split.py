@@ -11,8 +11,8 @@ from vfsd.cli.output import print_json, shown
 from vfsd.cli.overlap.records import JOINED_FIELDS, joined_record
 from vfsd.cli.selecting import single_path
 from vfsd.cli.session import Session
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import NotFoundError, ReadOnlyError
-from vfsd.units import human_bytes
 
 
 @define(
@@ -36,7 +36,7 @@ def command(session: Session, name: str, other: str | None, yes: bool) -> None:
     originals, which always stay.  At a terminal this asks first.
     """
     given = [name] if other is None else [name, other]
-    from vfsd.joints.cameras import split
+    from vfsd.overlap.cameras import split
 
     root, names = session.places(given)
     with session.opened(root, writing=True) as store:

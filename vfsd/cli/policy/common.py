@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vfsd.retention.originals import Policy
+    from vfsd.core.policy import Policy
 
 POLICY_FIELDS: Mapping[str, str] = MappingProxyType(
     {

@@ -11,8 +11,8 @@ from vfsd.cli.output import print_json, shown
 from vfsd.cli.selecting import named
 from vfsd.cli.session import Session
 from vfsd.cli.values import a_size
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import NotFoundError, ReadOnlyError
-from vfsd.units import human_bytes
 
 
 @define(
@@ -42,7 +42,7 @@ def command(
     command asks first.
     """
     from vfsd.cli.retiling import picture_size
-    from vfsd.making import relayout
+    from vfsd.derive import layout_history
 
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
@@ -53,7 +53,7 @@ def command(
             if not yes and sys.stdin.isatty() and not click.confirm(question, err=True):
                 found = []
             else:
-                found = relayout.drop_renditions(store.parts, video.info, picture)
+                found = layout_history.drop_renditions(store.parts, video.info, picture)
             total = sum(segment.size for segment in found)
             if session.json:
                 print_json({"name": path, "segments": len(found), "bytes": total})

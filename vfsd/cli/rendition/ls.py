@@ -12,13 +12,13 @@ from vfsd.cli.origins import origin_of
 from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import NotFoundError
-from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.model import Segment
-    from vfsd.store import Store
-    from vfsd.videos.video import Video
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.core.model import Segment
 
 
 @define(

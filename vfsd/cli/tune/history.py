@@ -12,13 +12,13 @@ from vfsd.cli.output import columns, local_time, print_json, print_line, shown
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
 from vfsd.cli.tune.records import DECISION_FIELDS, decision_record, what_for
+from vfsd.core.timebase import clock, human_bytes
 from vfsd.errors import NotFoundError
-from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.model import Decision
-    from vfsd.store import Store
-    from vfsd.videos.video import Video
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.core.model import Decision
 
 _HEADINGS = (
     "id",

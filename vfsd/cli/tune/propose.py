@@ -21,6 +21,7 @@ from vfsd.cli.tune.records import (
     what_for,
 )
 from vfsd.cli.values import Number, a_byte_count
+from vfsd.core.timebase import clock, human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -30,14 +31,13 @@ from vfsd.errors import (
     ReadOnlyError,
     VfsdError,
 )
-from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.advising.proposals import Proposal
-    from vfsd.advising.tuning import Budget
-    from vfsd.model import Decision, LogicalVideo
-    from vfsd.store import Store
-    from vfsd.videos.video import Video
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.core.model import Decision, LogicalVideo
+    from vfsd.derive.proposals import Proposal
+    from vfsd.derive.tuner import Budget
 
 _HEADINGS = ("video", "seconds", "segments", "for", "reads", "costs", "saves", "size")
 _ALIGNMENT = "<<><>>>>"
@@ -101,7 +101,7 @@ def command(
     `vfsd tune history` tells what was decided and why, `vfsd tune undo` takes it back.
     It ends with 30 where a video is damaged, or cannot be tiled: it is named, and left out.
     """
-    from vfsd.advising.tuning import Budget
+    from vfsd.derive.tuner import Budget
 
     budget = Budget(budget_seconds, budget_bytes)
     root, paths = session.places(names) if names else (session.root(), [])

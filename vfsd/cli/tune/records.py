@@ -14,10 +14,10 @@ from vfsd.cli.layout.records import span_of
 from vfsd.cli.output import iso_time
 
 if TYPE_CHECKING:
-    from vfsd.advising.proposals import Proposal
-    from vfsd.making.planned import PlannedSegment
-    from vfsd.model import Decision, Reason
-    from vfsd.videos.video import Video
+    from vfsd.api.video import Video
+    from vfsd.core.model import Decision, Reason
+    from vfsd.derive.proposals import Proposal
+    from vfsd.derive.tile_spec import PlannedSegment
 
 _PLACE_FIELDS = {
     "name": "path from the root of the store",
@@ -80,7 +80,7 @@ def proposal_record(video: Video, proposal: Proposal, *, allowed: bool) -> dict[
 
 def decision_record(video: Video, decision: Decision) -> dict[str, Any]:
     """The values of `DECISION_FIELDS`."""
-    from vfsd.making.planned import PlannedSegment
+    from vfsd.derive.tile_spec import PlannedSegment
 
     plan = PlannedSegment(decision.frames, decision.layout, decision.tiles)
     return {
@@ -112,7 +112,7 @@ def what_for(video: Video, reasons: Sequence[Iterable[Reason]]) -> str:
 def _place(
     video: Video, plan: PlannedSegment, codec: str, reasons: Iterable[Reason]
 ) -> dict[str, Any]:
-    from vfsd.orientation import in_display, layout_in_display
+    from vfsd.core.orientation import in_display, layout_in_display
 
     # A rendition has pictures of its own size.
     media = replace(video.original.media, width=plan.layout.width, height=plan.layout.height)
@@ -142,7 +142,7 @@ def _size(video: Video, reason: Reason) -> list[int] | None:
 
 
 def _region(video: Video, reason: Reason) -> str | None:
-    from vfsd.orientation import in_display
+    from vfsd.core.orientation import in_display
 
     if reason.region is None:
         return None

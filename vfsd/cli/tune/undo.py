@@ -7,8 +7,8 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.session import Session
+from vfsd.core.timebase import clock
 from vfsd.errors import ExistsError, NotFoundError, OutdatedError, ReadOnlyError, UsageError
-from vfsd.units import clock
 
 
 @define(
@@ -32,8 +32,8 @@ def command(session: Session, number: int | None, last: bool) -> None:
     The reads that were seen until now do not speak for the same again; later ones may.  Saying
     `vfsd layout rollback` takes the taking back back.
     """
-    from vfsd.advising.tuning import undo
     from vfsd.cli.layout.records import span_of
+    from vfsd.derive.tuner import undo
 
     if (number is None) != last:
         raise UsageError(

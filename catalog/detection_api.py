@@ -1,0 +1,333 @@
+"""What has been seen in videos: the part of `Catalog` that is about labelled boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from vfsd.catalog.argument_checks import require_info
+from vfsd.catalog.detection_query import DetectionQuery, make_filter, require_same_bytes
+from vfsd.catalog.detections import Detections, Progress
+from vfsd.catalog.engine import Database
+from vfsd.catalog.ranges import ranges_of
+from vfsd.catalog.transactions import CatalogTransactions
+from vfsd.core.detections import (
+    Area,
+    DetectionColumns,
+    Examined,
+    Ints,
+    LabelSummary,
+    Source,
+    source_from,
+)
+from vfsd.core.frame_index import frames_meant, plain_numbers
+from vfsd.core.label_query import Labels, clauses_of
+from vfsd.core.model import LogicalVideo
+from vfsd.errors import ExistsError, OutOfRangeError, UsageError
+
+Frames = Iterable[range] | Iterable[int] | Ints | int
+"""Numbers from 0 on, ranges of them, or a mask."""
+
+
+class SeenInVideos(CatalogTransactions):
+    """The detections of all videos."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._known_labels: set[str] = set()  # found once; the catalog never drops a label
+
+    def add_detections(
+        self,
+        video: LogicalVideo,
+        rows: DetectionColumns,
+        source: str | Source | None,
+        *,
+        examined: Frames | None = None,
+        replace: bool | range = False,
+        on_progress: Progress | None = None,
+    ) -> int:
+        """Add boxes that `source` has found, and the frames that it has `examined`; how many.
+
+        Without a source each row's own counts, and all of these have examined the frames.  With
+        `replace` everything that the very same sources said of the video before, or of a range of
+        its frames, goes; all in one transaction.  `on_progress` is told (done, of how many), and
+        may raise to give up.
+
+        Raises `UsageError` for what stands for no frames, `OutOfRangeError` for a frame that the
+        video does not have, `NotFoundError` when the video's bytes have changed since it was
+        looked up.
+        """
+        require_info(video)
+        parts = rows.by_source() if source is None else [(source_from(source), rows)]
+        ranges = [] if examined is None else _looked_at(examined, video)
+        with self._about(video) as index:
+            _require_frames(video, _extent(rows))
+            for who, _ in parts:
+                if replace is not False:
+                    index.remove(
+                        video.id,
+                        source_ids=index.known_sources(who),
+                        frames=_runs(replace, video) if isinstance(replace, range) else None,
+                    )
+                if ranges:
+                    index.mark_examined(video.id, ranges, who)
+            _add(index, video, parts, on_progress)
+        return len(rows)
+
+    def add_new_detections(
+        self,
+        video: LogicalVideo,
+        rows: DetectionColumns,
+        examined: Sequence[Examined] = (),
+        *,
+        on_progress: Progress | None = None,
+    ) -> None:
+        """Add boxes that each tell their source, and what sources have `examined`.
+
+        Raises `ExistsError`, and adds nothing, where a source has said some of it before; else as
+        `add_detections`.
+        """
+        require_info(video)
+        parts = rows.by_source()
+        with self._about(video) as index:
+            known = sum(index.how_many_known(video.id, part, who) for who, part in parts)
+            if known:
+                raise ExistsError(
+                    f"{known} of {len(rows)} boxes are there already, by the same source",
+                    hint="replace_detections removes its earlier boxes; another source keeps both",
+                    command_hint="`--replace` removes its earlier boxes; another source keeps both",
+                )
+            _require_frames(video, _extent(rows))
+            _note_examined(index, video, examined)
+            _add(index, video, parts, on_progress)
+
+    def replace_detections(
+        self,
+        video: LogicalVideo,
+        rows: DetectionColumns,
+        examined: Sequence[Examined],
+        sources: Sequence[Source],
+        *,
+        on_progress: Progress | None = None,
+    ) -> int:
+        """As `add_new_detections`, in the place of all that `sources` have said of the video; how
+        many boxes went.  Raises as `add_detections`."""
+        require_info(video)
+        with self._about(video) as index:
+            _require_frames(video, _extent(rows))
+            gone = sum(
+                index.remove(video.id, source_ids=index.known_sources(who)) for who in sources
+            )
+            _note_examined(index, video, examined)
+            _add(index, video, rows.by_source(), on_progress)
+        return gone
+
+    def add_first_look(
+        self, video: LogicalVideo, rows: DetectionColumns, source: Source, frames: Ints
+    ) -> int:
+        """Add boxes that `source` has found on `frames`, and that it has examined them; how many.
+
+        Of frames that it has examined by now, as somebody else was faster, nothing is added.
+        Raises as `add_detections`.
+        """
+        require_info(video)
+        ranges = _looked_at(frames, video)
+        with self._about(video) as index:
+            _require_frames(video, _extent(rows))
+            left = index.not_examined(video.id, ranges, source)
+            index.mark_examined(video.id, left, source)
+            return index.add(video.id, _on_frames(rows, left), source)
+
+    def mark_examined(
+        self,
+        video: LogicalVideo,
+        frames: Frames,
+        source: str | Source,
+    ) -> None:
+        """Note that `source` has looked at `frames`, so that finding nothing means something.
+
+        Numbers from 0 on, ranges of them, or a mask.  Raises `UsageError` for what is neither,
+        `OutOfRangeError`, `NotFoundError` as `add_detections` does.
+        """
+        require_info(video)
+        ranges = _looked_at(frames, video)
+        with self._about(video) as index:
+            index.mark_examined(video.id, ranges, source_from(source))
+
+    def remove_detections(
+        self,
+        video: LogicalVideo,
+        *,
+        labels: Sequence[str] | str | None = None,
+        frames: range | Sequence[int] | Ints | int | None = None,
+        source: str | Source | None = None,
+    ) -> int:
+        """Remove the boxes for which everything given holds; how many.
+
+        `labels`: any of them.  Without it the frames that the sources have examined are forgotten,
+        too: those among `frames`, which are given as to `detections`.  Raises `UsageError` for
+        what stands for no frames, and for labels that would have to hold together.
+        """
+        require_info(video)
+        wanted = None if labels is None else _any_of(labels)
+        with self._about(video) as index:
+            return index.remove(
+                video.id,
+                source_ids=None if source is None else index.known_sources(source),
+                label_ids=None if wanted is None else sorted(index.known_labels(wanted).values()),
+                frames=None if frames is None else _runs(frames, video),
+            )
+
+    def detections(
+        self,
+        video: LogicalVideo,
+        labels: Labels | None = None,
+        *,
+        frames: range | Sequence[int] | Ints | int | None = None,
+        region: Area | None = None,
+        source: str | Source | None = None,
+        min_confidence: float | None = None,
+        track: int | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> DetectionQuery:
+        """The boxes for which everything given holds (see `DetectionFilter`).
+
+        `labels` is an expression of `vfsd.core.label_query`, or the lists that one stands for.
+        `frames`: numbers, of which negative ones count from the end and those of no frame find
+        nothing, or a mask.  Raises `UsageError` for what is neither.
+        """
+        require_info(video)
+        chosen = None if frames is None else frames_meant(frames, video.original.frames)
+        what = make_filter(labels, chosen, region, source, min_confidence, track, attributes)
+        return DetectionQuery(self._database.reading, video, what)
+
+    def unknown_labels(self, labels: Labels | None) -> list[str]:
+        """The labels in an expression that no box in the store has ever had, by name."""
+        wanted = frozenset().union(*clauses_of(labels)) - self._known_labels
+        if not wanted:
+            return []
+        with self.reading() as seen:
+            self._known_labels |= seen.detections.known_labels(wanted).keys()
+        return sorted(wanted - self._known_labels)
+
+    def all_labels(self) -> list[str]:
+        """Every label that a box in the store has ever had, by name."""
+        with self.reading() as seen:
+            return seen.detections.all_labels()
+
+    def labels(
+        self, video: LogicalVideo, *, source: str | Source | None = None
+    ) -> list[LabelSummary]:
+        """The labels that a video has boxes of, by name, with their numbers.  Reads every box."""
+        require_info(video)
+        with self.reading() as seen:
+            return seen.detections.summary(video.id, _source_ids(seen.detections, source))
+
+    def sources(self, video: LogicalVideo) -> list[Source]:
+        """Who has said anything of a video, or has examined any of it."""
+        require_info(video)
+        with self.reading() as seen:
+            return seen.detections.sources_of(video.id)
+
+    def examined(self, video: LogicalVideo, source: str | Source | None = None) -> list[Examined]:
+        """The frames that have been looked at, by source, then by frame."""
+        require_info(video)
+        with self.reading() as seen:
+            return seen.detections.examined(video.id, _source_ids(seen.detections, source))
+
+    @contextmanager
+    def _about(self, video: LogicalVideo) -> Iterator[Detections]:
+        """A change to the detections of a video that still has the bytes it had."""
+        with self.writing() as change:
+            require_same_bytes(change.detections, video)
+            yield change.detections
+
+
+def _source_ids(index: Detections, source: str | Source | None) -> list[int] | None:
+    return None if source is None else index.known_sources(source)
+
+
+def _any_of(labels: Labels) -> frozenset[str]:
+    clauses = clauses_of(labels)
+    if len(clauses) > 1:
+        raise UsageError(
+            f"{labels!r} are labels of one object: boxes are removed by their own",
+            hint='give "car" or ["car", "truck"]',
+        )
+    return clauses[0]
+
+
+def _runs(frames: range | Sequence[int] | Ints | int, video: LogicalVideo) -> list[range]:
+    return ranges_of(frames_meant(frames, video.original.frames))
+
+
+def _looked_at(frames: Frames, video: LogicalVideo) -> list[range]:
+    """Raises `OutOfRangeError` for negative numbers, too: they come of files that count from 1."""
+    several = [frames] if isinstance(frames, range) else frames
+    if isinstance(several, Iterable) and not isinstance(several, (np.ndarray, str)):
+        several = list(several)
+        parts = [part for part in several if isinstance(part, range)]
+        if len(parts) == len(several):
+            _require_frames(video, [_reach(part) for part in parts if part])
+            return ranges_of(parts)
+    numbers = plain_numbers(several, video.original.frames)
+    if not len(numbers):
+        return []
+    _require_frames(video, [range(int(numbers.min()), int(numbers.max()) + 1)])
+    return ranges_of(numbers.astype(np.int64))
+
+
+def _reach(frames: Sequence[int]) -> range:
+    """From the lowest to the highest of what goes up or down."""
+    low, high = sorted((frames[0], frames[-1]))
+    return range(low, high + 1)
+
+
+def _extent(rows: DetectionColumns) -> list[range]:
+    if not len(rows):
+        return []
+    return [range(int(rows.frames.min()), int(rows.frames.max()) + 1)]
+
+
+def _note_examined(index: Detections, video: LogicalVideo, examined: Sequence[Examined]) -> None:
+    """Raises `OutOfRangeError` for frames that are not there."""
+    of_each: dict[Source, list[range]] = {}
+    for one in examined:
+        of_each.setdefault(one.source, []).append(one.frames)
+    for source, frames in of_each.items():
+        index.mark_examined(video.id, _looked_at(frames, video), source)
+
+
+def _add(
+    index: Detections,
+    video: LogicalVideo,
+    parts: Sequence[tuple[Source, DetectionColumns]],
+    on_progress: Progress | None,
+) -> None:
+    total = sum(len(part) for _, part in parts)
+    done = 0
+
+    def report(now: int, _: int) -> None:
+        if on_progress is not None:
+            on_progress(done + now, total)
+
+    for who, part in parts:
+        done += index.add(video.id, part, who, on_progress=report)
+
+
+def _on_frames(rows: DetectionColumns, frames: list[range]) -> DetectionColumns:
+    chosen = np.concatenate([np.zeros(0, np.int64), *(np.asarray(one) for one in frames)])
+    return rows.select(np.isin(rows.frames, chosen))
+
+
+def _require_frames(video: LogicalVideo, ranges: Iterable[range]) -> None:
+    for one in ranges:
+        if len(one) and (one.start < 0 or one.stop > video.original.frames):
+            wrong = one.start if one.start < 0 else one.stop - 1
+            raise OutOfRangeError(
+                f"frame {wrong} does not exist: {video.name!r} has {video.original.frames}",
+                hint="frames count from 0; a file that counts from 1 needs frame base 1",
+            )

@@ -1,0 +1,231 @@
+"""Finding videos."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from vfsd.catalog.json_match import json_equals
+from vfsd.catalog.paths import split
+from vfsd.catalog.schema import nodes, physical_videos, tags, videos
+from vfsd.catalog.tree_view import ROOT, SeenTree
+from vfsd.catalog.videos import Videos
+from vfsd.core.model import FileState, LogicalVideo, Role
+from vfsd.errors import ExtraMissingError, NotFoundError
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+_BATCH = 256
+_AT_ONCE = 50
+_TAGS_AT_ONCE = 500
+"""Conditions in a statement, and tags in one of them."""
+
+Interval = tuple[float | None, float | None]
+"""Lowest and highest accepted value, both included; None: open."""
+
+
+@dataclass(frozen=True)
+class VideoFilter:
+    """What a video has to be; everything given must hold."""
+
+    name: str | None = None  #: pattern: ``*`` and ``?`` stop at ``/``, ``**`` does not
+    tags: frozenset[str] = frozenset()  #: all of them
+    metadata: Mapping[str, Any] = field(default_factory=dict)  #: top-level keys, the same values
+    codec: str | None = None  #: as FFmpeg calls it, in letters of any case; so the next
+    container: str | None = None
+    bytes: Interval | None = None
+    seconds: Interval | None = None
+    width: Interval | None = None  #: of the displayed frame
+    height: Interval | None = None
+    modified_ns: Interval | None = None  #: of the file, Unix time
+
+
+class VideoQuery:
+    """The videos that a filter lets through, in the order of their names.
+
+    Iterating reads a few hundred at a time, each batch in a snapshot of its own: what is taken away
+    meanwhile, or written through the mount, is left out.
+    """
+
+    def __init__(
+        self, reading: Callable[[], AbstractContextManager[Connection]], what: VideoFilter
+    ) -> None:
+        self._reading = reading
+        self._filter = what
+
+    def __iter__(self) -> Iterator[LogicalVideo]:
+        found = self._names()
+        for at in range(0, len(found), _BATCH):
+            batch = dict(found[at : at + _BATCH])
+            with self._reading() as connection:
+                values = Videos(connection).of_inodes(batch)
+            yield from sorted(values, key=lambda video: video.name)
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def names(self) -> list[str]:
+        """Only the names, sorted."""
+        return [name for _, name in self._names()]
+
+    def first(self) -> LogicalVideo | None:
+        return next(iter(self), None)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """One row a video.  Raises `ExtraMissingError` where pyarrow is not installed."""
+        try:
+            import pyarrow
+        except ImportError:
+            raise _missing("pyarrow", "arrow") from None
+        return pyarrow.Table.from_pylist([_flat(video) for video in self])
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row a video.  Raises `ExtraMissingError` where pandas is not installed."""
+        try:
+            import pandas
+        except ImportError:
+            raise _missing("pandas", "pandas") from None
+        return pandas.DataFrame([_flat(video) for video in self])
+
+    def _names(self) -> list[tuple[int, str]]:
+        """(inode, name) of every match, by name; a file with several names counts once."""
+        with self._reading() as connection:
+            wanted = self._wanted(connection)
+            found: dict[int, str] = {}
+            for name, ino in self._walk(SeenTree(connection), wanted):
+                if ino not in found or name < found[ino]:
+                    found[ino] = name
+        return sorted(found.items(), key=lambda item: item[1])
+
+    def _walk(self, tree: SeenTree, wanted: set[int]) -> Iterator[tuple[str, int]]:
+        pattern = self._filter.name
+        start, above = ROOT, ""
+        if pattern is not None:
+            # Only the directory that every match has to be in is walked.
+            fixed = split(re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0])
+            above = "/".join(fixed)
+            try:
+                start = tree.resolve(above).ino
+            except NotFoundError:
+                return
+        matches = _matcher(pattern) if pattern is not None else None
+        for path, node in tree.walk(start, above):
+            if node.ino in wanted and (matches is None or matches(path)):
+                yield path, node.ino
+
+    def _wanted(self, connection: Connection) -> set[int]:
+        """The inodes of all matches, whatever their names are."""
+        conditions = list(self._of_each())
+        found: set[int] | None = None
+        # Of a statement with a thousand conditions databases plan for minutes, or refuse it.
+        while conditions or found is None:
+            some, conditions = conditions[:_AT_ONCE], conditions[_AT_ONCE:]
+            rows = {row.ino for row in connection.execute(self._select().where(*some))}
+            found = rows if found is None else found & rows
+            if not found:
+                break
+        return found or set()
+
+    def _of_each(self) -> Iterator[sa.ColumnElement[bool]]:
+        """What holds of tags and metadata: any number of conditions."""
+        wanted = sorted(self._filter.tags)
+        for at in range(0, len(wanted), _TAGS_AT_ONCE):
+            some = wanted[at : at + _TAGS_AT_ONCE]
+            # Of each video by the key of its tags: SQLite would go through all that have them, of
+            # whatever video, for every video.
+            count = (
+                sa.select(sa.func.count())
+                .select_from(tags)
+                .where(tags.c.video_id == videos.c.id, tags.c.tag.in_(some))
+                .correlate(videos)
+                .scalar_subquery()
+            )
+            yield count == len(some)
+        for key, value in self._filter.metadata.items():
+            yield json_equals(videos.c.metadata, key, value)
+
+    def _select(self) -> sa.Select[tuple[int]]:
+        what = self._filter
+        query = (
+            sa.select(videos.c.ino)
+            .join(nodes, nodes.c.ino == videos.c.ino)
+            .join(physical_videos, physical_videos.c.video_id == videos.c.id)
+            .where(physical_videos.c.role == Role.ORIGINAL.value)
+            .where(nodes.c.state == FileState.VIDEO.value)
+        )
+        # Both are stored in small letters, as FFmpeg has them.
+        if what.codec is not None:
+            query = query.where(physical_videos.c.codec == what.codec.lower())
+        if what.container is not None:
+            query = query.where(physical_videos.c.container == what.container.lower())
+        duration = (
+            sa.cast(physical_videos.c.end_pts - physical_videos.c.first_pts, sa.Float)
+            * physical_videos.c.time_base_num
+            / physical_videos.c.time_base_den
+        )
+        for column, interval in (
+            (nodes.c.size, what.bytes),
+            (duration, what.seconds),
+            (physical_videos.c.width, what.width),
+            (physical_videos.c.height, what.height),
+            (nodes.c.mtime_ns, what.modified_ns),
+        ):
+            low, high = interval or (None, None)
+            if low is not None:
+                query = query.where(column >= _number(low))
+            if high is not None:
+                query = query.where(column <= _number(high))
+        return query
+
+
+def _number(bound: float) -> sa.ColumnElement[Any]:
+    """As it is: PostgreSQL would make it what the column is that it bounds, and fail where that is
+    too small."""
+    return sa.literal(bound, sa.BigInteger if isinstance(bound, int) else sa.Double)
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """``**`` matches across slashes, ``*`` and ``?`` do not; the rest is `fnmatch`."""
+    parts = re.split(r"(\*\*/?|\*|\?)", pattern)
+    special = {"**/": r"(?:.*/)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
+    text = "".join(special[p] if p in special else _literal(p) for p in parts)
+    compiled = re.compile(text, re.DOTALL)
+    return lambda path: compiled.fullmatch(path) is not None
+
+
+def _literal(text: str) -> str:
+    """A part of a pattern without stars: character classes keep their meaning."""
+    translated = fnmatch.translate(text)
+    inner = re.fullmatch(r"\(\?s:(.*)\)\\[Zz]", translated, re.DOTALL)
+    return re.escape(text) if inner is None else inner.group(1)
+
+
+def _flat(video: LogicalVideo) -> dict[str, Any]:
+    original = video.original
+    return {
+        "name": video.name,
+        "id": video.id,
+        "digest": video.digest,
+        "size": video.size,
+        "modified_ns": video.modified_ns,
+        "codec": original.media.codec,
+        "container": original.media.container,
+        "width": original.media.display_width,
+        "height": original.media.display_height,
+        "frames": original.frames,
+        "seconds": float(original.duration),
+        "tags": sorted(video.tags),
+    }
+
+
+def _missing(package: str, extra: str) -> ExtraMissingError:
+    return ExtraMissingError(f"{package} is not installed", hint=f"pip install 'vfsd[{extra}]'")

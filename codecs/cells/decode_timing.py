@@ -1,0 +1,161 @@
+"""Trial decodes: streams made for the purpose, decoded, and timed."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import av
+import cv2
+import numpy as np
+
+from vfsd.codecs.cells.cell_decoders import cell_decoder
+from vfsd.codecs.cells.pack import CellStream, PackedCell
+from vfsd.codecs.cells.segment_cells import encode_cells
+from vfsd.codecs.cells.tile_codecs import TILE_CODECS, TileCodec
+from vfsd.codecs.frames.quality import Shot
+from vfsd.codecs.registry import new_encoder, open_encoder
+from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
+from vfsd.codecs.stitching.kvazaar import kvazaar_available
+from vfsd.core.model import MediaInfo
+from vfsd.tiling import Rect
+from vfsd.tiling.cost import LOSSLESS, RAW_CELLS, Work
+
+_SIZES = ((64, 64), (128, 128), (320, 176), (640, 368), (1280, 720))
+_PICTURES = 24
+_REPEATS = 3
+_NOISE = (1.0, 3.0)
+"""Standard deviations, in levels: how much there is to code in places where nothing moves."""
+
+_ENCODERS = {
+    "h264": ("libx264", {"preset": "medium"}, (20, 28)),
+    "hevc": ("libx265", {"preset": "ultrafast", "x265-params": "log-level=none"}, (22, 30)),
+    "vp9": ("libvpx-vp9", {"deadline": "realtime", "cpu-used": "8", "b": "0"}, (30, 45)),
+    "av1": ("libsvtav1", {"preset": "10", "svtav1-params": "lp=1"}, (30, 45)),
+}
+_TILES = {
+    "fast": ("fast", (17, 21, 26)),
+    "small": ("small", (25, 35, 45)),
+    STITCHABLE: (STITCHABLE, (18, 24, 30)),
+    LOSSLESS: (LOSSLESS, (1, 9)),
+    RAW_CELLS: (LOSSLESS, (0,)),
+}
+"""By what their costs are called: tile codecs, and the qualities to try."""
+
+TRIAL_CODECS = (*_ENCODERS, *_TILES)
+"""Codecs by FFmpeg's name, tile codecs, and lossless cells that are not compressed."""
+
+
+def can_be_tried(name: str) -> bool:
+    """Whether what encodes it is installed."""
+    return name != STITCHABLE or kvazaar_available()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One stream, decoded by itself."""
+
+    work: Work
+    seconds: float  #: CPU time of the decode, the least of several
+    encode_seconds: float | None  #: CPU time of the encoding; tile codecs only
+
+
+def trials(name: str) -> Iterator[Trial]:
+    """Streams of several sizes and qualities, whole and in part."""
+    for width, height in _SIZES:
+        for noise in _NOISE:
+            pictures = _scene(width, height, noise)
+            qualities = _TILES[name][1] if name in _TILES else _ENCODERS[name][2]
+            for quality in qualities:
+                start = _cpu_seconds()
+                if name in _TILES:
+                    stream = _encoded_tile(TILE_CODECS[_TILES[name][0]], pictures, quality)
+                    spent: float | None = _cpu_seconds() - start
+                else:
+                    stream = _encoded(name, pictures, quality)
+                    spent = None
+                for count in (_PICTURES, _PICTURES // 4):
+                    part = stream.packets[:count]
+                    yield Trial(
+                        Work(1, count, count * width * height, sum(map(len, part))),
+                        min(_decode(stream, part) for _ in range(_REPEATS)),
+                        spent if count == _PICTURES else None,
+                    )
+
+
+def _cpu_seconds() -> float:
+    """Of all threads, and of programs that have ended: encoders have some of their own."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def _decode(stream: CellStream, packets: Sequence[bytes]) -> float:
+    cell = PackedCell(stream.codec, stream.width, stream.height, stream.extradata, ())
+    start = time.thread_time()
+    decoder = cell_decoder(cell)
+    for packet in packets:
+        decoder.decode(memoryview(packet))
+    decoder.drain()
+    return time.thread_time() - start
+
+
+def _encoded_tile(codec: TileCodec, pictures: Sequence[av.VideoFrame], quality: int) -> CellStream:
+    width, height = pictures[0].width, pictures[0].height
+    tile = {Rect.of_size(width, height): quality}
+    ((stream, _),) = encode_cells(codec, _media(width, height), tile, map(Shot, pictures))
+    return stream
+
+
+def _encoded(name: str, pictures: Sequence[av.VideoFrame], quality: int) -> CellStream:
+    encoder, options, _ = _ENCODERS[name]
+    context = new_encoder(encoder)
+    context.width, context.height = pictures[0].width, pictures[0].height
+    context.pix_fmt = "yuv420p"
+    context.framerate = Fraction(25)
+    context.thread_count = 1
+    context.options = {**options, "crf": str(quality), "flags": "+global_header"}
+    open_encoder(context)
+    packets = []
+    for number, picture in enumerate(pictures):
+        picture.pts = number
+        packets += [bytes(packet) for packet in context.encode(picture)]
+    packets += [bytes(packet) for packet in context.encode(None)]
+    extradata = bytes(context.extradata or b"")
+    return CellStream(name, context.width, context.height, extradata, packets)
+
+
+def _scene(width: int, height: int, noise: float) -> list[av.VideoFrame]:
+    """A still texture, parts of it that move over it, and noise; the same every time."""
+    rng = np.random.default_rng(1)
+    rough = rng.normal(0, 1, (height + 64, width + 64)).astype(np.float32)
+    smooth = np.asarray(cv2.GaussianBlur(rough, (0, 0), 3))
+    texture = 128 + smooth * (40 / max(float(smooth.std()), 1e-6))
+    side = max(16, min(width, height) // 4)
+    pictures = []
+    for number in range(_PICTURES):
+        luma = texture[:height, :width].copy()
+        for part in range(4):
+            x = (number * (2 + part) + part * width // 4) % max(1, width - side)
+            y = (part * height // 4 + number) % max(1, height - side)
+            luma[y : y + side, x : x + side] = texture[64 : 64 + side, 64 : 64 + side]
+        luma += rng.normal(0, noise, luma.shape)
+        planes = np.full((height * 3 // 2, width), 128, np.uint8)
+        planes[:height] = np.clip(luma, 16, 235)
+        pictures.append(av.VideoFrame.from_ndarray(planes, format="yuv420p"))
+    return pictures
+
+
+def _media(width: int, height: int) -> MediaInfo:
+    return MediaInfo(
+        container="",
+        codec="rawvideo",
+        profile=None,
+        width=width,
+        height=height,
+        pixel_format="yuv420p",
+        time_base=Fraction(1, 25),
+        average_rate=None,
+    )

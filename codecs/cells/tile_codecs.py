@@ -1,0 +1,277 @@
+"""Cells: tiles of a segment, each encoded as a stream that decodes alone.
+
+A cell starts with its only key picture, and its i-th packet shows the i-th frame of the segment: no
+picture refers to a later one, or is shown after one that follows it in the stream.  Packets go to
+decoders as they are; no container is opened for a tile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import av
+from av.error import FFmpegError
+from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
+from av.video.stream import VideoStream
+
+from vfsd.codecs.cells.lossless import HIGHEST, PIXEL_FORMATS
+from vfsd.codecs.cells.pack import CellStream
+from vfsd.codecs.cells.verify import CellCheck
+from vfsd.codecs.encoding.encoder import NOMINAL_RATE, color_options
+from vfsd.codecs.frames.chroma_location import blank
+from vfsd.codecs.frames.compose import cut_out
+from vfsd.codecs.frames.planes import copy_colors
+from vfsd.codecs.frames.quality import Shot, SitedComparer
+from vfsd.codecs.registry import new_encoder, open_encoder
+from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
+from vfsd.codecs.stitching.kvazaar import MOST_COLUMNS, MOST_ROWS, TREE_BLOCK, require_kvazaar
+from vfsd.core.likeness import Likeness
+from vfsd.core.model import MediaInfo
+from vfsd.errors import UsageError
+from vfsd.tiling import LayoutRules, Rect
+from vfsd.tiling.cost import LOSSLESS, VIEW_PROFILES
+from vfsd.validation import not_one_of
+
+
+@dataclass(frozen=True, slots=True)
+class TileCodec:
+    """A named way to encode tiles."""
+
+    name: str
+    codec: str  #: FFmpeg's name of the format, or that of a format of our own
+    encoder: str  #: FFmpeg's name of the encoder; see `vfsd.codecs.cells.segment_cells`
+    options: Mapping[str, str]
+    rules: LayoutRules
+    quality: int  #: the rate factor to start with; of `lossless`, how hard to compress
+    finest: int  #: the lowest rate factor
+    coarsest: int  #: the highest that the encoder takes
+    decibels: float  #: that a step of the rate factor changes, about; of `lossless`, none will do
+    pixel_formats: Mapping[str, str]  #: of the source, and how it is encoded
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether what comes out is what went in, whatever the quality asked for."""
+        return self.name == LOSSLESS
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether some tiles of a layout may be left out; stitching needs them all."""
+        return self.name != STITCHABLE
+
+
+# One thread each: many tiles are encoded at a time.  Without B-frames the packet's number is the
+# frame's, and a decoder holds nothing back; `fastdecode` leaves out CABAC and deblocking, which
+# halves what decoding takes and costs a sixth more bytes.
+_X264 = {
+    "preset": "veryfast",
+    "tune": "fastdecode",
+    "x264-params": "bframes=0:keyint=infinite:scenecut=0:open-gop=0"
+    ":threads=1:lookahead-threads=1:sliced-threads=0",
+}
+_SVT_AV1 = {"preset": "10", "svtav1-params": "lp=1:keyint=-1:scd=0:fast-decode=2"}
+_PLANAR = {
+    f"yuv{sampling}p{depth}": f"yuv{sampling}p{depth}"
+    for sampling in ("420", "422", "444")
+    for depth in ("", "10le")
+}
+_FULL_RANGE = {f"yuvj{sampling}p": f"yuv{sampling}p" for sampling in ("420", "422", "444")}
+
+TILE_CODECS = {
+    codec.name: codec
+    for codec in (
+        TileCodec(
+            name="fast",
+            codec="h264",
+            encoder="libx264",
+            options=_X264,
+            rules=LayoutRules(align=16, minimum_width=64, minimum_height=64),
+            quality=20,
+            finest=0,
+            coarsest=51,
+            decibels=0.8,
+            pixel_formats={**_PLANAR, **_FULL_RANGE},
+        ),
+        TileCodec(
+            name="small",
+            codec="av1",
+            encoder="libsvtav1",
+            options=_SVT_AV1,
+            rules=LayoutRules(align=16, minimum_width=64, minimum_height=64),
+            quality=34,
+            finest=1,
+            coarsest=63,
+            decibels=0.35,
+            pixel_formats={"yuv420p": "yuv420p", "yuv420p10le": "yuv420p10le"},
+        ),
+        TileCodec(
+            name=STITCHABLE,
+            codec="hevc",
+            encoder="libkvazaar",
+            options={},  # all in `vfsd.codecs.stitching.kvazaar`
+            rules=LayoutRules(
+                align=TREE_BLOCK,
+                minimum_width=64,
+                minimum_height=64,
+                maximum_columns=MOST_COLUMNS,
+                maximum_rows=MOST_ROWS,
+            ),
+            quality=22,
+            finest=0,
+            coarsest=51,
+            decibels=0.8,
+            pixel_formats={"yuv420p": "yuv420p", "yuvj420p": "yuv420p"},
+        ),
+        TileCodec(
+            name=LOSSLESS,
+            codec=LOSSLESS,
+            encoder=LOSSLESS,
+            options={},
+            rules=LayoutRules(align=16, minimum_width=64, minimum_height=64),
+            quality=1,
+            finest=HIGHEST,
+            coarsest=1,
+            decibels=math.inf,
+            pixel_formats={name: name for name in PIXEL_FORMATS},
+        ),
+    )
+}
+"""By name."""
+
+
+VIEW_CODECS = {
+    name: TileCodec(
+        name=name,
+        codec=name,
+        encoder="",
+        options={},
+        rules=LayoutRules(align=2, minimum_width=2, minimum_height=2),
+        quality=0,
+        finest=0,
+        coarsest=0,
+        decibels=1.0,
+        pixel_formats={"yuv420p": "yuv420p", "yuvj420p": "yuv420p"},
+    )
+    for name in VIEW_PROFILES
+}
+"""What cells are of that were encoded for a view, by `vfsd.codecs.encoding.encoder`: by name of the
+format.  Nobody encodes tiles in them."""
+
+
+def tile_codec(name: str, media: MediaInfo) -> TileCodec:
+    """The tile codec of that name, for the pictures of a video.
+
+    Raises `UsageError` where there is none, or it does not take such pictures.
+    """
+    codec = TILE_CODECS.get(name)
+    if codec is None:
+        raise not_one_of("the tile codec", name, TILE_CODECS)
+    if media.pixel_format not in codec.pixel_formats:
+        raise UsageError(
+            f"pictures in {media.pixel_format} cannot be tiled with {name!r}",
+            hint=f"it takes {', '.join(codec.pixel_formats)}",
+        )
+    return codec
+
+
+def require_encoder(codec: TileCodec) -> None:
+    """Raises `ExtraMissingError` where what encodes such tiles is not installed."""
+    if codec.name == STITCHABLE:
+        require_kvazaar()
+
+
+class CellEncoder:
+    """Encodes one cell from the pictures of a segment, and measures what it has made of them.
+
+    Raises `UsageError` where the encoder refuses, `IntegrityError` when its packets do not decode,
+    one by one, to the pictures that they were made from.
+    """
+
+    def __init__(self, codec: TileCodec, media: MediaInfo, rect: Rect, quality: int) -> None:
+        self._codec = codec
+        self._rect = rect
+        self._media = media
+        self._format = codec.pixel_formats[media.pixel_format]
+        self._width, self._height = rect.width + rect.width % 2, rect.height + rect.height % 2
+        self._context = self._opened(quality)
+        self._comparer = SitedComparer(media, rect.width, rect.height)
+        self._check = CellCheck(codec.codec, self._comparer.compare)
+        self._siting: str | None = None  # of the first picture
+        self._packets: list[bytes] = []
+        self._given = 0
+        self._held: deque[av.VideoFrame] = deque()  # given, but not decoded again yet
+        self._spare: list[av.VideoFrame] = []  # new memory takes as long to get as to fill
+
+    def put(self, shot: Shot) -> None:
+        """The next picture of the segment, as a whole."""
+        picture = shot.picture
+        tile = self._spare.pop() if self._spare else self._blank(shot)
+        cut_out(picture, self._rect, tile)
+        copy_colors(picture, tile)
+        self._held.append(tile)
+        tile.pict_type = 0  # else encoders repeat what it was that this was made by
+        tile.pts = self._given
+        tile.time_base = self._context.time_base
+        self._given += 1
+        self._check.source(shot.part(self._rect, tile))
+        self._take(self._context.encode(tile))
+
+    def finish(self) -> tuple[CellStream, Likeness]:
+        """The cell, and what it has against its pictures."""
+        self._take(self._context.encode(None))
+        likeness = self._check.finish()
+        stream = CellStream(
+            self._codec.codec,
+            self._width,
+            self._height,
+            bytes(self._context.extradata or b""),
+            self._packets,
+            self._comparer.siting,
+        )
+        return stream, likeness
+
+    def abandon(self) -> None:
+        """No more pictures will come, and nobody wants the cell."""
+        # SVT-AV1 complains on stderr of encoders that go without having been told.
+        with suppress(FFmpegError, EOFError):
+            self._context.encode(None)
+
+    def _opened(self, quality: int) -> VideoCodecContext:
+        context = new_encoder(self._codec.encoder)
+        context.width, context.height = self._width, self._height
+        context.pix_fmt = self._format
+        context.framerate = NOMINAL_RATE
+        context.time_base = 1 / NOMINAL_RATE
+        context.thread_count = 1
+        context.options = {
+            "crf": str(quality),
+            "flags": "+global_header+cgop",
+            **color_options(self._media),
+            **self._codec.options,
+        }
+        try:
+            open_encoder(context)
+        except FFmpegError as error:
+            raise UsageError(
+                f"a tile of {self._width}x{self._height} cannot be encoded in "
+                f"{self._codec.codec}: {error.strerror}"
+            ) from error
+        return context
+
+    def _blank(self, shot: Shot) -> av.VideoFrame:
+        """For a tile of a picture, with chroma where it lies in that."""
+        if self._siting is None:
+            self._siting = shot.siting
+        return blank(self._width, self._height, self._format, self._siting, interlaced=False)
+
+    def _take(self, packets: Iterable[Packet[VideoStream]]) -> None:
+        for packet in packets:
+            payload = bytes(packet)
+            self._packets.append(payload)
+            self._check.packet(payload, self._context.extradata)
+        while len(self._held) > self._check.pending:
+            self._spare.append(self._held.popleft())

@@ -1,0 +1,140 @@
+"""How MP4 and Matroska describe sound whose packets are copied as they are.
+
+A view begins anywhere in a stream, so that nothing is said of the samples that encoders put in
+front of the first packet (the pre-skip of Opus).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from vfsd.codecs.bitstreams import codec_config
+from vfsd.codecs.containers.isobmff import box, full_box, media_box
+from vfsd.codecs.containers.segment_muxer import SoundTrack
+
+_MP4_OBJECT_TYPES = {"aac": 0x40, "mp3": 0x6B, "mp2": 0x6B}
+"""ISO/IEC 14496-1, 7.2.6.6."""
+_LOW_RATE, _LOW_RATE_TYPE = 24_000, 0x69
+"""MP3 and MP2 of up to so many samples a second are of another standard (ISO/IEC 13818-3)."""
+_MP4_ENTRIES = {"opus": b"Opus", "flac": b"fLaC", "ac3": b"ac-3", "alac": b"alac"}
+_MATROSKA_IDS = {
+    "aac": "A_AAC",
+    "mp3": "A_MPEG/L3",
+    "mp2": "A_MPEG/L2",
+    "ac3": "A_AC3",
+    "eac3": "A_EAC3",
+    "opus": "A_OPUS",
+    "flac": "A_FLAC",
+    "vorbis": "A_VORBIS",
+    "alac": "A_ALAC",
+    "pcm_u8": "A_PCM/INT/LIT",
+    "pcm_s16le": "A_PCM/INT/LIT",
+    "pcm_s24le": "A_PCM/INT/LIT",
+    "pcm_s32le": "A_PCM/INT/LIT",
+    "pcm_f32le": "A_PCM/FLOAT/IEEE",
+}
+_CHANGED_IN_MATROSKA = frozenset({"wavpack", "cook", "sipr", "atrac3", "ra_288"})
+"""Codecs whose packets are not those that demuxers give."""
+_OPUS_RATE = 48000
+_STREAMINFO_BYTES = 34
+_ALAC_BYTES = 36  # a box: size, kind, version and flags, and the 24 bytes of the configuration
+_HIGHEST_RATE = 1 << 16
+
+
+def takes(container: str, track: SoundTrack) -> bool:
+    """Whether packets of that codec go into mp4 or matroska as they are."""
+    if container not in ("mp4", "matroska"):
+        return False
+    if container == "matroska" and track.codec not in _MATROSKA_IDS:
+        return bool(track.matroska_codec) and track.codec not in _CHANGED_IN_MATROSKA
+    if container == "mp4" and track.mp4_entry:
+        return track.sample_rate < _HIGHEST_RATE
+    is_known = {
+        "flac": len(track.configuration) == _STREAMINFO_BYTES,
+        "alac": len(track.configuration) == _ALAC_BYTES,
+        "opus": track.configuration[:8] == b"OpusHead" and track.sample_rate == _OPUS_RATE,
+        "ac3": track.configuration[:2] == b"\x0b\x77",
+    }.get(track.codec, True)
+    if container == "matroska":
+        return is_known and track.codec in _MATROSKA_IDS
+    has_entry = track.codec in _MP4_OBJECT_TYPES or track.codec in _MP4_ENTRIES
+    return is_known and has_entry and track.sample_rate < _HIGHEST_RATE
+
+
+# ------------------------------------------------------------------------------------------ MP4
+
+
+def sound_trak(track: SoundTrack) -> bytes:
+    """The trak box of sound, whose number is 2."""
+    unity = struct.pack(">9i", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
+    header = struct.pack(">5I8x4H", 0, 0, 2, 0, 0, 0, 0, 1 << 8, 0) + unity + bytes(8)
+    smhd = full_box(b"smhd", 0, 0, bytes(4))
+    return box(
+        b"trak",
+        full_box(b"tkhd", 0, 3, header),
+        media_box(track.sample_rate, b"soun", b"sound", smhd, _entry(track), track.language),
+    )
+
+
+def _entry(track: SoundTrack) -> bytes:
+    if track.mp4_entry:
+        return track.mp4_entry
+    fields = struct.pack(
+        ">6xH8xHH4xI", 1, track.channels, track.bit_depth or 16, track.sample_rate << 16
+    )
+    object_type = _MP4_OBJECT_TYPES.get(track.codec)
+    if object_type is not None:
+        if track.codec != "aac" and track.sample_rate <= _LOW_RATE:
+            object_type = _LOW_RATE_TYPE
+        described = codec_config.esds(track.configuration, object_type, codec_config.SOUND_STREAM)
+        return box(b"mp4a", fields, box(b"esds", described))
+    return box(_MP4_ENTRIES[track.codec], fields, _described(track))
+
+
+def _described(track: SoundTrack) -> bytes:
+    told = track.configuration
+    if track.codec == "opus":
+        # RFC 7845, 5.1, in the other byte order; "Encapsulation of Opus in ISOBMFF", 4.3.2.
+        rate, gain = struct.unpack_from("<Ih", told, 12)
+        return box(b"dOps", struct.pack(">BBHIh", 0, told[9], 0, rate, gain) + told[18:])
+    if track.codec == "flac":
+        return full_box(b"dfLa", 0, 0, struct.pack(">I", 0x8000_0000 | len(told)) + told)
+    if track.codec == "ac3":
+        return box(b"dac3", _dac3(told))
+    return told  # alac: a box already
+
+
+def _dac3(head: bytes) -> bytes:
+    """ETSI TS 102 366, F.4, from the first bytes of a frame (4.3)."""
+    rate, frame = head[4] >> 6, head[4] & 0x3F
+    bits = int.from_bytes(head[5:9], "big")
+    stream, mode, channels = bits >> 27, bits >> 24 & 7, bits >> 21 & 7
+    at = 21  # bits that are left
+    if channels & 1 and channels != 1:
+        at -= 2  # how loud the centre is mixed
+    if channels & 4:
+        at -= 2  # and the surround
+    if channels == 2:
+        at -= 2
+    low = bits >> at - 1 & 1
+    fields = rate << 22 | stream << 17 | mode << 14 | channels << 11 | low << 10 | frame >> 1 << 5
+    return fields.to_bytes(3, "big")
+
+
+# ------------------------------------------------------------------------------------- Matroska
+
+
+def matroska_codec(track: SoundTrack) -> tuple[str, bytes]:
+    """(CodecID, CodecPrivate), the latter empty where there is none."""
+    if track.codec not in _MATROSKA_IDS:
+        return track.matroska_codec, track.matroska_private
+    told = track.configuration
+    if track.codec == "flac":
+        told = b"fLaC" + struct.pack(">I", 0x8000_0000 | len(told)) + told
+    elif track.codec == "alac":
+        told = told[12:]
+    elif track.codec == "opus":
+        told = told[:10] + bytes(2) + told[12:]
+    elif track.codec not in ("aac", "vorbis"):
+        told = b""
+    return _MATROSKA_IDS[track.codec], told

@@ -1,0 +1,295 @@
+"""Fragmented MP4 (ISO/IEC 14496-12): a moov box, then one moof and one mdat box a segment.
+
+The index is a sidx box.  Without it a player that can seek looks at every moof in the file before
+it shows anything.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from vfsd.codecs.bitstreams import codec_config
+from vfsd.codecs.bitstreams.cicp import ColorCodes
+from vfsd.codecs.containers.audio_entries import sound_trak
+from vfsd.codecs.containers.isobmff import box, full_box, media_box
+from vfsd.codecs.containers.segment_muxer import (
+    PacketTimes,
+    SegmentIndex,
+    SoundPackets,
+    SoundTrack,
+    Track,
+    overhead,
+    rounded,
+)
+from vfsd.codecs.containers.side_data import mark_boxes
+from vfsd.core.frame_table_pages import Ints
+from vfsd.core.model import NOT_CROPPED
+from vfsd.errors import UsageError
+
+_ENTRIES = {
+    "h264": (b"avc1", b"avcC"),
+    "hevc": (b"hvc1", b"hvcC"),
+    "av1": (b"av01", b"av1C"),
+    "vp9": (b"vp09", b"vpcC"),
+    "mpeg4": (b"mp4v", b"esds"),
+    "mjpeg": (b"mp4v", b"esds"),
+    "ffv1": (b"FFV1", b"glbl"),  # as FFmpeg writes and reads it; no standard has it
+}
+MP4_CODECS = frozenset(_ENTRIES)
+
+_KEY_SAMPLE = 0x0200_0000  # depends on no other
+_OTHER_SAMPLE = 0x0101_0000  # depends on others; no sync sample
+_SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4"), ("flags", ">u4"), ("shift", ">i4")])
+_FIXED_BYTES = 96
+"""Of a segment: moof 8, mfhd 16, traf 8, tfhd 16, tfdt 20, trun 20, mdat 8."""
+_SOUND_SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4")])
+_SOUND_BYTES = 64
+"""Of a segment that has sound, more: traf 8, tfhd 16, tfdt 20, trun 20."""
+_MAX_TICKS = 1 << 31
+"""What a sample or a segment lasts has 32 bits, and players take the upper one for a sign."""
+_DEFAULT_TIMESCALE = 90_000
+_LEAST_TIMESCALE = 1000
+"""Where times would be told less exactly than to a millisecond, they are not told."""
+
+_MATRICES = {
+    0: (1, 0, 0, 1),
+    90: (0, 1, -1, 0),
+    180: (-1, 0, 0, -1),
+    270: (0, -1, 1, 0),
+}
+
+
+class FragmentMuxer:
+    """Fragmented MP4 with one video track, and one of sound where there is any."""
+
+    def __init__(self, track: Track, sound: SoundTrack | None = None) -> None:
+        """Raises `UsageError` for tracks in which nothing happens for too long."""
+        self._track = track
+        self._sound = sound
+        self._timescale = _timescale(track)
+        self._factor = track.time_base * self._timescale
+
+    def header(self, index: SegmentIndex | None = None, *, spare: int = 0) -> bytes:
+        brands = b"iso6" + struct.pack(">I", 0x200) + b"iso6iso5iso2mp41"
+        head = box(b"ftyp", brands) + self._movie(spare)
+        return head + (b"" if index is None else self._sidx(index))
+
+    def index_size(self, segments: int) -> int:
+        return 40 + 12 * segments
+
+    def overheads(self, shown: Ints, keys: Ints, starts: Ints) -> Ints:
+        counts = np.diff(np.append(starts, len(shown)))
+        return _FIXED_BYTES + _SAMPLE.itemsize * counts
+
+    def sound_overheads(self, times: Ints, cuts: Ints, shown: Ints, starts: Ints) -> Ints:
+        counts = np.diff(np.append(cuts, len(times)))
+        sizes: Ints = np.where(counts, _SOUND_BYTES + _SOUND_SAMPLE.itemsize * counts, 0)
+        return sizes
+
+    def segment(
+        self,
+        ordinal: int,
+        times: PacketTimes,
+        payloads: Sequence[bytes],
+        size: int,
+        sound: SoundPackets | None = None,
+    ) -> bytes:
+        decoded = self._scaled(np.append(times.decoded, times.end))
+        samples = np.empty(len(times), _SAMPLE)
+        samples["duration"] = np.diff(decoded)
+        samples["size"] = [len(payload) for payload in payloads]
+        samples["flags"] = np.where(times.keys, _KEY_SAMPLE, _OTHER_SAMPLE)
+        samples["shift"] = self._scaled(times.shown + self._track.reorder) - decoded[:-1]
+        before = overhead(self, times)
+        sounds: Sequence[bytes] = ()
+        second = b""
+        if sound is not None and sound.payloads:
+            sounds = sound.payloads
+            before += _SOUND_BYTES + _SOUND_SAMPLE.itemsize * len(sounds)
+            second = _traf_of_sound(sound, before + sum(map(len, payloads)))
+        moof = box(
+            b"moof",
+            full_box(b"mfhd", 0, 0, struct.pack(">I", ordinal + 1)),
+            box(
+                b"traf",
+                full_box(b"tfhd", 0, 0x020000, struct.pack(">I", 1)),  # offsets from the moof
+                full_box(b"tfdt", 1, 0, struct.pack(">Q", int(decoded[0]))),
+                full_box(
+                    b"trun",
+                    1,
+                    0x000F01,  # the offset of the data; all four fields of each sample
+                    struct.pack(">Ii", len(times), before) + samples.tobytes(),
+                ),
+            ),
+            second,
+        )
+        # The padding lies in the mdat box, unused: FFmpeg loses its way in seeking when boxes of
+        # another kind stand between the segments.
+        mdat = struct.pack(">I4s", size - len(moof), b"mdat")
+        return b"".join((moof, mdat, *payloads, *sounds))
+
+    def trimmed(self, segment: bytes) -> bytes:
+        head = int.from_bytes(segment[:4], "big")
+        size = struct.pack(">I", len(segment) - head)
+        return segment[:head] + size + segment[head + 4 :]
+
+    def _scaled(self, ticks: Ints) -> Ints:
+        factor = self._factor
+        if factor.denominator == 1:
+            return ticks * factor.numerator
+        return rounded(ticks, factor)
+
+    def _one(self, tick: int) -> int:
+        return round(tick * self._factor)
+
+    # -- the header
+
+    def _movie(self, spare: int) -> bytes:
+        track = self._track
+        end = self._one(track.duration)
+        a, b, c, d = _MATRICES[track.rotation]
+        if track.mirrored:
+            a, b = -a, -b
+        # A picture that is turned is moved back to where it is not negative.
+        width, height = track.shown_width, track.shown_height
+        x = width * (a < 0) + height * (c < 0)
+        y = width * (b < 0) + height * (d < 0)
+        a, b, c, d, x, y = (value << 16 for value in (a, b, c, d, x, y))
+        matrix = struct.pack(">9i", a, b, 0, c, d, 0, x, y, 1 << 30)
+        unity = struct.pack(">9i", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
+        shown_width = round(width * (track.sample_aspect_ratio or 1))
+        movie_header = struct.pack(">4I", 0, 0, self._timescale, 0)
+        movie_header += struct.pack(">IHH8x", 1 << 16, 1 << 8, 0) + unity + bytes(24)
+        track_header = struct.pack(">5I8x4H", 0, 0, 1, 0, 0, 0, 0, 0, 0) + matrix
+        track_header += struct.pack(">II", shown_width << 16 & 0xFFFFFFFF, height << 16)
+        return box(
+            b"moov",
+            full_box(b"mvhd", 0, 0, movie_header + struct.pack(">I", 3 if self._sound else 2)),
+            box(
+                b"trak",
+                full_box(b"tkhd", 0, 3, track_header),
+                self._edits(),
+                self._media(),
+            ),
+            sound_trak(self._sound) if self._sound else b"",
+            box(
+                b"mvex",
+                full_box(b"mehd", 1, 0, struct.pack(">Q", end)),
+                full_box(b"trex", 0, 0, struct.pack(">5I", 1, 1, 0, 0, 0)),
+                full_box(b"trex", 0, 0, struct.pack(">5I", 2, 1, 0, 0, _KEY_SAMPLE))
+                if self._sound
+                else b"",
+            ),
+            box(b"free", bytes(spare - 8)) if spare else b"",
+        )
+
+    def _edits(self) -> bytes:
+        """Says that showing starts where the first picture is, after the time for reordering."""
+        if not self._track.reorder:
+            return b""
+        edit = struct.pack(">QqHH", 0, self._one(self._track.reorder), 1, 0)
+        return box(b"edts", full_box(b"elst", 1, 0, struct.pack(">I", 1) + edit))
+
+    def _media(self) -> bytes:
+        return media_box(
+            self._timescale, b"vide", b"video", full_box(b"vmhd", 0, 1, bytes(8)), self._entry()
+        )
+
+    def _entry(self) -> bytes:
+        track = self._track
+        kind, record = _ENTRIES[track.codec]
+        if track.sets_in_stream:
+            kind = b"hev1"
+        contents = track.configuration
+        if track.codec == "vp9":
+            contents = codec_config.vpcc(track.pixel_format) or b""
+        elif track.codec == "mpeg4":
+            contents = codec_config.esds(track.configuration, codec_config.MPEG4_OBJECT)
+        elif track.codec == "mjpeg":
+            contents = codec_config.esds(b"", codec_config.JPEG_OBJECT)
+        ratio = track.sample_aspect_ratio
+        if ratio is None and track.crop != NOT_CROPPED:
+            ratio = Fraction(1)  # else FFmpeg goes by the size in the tkhd box, which is cropped
+        aspect = b""
+        if ratio is not None and (ratio != 1 or track.crop != NOT_CROPPED):
+            aspect = box(b"pasp", struct.pack(">II", ratio.numerator, ratio.denominator))
+        aperture = b"" if track.crop == NOT_CROPPED else _clean_aperture(track)
+        colors = b"" if track.colors is None else _colors(track.colors)
+        fields = struct.pack(
+            ">6xH16xHHIIIH32xHh",
+            1,  # the data lie in this file
+            track.width,
+            track.height,
+            72 << 16,  # dots per inch, as everybody writes
+            72 << 16,
+            0,
+            1,  # frame a sample
+            24,  # depth
+            -1,
+        )
+        told = box(record, contents) if contents or track.codec != "ffv1" else b""
+        return box(kind, fields, told, aperture, aspect, colors, mark_boxes(track.marks))
+
+    def _sidx(self, index: SegmentIndex) -> bytes:
+        starts = self._scaled(np.append(index.starts, index.end))
+        entries = np.empty((len(index.sizes), 3), ">u4")
+        entries[:, 0] = index.sizes
+        entries[:, 1] = np.diff(starts)
+        entries[:, 2] = np.where(index.starts_with_key, 0x9000_0000, 0)  # stream access point 1
+        fields = struct.pack(">IIQQHH", 1, self._timescale, int(starts[0]), 0, 0, len(index.sizes))
+        return full_box(b"sidx", 1, 0, fields + entries.tobytes())
+
+
+def _clean_aperture(track: Track) -> bytes:
+    """Size of what is shown, and how far its centre lies behind that of the picture."""
+    left, top, right, bottom = track.crop
+    size = struct.pack(">4I", track.shown_width, 1, track.shown_height, 1)
+    return box(b"clap", size, struct.pack(">iIiI", left - right, 2, top - bottom, 2))
+
+
+def _colors(colors: ColorCodes) -> bytes:
+    is_full = bool(colors.is_full_range) << 7
+    codes = struct.pack(">HHHB", colors.primaries, colors.transfer, colors.matrix, is_full)
+    return box(b"colr", b"nclx", codes)
+
+
+def _timescale(track: Track) -> int:
+    """Ticks of a second, such that no duration in them has more than 31 bits.
+
+    Raises `UsageError` where these would be too few.
+    """
+    base = track.time_base
+    if base.denominator < _MAX_TICKS and track.longest * base.numerator < _MAX_TICKS:
+        return base.denominator  # times stay what they are
+    seconds = track.longest * base
+    # Less two: both ends of a duration are rounded.
+    fitting = int((_MAX_TICKS - 2) / seconds)
+    if fitting < _LEAST_TIMESCALE:
+        raise UsageError(
+            f"nothing happens in the view for {float(seconds):.0f} s: parts of an mp4 file last "
+            f"{_MAX_TICKS // _LEAST_TIMESCALE} s at most",
+            hint="ask for an mkv, which has no such limit, or for spans of time without the gap",
+        )
+    return min(_DEFAULT_TIMESCALE, fitting)
+
+
+def _traf_of_sound(sound: SoundPackets, before: int) -> bytes:
+    """`before` is how far its first packet lies behind the start of the moof box."""
+    samples = np.empty(len(sound.starts), _SOUND_SAMPLE)
+    samples["duration"] = np.diff(np.append(sound.starts, sound.end))
+    samples["size"] = [len(payload) for payload in sound.payloads]
+    return box(
+        b"traf",
+        full_box(b"tfhd", 0, 0x020000, struct.pack(">I", 2)),
+        full_box(b"tfdt", 1, 0, struct.pack(">Q", int(sound.starts[0]))),
+        full_box(
+            b"trun",
+            1,
+            0x000301,  # the offset of the data; duration and size of each sample
+            struct.pack(">Ii", len(samples), before) + samples.tobytes(),
+        ),
+    )

@@ -1,0 +1,134 @@
+"""How the packets of a stream are rewritten for the container that they go into.
+
+H.264 and HEVC exist in two forms.  MP4 and Matroska put a length before each NAL unit and keep
+the parameter sets in a record ahead of all packets; elementary and transport streams part units
+by start codes and repeat the sets in the stream.  Going from one to the other may let a packet
+grow; by how much at most is known from its size alone, so that it need not be read to be
+allotted its place.  Packets of all other codecs are copied as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vfsd.codecs.bitstreams import codec_config, nal, obu
+from vfsd.core.frame_table_pages import Ints
+from vfsd.core.model import MediaInfo
+
+_START_CODE = nal.START_CODE
+_SHORT_START_CODE = 3  # the shortest
+_MAX_SLICES = 600
+"""NAL units that a packet may hold behind short start codes or lengths.  HEVC allows 600 slices a
+picture at its highest level; H.264 sets no limit for all profiles, but encoders make at most one a
+row of macroblocks, 270 at 8K.  Parameter sets and the first unit have long start codes."""
+
+NAL_CODECS = ("h264", "hevc")
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How packets are rewritten; `configuration` goes into the header of the container."""
+
+    codec: str
+    configuration: bytes
+    stored: int  #: bytes of the length before each unit as stored; 0: start codes
+    wanted: int  #: as it has to be
+    repeated: bytes = b""  #: parameter sets to go before each key picture, with start codes
+
+    def bound(self, sizes: Ints, keys: Ints) -> Ints:
+        """Upper bounds for the sizes of rewritten packets, given their stored sizes.
+
+        `keys` tells, by a 1, which are key packets.  Exact where `is_exact`.
+        """
+        added = (self.wanted or len(_START_CODE)) - (self.stored or _SHORT_START_CODE)
+        grown = sizes.copy()
+        if self.stored != self.wanted and added > 0:
+            smallest = (self.stored or _SHORT_START_CODE) + 1
+            grown += added * np.minimum(sizes // smallest, _MAX_SLICES)
+        return grown + keys * len(self.repeated)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether `bound` is the size itself."""
+        return self.stored == self.wanted or (self.stored == 4 and self.wanted == 0)
+
+    def convert(self, packet: bytes, is_key: bool) -> bytes:
+        """`packet` as the container wants it.  Raises `nal.DamagedError`."""
+        if self.stored != self.wanted:
+            packet = _reframed(packet, self.stored, self.wanted)
+        return self._with_sets(packet) if is_key and self.repeated else packet
+
+    def _with_sets(self, packet: bytes) -> bytes:
+        """A delimiter, where there is one, has to stay the first unit of its picture."""
+        start, end = next(nal.units(packet, 0))
+        delimiter = 9 if self.codec == "h264" else 35
+        if nal.unit_type(self.codec, packet[start:end]) != delimiter:
+            return self.repeated + packet
+        return packet[:end] + self.repeated + packet[end:]
+
+
+def framing_for_container(media: MediaInfo, largest: int) -> Framing | None:
+    """For MP4 and Matroska; None where the stream lacks what their headers have to tell.
+
+    `largest` is the size of the largest packet.
+    """
+    if media.codec not in NAL_CODECS:
+        return Framing(media.codec, media.extradata, 0, 0)
+    prefix = nal.prefix_size(media.codec, media.extradata)
+    if prefix:
+        return Framing(media.codec, media.extradata, prefix, prefix)
+    # A length of two bytes is never longer than a start code, so that no packet grows.
+    wanted = 2 if largest < 1 << 16 else 4
+    try:
+        sets = nal.parameter_sets(media.codec, media.extradata)
+        record = codec_config.avcc if media.codec == "h264" else codec_config.hvcc
+        return Framing(media.codec, record(sets, wanted), 0, wanted)
+    except nal.DamagedError:
+        return None
+
+
+def framing_for_stream(media: MediaInfo) -> Framing | None:
+    """For elementary streams; None where the parameter sets are not at hand."""
+    try:
+        sets = nal.parameter_sets(media.codec, media.extradata)
+    except nal.DamagedError:
+        return None
+    prefix = nal.prefix_size(media.codec, media.extradata)
+    if prefix and not sets:
+        return None
+    return Framing(media.codec, b"", prefix, 0, with_start_codes(sets))
+
+
+def framing_of_encoder(
+    codec: str, sets: tuple[bytes, ...], *, stream: bool, bits: int = 8
+) -> Framing:
+    """For packets as our encoders make them, with start codes and without parameter sets.
+
+    `sets` are those of `vfsd.codecs.encoding.encoder.parameter_sets`, for `bits` a sample.
+    """
+    if codec not in NAL_CODECS:
+        return Framing(codec, _configuration(codec, sets, bits), 0, 0)
+    if stream:
+        return Framing(codec, b"", 0, 0, with_start_codes(sets))
+    record = codec_config.avcc if codec == "h264" else codec_config.hvcc
+    return Framing(codec, record(sets, 4), 0, 4)
+
+
+def _configuration(codec: str, sets: tuple[bytes, ...], bits: int) -> bytes:
+    if codec == "av1":
+        return obu.av1c(sets[0], is_deep=bits > 8)
+    return b"".join(sets)
+
+
+def with_start_codes(units: tuple[bytes, ...]) -> bytes:
+    return b"".join(_START_CODE + unit for unit in units)
+
+
+def _reframed(packet: bytes, stored: int, wanted: int) -> bytes:
+    parts = []
+    for start, end in nal.units(packet, stored):
+        parts.append((end - start).to_bytes(wanted, "big") if wanted else _START_CODE)
+        parts.append(packet[start:end])
+    return b"".join(parts)

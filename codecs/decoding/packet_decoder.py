@@ -1,0 +1,307 @@
+"""Pictures out of packets: decoders that are kept, fed and drained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import av
+import numpy as np
+from av.error import EOFError as DrainedError
+from av.error import FFmpegError
+from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
+from av.video.stream import VideoStream
+
+from vfsd.codecs.decoding.cropping import Cropper
+from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.frames.color import coding_of, told_coding, well_named
+from vfsd.codecs.frames.first_size import FirstSize
+from vfsd.codecs.pyav import decode
+from vfsd.core.atfork import Origin, at_fork, keep_for_good
+from vfsd.core.frame_table import DecodeRun, FrameTable
+from vfsd.core.frame_table_pages import PacketFlag
+from vfsd.core.model import MediaInfo
+from vfsd.errors import DamagedFileError
+
+Packets = Iterable["Packet[VideoStream]"]
+"""The pts of each is its index."""
+
+Passing = Callable[[int, av.VideoFrame], None]
+"""Is given a packet and the picture that came out for it."""
+
+
+class StrictDecode(Protocol):
+    """`PacketDecoder.begin` or `PacketDecoder.go_on`."""
+
+    def __call__(
+        self, packets: Packets, threads: int, /, *, ignored: range, passing: Passing | None = None
+    ) -> Iterator[tuple[int, av.VideoFrame]]: ...
+
+
+_MAX_DRAIN_ERRORS = 64
+_REFERENCES = 6
+"""Pictures that a decoder keeps beside those it has yet to show; a guess for the memory's sake."""
+
+
+class StaleError(Exception):
+    """A decoder may have kept what it was told of colours by packets that others do not follow."""
+
+
+class _Kind(NamedTuple):
+    threads: int
+    strict: bool  #: raises at damage, rather than conceal it
+
+
+_CONCEALING = _Kind(1, strict=False)
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a strict decoder stands that was neither drained nor reset."""
+
+    first: int  #: packet it started from
+    threads: int
+    fed: int  #: one past the last packet it was fed
+    inside: set[int] = field(default_factory=set)  #: fed, and whose picture has not come out
+
+    def feed(self, packet: int) -> None:
+        self.fed = packet + 1
+        self.inside.add(packet)
+
+
+class PacketDecoder:
+    """What comes out of decoders that are fed the packets of one file.  Not thread-safe.
+
+    A strict decoder raises `FFmpegError` at damage, and can go on where it was left; the other one
+    conceals what it can, has one thread, and starts anew each time.  Both give (packet index,
+    picture) in the order in which pictures come out.  Where the file is cut off or cannot be read,
+    `DamagedFileError` comes after all pictures before.  Raises `UsageError` in a forked child.
+    """
+
+    def __init__(
+        self,
+        reader: PacketReader,
+        media: MediaInfo,
+        table: FrameTable,
+        first_size: FirstSize | None = None,
+        *,
+        on_damage: Callable[[], None] | None = None,
+    ) -> None:
+        """`first_size`: pictures of other sizes are brought to that; else they come as they are.
+
+        `on_damage` is called where a picture comes out that FFmpeg flags as corrupt.  Pictures
+        that lead the first one are left out: what they refer to was never fed.
+        """
+        self._on_damage = on_damage
+        self._reader = reader
+        self._media = media
+        self._table = table
+        self._contexts: dict[_Kind, VideoCodecContext] = {}
+        self._flushed: set[_Kind] = set()  # of these, those that were used before
+        self._told = told_coding(media)
+        self._first_size = first_size
+        self._is_mixed = False  # pictures mean something else than `media` tells
+        self._place: _Place | None = None
+        self._cropper = Cropper(media.crop)
+        self.origin = Origin()
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        """See `vfsd.core.atfork`."""
+        # To free one waits for its threads, which did not come along through the fork.
+        for context in self._contexts.values():
+            keep_for_good(context)
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes the pictures take that are kept."""
+        deep = 2 if self._media.bit_depth > 8 else 1
+        threads = max((kind.threads for kind in self._contexts), default=1)
+        kept = _REFERENCES + self._media.reorder_delay + threads - 1
+        return self._media.width * self._media.height * 3 // 2 * deep * kept
+
+    @property
+    def first(self) -> int:
+        """The packet from which it has come to where it stands; 0 where it must start anew."""
+        return self._place.first if self._place else 0
+
+    @property
+    def fed(self) -> int:
+        """One past the last packet that it can go on from; 0 where it must start anew."""
+        return self._place.fed if self._place else 0
+
+    def lead(self, run: DecodeRun, threads: int) -> int:
+        """How many packets of `run` need not be fed again, as the decoder stands beyond them."""
+        place = self._place
+        if place is None or place.threads != threads:
+            return 0
+        if not place.first <= run.first_packet < place.fed:
+            return 0
+        if any(packet < place.fed and packet not in place.inside for packet in run.wanted):
+            return 0
+        return place.fed - run.first_packet
+
+    def begin(
+        self, packets: Packets, threads: int, *, ignored: range, passing: Passing | None = None
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
+        """What a strict decoder gives, from a key packet on.
+
+        Errors of the packets in `ignored` are no damage.  What comes out is handed to `passing`,
+        too.  Raises `StaleError` when it has to be begun once more.
+        """
+        self.origin.require_own("a read")
+        self._place = None
+        kind = _Kind(threads, strict=True)
+        run = _Run(self._fresh_context(kind), kind, ignored)
+        yield from self._decoded(run, packets, passing)
+
+    def go_on(
+        self, packets: Packets, threads: int, *, ignored: range, passing: Passing | None = None
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
+        """As `begin`, from the packet on up to which that decoder was `fed`."""
+        self.origin.require_own("a read")
+        place, self._place = self._place, None
+        kind = _Kind(threads, strict=True)
+        run = _Run(self._contexts[kind], kind, ignored, place)
+        yield from self._decoded(run, packets, passing)
+
+    def conceal(self, packets: Packets) -> Iterator[tuple[int, av.VideoFrame]]:
+        """What a concealing decoder gives, from a key packet on."""
+        self.origin.require_own("a read")
+        self._place = None
+        run = _Run(self._fresh_context(_CONCEALING), _CONCEALING)
+        yield from self._decoded(run, packets, None)
+
+    def discard(self, threads: int) -> None:
+        """Forget a strict decoder that met with damage."""
+        self._contexts.pop(_Kind(threads, strict=True), None)
+        self._place = None
+
+    def forget(self) -> None:
+        """Go on with new decoders only."""
+        self._contexts.clear()
+        self._place = None
+
+    def _decoded(
+        self, run: _Run, packets: Packets, passing: Passing | None
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
+        for pictures in run.pictures(packets):
+            came = self._recognised(run, pictures, passing)
+            self._place = run.place
+            yield from came
+            self.origin.require_own("a read")
+        self._place = None
+        cut_off = -1 if run.damage is None else self._cut_off(run.last)
+        came = self._recognised(run, run.drained(), passing)
+        yield from (one for one in came if one[0] != cut_off)
+        if run.damage is not None:
+            raise run.damage
+
+    def _recognised(
+        self, run: _Run, pictures: list[av.VideoFrame], passing: Passing | None
+    ) -> list[tuple[int, av.VideoFrame]]:
+        """Each with the packet that it came from."""
+        if self._first_size is not None:
+            pictures = [self._first_size.of(picture) for picture in pictures]
+        shown = self._cropper.shown
+        came = [(one.pts, shown(well_named(one))) for one in pictures if one.pts is not None]
+        if not self._is_mixed and any(map(self._means_else, pictures)):
+            self._is_mixed = True
+            if run.kind in self._flushed:
+                raise StaleError
+        if self._on_damage is not None and any(
+            one.is_corrupt and one.pts not in run.ignored for one in pictures
+        ):
+            self._on_damage()
+        for packet, picture in came:
+            if run.place is None or packet not in run.place.inside:
+                continue
+            run.place.inside.remove(packet)
+            if passing is not None:
+                passing(packet, picture)
+        return came
+
+    def _means_else(self, picture: av.VideoFrame) -> bool:
+        """Whether its samples mean something else than is told of all.
+
+        Packets need not tell: a decoder goes on with what it was told last, and to flush it does
+        not make it forget.
+        """
+        return coding_of(picture, self._told) != self._told
+
+    def _cut_off(self, last: int) -> int:
+        """The packet whose picture is not whole when packet `last` is the last that can be read;
+        -1: none."""
+        following = last + 1
+        if last < 0 or following >= self._table.packets:
+            return -1
+        flags = self._table.columns(max(0, last - 2), following + 1).flags
+        if not flags[-1] & PacketFlag.HIDDEN:
+            return -1
+        shown = np.flatnonzero(flags[:-1] & PacketFlag.HIDDEN == 0)
+        return max(0, last - 2) + int(shown[-1]) if len(shown) else -1
+
+    def _fresh_context(self, kind: _Kind) -> VideoCodecContext:
+        context = self._contexts.get(kind)
+        # Palettes and JPEG's tables outlast a reset, and would be those of other pictures.
+        keeps = self._media.pixel_format == "pal8" or self._media.codec == "mjpeg"
+        if context is None or self._is_mixed or keeps:
+            context = self._reader.context(threads=kind.threads, strict=kind.strict)
+            self._contexts[kind] = context
+            self._flushed.discard(kind)
+            return context
+        context.flush_buffers()
+        self._flushed.add(kind)
+        if self._media.codec == "h264":
+            # Else a stream that does not tell its reordering loses frames in mid-stream.
+            context.reorder_depth = self._media.reorder_delay
+        return context
+
+
+@dataclass(slots=True)
+class _Run:
+    """Packets on their way through a decoder."""
+
+    context: VideoCodecContext
+    kind: _Kind
+    ignored: range = range(0)  #: packets whose errors are no damage
+    place: _Place | None = None  #: of a strict decoder, once it was fed
+    last: int = -1  #: packet that was fed
+    damage: DamagedFileError | None = None  #: for which there are no more packets
+
+    def pictures(self, packets: Packets) -> Iterator[list[av.VideoFrame]]:
+        """What comes out packet by packet, up to the end or `damage`."""
+        for packet in self._readable(packets):
+            if packet.pts is not None:
+                self.last = packet.pts
+            try:
+                pictures = decode(self.context, packet)
+            except FFmpegError:
+                if self.kind.strict and packet.pts not in self.ignored:
+                    raise
+                continue
+            if self.kind.strict and packet.pts is not None:
+                self.place = self.place or _Place(packet.pts, self.kind.threads, packet.pts)
+                self.place.feed(packet.pts)
+            yield pictures
+
+    def drained(self) -> list[av.VideoFrame]:
+        """What is left in the decoder."""
+        for _ in range(_MAX_DRAIN_ERRORS):
+            try:
+                return decode(self.context, None)
+            except DrainedError:
+                break
+            except FFmpegError:
+                if self.kind.strict and self.damage is None:
+                    raise
+        return []
+
+    def _readable(self, packets: Packets) -> Iterator[Packet[VideoStream]]:
+        """Pictures that wait for no more packets come before the error that ends these."""
+        try:
+            yield from packets
+        except DamagedFileError as error:
+            self.damage = error

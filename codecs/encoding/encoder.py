@@ -1,0 +1,345 @@
+"""Encoding runs of pictures that decode on their own, the same bytes every time.
+
+x264, x265 and SVT-AV1 with one key picture at the front, JPEG and FFV1 with nothing but key
+pictures: packets come in the order of the pictures, one each, so that the i-th packet is shown when
+the i-th picture is and whoever writes them down gives them their times.  They have one thread, but
+for x265, whose rows of blocks come out the same however many share them, and FFV1.  H.264 and HEVC
+have no B-frames; what AV1 keeps for later lies in the packet of an earlier picture.  Headers depend
+on the settings but not on the quality or the pictures: runs of different quality go into one file
+behind one header.
+
+JPEG files are of full range and in the colours of JFIF (BT.601), as whoever reads them takes for
+granted; pictures in other colours are converted.  FFV1 is lossless.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+from av.error import FFmpegError
+from av.video.codeccontext import VideoCodecContext
+from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
+
+from vfsd.codecs.bitstreams import bit_io, nal
+from vfsd.codecs.bitstreams.cicp import ColorCodes, color_codes
+from vfsd.codecs.bitstreams.hevc_ps_ids import renumbered_set, renumbered_slice
+from vfsd.codecs.bitstreams.obu import sequence_header, without_delimiter
+from vfsd.codecs.encoding.ffv1_slices import ffv1_slices
+from vfsd.codecs.frames.color import planes_range
+from vfsd.codecs.frames.planes import plane_samples
+from vfsd.codecs.registry import new_encoder, open_encoder
+from vfsd.core.model import MediaInfo
+from vfsd.errors import UsageError
+
+Picture = av.VideoFrame | npt.NDArray[Any]
+"""A frame, or its planes one after the other as `PixelConverter` gives them."""
+
+LARGEST_SIDE = 16384
+SMALLEST_SIDE: Mapping[str, int] = MappingProxyType(
+    {"h264": 2, "hevc": 16, "av1": 16, "mjpeg": 2, "ffv1": 16}
+)
+WORST_QUALITY: Mapping[str, int] = MappingProxyType(
+    {"h264": 51, "hevc": 51, "av1": 63, "mjpeg": 31, "ffv1": 0}
+)
+"""The coarsest quantiser of each."""
+INTRA_CODECS = ("mjpeg", "ffv1")
+"""All of their packets are key packets."""
+UNEVEN_CODECS = ("av1",)
+"""Their first packets hold what later ones refer to, and do not tell how large others will be."""
+
+_X264 = (
+    "bframes=0:keyint=infinite:scenecut=0:open-gop=0:rc-lookahead=0"
+    ":mbtree=0"  # its results differ from run to run where AVX-512 is used
+    ":stitchable=1"  # the picture parameter set does not tell the quality
+    ":threads=1:lookahead-threads=1:sliced-threads=0"
+)
+_X265 = (
+    "bframes=0:keyint=-1:scenecut=0:open-gop=0:rc-lookahead=1"
+    ":repeat-headers=0:info=0:log-level=none:frame-threads=1"
+    ":wpp=1:pools=2"  # who waits for a segment alone waits half as long on two cores
+)
+_ENCODERS = {
+    "h264": ("libx264", {"preset": "veryfast", "x264-params": _X264}),
+    "hevc": ("libx265", {"preset": "ultrafast", "x265-params": _X265}),
+    "av1": ("libsvtav1", {"preset": "9", "svtav1-params": "lp=1:keyint=-1:scd=0"}),
+    "mjpeg": ("mjpeg", {"huffman": "optimal"}),
+    # Golomb codes: no sample takes more than 20 bits, and pictures take a third less time.
+    "ffv1": (
+        "ffv1",
+        {"level": "3", "coder": "0", "context": "0", "g": "1", "slicecrc": "1"},
+    ),
+}
+_THREADS = {"ffv1": 4}
+"""As many as it has slices, mostly; the bytes do not depend on it."""
+_TREE_BLOCK = 32  #: of x265's preset
+_FFMPEG_FORMATS = {"yuv420p10": "yuv420p10le"}
+_JPEG_FORMAT = "yuvj420p"
+_BT601 = (None, "bt470bg", "smpte170m", "rgb")
+"""Colour spaces that are BT.601 once `PixelConverter` has made pictures of them."""
+_UNKNOWN_TO_ENCODERS = ("ebu3213",)
+_MATRIX_OF_RGB = "smpte170m"
+_H264_SEI = 6
+NOMINAL_RATE = Fraction(25)
+"""What encoders are told: they make pictures finer that are shown for longer, and a low rate would
+take many times the bytes.  The true rate is written into the parameter sets afterwards."""
+_TICKS_PER_PICTURE = {"h264": 2, "hevc": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderSettings:
+    """How to encode.  Colours are named as in `MediaInfo`; None: not told."""
+
+    codec: str  #: one of `vfsd.core.output_formats.CODECS`
+    width: int  #: even, but for FFV1
+    height: int  #: even, but for FFV1
+    quality: int
+    """Constant rate factor, 0 (best) to `WORST_QUALITY`; of JPEG the quantiser, from 2 on."""
+    rate: Fraction  #: frames per second, as the stream claims; times are the container's business
+    sample_aspect_ratio: Fraction | None = None
+    color_range: str | None = None
+    color_space: str | None = None
+    color_primaries: str | None = None
+    color_transfer: str | None = None
+    profile: str | None = None  #: H.264: baseline, main or high; None: as it comes
+    number: int = 0  #: H.264 and HEVC: that of the parameter sets, below 32 and 16
+    smallest_block: int | None = None
+    """HEVC: side of the smallest coding block, 8, 16 or 32; pictures are coded in whole ones."""
+    pixel_format: str = "yuv420p"
+    """One of those that `vfsd.core.output_formats.CODECS` has for the codec; FFV1: of
+    `file_layout`, too."""
+
+    @property
+    def color_codes(self) -> ColorCodes:
+        return color_codes(
+            self.color_range, self.color_space, self.color_primaries, self.color_transfer
+        )
+
+    @property
+    def bits(self) -> int:
+        """Of a sample."""
+        return int(av.VideoFormat(_format(self)).components[0].bits)
+
+    def with_colors_of(self, media: MediaInfo) -> EncoderSettings:
+        """For pictures of `media` as `PixelConverter` makes them, in planes."""
+        is_rgb, in_yuv = media.color_space == "rgb", self.pixel_format.startswith(("yuv", "gray"))
+        return dataclasses.replace(
+            self,
+            color_range=planes_range(media),
+            color_space=_MATRIX_OF_RGB if in_yuv and is_rgb else media.color_space,
+            color_primaries=media.color_primaries,
+            color_transfer=media.color_transfer,
+        )
+
+
+def require_encodable(codec: str, width: int, height: int) -> None:
+    """Raises `UsageError` for sizes that the encoder does not take."""
+    if min(width, height) < SMALLEST_SIDE[codec] or max(width, height) > LARGEST_SIDE:
+        raise UsageError(
+            f"{width}x{height} cannot be encoded in {codec}: sides of {SMALLEST_SIDE[codec]} to "
+            f"{LARGEST_SIDE} pixels can"
+        )
+
+
+def parameter_sets(settings: EncoderSettings) -> tuple[bytes, ...]:
+    """What goes into the header; equal for settings that differ in quality only.
+
+    NAL units of H.264 and HEVC, the sequence header of AV1, the configuration of FFV1; JPEG has
+    none.
+    """
+    if settings.codec == "av1":
+        # What the encoder tells before it has seen a picture is not what it writes then.
+        gray = av.VideoFrame(settings.width, settings.height, _format(settings))
+        for plane in plane_samples(gray):
+            plane[...] = 0
+        return (sequence_header(next(encode(settings, [gray]))),)
+    extradata = _opened(settings).extradata or b""
+    if settings.codec in INTRA_CODECS:
+        return (extradata,) if extradata else ()
+    sets = nal.parameter_sets(settings.codec, extradata)
+    timed = tuple(_retimed(settings.codec, unit, settings.rate) for unit in sets)
+    if settings.codec == "hevc" and settings.number:
+        return tuple(renumbered_set(unit, settings.number) for unit in timed)
+    return timed
+
+
+def encode(settings: EncoderSettings, pictures: Iterable[Picture]) -> Iterator[bytes]:
+    """The packets of `pictures`, one each, without parameter sets.
+
+    Those of H.264 and HEVC have start codes.  The first is a key packet, and unless the codec has
+    no others (`INTRA_CODECS`) the only one.  Raises `UsageError` where the encoder refuses.
+    """
+    context = _opened(settings)
+    framed = _Framer(settings, context)
+    count = given = 0
+    try:
+        for count, picture in enumerate(pictures, start=1):
+            for packet in context.encode(framed.frame(picture, count - 1)):
+                yield _payload(settings, bytes(packet), given)
+                given += 1
+        for packet in context.encode(None) if count else ():
+            yield _payload(settings, bytes(packet), given)
+            given += 1
+    except GeneratorExit:
+        if settings.codec == "av1":
+            # SVT-AV1 complains on stderr of encoders that go without having been told.
+            with suppress(FFmpegError, EOFError):
+                context.encode(None)
+        raise
+
+
+def _format(settings: EncoderSettings) -> str:
+    return _FFMPEG_FORMATS.get(settings.pixel_format, settings.pixel_format)
+
+
+def _quality(settings: EncoderSettings) -> dict[str, str]:
+    value = str(settings.quality)
+    if settings.codec == "mjpeg":
+        return {"qmin": value, "qmax": value}
+    return {} if settings.codec == "ffv1" else {"crf": value}
+
+
+def _sliced(settings: EncoderSettings) -> dict[str, str]:
+    if settings.codec != "ffv1":
+        return {}
+    return {"slices": str(ffv1_slices(settings.width, settings.height, _format(settings)))}
+
+
+def _opened(settings: EncoderSettings) -> VideoCodecContext:
+    require_encodable(settings.codec, settings.width, settings.height)
+    name, options = _ENCODERS[settings.codec]
+    context = new_encoder(name)
+    context.width, context.height = settings.width, settings.height
+    is_jpeg = settings.codec == "mjpeg"
+    context.pix_fmt = _JPEG_FORMAT if is_jpeg else _format(settings)
+    context.framerate = NOMINAL_RATE
+    context.time_base = 1 / NOMINAL_RATE
+    context.thread_type = "SLICE"
+    context.thread_count = _THREADS.get(settings.codec, 1)
+    if settings.sample_aspect_ratio is not None:
+        context.sample_aspect_ratio = settings.sample_aspect_ratio
+    context.options = {
+        **({} if is_jpeg else {"flags": "+global_header+cgop", **color_options(settings)}),
+        **_quality(settings),
+        **options,
+        **_sliced(settings),
+        **_beside_another(settings),
+    }
+    try:
+        open_encoder(context)
+    except FFmpegError as error:
+        raise UsageError(
+            f"{settings.width}x{settings.height} at {settings.rate} frames per second cannot be "
+            f"encoded in {settings.codec}: {error.strerror}"
+        ) from error
+    return context
+
+
+def _beside_another(settings: EncoderSettings) -> dict[str, str]:
+    """Options for packets that stand in one file with those of another encoder."""
+    options = {}
+    if settings.profile is not None:
+        options["profile"] = settings.profile
+    if settings.number and settings.codec == "h264":
+        options["x264-params"] = f"{_X264}:sps-id={settings.number}"
+    if settings.smallest_block is not None:
+        block = settings.smallest_block
+        options["x265-params"] = f"{_X265}:min-cu-size={block}:ctu={max(_TREE_BLOCK, block)}"
+    return options
+
+
+def _retimed(codec: str, unit: bytes, rate: Fraction) -> bytes:
+    """A parameter set that tells the nominal rate (as ticks a second), with `rate` instead."""
+    ticks = _TICKS_PER_PICTURE[codec]
+    nominal = NOMINAL_RATE.denominator << 32 | NOMINAL_RATE.numerator * ticks
+    told = rate.denominator << 32 | rate.numerator * ticks
+    payload = bit_io.unescaped(unit)
+    value = int.from_bytes(payload, "big")
+    for shift in range(len(payload) * 8 - 64 + 1):
+        if value >> shift & (1 << 64) - 1 == nominal:
+            value ^= (nominal ^ told) << shift
+            return bit_io.escaped(value.to_bytes(len(payload), "big"))
+    return unit
+
+
+def color_options(colors: EncoderSettings | MediaInfo) -> dict[str, str]:
+    """What an encoder is to be told of colours, as options."""
+    told = {
+        "color_range": colors.color_range,
+        "colorspace": colors.color_space,
+        "color_primaries": colors.color_primaries,
+        "color_trc": colors.color_transfer,
+    }
+    return {key: name for key, name in told.items() if name and name not in _UNKNOWN_TO_ENCODERS}
+
+
+class _Framer:
+    """Makes pictures into what an encoder takes."""
+
+    def __init__(self, settings: EncoderSettings, context: VideoCodecContext) -> None:
+        self._settings = settings
+        self._time_base = context.time_base
+        self._reformatter = VideoReformatter()
+
+    def frame(self, picture: Picture, ordinal: int) -> av.VideoFrame:
+        settings = self._settings
+        if isinstance(picture, np.ndarray):
+            picture = _filled(picture, settings)
+        if settings.codec == "mjpeg":
+            picture = self._as_jpeg(picture)
+        picture.pts = ordinal
+        picture.time_base = self._time_base
+        picture.pict_type = 0  # else an encoder repeats what the decoder met
+        return picture
+
+    def _as_jpeg(self, picture: av.VideoFrame) -> av.VideoFrame:
+        settings = self._settings
+        is_full = settings.color_range == "full"
+        return self._reformatter.reformat(
+            picture,
+            format=_JPEG_FORMAT,
+            src_colorspace=_colorspace(settings.color_space),
+            dst_colorspace=Colorspace.ITU601,
+            src_color_range=ColorRange.JPEG if is_full else ColorRange.MPEG,
+            dst_color_range=ColorRange.JPEG,
+            threads=1,
+        )
+
+
+def _filled(samples: npt.NDArray[Any], settings: EncoderSettings) -> av.VideoFrame:
+    """A frame of planes that lie one after the other."""
+    frame = av.VideoFrame(settings.width, settings.height, _format(settings))
+    flat, at = samples.reshape(-1), 0
+    for plane in plane_samples(frame):
+        plane[...] = flat[at : at + plane.size].reshape(plane.shape)
+        at += plane.size
+    return frame
+
+
+def _colorspace(name: str | None) -> int:
+    """FFmpeg's scaler knows fewer than there are; BT.601 where none is told, as for frames."""
+    if name in _BT601:
+        return Colorspace.ITU601
+    known = {"bt709": 1, "fcc": 4, "smpte240m": 7, "bt2020nc": 9, "bt2020c": 9}
+    return known.get(name or "", Colorspace.ITU601)
+
+
+def _payload(settings: EncoderSettings, packet: bytes, ordinal: int) -> bytes:
+    """Without what containers do not want, and what x264 tells of itself in front."""
+    if settings.codec == "av1":
+        return without_delimiter(packet)
+    if settings.codec == "hevc" and settings.number:
+        units = (packet[a:b] for a, b in nal.units(packet, 0))
+        return b"".join(nal.START_CODE + renumbered_slice(unit, settings.number) for unit in units)
+    if settings.codec != "h264" or ordinal:
+        return packet
+    kept = (packet[a:b] for a, b in nal.units(packet, 0) if packet[a] & 0x1F != _H264_SEI)
+    return b"".join(nal.START_CODE + unit for unit in kept)

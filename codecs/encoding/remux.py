@@ -1,0 +1,391 @@
+"""Writing a file anew with its pictures encoded in another way, and all else in it as it was."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import cache
+from io import BytesIO
+
+import av
+from av.container import InputContainer
+from av.error import FFmpegError
+from av.packet import Packet
+from av.stream import Disposition, Stream
+from av.video.stream import VideoStream
+
+from vfsd.codecs.bitstreams.messages import with_messages
+from vfsd.codecs.bitstreams.signaltype import with_fields
+from vfsd.codecs.decoding.demuxer import Source, open_container, open_every_track
+from vfsd.codecs.decoding.display_matrix import UNITY, Matrix, display_matrix_of
+from vfsd.codecs.encoding.copy_boxes import carry_boxes
+from vfsd.codecs.encoding.copy_headers import copy_header_fields
+from vfsd.codecs.encoding.encoder import NOMINAL_RATE
+from vfsd.codecs.encoding.file_encoder import (
+    ArchiveCodec,
+    EncodedRun,
+    encoder_options,
+    prepare_encoder,
+)
+from vfsd.codecs.encoding.messagecarry import MessageReader
+from vfsd.codecs.encoding.signalling import Signalling, tell_container
+from vfsd.codecs.pyav import open_output, tick_of
+from vfsd.codecs.registry import open_encoder
+from vfsd.core.frame_table_pages import Ints
+from vfsd.core.model import MediaInfo
+from vfsd.disk.enospc import NO_SPACE
+from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
+
+_MUXERS = {"mp4": "mp4", "mov": "mov", "matroska": "matroska", "webm": "webm"}
+"""FFmpeg's muxer for each container that is written."""
+_BOXED = ("mp4", "mov")
+_TAKES = {
+    "mp4": ("h264", "hevc", "av1"),
+    "mov": ("h264", "hevc"),
+    "matroska": ("h264", "hevc", "av1"),
+    "webm": ("av1",),
+}
+"""What goes into each."""
+_NOT_TAKEN = (FFmpegError, ValueError, NotImplementedError)
+"""What PyAV raises for a stream that a muxer does not take."""
+_OF_THE_FILE = frozenset(("major_brand", "minor_version", "compatible_brands", "encoder"))
+"""What the muxer says itself."""
+_OF_THE_PACKETS: tuple[str, ...] = (
+    "BPS",
+    "DURATION",
+    "NUMBER_OF_",
+    "_STATISTICS_",
+    "encoder",
+    "vendor_id",
+)
+"""What tags of a stream say of packets that are others now: how they begin."""
+_OF_THE_MUXER: tuple[str, ...] = ("encoder",)
+
+
+def require_rewritable(media: MediaInfo, codec: ArchiveCodec) -> None:
+    """Raises `RefusedMediaError` for a file that cannot be written as it is, with that codec."""
+    if media.container not in _MUXERS:
+        raise RefusedMediaError(
+            f"files of {media.container} are not written anew",
+            hint=f"those of {', '.join(_MUXERS)} are",
+        )
+    if codec.name not in _TAKES[media.container]:
+        raise RefusedMediaError(f"{codec.name} does not go into {media.container}")
+
+
+class FileRewriter:
+    """A new file at `target`, with runs of frames as they come; a context manager.
+
+    `pts` are the times of all frames in ticks of `media`, in display order, and `end_pts` is when
+    the last one stops being shown; `siting` is where chroma lies in them, and `signalling` what
+    the original tells of their samples.  All other streams of
+    `source` are copied, with chapters and tags.  The file is whole when `finish` has returned.
+
+    Raises `RefusedMediaError` where something of the file cannot be written, `NoSpaceError`.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        target: str | os.PathLike[str],
+        media: MediaInfo,
+        codec: ArchiveCodec,
+        pts: Ints,
+        end_pts: int,
+        siting: str,
+        signalling: Signalling,
+    ) -> None:
+        require_rewritable(media, codec)
+        self._codec = codec
+        self._container = media.container
+        self._target = target
+        self._siting = siting
+        self._signalling = signalling
+        self._matrix = display_matrix_of(source, media)
+        self._base = media.time_base
+        self._pts = [int(each) for each in pts]
+        self._ends = [*self._pts[1:], end_pts]
+        self._configuration: bytes | None = None
+        self._packets = 0
+        self._source = Source(source)
+        self._messages = MessageReader(self._source, media, codec.name)
+        self._described = open_container(self._source, media.container)
+        self._reading = open_every_track(self._source, media.container)
+        self._writing = open_output(
+            os.fspath(target),
+            format=_MUXERS[media.container],
+            options=_options(media),
+        )
+        try:
+            self._stream, self._copies = self._add_streams(media)
+            self._writing.start_encoding()
+        except _NOT_TAKEN as error:
+            refusal = _refusal(self._described, media, codec, error)
+            self.close()
+            raise refusal from error
+        except BaseException:
+            self.close()
+            raise
+        self._others = _packets_beside(self._reading, media.stream_index)
+        self._next = next(self._others, None)
+
+    def add(self, first_frame: int, run: EncodedRun) -> None:
+        """The frames from `first_frame` on, which follow those that were added before."""
+        if self._configuration not in (None, run.configuration):
+            raise IntegrityError(f"{self._codec.encoder} has changed its parameter sets")
+        self._configuration = run.configuration
+        for ordinal, coded in enumerate(run.packets):
+            frame = first_frame + coded.shown
+            told = self._messages.at(self._pts[frame], is_key=coded.is_key)
+            packet = Packet(with_messages(self._codec.name, coded.payload, told))
+            packet.stream = self._stream
+            packet.time_base = self._base
+            packet.pts = self._pts[frame]
+            packet.dts = self._decoding_time(first_frame + ordinal)
+            packet.duration = max(0, self._ends[frame] - self._pts[frame])
+            packet.is_keyframe = coded.is_key
+            self._copy_until(packet.dts * self._base)
+            self._mux(packet)
+
+    def finish(self) -> None:
+        """All frames are there; write what is left, and close the file."""
+        self._copy_until(None)
+        self.finish_here()
+
+    def finish_here(self) -> None:
+        """Close the file without the packets of other streams that come later.
+
+        Its headers are those of the whole file.
+        """
+        pictures = self._stream.index  # PyAV 19 does not tell once the file is closed
+        try:
+            self._writing.close()
+            if self._container in _BOXED:
+                tracks = {number + 1: number for number in range(len(self._reading.streams))}
+                copy_header_fields(self._source, self._target, tracks)
+                carry_boxes(self._source, self._target, tracks, pictures)
+        except (FFmpegError, OSError) as error:
+            raise _failure(error) from error
+
+    def close(self) -> None:
+        try:
+            self._writing.close()
+        except (FFmpegError, OSError):
+            pass  # given up: what there is of it goes
+        finally:
+            self._messages.close()
+            self._described.close()
+            self._reading.close()
+            self._source.close()
+
+    def __enter__(self) -> FileRewriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- streams
+
+    def _add_streams(self, media: MediaInfo) -> tuple[VideoStream, dict[int, Stream]]:
+        """The stream of pictures, and the copies of all others by their old numbers."""
+        copies: dict[int, Stream] = {}
+        pictures: VideoStream | None = None
+        for old in self._described.streams:
+            if old.index == media.stream_index:
+                new: Stream = self._add_pictures(media)
+                assert isinstance(new, VideoStream)
+                pictures = new
+                skipped = _OF_THE_PACKETS
+            else:
+                new = copies[old.index] = self._add_copy(old)
+                skipped = _OF_THE_MUXER
+            new.metadata.update(_kept(old.metadata, skipped))
+            new.disposition = Disposition(old.disposition)
+        assert pictures is not None
+        tags = self._described.metadata
+        self._writing.metadata.update({k: v for k, v in tags.items() if k not in _OF_THE_FILE})
+        chapters = self._described.chapters()
+        # Tracks and boxes of chapters are copied.
+        if chapters and self._container not in _BOXED:
+            self._writing.set_chapters(chapters)
+        return pictures, copies
+
+    def _add_copy(self, old: Stream) -> Stream:
+        if old.type != "data" or self._container not in _BOXED:
+            return self._writing.add_stream_from_template(old)
+        # Data of a kind that the muxer takes; `carry_boxes` puts the right description in.
+        with av.open(BytesIO(_plain_data()), format="mp4") as opened:
+            new = self._writing.add_stream_from_template(opened.streams[0])
+        new.time_base = old.time_base
+        return new
+
+    def _add_pictures(self, media: MediaInfo) -> VideoStream:
+        # An encoder of its own, which is given nothing, makes the header.
+        stream = self._writing.add_stream(
+            self._codec.encoder,
+            rate=media.average_rate or NOMINAL_RATE,
+            options=encoder_options(self._codec, media, self._codec.quality, self._siting),
+        )
+        assert isinstance(stream, VideoStream)
+        prepare_encoder(stream.codec_context, media)
+        stream.time_base = media.time_base
+        if self._matrix != UNITY:
+            # Degrees would lose mirroring, scale and offset.
+            stream.set_display_matrix(self._matrix)
+        open_encoder(stream.codec_context)
+        sets = bytes(stream.codec_context.extradata or b"")
+        told = with_fields(self._codec.name, sets, self._signalling.fields(self._codec.name, media))
+        if told != sets:
+            stream.codec_context.extradata = told
+        tell_container(stream.codec_context, self._signalling)
+        return stream
+
+    # -- packets
+
+    def _decoding_time(self, packet: int) -> int:
+        """Ticks at which a packet is decoded: so much earlier that no picture comes too late."""
+        number = packet - self._codec.delay
+        if number >= 0:
+            return self._pts[number]
+        step = self._pts[1] - self._pts[0] if len(self._pts) > 1 else 1
+        return self._pts[0] + number * step
+
+    def _copy_until(self, seconds: Fraction | None) -> None:
+        """Write what of other streams comes up to that time; all of it for None."""
+        while self._next is not None:
+            packet = self._next
+            if seconds is not None and _time(packet) > seconds:
+                return
+            packet.stream = self._copies[packet.stream_index]
+            self._mux(packet)
+            self._next = next(self._others, None)
+
+    def _mux(self, packet: Packet[Stream]) -> None:
+        try:
+            self._writing.mux_one(packet)
+        except (FFmpegError, OSError) as error:
+            old = self._reading.streams[packet.stream_index]  # all are there, in the same order
+            raise _failure(error, f"a packet of {_named(old)}") from error
+
+
+@cache
+def _plain_data() -> bytes:
+    """An MP4 file of nothing but data.  The muxer of mov takes such a stream from a file only."""
+    file = BytesIO()
+    with open_output(file, format="mp4", options={}) as writing:
+        stream = writing.add_data_stream("bin_data")
+        stream.time_base = Fraction(1, 1000)
+        packet = Packet(b"data")
+        packet.stream, packet.time_base = stream, stream.time_base
+        packet.pts = packet.dts = 0
+        writing.mux_one(packet)
+    return file.getvalue()
+
+
+def require_same_matrix(
+    source: str | os.PathLike[str],
+    media: MediaInfo,
+    made: str | os.PathLike[str],
+    made_media: MediaInfo,
+) -> None:
+    """Raises `RefusedMediaError` where pictures of another file would be shown another way up."""
+    before, after = display_matrix_of(source, media), display_matrix_of(made, made_media)
+    if before != after:
+        raise RefusedMediaError(
+            f"the display matrix would become {_told(after)}; it is {_told(before)}",
+            hint=f"{media.container} does not tell such a one to the bit",
+        )
+
+
+def _told(matrix: Matrix) -> str:
+    return " ".join(map(str, matrix))
+
+
+def _refusal(
+    opened: InputContainer, media: MediaInfo, codec: ArchiveCodec, error: Exception
+) -> RefusedMediaError:
+    """Which of the streams cannot be written.  FFmpeg does not tell, so each is tried alone."""
+    what = getattr(error, "strerror", None) or error
+    for stream in opened.streams:
+        if stream.index != media.stream_index and not _can_be_copied(stream, media.container):
+            return RefusedMediaError(
+                f"{_named(stream)} cannot be written into {media.container}: {what}",
+                hint="a copy without it can be replaced: "
+                f"`ffmpeg -i FILE -map 0 -map -0:{stream.index} -c copy COPY`",
+            )
+    return RefusedMediaError(
+        f"its pictures, {media.width}x{media.height} in {media.pixel_format}, cannot be written as "
+        f"{codec.name} into {media.container}: {what}",
+        hint="another codec may do",
+    )
+
+
+def _can_be_copied(stream: Stream, container: str) -> bool:
+    """Whether the muxer takes it, as far as the header tells."""
+    if stream.type == "data" and container == "mp4":
+        return True
+    with open_output(BytesIO(), format=_MUXERS[container], options={}) as writing:
+        try:
+            writing.add_stream_from_template(stream)
+            writing.start_encoding()
+        except _NOT_TAKEN:
+            return False
+    return True
+
+
+def _named(stream: Stream) -> str:
+    """Number, kind and codec, as ``ffprobe`` numbers them."""
+    context = stream.codec_context
+    codec = "of an unknown codec" if context is None else context.codec.canonical_name
+    return f"stream {stream.index} ({stream.type}, {codec})"
+
+
+def pictures_index(path: str | os.PathLike[str], container: str, codec: str) -> int:
+    """The stream of the pictures in a file that `FileRewriter` wrote: the first of that codec."""
+    with Source(path) as source, open_container(source, container) as opened:
+        for stream in opened.streams.video:
+            context = stream.codec_context
+            if context is not None and context.codec.canonical_name == codec:
+                return stream.index
+    raise IntegrityError(f"the new file has no {codec} stream")
+
+
+def _options(media: MediaInfo) -> dict[str, str]:
+    if media.container not in _BOXED:
+        return {}
+    found = {"movflags": "+faststart", "write_tmcd": "0"}
+    if media.time_base.numerator == 1:
+        found["video_track_timescale"] = str(media.time_base.denominator)
+        # In its ticks it is told when a stream starts.
+        found["movie_timescale"] = str(media.time_base.denominator)
+    return found
+
+
+def _packets_beside(opened: InputContainer, stream_index: int) -> Iterator[Packet[Stream]]:
+    others = [stream for stream in opened.streams if stream.index != stream_index]
+    if not others:
+        return
+    for packet in opened.demux(others):
+        if packet.size or packet.pts is not None or packet.dts is not None:
+            yield packet
+
+
+def _time(packet: Packet[Stream]) -> Fraction:
+    ticks = packet.pts if packet.dts is None else packet.dts
+    return Fraction(0) if ticks is None else ticks * tick_of(packet)
+
+
+def _kept(tags: dict[str, str], skipped: tuple[str, ...]) -> dict[str, str]:
+    return {key: value for key, value in tags.items() if not key.startswith(skipped)}
+
+
+def _failure(error: FFmpegError | OSError, part: str = "it") -> Exception:
+    """What to raise where a packet, or the end of the file, could not be written."""
+    what = error.strerror or str(error)
+    if error.errno in NO_SPACE:
+        return NoSpaceError(f"no room for the new file: {what}")
+    if error.errno in (errno.EINVAL, errno.ERANGE):
+        return RefusedMediaError(f"{part} cannot be written: {what}")
+    return IntegrityError(f"the new file could not be written: {what}")

@@ -1,0 +1,564 @@
+"""From decoded frames to arrays: crop, convert, scale, turn upright.
+
+Conversion is FFmpeg's: what `ffmpeg -pix_fmt` gives, with its colour matrix (that of the stream;
+BT.601 where it tells none).  Planes that stay what they are, but for transparency and the order of
+bytes, are copied: FFmpeg changes some that have two bytes a sample.  Gray is luma, stretched to
+full range where it is limited.  Only the region that is wanted is converted, and the result is, to
+the bit, that region of the whole frame's conversion.  Frames with an odd width or height are
+converted as if their last column or row were repeated once, but for planes of all of them, which
+are FFmpeg's; so are fields with an odd number of rows.  Pictures of a video that is interlaced are
+scaled field by field, all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+from av.error import FFmpegError
+from av.video.reformatter import Interpolation, VideoReformatter
+
+from vfsd.codecs.bitstreams.cicp import FULL_RANGE, LIMITED_RANGE
+from vfsd.codecs.frames.array_formats import PixelLayout, check_size, pixel_layout
+from vfsd.codecs.frames.chroma_location import SITINGS, blank, blank_like, means_like
+from vfsd.codecs.frames.color import ColorSettler, is_full_range
+from vfsd.codecs.frames.interlace import Scanning, shared_by, with_full_chroma
+from vfsd.codecs.frames.planes import (
+    chroma_shares,
+    copy_colors,
+    has_luma,
+    has_samples_of,
+    in_planes,
+    is_croppable,
+    is_of_planes,
+    plane_bytes,
+    plane_samples,
+    shares,
+)
+from vfsd.codecs.frames.scale import cannot_scale, is_reduced
+from vfsd.core.model import MediaInfo
+from vfsd.core.orientation import in_picture
+from vfsd.errors import ChangedSizeError, OutOfRangeError, UsageError
+from vfsd.tiling import Rect
+
+_GRID = 16
+"""Converted areas begin at multiples of it, so that SIMD code does the same to each pixel."""
+_MARGIN = 16
+"""Pixels around an area that filters may look at."""
+_POINTWISE = ("yuv420p", "yuvj420p", "yuv422p", "yuvj422p")
+"""Formats from which 8-bit output is made without a look at the neighbours."""
+_SWAPPED = ("rgb555be", "rgb565be", "bgr555be", "bgr565be")
+"""Formats whose bytes FFmpeg takes in the wrong order unless it scales them."""
+_BAYER = tuple(f"bayer_{order}8" for order in ("bggr", "rggb", "gbrg", "grbg"))
+"""Formats whose colours FFmpeg leaves in the lower half of 16 bits."""
+_FLOAT_GRAY = ("grayf", "yaf")
+"""What names of formats begin with which FFmpeg takes for limited range, or cannot read at all."""
+_PACKED_RGB = ("rgb24", "bgr24", "bgr0")
+_EIGHT_BIT = (*_PACKED_RGB, "gray")
+"""Packed forms of eight bits."""
+_DEEP_RGB = "rgb48le"
+_DEEP_PLANES = "gbrp16le"
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """How pictures of one form are converted; areas are of the picture that is given."""
+
+    area: Rect
+    picture: Rect
+    is_gray: bool
+    window: Rect | None  #: what is cut out before; None: the picture is converted as a whole
+    inner: Rect  #: where the area lies in what is converted
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a decoded picture is: a part of a video's pictures, which may have been scaled."""
+
+    rect: Rect  #: of the whole picture, not turned upright yet
+    picture: tuple[int, int]  #: width and height of the whole picture
+
+
+class PixelConverter:
+    """Turns decoded frames of one video into arrays of one form.  Not thread-safe.
+
+    `region` is given in displayed coordinates (None: everything); `size` is (width, height) of
+    the result, displayed (None: that of the region): the region alone is scaled, in one step with
+    the conversion; bicubically, or to means of areas when it has half the size or less.
+
+    rgb24, bgr24 and rgb48 give height x width x 3, gray and gray16 height x width x 1.  yuv420p,
+    yuv422p, yuv444p and yuv420p10 give the planes Y, U, V one after the other as rows of `width`
+    samples, in the colour range and by the matrix that `media` tells, to which pictures are
+    brought that mean something else; where chroma is shared by two pixels, width (and height, for
+    4:2:0) must be even.  nv12 is yuv420p with samples of U and V in turns.  rgb48, gray16 and
+    yuv420p10 are uint16, the others uint8.
+
+    Raises `OutOfRangeError` for a region outside the frame and `UsageError` for a form that
+    cannot be had; for a size to which FFmpeg does not scale, when it comes to that.
+    """
+
+    def __init__(
+        self,
+        media: MediaInfo,
+        *,
+        pixel_format: str = "rgb24",
+        region: Rect | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        region = region or media.frame_rect
+        if not media.frame_rect.contains(region):
+            raise OutOfRangeError(
+                f"region {region} reaches beyond the frame of "
+                f"{media.display_width}x{media.display_height}"
+            )
+        width, height = size or (region.width, region.height)
+        layout, shape = self._laid_out(pixel_format, width, height, media.rotation)
+        self.media = media  #: of the whole pictures
+        self.region = region  #: of the displayed frame
+        self._layout = layout
+        self._form = pixel_format
+        self._size = (width, height)
+        self._turns = media.rotation // 90  # clockwise, of what was mirrored before
+        self._area = in_picture(region, media)
+        self._scaled: tuple[int, int] | None = None  # in the picture
+        off_grid = self._area.x1 % layout.subsampled[0] or self._area.y1 % layout.subsampled[1]
+        if off_grid or (width, height) != (region.width, region.height):
+            self._scaled = (height, width) if self._turns % 2 else (width, height)
+        self._is_reduced = self._scaled is not None and is_reduced(
+            (self._area.width, self._area.height), self._scaled
+        )
+        self._scanning = Scanning(interlaced=media.interlaced)
+        self._luma: av.VideoFrame | None = None  # what is scaled to gray
+        self._siblings: dict[tuple[int, int], PixelConverter | None] = {}
+        self._fitted: tuple[object, ...] = ()  # the form of pictures that `_fit` is for
+        self._fit: _Fit | None = None
+        self._colors = ColorSettler(media)
+        self._reformatter = VideoReformatter()
+        self._packer = VideoReformatter()
+        self._scratch: av.VideoFrame | None = None
+        self._scratch_planes: list[npt.NDArray[Any]] = []
+        # The gray of each level of luma, by what it means: that may change in the midst of a file.
+        self._levels: dict[tuple[str, bool], npt.NDArray[Any]] = {}
+        self.dtype: np.dtype[Any] = np.dtype(layout.dtype)  #: of one result
+        self.shape = shape  #: of one result
+
+    @classmethod
+    def _laid_out(
+        cls, pixel_format: str, width: int, height: int, rotation: int
+    ) -> tuple[PixelLayout, tuple[int, ...]]:
+        """(layout, shape of one result).  Raises `UsageError` where there is none."""
+        layout = pixel_layout(pixel_format)
+        check_size(layout, pixel_format, width, height, rotation)
+        return layout, layout.shape(width, height)
+
+    @property
+    def needed(self) -> Rect:
+        """What of a picture, before it is turned upright, the result depends on."""
+        picture = Rect.of_size(self.media.width, self.media.height)
+        if self._layout.channels == 1 and has_luma(self.media.pixel_format):
+            return self._area
+        if self._scaled is not None:
+            area, rows = self._area, 4 if self.media.interlaced else 2
+            bottom = -(-area.y2 // rows) * rows if self.media.interlaced else area.y2
+            whole = Rect(area.x1 // 2 * 2, area.y1 // rows * rows, area.x2, bottom)
+            return whole.intersection(picture) or picture
+        fields = 2 if self.media.interlaced else 1
+        window = self._window(self.media.pixel_format, self._area, picture, fields)
+        return window.intersection(picture) or picture
+
+    def of_scaled(self, width: int, height: int) -> PixelConverter | None:
+        """What makes the same result of whole pictures that were scaled to `width` x `height`.
+
+        None where that would be another result.  The region has to begin and end between pixels of
+        the scaled picture (of either field, where it is interlaced), and must not be made larger
+        than it is there.  It may be made smaller by a whole number: that differs from making it
+        so small at once by rounding alone (54 dB and more, whatever size is in between), where
+        other fractions differ by 41 to 51 dB.
+        """
+        size = (width, height)
+        if size == (self.media.width, self.media.height):
+            return self
+        if size not in self._siblings:
+            self._siblings[size] = self._sibling(replace(self.media, width=width, height=height))
+        return self._siblings[size]
+
+    def needed_of(self, width: int, height: int) -> Rect | None:
+        """What of a picture that was scaled to that size the result depends on.
+
+        None where the result cannot be made of it.
+        """
+        sibling = self.of_scaled(width, height)
+        return None if sibling is None else sibling.needed
+
+    def _sibling(self, media: MediaInfo) -> PixelConverter | None:
+        shared_down = chroma_shares(self.media.pixel_format)[1]
+        if media.interlaced and self.media.height % (2 * shared_down):
+            return None  # renditions have the chroma that FFmpeg makes of odd fields
+        before, after, region = self.media.frame_rect, media.frame_rect, self.region
+        across = _scaled_to(region.x1, region.x2, before.width, after.width)
+        down = _scaled_to(region.y1, region.y2, before.height, after.height)
+        if across is None or down is None:
+            return None
+        there = Rect(across[0], down[0], across[1], down[1])
+        if there.width % self._size[0] or there.height % self._size[1]:
+            return None
+        sibling = type(self)(media, pixel_format=self._form, region=there, size=self._size)
+        if media.interlaced and not (self._has_whole_fields and sibling._has_whole_fields):
+            return None
+        return sibling
+
+    @property
+    def _has_whole_fields(self) -> bool:
+        """Whether either field is a whole part of the picture's, and of the result, too."""
+        height = self._size[self._turns % 2 == 0]
+        return not any(
+            rows % 2 for rows in (self._area.y1, self._area.y2, self.media.height, height)
+        )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether parts of the region may be converted one by one, to the same pixels."""
+        return (
+            self._scaled is None
+            and self._layout.name in _EIGHT_BIT
+            and self.media.pixel_format in _POINTWISE
+        )
+
+    def convert(
+        self,
+        frame: av.VideoFrame,
+        out: npt.NDArray[Any] | None = None,
+        *,
+        held: Rect | None = None,
+    ) -> npt.NDArray[Any]:
+        """`frame` as an array of `shape` and `dtype`: `out` when given, else a new one.
+
+        `frame` may hold just a part of a picture: `held`, which holds what is `needed`, and ends
+        on multiples of 16 or with the picture; it may have a row or column more at its end.
+
+        Raises `UsageError` when `out` has another shape or type, and `ChangedSizeError` when
+        `frame` has another size, as where it changes in the midst of a file.
+        """
+        frame = self._well_read(frame)
+        form = (held, frame.width, frame.height, frame.format.name, frame.interlaced_frame)
+        if self._fit is None or form != self._fitted:
+            self._fit, self._fitted = self._fitting(frame, held), form
+        fit = self._fit
+        self._colors.tell(frame)  # lossless tiles keep what decoders told when they were made
+        if not self._layout.channels:
+            # Planes say nothing of what they mean: all pictures have to mean the same.
+            frame = self._colors.settled(frame)
+        if out is not None and (out.shape != self.shape or out.dtype != self.dtype):
+            raise UsageError(f"the result has shape {self.shape} and type {self.dtype}")
+        if fit.is_gray:
+            return self._gray(frame, fit.area, out)
+        if self._scaled is not None:
+            converted, inner = self._scale(frame, fit.area, fit.picture), None
+        elif not self._layout.channels and has_samples_of(self._layout.name, frame.format.name):
+            converted, inner = frame, fit.area
+        else:
+            source = frame if fit.window is None else self._cropped(frame, fit.window)
+            converted, inner = self._reformat(source), fit.inner
+        if not self._layout.channels:
+            return self._planar(converted, inner, out)
+        if out is None and (converted is frame or converted is self._scratch):
+            out = np.empty(self.shape, self.dtype)  # not a view of what is used again
+        return self._packed(converted, inner, out)
+
+    def _fitting(self, frame: av.VideoFrame, held: Rect | None) -> _Fit:
+        """What is the same for all pictures of a form.
+
+        Raises `ChangedSizeError` for those of another size.
+        """
+        held = held or Rect.of_size(self.media.width, self.media.height)
+        if not _has_size(frame, held):
+            raise ChangedSizeError(
+                f"a frame of {frame.width}x{frame.height} in a video of "
+                f"{self.media.width}x{self.media.height}",
+                hint="`vfsd verify` examines the file again; cut it where its pictures change size",
+            )
+        area = self._area.moved(-held.x1, -held.y1)
+        picture = Rect.of_size(held.width, held.height)
+        is_gray = self._layout.channels == 1 and has_luma(frame.format.name)
+        window, inner = None, area
+        if self._scaled is None and is_croppable(frame.format.name):
+            fields = 2 if frame.interlaced_frame else 1
+            window = self._window(frame.format.name, area, picture, fields)
+            inner = area.moved(-window.x1, -window.y1)
+            if window == Rect.of_size(frame.width, frame.height):
+                window = None
+        return _Fit(area, picture, is_gray, window, inner)
+
+    # -- the picture, not turned yet
+
+    def _window(self, pixel_format: str, area: Rect, picture: Rect, fields: int) -> Rect:
+        """What is converted: the area on the grid, with a margin where filters need one.
+
+        It has an even number of rows of each of the picture's `fields`: FFmpeg converts odd ones in
+        another way, for which it looks at neighbours, too.
+        """
+        if area == picture and not self._layout.channels:
+            return area  # FFmpeg takes chroma from all of an odd side, not from pairs of columns
+        pointwise = pixel_format in _POINTWISE and self._layout.name in _EIGHT_BIT
+        margin = 0 if pointwise else _MARGIN
+        # The right and lower edges are those of the picture, but even.
+        right, bottom = picture.x2 + picture.x2 % 2, -(-picture.y2 // (2 * fields)) * 2 * fields
+        return Rect(
+            max(0, area.x1 - margin) // _GRID * _GRID,
+            max(0, area.y1 - margin) // _GRID * _GRID,
+            min(right, -(-(area.x2 + margin) // _GRID) * _GRID),
+            min(bottom, -(-(area.y2 + margin) // _GRID) * _GRID),
+        )
+
+    def _scale(self, frame: av.VideoFrame, area: Rect, picture: Rect) -> av.VideoFrame:
+        assert self._scaled is not None
+        is_all = area == picture == Rect.of_size(frame.width, frame.height)
+        planar = in_planes(frame.format.name)
+        if planar is not None and not (is_all and self._scanning.can_tell(frame)):
+            frame = self._unpacked(frame, planar)
+        frame = self._scanning.of(frame)
+        source = frame
+        if is_of_planes(frame.format.name):
+            shares_x, shares_y = shared_by(frame)
+            # Of a field that ends between rows that share their chroma, FFmpeg looks at a row more
+            # than there is.
+            is_cut = frame.interlaced_frame and area.y2 % shares_y
+            if area.x1 % shares_x or area.y1 % shares_y or is_cut:
+                x, y = area.x1 // shares_x * shares_x, area.y1 // shares_y * shares_y
+                bottom = -(-area.y2 // shares_y) * shares_y
+                on_grid = self._cropped(frame, Rect(x, y, area.x2, bottom))
+                frame, area, is_all = with_full_chroma(on_grid), area.moved(-x, -y), False
+            source = frame if is_all else self._cropped(frame, area)
+        if self._is_reduced and self._layout.name in _PACKED_RGB:
+            # Scaled straight to a packed form, two pixels of the result would share their chroma;
+            # this costs half as much, too.
+            planes = self._reformat(source, *self._scaled, pixel_format="gbrp")
+            return self._packer.reformat(planes, format=self._layout.name, threads=1)
+        return self._reformat(source, *self._scaled)
+
+    def _well_read(self, frame: av.VideoFrame) -> av.VideoFrame:
+        """`frame`, or the same in a format that FFmpeg reads as it should."""
+        name = frame.format.name
+        if name in _SWAPPED:
+            (samples,), made = plane_bytes(frame), _like(frame, f"{name[:-2]}le")
+            plane_bytes(made)[0].view(np.uint16)[...] = samples.view(np.uint16).byteswap()
+            return made
+        if name.startswith(_FLOAT_GRAY):
+            return _of_floats(frame)
+        return self._unpacked(frame, "gbrp") if name in _BAYER else frame
+
+    def _unpacked(self, frame: av.VideoFrame, planar: str) -> av.VideoFrame:
+        """A new picture of the same samples in planes."""
+        meant = FULL_RANGE if is_full_range(frame) else LIMITED_RANGE
+        planes = self._packer.reformat(
+            frame, format=planar, src_color_range=meant, dst_color_range=meant, threads=1
+        )
+        copy_colors(frame, planes)
+        return planes
+
+    def _reformat(
+        self,
+        frame: av.VideoFrame,
+        width: int | None = None,
+        height: int | None = None,
+        pixel_format: str | None = None,
+    ) -> av.VideoFrame:
+        color_range = None
+        if not self._layout.channels:
+            # Samples keep their range, whatever the name of the format says of it.
+            color_range = FULL_RANGE if is_full_range(frame) else LIMITED_RANGE
+        try:
+            return self._reformatter.reformat(
+                frame,
+                width=width,
+                height=height,
+                format=pixel_format or self._made(frame, width or frame.width),
+                interpolation=Interpolation.AREA if self._is_reduced else Interpolation.BICUBIC,
+                src_color_range=color_range,
+                dst_color_range=color_range,
+                threads=1,
+            )
+        except FFmpegError as error:
+            if self._scaled is None:
+                raise
+            # It has limits of its own, on the area and on how one side grows beside the other.
+            raise cannot_scale((frame.width, frame.height), self._scaled) from error
+
+    def _made(self, frame: av.VideoFrame, width: int) -> str:
+        """The format that FFmpeg makes of `frame` for the result.
+
+        It gives wrong colours to RGB of 16 bits in an odd number of columns where chroma of four
+        rows is taken apart; in planes it gives the very same samples, and is right there, too.
+        """
+        name = self._layout.name
+        shared_down = chroma_shares(frame.format.name)[1]
+        return _DEEP_PLANES if name == _DEEP_RGB and width % 2 and shared_down > 1 else name
+
+    def _cropped(self, frame: av.VideoFrame, window: Rect) -> av.VideoFrame:
+        """A copy of a part of `frame`; beyond its edges, the edge is repeated."""
+        scratch = self._scratch
+        size = (window.width, window.height)
+        if (
+            scratch is None
+            or (scratch.width, scratch.height) != size
+            or not means_like(scratch, frame)
+        ):
+            scratch = self._scratch = blank_like(frame, *size)
+            self._scratch_planes = plane_samples(scratch)
+        copy_colors(frame, scratch)
+        planes = zip(plane_samples(frame), self._scratch_planes, strict=True)
+        for number, (source, target) in enumerate(planes):
+            shares_x, shares_y = shares(frame, number)
+            x, y = window.x1 // shares_x, window.y1 // shares_y
+            part = source[y : y + target.shape[0], x : x + target.shape[1]]
+            rows, columns = part.shape
+            target[:rows, :columns] = part
+            if columns < target.shape[1]:
+                target[:rows, columns:] = part[:, -1:]
+            fields = 2 if frame.interlaced_frame else 1
+            for row in range(rows, target.shape[0]):
+                target[row] = target[max(0, row - fields)]
+        return scratch
+
+    def _gray(
+        self, frame: av.VideoFrame, area: Rect, out: npt.NDArray[Any] | None
+    ) -> npt.NDArray[Any]:
+        """From luma alone: FFmpeg's own way to gray may pass through RGB."""
+        luma = plane_samples(frame)[0]
+        meant = (frame.format.name, is_full_range(frame))
+        if meant not in self._levels:
+            self._levels[meant] = gray_levels(frame, self.dtype)
+        luma = luma[area.y1 : area.y2, area.x1 : area.x2]
+        if self._scaled is not None:
+            picture = self._luma_like(frame, area)
+            plane_samples(picture)[0][...] = luma
+            luma = plane_samples(self._reformat(picture, *self._scaled, picture.format.name))[0]
+        gray = np.take(self._levels[meant], luma, mode="clip")
+        upright = self._upright(gray)[..., np.newaxis]
+        if out is None:
+            return np.ascontiguousarray(upright)
+        out[...] = upright
+        return out
+
+    def _luma_like(self, frame: av.VideoFrame, area: Rect) -> av.VideoFrame:
+        """A picture for the luma of an area of `frame`, which is scaled as all of it would be."""
+        form, luma = _luma_format(frame), self._luma
+        if luma is None or luma.format.name != form:
+            size, interlaced = (area.width, area.height), self.media.interlaced
+            luma = self._luma = blank(*size, form, SITINGS[0], interlaced=interlaced)
+        return luma
+
+    # -- the result
+
+    def _upright(self, samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A view of rows of samples as they are displayed."""
+        mirrored = samples[:, ::-1] if self.media.mirrored else samples
+        return np.rot90(mirrored, -self._turns) if self._turns else mirrored
+
+    def _packed(
+        self, converted: av.VideoFrame, inner: Rect | None, out: npt.NDArray[Any] | None
+    ) -> npt.NDArray[Any]:
+        if converted.format.name == _DEEP_PLANES:
+            green, blue, red = plane_samples(converted)
+            pixels = np.stack([red, green, blue], axis=-1)
+        else:
+            rows = plane_bytes(converted)[0].view(self.dtype)
+            pixels = rows.reshape(rows.shape[0], -1, self._layout.channels)
+        if inner is not None:
+            pixels = pixels[inner.y1 : inner.y2, inner.x1 : inner.x2]
+        upright = self._upright(pixels)
+        if out is None:
+            return np.ascontiguousarray(upright)
+        out[...] = upright
+        return out
+
+    def _planar(
+        self, converted: av.VideoFrame, inner: Rect | None, out: npt.NDArray[Any] | None
+    ) -> npt.NDArray[Any]:
+        out = np.empty(self.shape, self.dtype) if out is None else out
+        flat = np.empty(out.size, out.dtype) if not out.flags.c_contiguous else out.reshape(-1)
+        at = 0
+        for number, plane in enumerate(plane_samples(converted)[: self._layout.planes]):
+            shares_x, shares_y = self._layout.subsampled if number else (1, 1)
+            if inner is not None:
+                plane = plane[
+                    inner.y1 // shares_y : -(-inner.y2 // shares_y),
+                    inner.x1 // shares_x : -(-inner.x2 // shares_x),
+                ]
+            upright = self._upright(plane)
+            flat[at : at + upright.size].reshape(upright.shape)[...] = upright
+            at += upright.size
+        if self._layout.interleaved:
+            chroma = flat[self._size[0] * self._size[1] :]
+            chroma[:] = chroma.reshape(2, -1).T.reshape(-1)
+        if not out.flags.c_contiguous:
+            out[...] = flat.reshape(out.shape)
+        return out
+
+
+def _scaled_to(start: int, end: int, before: int, after: int) -> tuple[int, int] | None:
+    """Where ``start <= x < end`` of a length lies once it is scaled; None: between pixels."""
+    if start * after % before or end * after % before:
+        return None
+    return start * after // before, end * after // before
+
+
+def needed_margin(media: MediaInfo, pixel_format: str) -> int:
+    """Pixels around an area of the stored picture that its conversion, unscaled, looks at."""
+    is_eight_bit = pixel_layout(pixel_format).name in _EIGHT_BIT
+    return 0 if media.pixel_format in _POINTWISE and is_eight_bit else _MARGIN
+
+
+def needed_area(
+    media: MediaInfo, pixel_format: str, region: Rect, size: tuple[int, int] | None
+) -> Rect:
+    """What of a stored picture, not turned upright yet, a `PixelConverter` looks at.
+
+    Raises `OutOfRangeError`, `UsageError`.
+    """
+    return PixelConverter(media, pixel_format=pixel_format, region=region, size=size).needed
+
+
+def _has_size(frame: av.VideoFrame, held: Rect) -> bool:
+    even = (held.width + held.width % 2, held.height + held.height % 2)
+    return (frame.width, frame.height) in (even, (held.width, held.height))
+
+
+def _like(frame: av.VideoFrame, pixel_format: str) -> av.VideoFrame:
+    """A picture in another format, in which chroma lies nowhere else, that shows anything."""
+    size, interlaced = (frame.width, frame.height), frame.interlaced_frame
+    made = blank(*size, pixel_format, SITINGS[0], interlaced=interlaced)
+    copy_colors(frame, made)
+    return made
+
+
+def _of_floats(frame: av.VideoFrame) -> av.VideoFrame:
+    """Gray of 16 bits, of gray from 0 to 1; what is beyond them is cut off."""
+    made, name = _like(frame, "gray16le"), frame.format.name
+    kind = f"{'>' if name.endswith('be') else '<'}f{4 if 'f32' in name else 2}"
+    shown = plane_bytes(frame)[0].view(kind)[:, :: len(frame.format.components)]
+    levels = np.nan_to_num(shown.astype(np.float32)).clip(0, 1)
+    plane_samples(made)[0][...] = np.rint(levels * np.float32(65535))
+    return made
+
+
+def _luma_format(frame: av.VideoFrame) -> str:
+    """That of a picture which has just the luma of `frame`."""
+    bits = frame.format.components[0].bits
+    return "gray" if bits == 8 else f"gray{bits}le"
+
+
+def gray_levels(frame: av.VideoFrame, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The gray of each level of luma: black to 0, white to the highest, rounded."""
+    bits = frame.format.components[0].bits
+    levels = np.arange(1 << bits)
+    highest = np.iinfo(dtype).max
+    if is_full_range(frame):
+        black, white = 0, (1 << bits) - 1
+    else:
+        black, white = 16 << (bits - 8), 235 << (bits - 8)
+    gray = (2 * (levels - black) * highest + (white - black)) // (2 * (white - black))
+    return np.clip(gray, 0, highest).astype(dtype)

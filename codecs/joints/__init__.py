@@ -1,0 +1,1 @@
+"""Planes of two overlapping cameras, cut and merged."""

@@ -1,0 +1,319 @@
+"""Proof by decoding: which frames a file really yields, and where decoding may start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Container as Collected
+from dataclasses import dataclass
+from functools import partial
+
+import av
+import numpy as np
+from av.error import FFmpegError
+
+from vfsd.codecs.containers.detect_container import Container
+from vfsd.codecs.decoding.context import prepare
+from vfsd.codecs.decoding.demuxer import Source, demuxed_to_the_end, errors_logged, open_stream
+from vfsd.codecs.decoding.frame_decoder import EXTRA_PACKETS, FrameDecoder
+from vfsd.codecs.frames.color import UNTOLD, coding_of
+from vfsd.codecs.frames.first_size import FirstSize
+from vfsd.codecs.frames.pix_fmt_range import without_range
+from vfsd.codecs.frames.planes import fingerprint
+from vfsd.codecs.probing.damage import DamageNotes
+from vfsd.codecs.probing.output_order import Output
+from vfsd.codecs.probing.packet_scan import Progress
+from vfsd.codecs.probing.packetchecks import PacketChecks
+from vfsd.codecs.pyav import decode
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
+from vfsd.core.model import Access, MediaInfo
+from vfsd.errors import RefusedMediaError
+
+_WITHOUT_KEY = ~np.uint8(PacketFlag.KEY)
+_NEEDED = ~np.uint8(PacketFlag.DISPOSABLE)
+_PROGRESS_PACKETS = 16
+_MAX_DRAIN_ERRORS = 64
+_MAX_MERGED = 8
+"""After as many key packets that lead to other pictures, no key packet of the file is believed."""
+
+
+_GOES_ON = 8
+"""Runs of as many packets are tried with the key packet after them, and one in as many others."""
+
+
+@dataclass(frozen=True)
+class Decoded(Output):
+    """The outcome of decoding a whole stream in order, as FFmpeg's command does it."""
+
+    prints: dict[int, int]  #: packet -> checksum of its frame
+    first: av.VideoFrame | None  #: as it is coded
+    size: tuple[int, int]  #: (width, height) to which pictures were scaled
+    sizes: frozenset[tuple[int, int]]  #: (width, height) of pictures, as they are coded
+    damage: DamageNotes
+
+
+def decode_all(
+    source: Source,
+    container: Container,
+    stream_index: int,
+    on_progress: Progress | None,
+    *,
+    left_out: Collected[int] = (),
+    in_largest_size: bool = False,
+) -> Decoded:
+    """Decode every packet in order with one thread, with the decoder that FFmpeg sets up.
+
+    Those at the places `left_out` are not there.
+
+    Pictures of another size are scaled to that of the first, or to the largest size; the latter
+    takes a second decode where the first picture does not have it.  Raises `RefusedMediaError`
+    when the picture changes its format on the way, or a packet holds several pictures.
+    """
+    once = partial(_decode_once, source, container, stream_index, on_progress, left_out)
+    found = once(None)
+    if not in_largest_size or len(found.sizes) < 2 or found.first is None:
+        return found
+    largest = max(found.sizes, key=lambda size: size[0] * size[1])
+    return found if largest == (found.first.width, found.first.height) else once(largest)
+
+
+def _decode_once(
+    source: Source,
+    container: Container,
+    stream_index: int,
+    on_progress: Progress | None,
+    left_out: Collected[int],
+    size: tuple[int, int] | None,
+) -> Decoded:
+    """As `decode_all`, in that size; None: in that of the first picture."""
+    opened, stream = open_stream(source, container.name, stream_index)
+    context = stream.codec_context
+    prepare(context)
+    if context.codec.name == "hevc":
+        # It reports pictures that do not match the hashes in the stream, and shows them as before.
+        context.options["err_detect"] = "crccheck"
+    total = source.size
+    frames = _Frames(size)
+    index = -1
+    packets = demuxed_to_the_end(opened, stream)
+    checks = PacketChecks(stream)
+    with errors_logged() as messages:
+        notes = DamageNotes(context.codec.name, messages)
+        for index, packet in enumerate(one for one in packets if one.pos not in left_out):
+            if not packet.size:
+                continue
+            if on_progress and index % _PROGRESS_PACKETS == 0:
+                on_progress(min(total, max(0, packet.pos or 0)), total)
+            packet.pts = packet.dts = index
+            if not checks.passes(packet):
+                notes.packets.add(index)
+            try:
+                pictures = decode(context, packet)
+            except MemoryError:
+                raise  # it tells of the machine, not of the file
+            except FFmpegError:
+                notes.failed(index)
+                continue
+            notes.fed(index, packet)
+            notes.came(pictures)
+            frames.add(index, pictures)
+        for _ in range(_MAX_DRAIN_ERRORS):
+            try:
+                pictures = decode(context, None)
+                notes.came(pictures)
+                frames.add(index + 1, pictures)
+            except EOFError:
+                break
+            except MemoryError:
+                raise
+            except FFmpegError:
+                continue
+            break
+    opened.close()
+    return Decoded(
+        order=np.array(frames.order, np.int64),
+        fed=np.array(frames.fed, np.int64),
+        prints=frames.prints,
+        first=frames.first,
+        size=frames.size,
+        sizes=frozenset(frames.sizes),
+        damage=notes,
+    )
+
+
+class _Frames:
+    def __init__(self, size: tuple[int, int] | None) -> None:
+        self.size = size or (0, 0)
+        self.order: list[int] = []
+        self.fed: list[int] = []
+        self.prints: dict[int, int] = {}
+        self.first: av.VideoFrame | None = None
+        self.sizes: set[tuple[int, int]] = set()
+        self._form: tuple[int, int, str] | None = None
+        self._first_size: FirstSize | None = None
+
+    def add(self, fed: int, frames: Iterable[av.VideoFrame]) -> None:
+        for picture in frames:
+            self.sizes.add((picture.width, picture.height))
+            if self._first_size is None:
+                if not any(self.size):
+                    self.size = picture.width, picture.height
+                self._first_size, self.first = FirstSize(*self.size, picture.format.name), picture
+            frame = self._first_size.of(picture)
+            # What pictures mean may change, of which the one range of levels has names of its own.
+            form = (frame.width, frame.height, without_range(frame.format.name))
+            if self._form is None:
+                self._form = form
+            if form != self._form:
+                raise RefusedMediaError(
+                    f"the picture changes on the way, from {_form(self._form)} to {_form(form)}"
+                )
+            if frame.pts is None or frame.pts in self.prints:
+                raise RefusedMediaError("a packet holds several pictures")
+            self.order.append(frame.pts)
+            self.fed.append(fed)
+            self.prints[frame.pts] = _fingerprint(frame)
+
+
+def _form(form: tuple[int, int, str]) -> str:
+    return f"{form[0]}x{form[1]} {form[2]}"
+
+
+def _fingerprint(frame: av.VideoFrame) -> int:
+    """Of its samples, and of what they mean: decoders go on with what they were told last."""
+    return hash((fingerprint(frame), coding_of(frame, UNTOLD)))
+
+
+# ----------------------------------------------------------------------------------- key packets
+
+
+class KeyProof:
+    """Tries every key packet of a table by decoding from it, as a read will.
+
+    `columns.flags` holds the candidates for KEY and DISPOSABLE.  `flags` is the outcome: KEY where
+    decoding may start, LEADING where it must start one key earlier, DISPOSABLE where nothing
+    changes when the packet is left out.  Packets in `unstable` are not held to anything; where
+    the proof fails, those are added that a decode from the first packet gives other pictures of.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        media: MediaInfo,
+        access: Access,
+        columns: PacketColumns,
+        decoded: Decoded,
+        end_pts: int,
+        *,
+        unstable: Collection[int] = (),
+    ) -> None:
+        self.flags = columns.flags.copy()
+        self.unstable = set(unstable)
+        self._decoded = decoded
+        self._columns = columns
+        self._rank = {int(packet): rank for rank, packet in enumerate(decoded.order)}
+        table = FrameTable.in_memory(
+            columns, decoded.order, time_base=media.time_base, end_pts=end_pts
+        )
+        self._decoder = FrameDecoder(source.shared, media, access, table)
+        self._is_demuxed = access is not Access.EXTENT
+        self._alive: Callable[[], None] = lambda: None
+
+    def run(self, on_progress: Progress | None, total: int) -> bool:
+        """False when not even a decode from the first packet gives the same pictures again.
+
+        `on_progress` is called between pictures, too, with what it was told last.
+        """
+        keys = [int(k) for k in np.flatnonzero(self.flags & PacketFlag.KEY)]
+        starts = sorted({0, *keys})
+        trusted: list[int] = []
+        refused = 0
+        with self._decoder:
+            for start, end in zip(starts, [*starts[1:], len(self.flags)], strict=True):
+                if on_progress:
+                    done = min(total, max(0, int(self._columns.position[start])))
+                    self._alive = partial(on_progress, done, total)
+                self._alive()
+                if self._accept(start, end, trusted):
+                    trusted.append(start)
+                else:
+                    refused += 1
+                    self.flags[start] &= _WITHOUT_KEY
+                    if refused > _MAX_MERGED or not trusted:
+                        return self._only_first()
+                    if self._wrong(trusted[-1], end, self._shown(start, end)):
+                        return self._only_first()
+                self._try_disposing(trusted[-1], start, end)
+        return True
+
+    def _accept(self, start: int, end: int, trusted: list[int]) -> bool:
+        """Whether decoding from `start` gives all up to `end`, but for what leads."""
+        past = self._past(start, end)
+        wrong = self._wrong(start, past, self._shown(start, past))
+        beyond = {packet for packet in wrong if packet >= end}
+        if beyond and not self._wrong(end, past, beyond):
+            return False
+        wrong -= beyond  # damaged, wherever decoding starts
+        if not wrong:
+            return True
+        if not trusted or start not in self._rank:
+            return False
+        leading = {p for p in wrong if self._rank[p] < self._rank[start]}
+        if leading != wrong or self._wrong(trusted[-1], end, leading):
+            return False
+        self.flags[sorted(leading)] |= np.uint8(PacketFlag.LEADING)
+        return True
+
+    def _past(self, start: int, end: int) -> int:
+        """How far to decode from `start`, to try what leads to the key packet `end`.
+
+        Reads go on over key packets, with a decoder that has seen other pictures: one packet more
+        shows what that makes of packets that are not the demuxer's own.
+        """
+        is_tried = end - start >= _GOES_ON or start % _GOES_ON == 0
+        return min(end + (is_tried and not self._is_demuxed), len(self.flags))
+
+    def _try_disposing(self, key: int, start: int, end: int) -> None:
+        """Leave all out that nothing is said to refer to; what remains must stay as it is.
+
+        Where `start` joins the run of `key`, it needs something of that.  What that is shows by
+        what remains of its own; where nothing does, all of the run may be.
+        """
+        flags = self.flags[key:end]
+        unneeded = set((np.flatnonzero(flags & PacketFlag.DISPOSABLE) + key).tolist())
+        if not unneeded:
+            return
+        rest = self._shown(key, end) - unneeded
+        rest = {p for p in rest if not self.flags[p] & PacketFlag.LEADING}
+        is_shown = start == key or any(packet >= start for packet in rest)
+        if not is_shown or self._wrong(key, end, rest, skip=unneeded):
+            flags &= _NEEDED
+
+    def _only_first(self) -> bool:
+        self.flags[1:] &= _WITHOUT_KEY
+        self.flags &= ~np.uint8(PacketFlag.LEADING | PacketFlag.DISPOSABLE)
+        packets = len(self.flags)
+        differing = self._wrong(0, packets, self._shown(0, packets))
+        self.unstable |= differing
+        return not differing
+
+    def _shown(self, start: int, end: int) -> set[int]:
+        return {p for p in range(start, end) if p in self._rank and p not in self.unstable}
+
+    def _wrong(
+        self, start: int, end: int, wanted: set[int], skip: Collection[int] = ()
+    ) -> set[int]:
+        """Which of the wanted packets' frames differ, or fail, when decoding from `start`."""
+        got = dict(self._surveyed(start, end, skip))
+        if not got.keys() >= wanted:
+            late = min(len(self.flags), end + EXTRA_PACKETS)
+            for packet, found in self._surveyed(start, late, skip):
+                got.setdefault(packet, found)
+        return {packet for packet in wanted if got.get(packet) != self._decoded.prints[packet]}
+
+    def _surveyed(self, start: int, end: int, skip: Collection[int]) -> Iterator[tuple[int, int]]:
+        """(packet, checksum of its frame)"""
+        for number, (packet, frame) in enumerate(self._decoder.survey(start, end, skip=skip)):
+            if number % _PROGRESS_PACKETS == 0:
+                self._alive()
+            yield packet, _fingerprint(frame)

@@ -1,0 +1,408 @@
+"""What can be read of an MP4 or MOV file of fragments while it is written.
+
+The file begins with a movie box, which lists no samples as a rule; then come fragments, each a
+movie fragment box and its media data (ISO/IEC 14496-12, 8.8).  Fragments that are there as a whole
+do not change any more.  New ones are looked at together with what they depend on, from a key packet
+on: the demuxer is shown the beginning of the file, one free box in the place of all that does not
+matter, and the rest.  Samples that the movie box does list lie before the first fragment, and stay
+there for the demuxer, which reads them each time; they are left out of what it gives.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vfsd.codecs.decoding.demuxer import Source
+from vfsd.codecs.probing.probe import Examination, examine_source
+from vfsd.core.frame_table_pages import PacketFlag, cuts
+from vfsd.core.model import Access
+from vfsd.errors import RefusedMediaError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_BUFFER = 1 << 18
+_BEFORE_THE_MOVIE = (b"ftyp", b"free", b"skip", b"wide", b"uuid")
+_LONGEST_BEGINNING = 1 << 24
+"""Bytes of a movie box and what is before it."""
+_MOST_BOXES = 100
+"""An ordinary file has no more, beside each other."""
+_HEAD = 24
+"""Bytes of a fragment that tell it from others: size, kind, and its number (mfhd)."""
+_Marks = tuple[tuple[int, bytes], ...]
+"""Places in a file, and the heads of the fragments that begin there."""
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where the demuxer begins when it looks again."""
+
+    place: int  #: in the file; of a fragment
+    left_out: frozenset[int] = frozenset()  #: places of packets from there on that do not matter
+    packets: int = 0  #: others from there on that were handed over
+    frames: int = 0  #: that these show
+
+
+class FragmentedPrefix:
+    """The packets of a file of fragments, as they come.  Not thread-safe.
+
+    What is handed over are frames as the finished video has them.  `fd` stays the caller's.
+    """
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._fd = fd
+        self._name = name
+        self._beginning = b""  # of the file, up to the end of the movie box
+        self._end = 0  # of the fragments that were looked at
+        self._fragments: list[int] = []  # where they begin, from the last one looked at anew on
+        self._marks: _Marks = ()
+        self._packets = self._frames = 0  # that were handed over
+        self._last: tuple[int, ...] = ()  # the last of these packets
+        self._form: tuple[object, ...] = ()
+        self._keeps_back = False
+        self._reserved = 0  # the size that it had before its bytes
+        self._passed = 0  # the end of boxes behind the last fragment that belong to none
+        self._start = _Start(0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file up to the end of the fragments that were looked at."""
+        return self._end
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it is an ordinary file by now, with an index of all that it holds."""
+        at, kinds = 0, set()
+        for _ in range(_MOST_BOXES):
+            box = self._box(at)
+            if box is None:
+                break
+            kind, at = box
+            kinds.add(kind)
+        is_whole = at == os.fstat(self._fd).st_size
+        return is_whole and {b"mdat", b"moov"} <= kinds and b"moof" not in kinds
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the fragments are where they were.  May be asked while another thread looks."""
+        return _are_in_place(self._fd, self._marks)
+
+    def file(self) -> io.BufferedReader:
+        """What of the file was looked at, which is a file as well, and stays what it is.
+
+        Empty while there is nothing.  Keeps what it reads open.  Reading it is an `OSError`
+        where the fragments have been moved.
+        """
+        opened = _PrefixFile(self._fd, self._beginning, self._end, self._marks)
+        return io.BufferedReader(opened, _BUFFER)
+
+    def advance(self) -> Examination | None:
+        """The packets that have come since it was last asked; None: no new ones.
+
+        Their places are those in the file.  Frames are kept back as long as one that is still to
+        come may be shown before them.  Raises `RefusedMediaError` for what cannot be served, does
+        not go on as it began, or is not where it was.
+        """
+        self._require_in_place()
+        end = self._end_of_fragments()
+        return self._look(end, _certain) if end > self._end else None
+
+    def finish(self) -> Examination | None:
+        """As `advance`, when no more can come: nothing is kept back."""
+        self._require_in_place()
+        end = self._end_of_fragments(is_all=True)
+        return self._look(end, _all) if end > self._end or self._keeps_back else None
+
+    def _require_in_place(self) -> None:
+        if not self.is_in_place:
+            raise RefusedMediaError(
+                f"what was there of {self._name!r} has been moved, or written over",
+                hint="it can be read when it is finished",
+            )
+
+    def _look(self, end: int, certain: Callable[[Examination], int]) -> Examination | None:
+        found, start = self._examined(end)
+        upto = max(start.packets, certain(found))
+        fresh = _part(found, start.packets, upto)
+        self._end = end
+        self._keeps_back = upto < len(found.columns)
+        if not len(fresh.order):
+            return None
+        self._form = _form(found)
+        self._last = _row(found, upto - 1)
+        self._packets += len(fresh.columns)
+        self._frames += len(fresh.order)
+        self._start = self._next_start(found, start, upto)
+        return fresh
+
+    def _examined(self, end: int) -> tuple[Examination, _Start]:
+        """What is there up to `end`, and from where on that is."""
+        whole = _Start(len(self._beginning), packets=self._packets, frames=self._frames)
+        if not self._packets:
+            return self._examined_from(whole, end), whole
+        # What the demuxer has learned from earlier fragments may matter: of times above all.
+        if self._start != whole:
+            with suppress(RefusedMediaError):  # of a part; the whole may be another matter
+                found = self._examined_from(self._start, end)
+                if self._is_continued(found, self._start):
+                    return found, self._start
+        found = self._examined_from(whole, end)
+        if self._is_continued(found, whole):
+            return found, whole
+        raise RefusedMediaError(
+            f"{self._name!r} does not go on as it began",
+            hint="it can be read when it is finished",
+        )
+
+    def _examined_from(self, start: _Start, end: int) -> Examination:
+        kept = len(self._beginning)
+        if any(self._is_listed(place) for place in start.left_out):
+            kept = self._marks[0][0]
+        with _Part(self._fd, self._beginning, kept, start.place, end) as part:
+            return examine_source(part, self._name, left_out=start.left_out)
+
+    def _is_listed(self, place: int) -> bool:
+        """Whether the movie box itself lists the packet there, as it lies before all fragments."""
+        return place < self._marks[0][0]
+
+    def _is_continued(self, found: Examination, start: _Start) -> bool:
+        """Whether all that was handed over is in it, in its place and before all else."""
+        if len(found.columns) < start.packets or _form(found) != self._form:
+            return False
+        shown_before, is_clean = cuts(found.columns, found.order)
+        return (
+            bool(is_clean[start.packets])
+            and shown_before[start.packets] == start.frames
+            and _row(found, start.packets - 1) == self._last
+        )
+
+    def _next_start(self, found: Examination, start: _Start, upto: int) -> _Start:
+        """Where to look from next, when all before `upto` were handed over: the last key packet,
+        without the pictures that lead it.  What comes needs nothing else of what was before."""
+        columns = found.columns
+        shown = columns.flags & PacketFlag.HIDDEN == 0
+        keys = np.flatnonzero(shown[:upto] & (columns.flags[:upto] & PacketFlag.KEY != 0))
+        if not len(keys) or found.access is not Access.EXTENT:
+            return _Start(start.place, start.left_out, upto, int(shown[:upto].sum()))
+        key = int(keys[-1])
+        fragment = bisect_right(self._fragments, int(columns.position[key])) - 1
+        del self._fragments[: max(0, fragment)]
+        is_before = np.arange(len(columns)) < key
+        leads = ~is_before & (columns.pts < columns.pts[key])
+        left_out = {*columns.position[is_before | leads].tolist(), *start.left_out}
+        stays = ~(is_before | leads)[:upto]
+        place = self._fragments[0]
+        return _Start(
+            place,
+            frozenset(one for one in left_out if one >= place or self._is_listed(one)),
+            int(stays.sum()),
+            int((stays & shown[:upto]).sum()),
+        )
+
+    def _found_beginning(self) -> bytes:
+        """Empty while the movie box is not there."""
+        at, kind = 0, b""
+        while kind != b"moov":
+            box = self._box(at)
+            if box is None or box[0] not in (*_BEFORE_THE_MOVIE, b"moov"):
+                return b""
+            kind, at = box
+        return os.pread(self._fd, at, 0) if at <= _LONGEST_BEGINNING else b""
+
+    def _end_of_fragments(self, *, is_all: bool = False) -> int:
+        """The end of the last fragment, or of that part of it, whose media data are there.
+
+        Whatever else lies between fragments is passed over, as the demuxer does: indexes, a
+        beginning that is told again, boxes that nobody knows.
+        """
+        if not self._beginning:
+            self._beginning = self._found_beginning()
+            self._end = len(self._beginning)
+        if not self._beginning:
+            return 0
+        end = self._end
+        at = max(end, self._passed)
+        fragment = None  # whose media data come
+        while (box := self._box(at, is_all=is_all)) is not None:
+            start, (kind, at) = at, box
+            if kind == b"moof":
+                fragment = start
+            elif kind == b"mdat" and (fragment is not None or end > len(self._beginning)):
+                if not (is_all or self._has_come(end, at)):
+                    break
+                if fragment is not None:  # else these are more of those before
+                    self._note(end, fragment)
+                end, fragment = at, None
+            elif fragment is None and end == self._end:
+                self._passed = at
+        return end
+
+    def _note(self, place: int, fragment: int) -> None:
+        """That one is there, whose box lies at `fragment`, and what belongs to it from `place` on.
+
+        Who puts an index before the fragments moves them, the first ones first; the head of the
+        very first one may be there still until he writes the index over it.
+        """
+        if place not in self._fragments[-1:]:
+            self._fragments.append(place)
+            head = os.pread(self._fd, _HEAD, fragment)
+            self._marks = (*self._marks[:2], (fragment, head))
+
+    def _has_come(self, start: int, end: int) -> bool:
+        """Whether those bytes were written, of a file whose size may have been set before.
+
+        Who does so writes on into a hole, which tells to a block how far he is.  So the next block
+        has to be there, too.
+        """
+        about = os.fstat(self._fd)  # before the other question: it may grow in between
+        try:
+            hole = os.lseek(self._fd, start, os.SEEK_HOLE)
+        except OSError:
+            return True  # the disk tells of none
+        if hole < about.st_size:
+            self._reserved = about.st_size
+        return about.st_size > self._reserved or hole >= end + about.st_blksize
+
+    def _box(self, at: int, *, is_all: bool = False) -> tuple[bytes, int] | None:
+        """The kind of a box, and its end; None where it is not there as a whole.
+
+        One that goes to the end of the file is when that `is_all`.
+        """
+        head = os.pread(self._fd, 16, at)
+        if len(head) < 8:
+            return None
+        size = int.from_bytes(head[:4])
+        if size == 1:
+            size = int.from_bytes(head[8:16])
+        all_of_it = os.fstat(self._fd).st_size
+        if size == 0 and is_all:
+            size = all_of_it - at
+        end = at + size
+        return (head[4:8], end) if size >= 8 and end <= all_of_it else None
+
+
+def _certain(found: Examination) -> int:
+    """Of its packets so many that nothing to come is shown before a frame of theirs."""
+    columns = found.columns
+    shown_before, is_certain = cuts(columns, found.order)
+    # No packet is decoded before one that precedes it, or after it is shown.
+    times = columns.pts[found.order]
+    is_certain &= shown_before <= np.searchsorted(times, columns.dts[-1], side="right")
+    # What shows no picture of its own may be the second half of the one before.
+    is_certain[:-1] &= columns.flags & PacketFlag.HIDDEN == 0
+    is_certain[-1] &= not found.verified
+    return int(np.flatnonzero(is_certain[1:])[-1]) + 1 if is_certain[1:].any() else 0
+
+
+def _all(found: Examination) -> int:
+    return len(found.columns)
+
+
+def _part(found: Examination, first: int, upto: int) -> Examination:
+    """Its packets ``first <= p < upto``, and the frames that they show."""
+    columns = found.columns
+    shown_before, _ = cuts(columns, found.order)
+    frames = found.order[shown_before[first] : shown_before[upto]]
+    later = columns.pts[found.order[shown_before[upto] :]]
+    end_pts = found.end_pts
+    if len(frames) and len(later):
+        # What is shown next may be still to come, but not before it is decoded.
+        last = found.end_pts - int(later[-1])
+        end_pts = max(int(columns.pts[frames[-1]]) + 1, int(columns.dts[-1]) + last)
+        end_pts = min(end_pts, int(later[0]))
+    part = columns[first:upto]
+    # What is still to come may refer to any of them.
+    part = replace(part, flags=part.flags & ~np.uint8(PacketFlag.DISPOSABLE))
+    return replace(found, columns=part, order=frames - first, end_pts=end_pts)
+
+
+def _form(found: Examination) -> tuple[object, ...]:
+    media = found.media
+    return found.access, media.width, media.height, media.extradata
+
+
+def _row(found: Examination, packet: int) -> tuple[int, ...]:
+    columns = found.columns
+    values = (columns.pts, columns.dts, columns.position, columns.size)
+    return tuple(int(column[packet]) for column in values)
+
+
+def _are_in_place(fd: int, marks: _Marks) -> bool:
+    """What was cut off is not somewhere else: who reads it is told."""
+    return all(head.startswith(os.pread(fd, _HEAD, place)) for place, head in marks)
+
+
+class _PrefixFile(io.RawIOBase):
+    """The first bytes of a file, with the beginning that it has while it grows."""
+
+    def __init__(self, fd: int, beginning: bytes, size: int, marks: _Marks) -> None:
+        self._fd = os.dup(fd)
+        self._marks = marks
+        self._beginning = beginning
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self._beginning[self._at : self._at + len(view)]
+        if not data:
+            data = os.pread(self._fd, max(0, min(len(view), self._size - self._at)), self._at)
+            if not _are_in_place(self._fd, self._marks):
+                raise OSError(errno.ESTALE, "the fragments of the video have been moved")
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        at = offset + {os.SEEK_CUR: self._at, os.SEEK_END: self._size}.get(whence, 0)
+        if at < 0:
+            raise OSError(errno.EINVAL, "a place before the start of the file")
+        self._at = at
+        return at
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._fd)
+        super().close()
+
+
+class _Part(Source):
+    """A file of which nothing is between `kept`, the beginning or more, and `start`, and nothing
+    after `end`."""
+
+    def __init__(self, fd: int, beginning: bytes, kept: int, start: int, end: int) -> None:
+        super().__init__(fd)
+        gap = max(0, start - kept)
+        self._pieces = (
+            (0, beginning),
+            (kept, b"\0\0\0\1free" + gap.to_bytes(8) if gap else b""),
+        )
+        self._end = end
+
+    @property
+    def size(self) -> int:
+        return self._end
+
+    def read_some(self, position: int, size: int) -> bytes:
+        upto = self._end
+        for place, piece in self._pieces:
+            if position < place:
+                upto = min(upto, place)
+            elif position < place + len(piece):
+                return piece[position - place :][:size]
+        return os.pread(self.fd, min(size, max(0, upto - position)), position)

@@ -1,0 +1,356 @@
+"""Examinations as plain bytes, and back: what a process that nobody trusts hands over.
+
+Four bytes ``vfx1``, the length of a head (u32, little-endian), the head (JSON), then the columns as
+arrays of i64 and u8, little-endian, in the order in which the head counts them.  Whoever takes them
+believes nothing: lengths, ranges and names are looked at before a value is made, so that the worst
+that a process can do that was taken over by the file it examines is to tell of a file that cannot
+be decoded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import struct
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import numpy as np
+
+from vfsd.codecs.containers.detect_container import container_of
+from vfsd.codecs.containers.side_data import colour_elements, held_by, mark_boxes, video_elements
+from vfsd.codecs.decoding.demuxer import MAX_PIXELS, MAX_STREAMS
+from vfsd.codecs.probing.audio_scan import MOST_PACKETS as MOST_SOUND_PACKETS
+from vfsd.codecs.probing.audio_scan import SoundScan
+from vfsd.codecs.probing.packet_scan import most_packets
+from vfsd.codecs.probing.probe import Examination
+from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
+from vfsd.core.model import Access, Crop, MediaInfo, SideStream, Sound
+from vfsd.errors import IntegrityError
+
+_MAGIC = b"vfx1"
+_HEAD = struct.Struct("<4sI")
+_MOST_HEAD_BYTES = 1 << 26
+_MOST_TEXT = 1 << 16
+_MOST_ITEMS = 1000
+_MOST_DIGITS = 64
+_FARTHEST = 1 << 60
+"""Ticks; no time stamp of a table is farther from 0."""
+_MOST_SIDE = 1 << 16
+_LARGEST_PACKET = 1 << 31
+_FLAGS = int(PacketFlag.KEY | PacketFlag.HIDDEN | PacketFlag.DISPOSABLE | PacketFlag.LEADING)
+_COLUMN_BYTES = 4 * 8 + 1
+_MOST_CODEC_ID = 64
+_NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
+_NUMBER = re.compile(r"-?[0-9]{1,30}(/[0-9]{1,30})?")
+
+_Value = TypeVar("_Value")
+
+
+def most_bytes(size: int) -> int:
+    """The length that the examination of a file of `size` bytes cannot exceed."""
+    packets = most_packets(size) + min(MOST_SOUND_PACKETS, most_packets(size))
+    return _HEAD.size + _MOST_HEAD_BYTES + packets * (_COLUMN_BYTES + 8)
+
+
+def pack_examination(found: Examination) -> bytes:
+    """The reverse of `unpack_examination`."""
+    head: dict[str, Any] = {
+        "media": _fields(found.media) | {"side_streams": [_fields(s) for s in _sides(found.media)]},
+        "access": found.access.value,
+        "packets": len(found.columns),
+        "frames": len(found.order),
+        "end_pts": int(found.end_pts),
+        "verified": found.verified,
+        "notes": list(found.notes),
+        "damage": None
+        if found.damage is None
+        else [[part.start, part.stop] for part in found.damage],
+        "sound": None if found.sound is None else _fields(found.sound.sound),
+        "sound_packets": 0 if found.sound is None else len(found.sound.columns),
+    }
+    text = json.dumps(head).encode("ascii")
+    parts = [_HEAD.pack(_MAGIC, len(text)), text, *_packed_columns(found.columns)]
+    parts.append(found.order.astype("<i8").tobytes())
+    if found.sound is not None:
+        parts += _packed_columns(found.sound.columns)
+    return b"".join(parts)
+
+
+def unpack_examination(data: bytes, size: int) -> Examination:
+    """The examination of a file of `size` bytes, whoever wrote it.
+
+    Raises `IntegrityError` for anything that no examination of such a file can be.
+    """
+    try:
+        return _unpacked(data, size)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error) as error:
+        raise IntegrityError(f"no examination of a file: {error}") from error
+
+
+def _unpacked(data: bytes, size: int) -> Examination:
+    magic, length = _HEAD.unpack_from(data)
+    if magic != _MAGIC or length > _MOST_HEAD_BYTES:
+        raise ValueError("no head")
+    head = json.loads(data[_HEAD.size : _HEAD.size + length])
+    rest = memoryview(data)[_HEAD.size + length :]
+    packets = _whole(head["packets"], 1, most_packets(size))
+    frames = _whole(head["frames"], 1, packets)
+    sound_packets = _whole(head["sound_packets"], 0, MOST_SOUND_PACKETS)
+    if len(rest) != _COLUMN_BYTES * (packets + sound_packets) + 8 * frames:
+        raise ValueError("its length is another")
+    columns = _unpacked_columns(rest, packets)
+    order = np.frombuffer(rest, "<i8", frames, _COLUMN_BYTES * packets).astype(np.int64)
+    media = _media(head["media"])
+    access = Access(head["access"])
+    end_pts = _whole(head["end_pts"], -_FARTHEST, _FARTHEST)
+    _require_table(columns, order, access, end_pts, size)
+    sound = None
+    if head["sound"] is not None:
+        heard = _unpacked_columns(rest[_COLUMN_BYTES * packets + 8 * frames :], sound_packets)
+        sound = SoundScan(_sound(head["sound"]), heard)
+        if sound_packets:
+            _require_columns(heard, sound.sound.access, size)
+        if sound.sound.packets != sound_packets:
+            raise ValueError("sound that is counted otherwise")
+    elif sound_packets:
+        raise ValueError("packets of no sound")
+    return Examination(
+        media=media,
+        access=access,
+        columns=columns,
+        order=order,
+        end_pts=end_pts,
+        verified=_truth(head["verified"]),
+        notes=tuple(_text(note) for note in _items(head["notes"])),
+        damage=_maybe(lambda parts: _damage(parts, frames), head["damage"]),
+        sound=sound,
+    )
+
+
+def _damage(parts: Any, frames: int) -> tuple[range, ...]:
+    """Ranges of frames that ascend and do not touch."""
+    found, least = [], 0
+    if not isinstance(parts, list):
+        raise ValueError("damage is a list")
+    for first, end in parts:
+        found.append(range(_whole(first, least, frames - 1), _whole(end, first + 1, frames)))
+        least = end + 1
+    return tuple(found)
+
+
+# ------------------------------------------------------------------------------------- columns
+
+
+def _packed_columns(columns: PacketColumns) -> list[bytes]:
+    wide = (columns.pts, columns.dts, columns.position, columns.size)
+    return [*(c.astype("<i8").tobytes() for c in wide), columns.flags.astype("u1").tobytes()]
+
+
+def _unpacked_columns(data: memoryview, count: int) -> PacketColumns:
+    wide = np.frombuffer(data, "<i8", 4 * count).astype(np.int64).reshape(4, count)
+    flags = np.frombuffer(data, "u1", count, 8 * 4 * count).copy()
+    return PacketColumns(wide[0], wide[1], wide[2], wide[3], flags)
+
+
+def _require_columns(columns: PacketColumns, access: Access, size: int) -> None:
+    for ticks in (columns.pts, columns.dts):
+        if ticks.min() < -_FARTHEST or ticks.max() > _FARTHEST:
+            raise ValueError("a time that cannot be read")
+    if columns.size.min() < 0 or columns.size.max() > _LARGEST_PACKET:
+        raise ValueError("a packet of an impossible size")
+    if columns.position.min() < -1 or columns.position.max() > size:
+        raise ValueError("a packet outside the file")
+    if access is Access.EXTENT and (
+        columns.position.min() < 0 or (columns.position + columns.size).max() > size
+    ):
+        raise ValueError("a packet outside the file")
+    if (columns.flags & ~np.uint8(_FLAGS)).any():
+        raise ValueError("a flag that there is not")
+
+
+def _require_table(
+    columns: PacketColumns, order: Ints, access: Access, end_pts: int, size: int
+) -> None:
+    _require_columns(columns, access, size)
+    if order.min() < 0 or order.max() >= len(columns):
+        raise ValueError("a frame of no packet")
+    shown = columns.pts[order]
+    if len(shown) > 1 and not (np.diff(shown) > 0).all():
+        raise ValueError("frames out of order")  # and so no packet shows two
+    if end_pts <= int(shown[-1]):
+        raise ValueError("an end before the last frame")
+    hidden = np.ones(len(columns), np.bool_)
+    hidden[order] = False
+    if not np.array_equal(hidden, columns.flags & PacketFlag.HIDDEN != 0):
+        raise ValueError("frames of hidden packets")
+
+
+# ----------------------------------------------------------------------------------- the values
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The plain fields of a dataclass; fractions as text, bytes as hexadecimal digits."""
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(value):
+        told = getattr(value, field.name)
+        if isinstance(told, Fraction):
+            told = str(told)
+        elif isinstance(told, Access):
+            told = told.value
+        elif isinstance(told, bytes):
+            told = told.hex()
+        elif isinstance(told, Mapping):
+            told = dict(told)
+        if field.name != "side_streams":
+            fields[field.name] = told
+    return fields
+
+
+def _sides(media: MediaInfo) -> tuple[SideStream, ...]:
+    return media.side_streams
+
+
+def _media(told: Mapping[str, Any]) -> MediaInfo:
+    container_of(told["container"])
+    width, height = (_whole(told[side], 1, _MOST_SIDE) for side in ("width", "height"))
+    if width * height > MAX_PIXELS:
+        raise ValueError("pictures that are too large")
+    rotation = _whole(told["rotation"], 0, 270)
+    if rotation % 90:
+        raise ValueError("pictures that stand askew")
+    return MediaInfo(
+        container=told["container"],
+        codec=_name(told["codec"]),
+        profile=_maybe(_text, told["profile"]),
+        width=width,
+        height=height,
+        pixel_format=_name(told["pixel_format"]),
+        time_base=_positive(told["time_base"]),
+        average_rate=_maybe(_positive, told["average_rate"]),
+        stream_index=_whole(told["stream_index"], 0, MAX_STREAMS),
+        rotation=rotation,
+        sample_aspect_ratio=_maybe(_positive, told["sample_aspect_ratio"]),
+        color_range=_maybe(_name, told["color_range"]),
+        color_space=_maybe(_name, told["color_space"]),
+        color_primaries=_maybe(_name, told["color_primaries"]),
+        color_transfer=_maybe(_name, told["color_transfer"]),
+        bit_depth=_whole(told["bit_depth"], 1, 32),
+        interlaced=_truth(told["interlaced"]),
+        variable_rate=_truth(told["variable_rate"]),
+        edit_list=_truth(told["edit_list"]),
+        reorder_delay=_whole(told["reorder_delay"], 0, 1 << 16),
+        extradata=_bytes(told["extradata"]),
+        codec_tag=_text(told["codec_tag"]),
+        side_streams=tuple(_side(one) for one in _items(told["side_streams"])),
+        tags={_text(key): _text(value) for key, value in dict(told["tags"]).items()},
+        mirrored=_truth(told["mirrored"]),
+        crop=_crop(told["crop"]),
+        in_largest_size=_truth(told["in_largest_size"]),
+        marks=_maybe(_marks, told["marks"]),
+    )
+
+
+def _marks(told: Any) -> dict[str, str]:
+    """Raises `ValueError` also for values that no header can be written from."""
+    found = {_text(name): _text(value) for name, value in dict(told).items()}
+    if len(found) > _MOST_ITEMS:
+        raise ValueError("too many marks")
+    for container in ("mp4", "matroska"):
+        held_by(container, found)
+    mark_boxes(found)
+    video_elements(found)
+    colour_elements(found)
+    return found
+
+
+def _crop(told: Any) -> Crop:
+    left, top, right, bottom = (_whole(side, 0, _MOST_SIDE) for side in _items(told))
+    return left, top, right, bottom
+
+
+def _side(told: Mapping[str, Any]) -> SideStream:
+    return SideStream(
+        index=_whole(told["index"], 0, MAX_STREAMS),
+        kind=_name(told["kind"]),
+        codec=_name(told["codec"]),
+        language=_maybe(_text, told["language"]),
+        channels=_maybe(_small, told["channels"]),
+        sample_rate=_maybe(_small, told["sample_rate"]),
+    )
+
+
+def _sound(told: Mapping[str, Any]) -> Sound:
+    return Sound(
+        codec=_name(told["codec"]),
+        stream_index=_whole(told["stream_index"], -1, MAX_STREAMS),
+        time_base=_positive(told["time_base"]),
+        sample_rate=_small(told["sample_rate"]),
+        channels=_small(told["channels"]),
+        bit_depth=_whole(told["bit_depth"], 0, 64),
+        configuration=_bytes(told["configuration"]),
+        packets=_whole(told["packets"], 0, MOST_SOUND_PACKETS),
+        first_pts=_whole(told["first_pts"], -_FARTHEST, _FARTHEST),
+        end_pts=_whole(told["end_pts"], -_FARTHEST, _FARTHEST),
+        language=_maybe(_text, told["language"]),
+        reason=_maybe(_text, told["reason"]),
+        access=Access(told["access"]),
+        matroska_codec=_text(told["matroska_codec"])[:_MOST_CODEC_ID],
+        matroska_private=_bytes(told["matroska_private"]),
+        mp4_entry=_bytes(told["mp4_entry"]),
+    )
+
+
+def _maybe(check: Callable[[Any], _Value], told: Any) -> _Value | None:
+    return None if told is None else check(told)
+
+
+def _whole(told: Any, least: int, most: int) -> int:
+    if type(told) is not int or not least <= told <= most:
+        raise ValueError(f"{str(told)[:_MOST_DIGITS]} is not between {least} and {most}")
+    return told
+
+
+def _small(told: Any) -> int:
+    return _whole(told, 0, 1 << 31)
+
+
+def _truth(told: Any) -> bool:
+    if type(told) is not bool:
+        raise ValueError("neither true nor false")
+    return told
+
+
+def _text(told: Any) -> str:
+    if type(told) is not str or len(told) > _MOST_TEXT:
+        raise ValueError("no text, or too long a one")
+    return told
+
+
+def _name(told: Any) -> str:
+    if type(told) is not str or not _NAME.fullmatch(told):
+        raise ValueError("no name")
+    return told
+
+
+def _positive(told: Any) -> Fraction:
+    if type(told) is not str or not _NUMBER.fullmatch(told):
+        raise ValueError("no fraction")
+    number = Fraction(told)
+    if number <= 0:
+        raise ValueError("a fraction that is not positive")
+    return number
+
+
+def _bytes(told: Any) -> bytes:
+    if type(told) is not str:
+        raise ValueError("no bytes")
+    return bytes.fromhex(told)
+
+
+def _items(told: Any) -> list[Any]:
+    if type(told) is not list or len(told) > _MOST_ITEMS:
+        raise ValueError("no list, or too long a one")
+    return told

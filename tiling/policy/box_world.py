@@ -1,0 +1,320 @@
+"""A world of boxes and costs: what a store knows of a video before anything is encoded."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.tiling.cost import DecodeCost, EncodeCost, Work
+from vfsd.tiling.decode_work import areas, decoded_frames
+from vfsd.tiling.geometry import Rect
+from vfsd.tiling.layout import LayoutRules, TileLayout
+from vfsd.tiling.partition import fine
+from vfsd.tiling.policy.decode_extent import Reach
+from vfsd.tiling.policy.query import Aims, Query, Tiling, within
+from vfsd.tiling.policy.world import Making
+from vfsd.tiling.wanted_boxes import Ints
+
+_REACHES = 1 << 14
+"""As many are kept: a few kB each."""
+
+Sizes = npt.NDArray[np.float64]
+"""Bytes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """Boxes of one label on the frames of a SOT."""
+
+    frames: Ints  #: (N,): of the video
+    corners: Ints  #: (N, 4): x1, y1, x2, y2 in pixels of the stored picture, half-open
+
+
+@dataclass(frozen=True, slots=True)
+class Density:
+    """Bytes of a stream: where nothing moves, and where the boxes are."""
+
+    still: float  #: per pixel of every picture
+    moving: float  #: per pixel within boxes, on top
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What work costs, and how many bytes it is done on."""
+
+    original: DecodeCost
+    tiles: DecodeCost
+    encode: EncodeCost
+    density: Density
+
+    def scaled(self, decode: float, encode: float) -> Rates:
+        """Costs so many times as high, as somebody may believe who has measured badly."""
+        return Rates(
+            self.original.times(decode),
+            self.tiles.times(decode),
+            self.encode.times(encode),
+            self.density,
+        )
+
+
+class Original(Protocol):
+    """What tiles are made from, and read instead of where they do not help."""
+
+    def work(self, first: int, last: int, since: int | None) -> Work:
+        """To see the frames from `first` to `last`.
+
+        With `since`, by a decoder that stands before that frame, which comes no later than `first`.
+        """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Footage:
+    """What is known of a video."""
+
+    width: int
+    height: int
+    sots: Sequence[range]  #: the frames of each, one after the other
+    seen: Sequence[Mapping[str, Seen]]  #: of each SOT, by label
+    rules: LayoutRules
+    original: Original | None = None
+    """None: each SOT begins with its only key frame, and has the bytes of one large tile."""
+
+
+class Made(Protocol):
+    """Which tiles of a layout around boxes are made."""
+
+    def __call__(self, layout: TileLayout, wanted: Seen, first: int) -> Tiling: ...
+
+
+def every_tile(layout: TileLayout, wanted: Seen, first: int) -> Tiling:
+    """Tiles are the whole picture, as in TASM, where they take the original's place."""
+    return Tiling.whole(layout)
+
+
+def wanted_tiles(layout: TileLayout, wanted: Seen, first: int) -> Tiling:
+    """Only tiles that hold what the layout is around: the original stays for the rest."""
+    lengths = decoded_frames(layout, wanted.corners, wanted.frames, first)
+    return Tiling(layout, tuple(np.flatnonzero(lengths).tolist()))
+
+
+class Reading(Protocol):
+    """How a SOT is read that has tiles."""
+
+    def seconds(self, tiled: float, untiled: float) -> float:
+        """What it takes, where so many are predicted for tiles and for the original."""
+
+
+class Cheaper:
+    """A store that keeps the original: each SOT of a query is read from whichever is cheaper."""
+
+    def seconds(self, tiled: float, untiled: float) -> float:
+        return min(tiled, untiled)
+
+
+class TilesAlways:
+    """TASM's own (section III-A): what is tiled is read from tiles."""
+
+    def seconds(self, tiled: float, untiled: float) -> float:
+        return tiled
+
+
+class BoxWorld:
+    """A `World` of footage.  `made` and `reading` make it the store's or the paper's."""
+
+    def __init__(
+        self,
+        footage: Footage,
+        rates: Rates,
+        made: Made = every_tile,
+        reading: Reading | None = None,
+    ) -> None:
+        self._footage = footage
+        self._rates = rates
+        self._made = made
+        self._reading = reading or Cheaper()
+        self._asked: tuple[Query, int, range, bool] | None = None
+        self._untileds = lru_cache(maxsize=None)(self._untiled_seconds)
+        self._reaches = lru_cache(_REACHES)(self._reach)
+        self._areas = lru_cache(_REACHES)(areas)
+        self._untiled = TileLayout.untiled(footage.width, footage.height)
+        self._starts = [frames.start for frames in footage.sots]
+        # Policies ask the same again and again; an answer never changes.
+        self.around = lru_cache(maxsize=None)(self._around)
+        self._parts = lru_cache(maxsize=None)(self._part)
+        self._decodes = lru_cache(maxsize=None)(self._decode)
+        self._sizes = lru_cache(maxsize=None)(self._bytes)
+        self.making = lru_cache(maxsize=None)(self._making)
+
+    def at(self, rates: Rates) -> BoxWorld:
+        """The same, but that work costs something else."""
+        other = BoxWorld(self._footage, rates, self._made, self._reading)
+        # Neither depends on rates, and layouts take long to find.
+        other.around, other._parts = self.around, self._parts
+        return other
+
+    @property
+    def sots(self) -> range:
+        return range(len(self._footage.sots))
+
+    def touched(self, query: Query) -> list[int]:
+        if not query.frames:
+            return []
+        first = max(0, bisect_right(self._starts, query.frames[0]) - 1)
+        return [
+            sot
+            for sot in range(first, bisect_right(self._starts, query.frames[-1]))
+            if len(self._parts(sot, self._within(sot, query), query.aims).frames)
+        ]
+
+    def labels(self, sot: int) -> Aims:
+        return frozenset(self._footage.seen[sot])
+
+    def decode(self, sot: int, query: Query, tiling: Tiling | None) -> float:
+        asked = self._asked  # candidates come one after the other
+        if asked is None or asked[0] is not query or asked[1] != sot:
+            asked = query, sot, self._within(sot, query), self._goes_on(sot, query)
+            self._asked = asked
+        return self._decodes(sot, asked[2], query.aims, tiling, asked[3])
+
+    def pixels(self, sot: int, query: Query, tiling: Tiling | None) -> int:
+        wanted = self._parts(sot, self._within(sot, query), query.aims)
+        layout = self._untiled if tiling is None else tiling.layout
+        first = self._footage.sots[sot].start
+        lengths = decoded_frames(layout, wanted.corners, wanted.frames, first)
+        return int(lengths @ areas(layout))
+
+    def _making(self, sot: int, tiling: Tiling) -> Making:
+        frames = len(self._footage.sots[sot])
+        tiles = list(tiling.tiles)
+        pixels = int(areas(tiling.layout)[tiles].sum()) * frames
+        size = float(self._sizes(sot, tiling.layout)[tiles].sum())
+        mine = self._footage.sots[sot]
+        seconds = self._rates.original.seconds(self._original(sot, mine[0], mine[-1], False))
+        return Making(seconds + self._rates.encode.seconds(len(tiles), pixels, size), size)
+
+    # -- what is asked again and again
+
+    def _around(self, sot: int, aims: Aims) -> Tiling | None:
+        footage = self._footage
+        wanted = self._parts(sot, footage.sots[sot], aims)
+        if not len(wanted.frames):
+            return None
+        first = footage.sots[sot].start
+        layout = fine(
+            wanted.corners,
+            footage.width,
+            footage.height,
+            footage.rules,
+            frames=wanted.frames,
+            first_frame=first,
+        )
+        return None if layout.is_untiled else self._made(layout, wanted, first)
+
+    def _part(self, sot: int, frames: range, aims: Aims) -> Seen:
+        """The boxes that a query on these frames of a SOT wants."""
+        numbers, corners = [np.zeros(0, np.int64)], [np.zeros((0, 4), np.int64)]
+        seen = self._footage.seen[sot]
+        for aim in aims if frames else ():
+            if isinstance(aim, Rect):
+                # The first and the last frame tell what is decoded.
+                ends = sorted({frames[0], frames[-1]})
+                numbers.append(np.array(ends))
+                corners.append(np.array([(aim.x1, aim.y1, aim.x2, aim.y2)] * len(ends)))
+            elif isinstance(aim, str) and aim in seen:
+                mine = seen[aim]
+                inside = (mine.frames >= frames.start) & (mine.frames < frames.stop)
+                inside &= (mine.frames - frames.start) % frames.step == 0
+                numbers.append(mine.frames[inside])
+                corners.append(mine.corners[inside])
+        return Seen(np.concatenate(numbers), np.concatenate(corners))
+
+    def _decode(
+        self, sot: int, frames: range, aims: Aims, tiling: Tiling | None, goes_on: bool
+    ) -> float:
+        wanted = self._parts(sot, frames, aims)
+        if not len(wanted.frames):
+            return 0.0
+        ends = int(wanted.frames.min()), int(wanted.frames.max())
+        untiled = self._untileds(sot, *ends, goes_on)
+        if tiling is None:
+            return untiled
+        lengths = self._lengths(sot, frames, aims, tiling.layout)
+        if not set(np.flatnonzero(lengths).tolist()) <= set(tiling.tiles):
+            return untiled
+        work = self._work(sot, tiling.layout, lengths)
+        return self._reading.seconds(self._rates.tiles.seconds(work), untiled)
+
+    def _lengths(self, sot: int, frames: range, aims: Aims, layout: TileLayout) -> Ints:
+        """How many frames a query decodes of each tile."""
+        first = self._footage.sots[sot].start
+        if frames.step != 1:
+            wanted = self._parts(sot, frames, aims)
+            return decoded_frames(layout, wanted.corners, wanted.frames, first)
+        lengths = np.zeros(layout.count, np.int64)
+        start, stop = frames.start - first, frames.stop - first
+        for aim in aims:
+            if isinstance(aim, Rect):
+                lengths[layout.covering(aim)] = stop
+            elif aim in self._footage.seen[sot]:
+                reach = self._reaches(sot, aim, layout)
+                np.maximum(lengths, reach.lengths(start, stop), out=lengths)
+        return lengths
+
+    def _reach(self, sot: int, label: str, layout: TileLayout) -> Reach:
+        seen = self._footage.seen[sot][label]
+        return Reach(layout, seen.corners, seen.frames, self._footage.sots[sot])
+
+    def _goes_on(self, sot: int, query: Query) -> bool:
+        """Whether the SOT before was read as well."""
+        if self._footage.original is None or sot == 0:
+            return False
+        return len(self._parts(sot - 1, self._within(sot - 1, query), query.aims).frames) > 0
+
+    def _untiled_seconds(self, sot: int, first: int, last: int, goes_on: bool) -> float:
+        return self._rates.original.seconds(self._original(sot, first, last, goes_on))
+
+    def _original(self, sot: int, first: int, last: int, goes_on: bool) -> Work:
+        """Decoding frames of a SOT without tiles."""
+        start, original = self._footage.sots[sot].start, self._footage.original
+        if original is None:
+            return self._work(sot, self._untiled, np.array([last - start + 1]))
+        return original.work(first, last, start if goes_on else None)
+
+    def _work(self, sot: int, layout: TileLayout, lengths: Ints) -> Work:
+        """Decoding so many frames of each tile from the start of a SOT."""
+        return Work(
+            starts=int(np.count_nonzero(lengths)),
+            pictures=int(lengths.sum()),
+            pixels=int(lengths @ self._areas(layout)),
+            bytes=float(lengths @ self._sizes(sot, layout)) / len(self._footage.sots[sot]),
+        )
+
+    def _bytes(self, sot: int, layout: TileLayout) -> Sizes:
+        """Of each tile of a whole SOT."""
+        density, footage = self._rates.density, self._footage
+        boxes = [seen.corners for seen in footage.seen[sot].values()]
+        x1, y1, x2, y2 = np.concatenate([np.zeros((0, 4), np.int64), *boxes]).T
+        across = _shared(layout.column_edges, x1, x2)
+        down = _shared(layout.row_edges, y1, y2)
+        moving = (down.T @ across).ravel()
+        still = areas(layout) * len(footage.sots[sot])
+        sizes: Sizes = density.still * still + density.moving * np.minimum(moving, still)
+        return sizes
+
+    def _within(self, sot: int, query: Query) -> range:
+        """The frames of a query in a SOT, with their steps."""
+        return within(self._footage.sots[sot], query.frames)
+
+
+def _shared(edges: tuple[int, ...], start: Ints, end: Ints) -> Ints:
+    """(ranges, parts): pixels of each range in each of the parts between `edges`."""
+    bounds = np.array(edges)
+    inside = np.minimum(end[:, None], bounds[1:]) - np.maximum(start[:, None], bounds[:-1])
+    shared: Ints = inside.clip(0)
+    return shared

@@ -1,0 +1,119 @@
+"""Many different regions as a few patches: what a policy thinks about has to stay little.
+
+Each region that comes up is something more to tile around, in every SOT and together with all
+others.  With hundreds of them policies would take longer to decide than decoding takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.tiling.geometry import Rect
+from vfsd.tiling.policy.base import Policy
+from vfsd.tiling.policy.query import Query, Retile
+from vfsd.tiling.wanted_boxes import Ints
+
+Reals = npt.NDArray[np.float64]
+
+MANY = 8
+"""Up to so many regions are told apart."""
+_PAIRED = 512
+"""Regions of which every pair can be looked at; more are rounded first."""
+
+
+def patches(queries: Iterable[Query], most: int = MANY) -> dict[Rect, Rect]:
+    """For each region of the queries the patch that holds it; itself where there are few.
+
+    Two at a time are made one, those first that cost their readers the least pixels more.
+    """
+    frames: dict[Rect, int] = {}
+    for query in queries:
+        for aim in query.aims:
+            if isinstance(aim, Rect):
+                frames[aim] = frames.get(aim, 0) + len(query.frames)
+    if len(frames) <= most:
+        return {region: region for region in frames}
+    regions = list(frames)
+    corners, place = _rounded(
+        np.array([(one.x1, one.y1, one.x2, one.y2) for one in regions], np.int64)
+    )
+    weights = np.zeros(len(corners))
+    np.add.at(weights, place, list(frames.values()))
+    found = _merged(corners, weights, most)[place]
+    return {
+        region: Rect(*(int(edge) for edge in patch))
+        for region, patch in zip(regions, found, strict=True)
+    }
+
+
+def patched(query: Query, known: Mapping[Rect, Rect]) -> Query:
+    """The query, of patches instead of regions."""
+    aims = (known.get(aim, aim) if isinstance(aim, Rect) else aim for aim in query.aims)
+    return replace(query, aims=frozenset(aims))
+
+
+class InPatches:
+    """A policy that is told patches where queries are of regions.
+
+    A patch holds its regions, so what is made for it serves them.
+    """
+
+    def __init__(self, policy: Policy, known: Mapping[Rect, Rect]) -> None:
+        self._policy = policy
+        self._known = known
+
+    def start(self) -> list[Retile]:
+        return self._policy.start()
+
+    def tell(self, query: Query) -> list[Retile]:
+        return self._policy.tell(patched(query, self._known))
+
+
+def _rounded(corners: Ints) -> tuple[Ints, Ints]:
+    """Corners, few enough, each once; and for each one given which of these holds it."""
+    low, high = corners[:, :2], corners[:, 2:]
+    step = 1
+    while True:
+        up = np.minimum(-(-high // step) * step, high.max(axis=0))  # no further than any
+        coarse = np.hstack([low // step * step, up])
+        found, place = np.unique(coarse, axis=0, return_inverse=True)
+        if len(found) <= _PAIRED:
+            return found, place.reshape(-1)
+        step *= 2
+
+
+def _merged(corners: Ints, weights: Reals, most: int) -> Ints:
+    """For each of `corners` those of the patch that holds it."""
+    corners, weights = corners.copy(), weights.copy()
+    count = len(corners)
+    member = np.arange(count)
+    alive = np.ones(count, bool)
+    loss = np.full((count, count), np.inf)
+    for one in range(count):
+        loss[one, one + 1 :] = _losses(corners, weights, one)[one + 1 :]
+    for _ in range(count - most):
+        one, other = divmod(int(loss.argmin()), count)
+        corners[one, :2] = np.minimum(corners[one, :2], corners[other, :2])
+        corners[one, 2:] = np.maximum(corners[one, 2:], corners[other, 2:])
+        weights[one] += weights[other]
+        member[member == other] = one
+        alive[other] = False
+        loss[other, :] = loss[:, other] = np.inf
+        mine = np.where(alive, _losses(corners, weights, one), np.inf)
+        loss[:one, one], loss[one, one + 1 :] = mine[:one], mine[one + 1 :]
+    found: Ints = corners[member]
+    return found
+
+
+def _losses(corners: Ints, weights: Reals, one: int) -> Reals:
+    """Pixels more that readers of `one` and of each other would decode, were they one."""
+    low = np.minimum(corners[:, :2], corners[one, :2])
+    high = np.maximum(corners[:, 2:], corners[one, 2:])
+    together = (high - low).prod(axis=1)
+    areas = (corners[:, 2:] - corners[:, :2]).prod(axis=1)
+    losses: Reals = (together - areas) * weights + (together - areas[one]) * weights[one]
+    return losses

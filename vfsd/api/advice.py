@@ -1,0 +1,172 @@
+"""What to tile for a workload: the part of `vfsd.Video` that asks what if."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from reprlib import repr as shown
+
+from vfsd.api.frames import VideoFrames
+from vfsd.api.labels import VideoLabels
+from vfsd.codecs.cells.tile_codecs import tile_codec
+from vfsd.codecs.frames.to_array import needed_area
+from vfsd.core.hostinfo import host_name
+from vfsd.core.label_query import format_labels
+from vfsd.core.orientation import in_picture
+from vfsd.derive.baselines import Case
+from vfsd.derive.catalog_world import AsPlanned, TableOriginal, footage_of, rates_of
+from vfsd.derive.query_log import asked_by
+from vfsd.derive.what_if import Advice, OnProgress, compare, sots_with
+from vfsd.derive.workload import WorkloadQuery
+from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
+from vfsd.tiling import Rect
+from vfsd.tiling.policy import Aim, Footage, Query, Seen
+from vfsd.validation import how_many
+
+MOST_QUERIES = 10_000
+"""Of a workload, each as often as it is asked: with more, strategies take minutes to replay."""
+
+_Parts = Mapping[str, tuple[str, Rect]]
+"""Aims that are boxes in a region: the boxes, by their expression, and the region."""
+
+
+class VideoAdvice(VideoLabels, VideoFrames):
+    """What strategies of tiling come to on a workload."""
+
+    def advise(
+        self,
+        workload: Sequence[WorkloadQuery] | None = None,
+        *,
+        codec: str = "fast",
+        newest: int = MOST_QUERIES,
+        on_progress: OnProgress | None = None,
+    ) -> Advice:
+        """Replay TASM's strategies and ours on a workload, with this host's costs.
+
+        Without a `workload`, on the `newest` reads of the video that the store remembers, in which
+        those of whole frames do not count, as no tiles make them cheaper.  Tiles are imagined in
+        the tile codec `codec`.  Nothing is decoded or encoded; to make what is advised:
+
+            advice = video.advise([WorkloadQuery("car", span=(0, 60), times=20)])
+            video.retile(advice.layouts())
+
+        A query of labels wants the boxes that the index has of them now.  Raises `UsageError` for
+        more queries than `MOST_QUERIES`, `OutOfRangeError` for one that lies outside the video,
+        `NotFoundError` where no read is remembered.
+        """
+        parts: dict[str, tuple[str, Rect]] = {}
+        queries = self._remembered(newest) if workload is None else self._meant(workload, parts)
+        media = self.original.media
+        chosen = tile_codec(codec, media)
+        tiles = self._usual_tiles(self.info)
+        catalog = self._parts.catalog
+        segments = catalog.segments(self.info)
+        good = [segment for segment in segments if segment.psnr >= tiles.luma]
+        sots, there = sots_with(self.sequences(), good)
+        aims: set[Aim] = {aim for query in queries for aim in query.aims}
+        aims -= parts.keys()
+        aims |= {expression for expression, _ in parts.values()}
+        aims |= {format_labels([[one.label]]) for one in self.labels()}
+        original = TableOriginal(self.table, media.width * media.height)
+        footage = footage_of(catalog, self.info, original, sots, aims, chosen)
+        measured = catalog.costs(host_name())
+        case = Case(
+            _with_parts(footage, parts),
+            rates_of(self.original, original.whole, chosen, tiles.costs, measured, segments),
+            AsPlanned(),
+            queries,
+            there,
+            chosen.takes_parts,
+        )
+        return compare(case, on_progress=on_progress)
+
+    def _remembered(self, newest: int) -> list[Query]:
+        self._tools.reads.flush()
+        reads = list(islice(self._parts.catalog.reads(self.info), how_many(newest, "newest")))
+        found = [asked.query for asked in asked_by(reads, self.original.media)]
+        if not found:
+            what = "only whole frames were read" if reads else "no read is remembered"
+            raise NotFoundError(
+                f"{what} of {self.name}",
+                hint="write a workload into a file, or see `vfsd reads`",
+            )
+        return found
+
+    def _meant(
+        self, given: Iterable[WorkloadQuery], parts: dict[str, tuple[str, Rect]]
+    ) -> list[Query]:
+        """Queries as policies are told them; boxes in a region are noted in `parts`."""
+        is_several = isinstance(given, Iterable) and not isinstance(given, str)
+        workload = list(given) if is_several else []
+        if not is_several or not all(isinstance(one, WorkloadQuery) for one in workload):
+            raise UsageError(
+                f"workload must be a list of WorkloadQuery, got {shown(given)}",
+                hint='as in [WorkloadQuery("car", times=20)]',
+            )
+        asked = sum(one.times for one in workload)
+        if not 0 < asked <= MOST_QUERIES:
+            raise UsageError(
+                f"a workload has 1 to {MOST_QUERIES} queries, not {asked}",
+                hint='what counts is how often each is asked in proportion: lower "times"',
+            )
+        queries: list[Query] = []
+        for number, one in enumerate(workload):
+            try:
+                query = Query(self._frames_of(one), self._aims_of(one, parts))
+            except OutOfRangeError as error:
+                raise OutOfRangeError(f"query {number}: {error}", hint=error.hint) from error
+            queries += [query] * one.times
+        return queries
+
+    def _frames_of(self, query: WorkloadQuery) -> range:
+        if query.frames is None:
+            return self.frames_in(query.span)
+        if query.frames.stop > len(self):
+            raise OutOfRangeError(
+                f"frames {query.frames.start} to {query.frames.stop} were asked for; the video "
+                f"has {len(self)}"
+            )
+        return query.frames
+
+    def _aims_of(self, query: WorkloadQuery, parts: dict[str, tuple[str, Rect]]) -> frozenset[Aim]:
+        """As those of `vfsd.derive.query_log`; boxes in a region are noted in `parts`."""
+        media = self.original.media
+        region = None if query.region is None else Rect.given(query.region)
+        if region is not None and not media.frame_rect.contains(region):
+            raise OutOfRangeError(
+                f"the region {region} reaches outside the frame of {self.width}x{self.height}"
+            )
+        clauses = [sorted(clause) for clause in query.clauses]
+        if not clauses:
+            assert region is not None
+            return frozenset([needed_area(media, "rgb24", region, None)])
+        if len(clauses) > 1:
+            expressions = [format_labels(clauses)]
+        else:
+            expressions = [format_labels([[label]]) for label in clauses[0]]
+        if region is None:
+            return frozenset(expressions)
+        area = in_picture(region, media)
+        named = {f"{one} in {region}": (one, area) for one in expressions}
+        parts |= named
+        return frozenset(named)
+
+
+def _with_parts(footage: Footage, parts: _Parts) -> Footage:
+    """The footage, with the boxes that share a part of regions as labels of their own."""
+    if not parts:
+        return footage
+    seen = []
+    for known in footage.seen:
+        mine = dict(known)
+        for name, (expression, area) in parts.items():
+            if expression not in known:
+                continue
+            boxes = known[expression]
+            x1, y1, x2, y2 = boxes.corners.T
+            inside = (x1 < area.x2) & (x2 > area.x1) & (y1 < area.y2) & (y2 > area.y1)
+            if inside.any():
+                mine[name] = Seen(boxes.frames[inside], boxes.corners[inside])
+        seen.append(mine)
+    return replace(footage, seen=seen)

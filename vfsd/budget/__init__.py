@@ -1,1 +1,0 @@
-"""What may be taken, what goes first, and making room."""

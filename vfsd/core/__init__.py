@@ -1,0 +1,1 @@
+"""The values that all other packages share: frame tables, time, views, detections."""

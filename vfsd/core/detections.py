@@ -1,0 +1,570 @@
+"""What detectors and people say of frames: labelled boxes, one by one and as columns.
+
+A box is ``x1, y1, x2, y2`` in pixels of the displayed full frame, the second corner exclusive; it
+may be fractional and may reach out of the frame.  Frames are counted from 0 in display order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from reprlib import repr as shown
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.errors import ExtraMissingError, UsageError
+from vfsd.tiling import Rect
+from vfsd.validation import MOST_LEVELS, is_too_deep, plain, require_storable_text
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Box = tuple[float, float, float, float]
+Area = Rect | str | Sequence[float] | Sequence[SupportsIndex] | npt.NDArray[Any]
+"""A `Rect`, x1, y1, x2, y2, which may be fractional, or text as for `Rect.parse`."""
+Attributes = Mapping[str, Any]
+
+NO_TRACK = -1
+"""In a column of tracks: the box belongs to none."""
+
+NO_SOURCE = -1
+"""In a column of sources: it is not said who found the box."""
+
+FARTHEST = 1_000_000.0
+"""Coordinates lie within this many pixels of the frame's corner, to either side."""
+
+MOST_LETTERS = 255
+"""Of a label, and of each word that describes a source."""
+
+_A_BOX = "a box is x1 < x2 and y1 < y2 in pixels, the second corner exclusive"
+_PARAMETERS = (
+    'give a dict of what JSON can hold, as in {"every": 5}, with '
+    f"{MOST_LEVELS} lists and dicts in each other at most"
+)
+_A_WORD = f"1 to {MOST_LETTERS} printable characters, no space at either end"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Who says so: a model of some version with its settings, or people.
+
+    Two sources are the same when all four agree.
+    """
+
+    name: str
+    model: str = ""
+    version: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        _require_word(self.name, "the name of a source")
+        for value in (self.model, self.version):
+            if value:
+                _require_word(value, "the model or version of a source")
+        object.__setattr__(self, "parameters", plain(self.parameters))
+        _require_parameters(self.parameters)
+
+    def __str__(self) -> str:
+        return " ".join(word for word in (self.name, self.model, self.version) if word)
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """One labelled box on one frame."""
+
+    frame: int
+    label: str
+    box: Box
+    confidence: float | None = None  #: finite, on its source's scale, mostly 0 to 1
+    track: int | None = None  #: number of the object that it follows, within its source
+    source: Source | None = None  #: always there on what a catalog answers
+    attributes: Attributes = field(default_factory=dict, hash=False)  #: what JSON can hold
+
+    def clipped(self, width: int, height: int) -> Detection | None:
+        """The part that lies in a frame of width x height pixels; None where there is none."""
+        x1, y1, x2, y2 = self.box
+        box = (max(x1, 0.0), max(y1, 0.0), min(x2, float(width)), min(y2, float(height)))
+        if box[0] >= box[2] or box[1] >= box[3]:
+            return None
+        return dataclasses.replace(self, box=box)
+
+    def rect(self, width: int, height: int) -> Rect | None:
+        """The whole pixels of a frame of width x height that the box touches, or None."""
+        inside = self.clipped(width, height)
+        if inside is None:
+            return None
+        x1, y1, x2, y2 = inside.box
+        return Rect(math.floor(x1), math.floor(y1), math.ceil(x2), math.ceil(y2))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSummary:
+    """What a video holds of one label."""
+
+    label: str
+    boxes: int
+    frames: int  #: on which there is such a box
+    tracks: int  #: different ones, told apart by number and source
+    first_frame: int
+    end_frame: int  #: one more than the last
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A run of frames that a source has looked at: where it found nothing, nothing was there."""
+
+    source: Source
+    frames: range
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DetectionColumns:
+    """Many detections, a numpy array for each property.  Made by `of`, which checks them.
+
+    Indexing with an int and iterating give `Detection`s; a slice, a mask or several indices give
+    columns, as `select` does.
+    """
+
+    frames: Ints
+    codes: Ints  #: index into `names`
+    names: tuple[str, ...]  #: the labels, each once
+    boxes: Floats  #: N x 4
+    confidences: Floats  #: NaN: none
+    tracks: Ints  #: `NO_TRACK`: none
+    attributes: tuple[Attributes | None, ...] | None = None  #: None: nobody has any
+    source_codes: Ints | None = None  #: index into `sources`, `NO_SOURCE`; None: nobody has one
+    sources: tuple[Source, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        frames: Sequence[int] | npt.NDArray[Any],
+        labels: str | Sequence[str] | npt.NDArray[Any],
+        boxes: Sequence[Sequence[float]] | npt.NDArray[Any],
+        confidences: Sequence[float | None] | npt.NDArray[Any] | None = None,
+        tracks: Sequence[int | None] | npt.NDArray[Any] | None = None,
+        attributes: Sequence[Attributes | None] | None = None,
+    ) -> DetectionColumns:
+        """Columns of equal length; one `str` as `labels` is the label of all.
+
+        Raises `UsageError` that names the first row that cannot be: lengths that differ, a box
+        without area or out of all bounds, a negative frame or track, an impossible label.
+        """
+        numbers = _integers(frames, "frames")
+        count = len(numbers)
+        if isinstance(labels, str):
+            names: tuple[str, ...] = (labels,)
+            codes = np.zeros(count, dtype=np.int64)
+        else:
+            codes, names = _encoded(labels)
+        made = cls(
+            numbers,
+            codes,
+            names,
+            _corners(boxes),
+            _confidences(confidences, count),
+            _tracks(tracks, count),
+            None if attributes is None or not any(attributes) else tuple(map(plain, attributes)),
+        )
+        made.check()
+        return made
+
+    @classmethod
+    def from_detections(cls, detections: Iterable[Detection]) -> DetectionColumns:
+        """From values, in their order.  Raises `UsageError` for what are none, and as `of`."""
+        rows = _several(detections, "detections", "DetectionColumns.of takes arrays")
+        for row in rows:
+            if not isinstance(row, Detection):
+                raise UsageError(
+                    f"detections must be of type Detection, got {shown(row)}",
+                    hint="give Detection(frame, label, box), or arrays to DetectionColumns.of",
+                )
+            if row.confidence is not None and row.confidence != row.confidence:
+                raise UsageError(
+                    f"the confidence of a box on frame {row.frame!r} is {row.confidence!r}",
+                    hint="give None for none",
+                )
+        made = cls.of(
+            [row.frame for row in rows],
+            [row.label for row in rows],
+            [row.box for row in rows],
+            [row.confidence for row in rows],
+            [row.track for row in rows],
+            [row.attributes or None for row in rows],
+        )
+        return made.with_sources([row.source for row in rows])
+
+    @classmethod
+    def concat(cls, parts: Iterable[DetectionColumns]) -> DetectionColumns:
+        """One after the other."""
+        kept = [part for part in parts if len(part)]
+        if len(kept) == 1:
+            return kept[0]
+        labels = [label for part in kept for label in part.labels]
+        some = any(part.attributes is not None for part in kept)
+        made = cls.of(
+            np.concatenate([part.frames for part in kept]) if kept else [],
+            labels,
+            np.concatenate([part.boxes for part in kept]) if kept else [],
+            np.concatenate([part.confidences for part in kept]) if kept else None,
+            np.concatenate([part.tracks for part in kept]) if kept else None,
+            [row for part in kept for row in part.attributes or [None] * len(part)]
+            if some
+            else None,
+        )
+        return made.with_sources([part.source_of(i) for part in kept for i in range(len(part))])
+
+    def with_sources(self, sources: Sequence[Source | None]) -> DetectionColumns:
+        """The same rows, each with its source; None where it is not known."""
+        known: dict[Source, int] = {}
+        codes = [NO_SOURCE if one is None else known.setdefault(one, len(known)) for one in sources]
+        if len(codes) != len(self):
+            raise UsageError(f"{len(codes)} sources were given for {len(self)} boxes")
+        return dataclasses.replace(
+            self,
+            source_codes=np.asarray(codes, dtype=np.int64) if known else None,
+            sources=tuple(known),
+        )
+
+    def check(self) -> None:
+        """Raises `UsageError` that names the first row that cannot be."""
+        count = len(self.frames)
+        if self.boxes.ndim != 2 or self.boxes.shape[1:] != (4,):
+            raise UsageError(
+                f"boxes are of shape {self.boxes.shape}", hint="give N x 4: x1, y1, x2, y2"
+            )
+        lengths = {
+            "labels": len(self.codes),
+            "boxes": len(self.boxes),
+            "confidences": len(self.confidences),
+            "tracks": len(self.tracks),
+            "attributes": count if self.attributes is None else len(self.attributes),
+        }
+        for name, length in lengths.items():
+            if length != count:
+                raise UsageError(f"{length} {name} were given for {count} frames")
+        for name in self.names:
+            _require_word(name, "a label")
+        for row in self.attributes or ():
+            check_attributes({} if row is None else row)
+        for wrong, what, hint in (
+            (self.frames < 0, "the number of a frame is negative", "frames count from 0"),
+            (
+                ~(np.abs(self.boxes) <= FARTHEST).all(axis=1),
+                "the box is out of all bounds",
+                _A_BOX,
+            ),
+            (
+                (self.boxes[:, 0] >= self.boxes[:, 2]) | (self.boxes[:, 1] >= self.boxes[:, 3]),
+                "the box has no area",
+                _A_BOX,
+            ),
+            (np.isinf(self.confidences), "the confidence is infinite", "give None for none"),
+            (self.tracks < NO_TRACK, "the number of a track is negative", "give None for none"),
+        ):
+            if wrong.any():
+                at = int(np.flatnonzero(wrong)[0])
+                raise UsageError(
+                    f"row {at}: {what} (frame {self.frames[at]}, box {self.boxes[at].tolist()})",
+                    hint=hint,
+                )
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    @overload
+    def __getitem__(self, at: int) -> Detection: ...
+    @overload
+    def __getitem__(self, at: slice | npt.NDArray[Any] | list[int]) -> DetectionColumns: ...
+
+    def __getitem__(
+        self, at: int | slice | npt.NDArray[Any] | list[int]
+    ) -> Detection | DetectionColumns:
+        if isinstance(at, np.ndarray) and at.ndim == 0:
+            at = int(at)
+        if isinstance(at, (slice, list, np.ndarray)):
+            return self.select(at)
+        confidence, track = float(self.confidences[at]), int(self.tracks[at])
+        x1, y1, x2, y2 = self.boxes[at].tolist()
+        return Detection(
+            int(self.frames[at]),
+            self.names[self.codes[at]],
+            (x1, y1, x2, y2),
+            None if math.isnan(confidence) else confidence,
+            None if track == NO_TRACK else track,
+            self.source_of(at),
+            self.attributes_of(at),
+        )
+
+    def __iter__(self) -> Iterator[Detection]:
+        return (self[at] for at in range(len(self)))
+
+    @property
+    def labels(self) -> npt.NDArray[Any]:
+        """The label of each row, as an array of `str` objects."""
+        return np.array([*self.names, ""], dtype=object)[self.codes]
+
+    def source_of(self, at: int) -> Source | None:
+        code = NO_SOURCE if self.source_codes is None else int(self.source_codes[at])
+        return None if code == NO_SOURCE else self.sources[code]
+
+    def by_source(self) -> list[tuple[Source, DetectionColumns]]:
+        """The rows of each source.  Raises `UsageError` where a row does not tell its source."""
+        if not len(self):
+            return []
+        if self.source_codes is None or (self.source_codes == NO_SOURCE).any():
+            raise UsageError("it is not said where the boxes come from", hint="give a source")
+        return [
+            (source, self.select(self.source_codes == code))
+            for code, source in enumerate(self.sources)
+        ]
+
+    def attributes_of(self, at: int) -> Attributes:
+        return {} if self.attributes is None else self.attributes[at] or {}
+
+    def select(self, rows: npt.NDArray[Any] | slice | list[int]) -> DetectionColumns:
+        """The rows of a mask or of an array of indices, in that order."""
+        chosen = np.arange(len(self))[rows]
+        return dataclasses.replace(
+            self,
+            frames=self.frames[chosen],
+            codes=self.codes[chosen],
+            boxes=self.boxes[chosen],
+            confidences=self.confidences[chosen],
+            tracks=self.tracks[chosen],
+            attributes=None
+            if self.attributes is None
+            else tuple(self.attributes[at] for at in chosen),
+            source_codes=None if self.source_codes is None else self.source_codes[chosen],
+        )
+
+    def in_order(self) -> DetectionColumns:
+        """By frame; within a frame as they are."""
+        if (np.diff(self.frames) >= 0).all():
+            return self
+        return self.select(np.argsort(self.frames, kind="stable"))
+
+    def are_in(self, others: DetectionColumns) -> npt.NDArray[np.bool_]:
+        """Of each row, whether `others` has one with the same frame, label, box, confidence and
+        track."""
+        known: dict[str, int] = {}
+        mine, theirs = (rows._numbers(known) for rows in (self, others))
+        return np.isin(mine, theirs)
+
+    def clipped(self, width: int, height: int) -> DetectionColumns:
+        """Only what lies in a frame of width x height pixels; boxes outside are left out."""
+        limits = np.array([width, height, width, height], dtype=np.float64)
+        boxes = np.clip(self.boxes, 0, limits)
+        inside = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
+        return dataclasses.replace(self, boxes=boxes).select(inside)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """One row a box.  Raises `ExtraMissingError` where pyarrow is not installed."""
+        try:
+            import pyarrow
+        except ImportError:
+            raise _missing("pyarrow", "arrow") from None
+        columns = self._flat()
+        columns["label"] = pyarrow.DictionaryArray.from_arrays(
+            pyarrow.array(self.codes, pyarrow.int32()), pyarrow.array(self.names, pyarrow.string())
+        )
+        for name, missing in (("confidence", np.isnan), ("track", _is_no_track)):
+            columns[name] = pyarrow.array(columns[name], mask=missing(columns[name]))
+        return pyarrow.table(columns)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row a box.  Raises `ExtraMissingError` where pandas is not installed."""
+        try:
+            import pandas
+        except ImportError:
+            raise _missing("pandas", "pandas") from None
+        columns = self._flat()
+        columns["label"] = pandas.Categorical.from_codes(
+            self.codes.astype(np.int32), list(self.names)
+        )
+        columns["track"] = pandas.array(self.tracks, dtype="Int64")
+        columns["track"][_is_no_track(self.tracks)] = pandas.NA
+        return pandas.DataFrame(columns)
+
+    def _numbers(self, known: dict[str, int]) -> npt.NDArray[Any]:
+        """All that `are_in` compares of a row as one value; `known` gives labels their numbers."""
+        codes = np.array([known.setdefault(name, len(known)) for name in self.names], np.float64)
+        names = ("frame", "label", "x1", "y1", "x2", "y2", "confidence", "track")
+        rows = np.empty(len(self), [(name, np.float64) for name in names])
+        rows["frame"], rows["label"] = self.frames, codes[self.codes]
+        for at, name in enumerate(("x1", "y1", "x2", "y2")):
+            rows[name] = self.boxes[:, at] + 0.0  # there is one zero
+        # Infinity is no confidence, and unlike what stands for none it equals itself.
+        rows["confidence"] = np.where(np.isnan(self.confidences), np.inf, self.confidences)
+        rows["track"] = self.tracks
+        return rows
+
+    def _flat(self) -> dict[str, Any]:
+        corners = {name: self.boxes[:, at] for at, name in enumerate(("x1", "y1", "x2", "y2"))}
+        return {
+            "frame": self.frames,
+            "label": self.labels,
+            **corners,
+            "confidence": self.confidences,
+            "track": self.tracks,
+            "source": [str(self.source_of(at) or "") for at in range(len(self))],
+        }
+
+
+def check_attributes(attributes: Attributes) -> None:
+    """Raises `UsageError` for what cannot be kept and given back as it was."""
+    if not isinstance(attributes, Mapping):
+        raise UsageError(
+            f"attributes must be a dict, got {shown(attributes)}", hint='as in {"lane": 3}'
+        )
+    for key, value in attributes.items():
+        _require_word(key, "the name of an attribute")
+        if value is not None and not isinstance(value, (str, bool, int, float)):
+            raise UsageError(
+                f"the attribute {key!r} is {value!r}", hint="numbers, words and truth can be kept"
+            )
+        if isinstance(value, str):
+            require_storable_text(value, f"the attribute {key!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"the attribute {key!r} is {value!r}, which JSON cannot hold")
+
+
+def _require_parameters(parameters: object) -> None:
+    """Raises `UsageError` for what JSON cannot hold, or is too deep: they tell sources apart."""
+    try:
+        if isinstance(parameters, Mapping) and not is_too_deep(parameters):
+            json.dumps(dict(parameters), sort_keys=True)
+            return
+    except (TypeError, ValueError):
+        pass
+    raise UsageError(
+        f"parameters must be a dict that JSON can hold, got {shown(parameters)}", hint=_PARAMETERS
+    )
+
+
+def source_from(source: str | Source) -> Source:
+    """A `str` is the name of a source of which nothing else is known."""
+    return source if isinstance(source, Source) else Source(source)
+
+
+def runs(frames: Ints) -> list[range]:
+    """The ranges without gaps that ascending numbers, each once, make up."""
+    if not len(frames):
+        return []
+    cuts = np.flatnonzero(np.diff(frames) > 1) + 1
+    return [range(int(part[0]), int(part[-1]) + 1) for part in np.split(frames, cuts)]
+
+
+def _require_word(text: object, what: str) -> None:
+    if (
+        not isinstance(text, str)
+        or not text.isprintable()
+        or text != text.strip()
+        or not 0 < len(text) <= MOST_LETTERS
+    ):
+        raise UsageError(
+            f"{text!r} cannot be {what}",
+            hint=_A_WORD,
+        )
+
+
+def _several(values: Any, what: str, hint: str) -> list[Any]:
+    """A list of what can be gone through.  Raises `UsageError` for a single value, and for text."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise UsageError(f"{what} must be several values, got {shown(values)}", hint=hint)
+    return list(values)
+
+
+def _integers(values: Sequence[int] | npt.NDArray[Any], what: str) -> Ints:
+    try:
+        found = np.asarray(values)
+    except ValueError:  # lists of several lengths
+        raise UsageError(
+            f"{what} must be whole numbers, got {shown(values)}", hint="give whole numbers"
+        ) from None
+    if found.size and found.dtype.kind not in "iu":
+        raise UsageError(
+            f"{what} must be whole numbers, got {found.dtype}", hint="give whole numbers"
+        )
+    return found.astype(np.int64).reshape(-1)
+
+
+def _encoded(labels: Sequence[str] | npt.NDArray[Any]) -> tuple[Ints, tuple[str, ...]]:
+    values = labels.tolist() if isinstance(labels, np.ndarray) else labels
+    known: dict[str, int] = {}
+    codes = []
+    for label in _several(values, "labels", "give one for all, or one for each box"):
+        if not isinstance(label, str):
+            raise UsageError(f"{shown(label)} cannot be a label", hint=_A_WORD)
+        codes.append(known.setdefault(label, len(known)))
+    return np.asarray(codes, dtype=np.int64), tuple(known)
+
+
+def _corners(boxes: Any) -> Floats:
+    """Of any shape, if it is one; what is empty has four columns."""
+    try:
+        corners = np.asarray(boxes, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"boxes must be numbers, got {shown(boxes)}", hint=_A_BOX) from None
+    return corners.reshape(-1, 4) if corners.size == 0 else corners
+
+
+def _confidences(values: Any, count: int) -> Floats:
+    if values is None:
+        return np.full(count, np.nan)
+    try:
+        if not isinstance(values, np.ndarray):
+            values = [math.nan if value is None else value for value in values]
+        found = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        found = np.empty((0, 0))
+    except OverflowError:
+        raise UsageError("the number of a confidence is beyond 64 bits") from None
+    if found.ndim != 1:
+        raise UsageError(
+            f"confidences must be a number for each box, or None, got {shown(values)}",
+            hint="give a number for each box, or None",
+        )
+    return found
+
+
+def _tracks(values: Any, count: int) -> Ints:
+    """Whole numbers; None and NaN, as pandas has it, are `NO_TRACK`."""
+    if values is None:
+        return np.full(count, NO_TRACK, dtype=np.int64)
+    if isinstance(values, np.ndarray) and values.dtype.kind == "i":
+        return values.astype(np.int64)
+    try:
+        each = _several(values, "tracks", "give a whole number for each box, or None")
+        return np.array([_track(value) for value in each], dtype=np.int64)
+    except OverflowError:
+        raise UsageError("the number of a track is beyond 64 bits") from None
+
+
+def _track(value: Any) -> int:
+    number: int | None
+    try:
+        if value is None or value != value:
+            return NO_TRACK
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != value:
+        raise UsageError(f"the number of a track is {value!r}", hint="give whole numbers, or None")
+    return number
+
+
+def _is_no_track(tracks: Ints) -> npt.NDArray[np.bool_]:
+    return np.asarray(tracks == NO_TRACK)
+
+
+def _missing(package: str, extra: str) -> ExtraMissingError:
+    return ExtraMissingError(f"{package} is not installed", hint=f"pip install 'vfsd[{extra}]'")

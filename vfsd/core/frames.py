@@ -1,0 +1,117 @@
+"""Decoded frames in the hands of the user: pixels with their exact time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.validation import whole_number
+
+Pixels = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Frame:
+    """One frame."""
+
+    data: Pixels  #: H x W x C, uint8 (uint16 for formats of more than 8 bits)
+    index: int  #: from 0, in display order
+    pts: int  #: ticks of the stream's time base, as in the file
+    seconds: float  #: on the video's timeline, which starts at 0 with the first frame
+    duration: float  #: seconds until the next frame is shown
+    damaged: bool = False  #: the file is damaged there; see `Frames.damaged`
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
+        return _as_array(self.data, dtype, copy)
+
+    def __repr__(self) -> str:
+        return f"<Frame {self.index} at {self.seconds:.3f} s, {_shape(self.data)}>"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Frames:
+    """A run of frames; all arrays have one element a frame."""
+
+    data: Pixels  #: N x H x W x C, uint8 (uint16 for formats of more than 8 bits)
+    index: npt.NDArray[np.int64]  #: from 0, in display order
+    pts: npt.NDArray[np.int64]  #: ticks of the stream's time base, as in the file
+    seconds: npt.NDArray[np.float64]  #: on the video's timeline
+    duration: npt.NDArray[np.float64]  #: seconds until the next frame is shown
+    psnr: float = math.inf
+    """dB that every frame has at least, in each plane or channel, against the very first original;
+    infinite: all were decoded from that; 0: nobody has measured it."""
+    damaged: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+    """Whether a frame shows damage of the file, concealed or not.  Known where a full decode has
+    examined the video (see `Video.damaged_frames`); a read that meets damage makes that decode."""
+
+    def __post_init__(self) -> None:
+        if not len(self.damaged):
+            object.__setattr__(self, "damaged", np.zeros(len(self.data), np.bool_))
+        lengths = {len(self.data), len(self.index), len(self.pts), len(self.damaged)}
+        lengths |= {len(self.seconds), len(self.duration)}
+        if len(lengths) != 1:
+            raise ValueError(f"arrays of different lengths: {sorted(lengths)}")
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @overload
+    def __getitem__(self, at: int | np.integer[Any]) -> Frame: ...
+    @overload
+    def __getitem__(self, at: slice | list[int] | npt.NDArray[Any]) -> Frames: ...
+
+    def __getitem__(
+        self, at: int | np.integer[Any] | slice | list[int] | npt.NDArray[Any]
+    ) -> Frame | Frames:
+        """One frame, or those of a slice, a mask or several indices, as with arrays of numpy.
+
+        Raises `UsageError` for what is none of these, `IndexError` for what is not there.
+        """
+        if isinstance(at, (slice, list)) or (isinstance(at, np.ndarray) and at.ndim):
+            return Frames(
+                self.data[at],
+                self.index[at],
+                self.pts[at],
+                self.seconds[at],
+                self.duration[at],
+                self.psnr,
+                self.damaged[at],
+            )
+        one = whole_number(at, "index")
+        return Frame(
+            self.data[one],
+            int(self.index[one]),
+            int(self.pts[one]),
+            float(self.seconds[one]),
+            float(self.duration[one]),
+            bool(self.damaged[one]),
+        )
+
+    def __iter__(self) -> Iterator[Frame]:
+        return (self[at] for at in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
+        return _as_array(self.data, dtype, copy)
+
+    def __repr__(self) -> str:
+        return f"<Frames: {_shape(self.data)}>"
+
+
+def _as_array(data: Pixels, dtype: Any, copy: bool | None) -> Pixels:
+    """What numpy asks for, which would make an array of objects of them otherwise.
+
+    Raises `ValueError` where only a copy will do and `copy` is False.
+    """
+    found = data if dtype is None else data.astype(dtype, copy=False)
+    if copy is False and found is not data:
+        raise ValueError(f"pixels of {data.dtype} are {np.dtype(dtype)} only in a copy")
+    return found.copy() if copy and found is data else found
+
+
+def _shape(data: Pixels) -> str:
+    return f"{' x '.join(map(str, data.shape))} {data.dtype}"

@@ -1,0 +1,22 @@
+"""``python -m vfsd.core.launch MODULE ARGUMENT …`` runs ``MODULE.main([ARGUMENT, …])``.
+
+Module and arguments come from `vfsd.core.subprocess_entry.command`.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from vfsd.core.subprocess_entry import importing
+
+
+def main(words: list[str]) -> None:
+    name, *arguments = words
+    with importing():
+        module = import_module(name)
+    module.main(arguments)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

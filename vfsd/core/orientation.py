@@ -1,0 +1,69 @@
+"""From the displayed frame to the picture as it is stored, before it is turned, and back.
+
+To be displayed, a picture is mirrored first, where it is to be, and then turned clockwise.
+"""
+
+from __future__ import annotations
+
+from vfsd.core.model import MediaInfo
+from vfsd.tiling import Rect, TileLayout
+
+
+def in_picture(region: Rect, media: MediaInfo) -> Rect:
+    """Where a region of the displayed frame lies in the picture before it is turned."""
+    width, height = media.width, media.height
+    if media.rotation == 90:
+        region = Rect(region.y1, height - region.x2, region.y2, height - region.x1)
+    elif media.rotation == 180:
+        region = Rect(width - region.x2, height - region.y2, width - region.x1, height - region.y1)
+    elif media.rotation == 270:
+        region = Rect(width - region.y2, region.x1, width - region.y1, region.x2)
+    return _mirrored(region, media)
+
+
+def in_display(area: Rect, media: MediaInfo) -> Rect:
+    """Where an area of the picture lies on the displayed frame; `in_picture` reversed."""
+    width, height = media.width, media.height
+    area = _mirrored(area, media)
+    if media.rotation == 90:
+        return Rect(height - area.y2, area.x1, height - area.y1, area.x2)
+    if media.rotation == 180:
+        return Rect(width - area.x2, height - area.y2, width - area.x1, height - area.y1)
+    if media.rotation == 270:
+        return Rect(area.y1, width - area.x2, area.y2, width - area.x1)
+    return area
+
+
+def layout_in_picture(layout: TileLayout, media: MediaInfo) -> TileLayout:
+    """A layout of the displayed frame as it lies on the picture before it is turned."""
+    widths, heights = layout.widths, layout.heights
+    if media.rotation == 90:
+        layout = TileLayout(heights, widths[::-1])
+    elif media.rotation == 180:
+        layout = TileLayout(widths[::-1], heights[::-1])
+    elif media.rotation == 270:
+        layout = TileLayout(heights[::-1], widths)
+    return _mirrored_layout(layout, media)
+
+
+def layout_in_display(layout: TileLayout, media: MediaInfo) -> TileLayout:
+    """A layout of the picture as it lies on the displayed frame; `layout_in_picture` reversed."""
+    layout = _mirrored_layout(layout, media)
+    widths, heights = layout.widths, layout.heights
+    if media.rotation == 90:
+        return TileLayout(heights[::-1], widths)
+    if media.rotation == 180:
+        return TileLayout(widths[::-1], heights[::-1])
+    if media.rotation == 270:
+        return TileLayout(heights, widths[::-1])
+    return layout
+
+
+def _mirrored(area: Rect, media: MediaInfo) -> Rect:
+    if not media.mirrored:
+        return area
+    return Rect(media.width - area.x2, area.y1, media.width - area.x1, area.y2)
+
+
+def _mirrored_layout(layout: TileLayout, media: MediaInfo) -> TileLayout:
+    return TileLayout(layout.widths[::-1], layout.heights) if media.mirrored else layout

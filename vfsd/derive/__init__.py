@@ -1,0 +1,1 @@
+"""Derived data: tiles, renditions, budgets and tuning."""

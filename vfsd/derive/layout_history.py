@@ -1,0 +1,118 @@
+"""Looking back on layouts: what there was, going a step back, and taking tiles away."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable
+
+from vfsd.catalog import Transaction
+from vfsd.core.model import LogicalVideo, Segment
+from vfsd.errors import NotFoundError
+from vfsd.storage.context import Parts
+from vfsd.storage.enforce_budget import make_room
+from vfsd.storage.reclaim import clear_away
+
+
+def history(parts: Parts, video: LogicalVideo) -> list[Segment]:
+    """All segments that are still there, retired ones included, in the order they were made."""
+    with parts.catalog.reading() as seen:
+        found = seen.segments.active(video.original.id) + seen.segments.retired(video.original.id)
+    return sorted(found, key=lambda segment: segment.id)  # clocks may go back
+
+
+def rollback(parts: Parts, video: LogicalVideo, frames: range) -> tuple[int, int]:
+    """Let the layouts before the present ones, in segments that touch `frames`, have their place.
+
+    The present ones are retired, so that a second call takes the first one back.  Gives how many
+    segments were retired and how many restored.  Raises `NotFoundError` where nothing was tiled.
+    """
+    original = video.original.id
+    with parts.catalog.writing() as change:
+        present = _touching(change.segments.active(original), frames)
+        before = _touching(change.segments.retired(original), frames)
+        if not present and not before:
+            raise NotFoundError(
+                f"{video.name} has no tiles there",
+                hint=f"see `vfsd layout history {shlex.quote(video.name)}`",
+            )
+        now = time.time_ns()
+        change.segments.restore(segment.id for segment in before)
+        change.segments.retire((segment.id for segment in present), now_ns=now)
+        change.decisions.note_redone(segment.id for segment in before)
+        change.decisions.note_undone((segment.id for segment in present), now_ns=now)
+        # What was pinned and is retired now is charged.
+        evicted = make_room(change, video.id, now_ns=now)
+    clear_away(parts, keys={one.object_key for one in evicted})
+    return len(present), len(before)
+
+
+def drop(parts: Parts, video: LogicalVideo, frames: range) -> list[Segment]:
+    """Take away all segments that touch `frames`, with their bytes; gives which.
+
+    Reads then decode the original.
+    """
+    original = video.original.id
+
+    def taken(change: Transaction) -> list[Segment]:
+        active = _touching(change.segments.active(original), frames)
+        change.decisions.note_undone((one.id for one in active), now_ns=time.time_ns())
+        return active + _touching(change.segments.retired(original), frames)
+
+    return _take_away(parts, taken)
+
+
+def drop_retired(parts: Parts, video: LogicalVideo, frames: range | None = None) -> list[Segment]:
+    """Take away what is only kept for a step back, where it touches `frames`; gives which."""
+
+    def taken(change: Transaction) -> list[Segment]:
+        found = change.segments.retired(video.original.id)
+        return found if frames is None else _touching(found, frames)
+
+    return _take_away(parts, taken)
+
+
+def drop_renditions(
+    parts: Parts, video: LogicalVideo, picture: tuple[int, int] | None = None
+) -> list[Segment]:
+    """Take away what is stored in other sizes, or in that size of the stored picture; gives which.
+
+    Raises `NotFoundError` where there is nothing.
+    """
+    full = video.original.media.width, video.original.media.height
+
+    def taken(change: Transaction) -> list[Segment]:
+        found = [
+            segment
+            for segment in change.segments.of_original(video.original.id)
+            if segment.picture != full and picture in (None, segment.picture)
+        ]
+        if not found:
+            raise NotFoundError(
+                f"{video.name} has no such rendition",
+                hint=f"see `vfsd rendition ls {shlex.quote(video.name)}`",
+            )
+        return found
+
+    return _take_away(parts, taken)
+
+
+def _take_away(parts: Parts, taken: Callable[[Transaction], list[Segment]]) -> list[Segment]:
+    """Delete the segments that `taken` tells; a full disk is no obstacle."""
+
+    def delete(change: Transaction) -> list[Segment]:
+        found = taken(change)
+        change.segments.delete(segment.id for segment in found)
+        return found
+
+    found = parts.write_with_reserve(delete)
+    clear_away(parts, keys={segment.object_key for segment in found})
+    return found
+
+
+def _touching(segments: list[Segment], frames: range) -> list[Segment]:
+    return [
+        segment
+        for segment in segments
+        if segment.first_frame < frames.stop and frames.start < segment.end_frame
+    ]

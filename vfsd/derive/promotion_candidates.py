@@ -1,0 +1,181 @@
+"""Segments of views that may become renditions: what was encoded for a reader, and how good it is.
+
+A candidate is a note in the cache of rendered views, beside the file that it is about: which frames
+of which video are in it, in what size, how like the original their luma is, and where in the file
+each packet lies.  It holds no pictures, so nothing is kept twice.  As whatever is in the cache,
+notes and files may go at any time, and a note without its file counts for nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from vfsd.codecs.bitstreams.nal import DamagedError
+from vfsd.codecs.cells.pack import CellStream
+from vfsd.codecs.containers.packet_format import Framing
+from vfsd.disk import view_cache_dir
+from vfsd.storage.context import Parts
+from vfsd.storage.file_cache import Bytes, FileCache
+from vfsd.tiling.cost import VIEW_PROFILES
+
+CODECS = ("h264", "hevc", "av1")
+"""In which candidates may be: those that cells are decoded from, the cheapest one first."""
+_MOST = 4096
+"""Notes that are looked at together: those that become renditions make way for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A run of frames, all of the picture in another size, each a packet of one closed run."""
+
+    frames: range
+    size: tuple[int, int]  #: of the pictures
+    codec: str  #: FFmpeg's name
+    quality: int  #: that the encoder was given
+    luma: float  #: dB against the original in that size, measured
+    extradata: bytes  #: parameter sets, with start codes
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Such a run, and where in the cache its packets are."""
+
+    made: Made
+    name: str  #: of the note
+    file: str  #: that has the packets; names are relative to the cache
+    prefix: int  #: bytes of the length before each NAL unit; 0: start codes, or no such codec
+    places: tuple[tuple[int, int], ...]  #: (position, size) of each packet in the file
+
+    @property
+    def bytes(self) -> int:
+        """Of its packets."""
+        return sum(size for _, size in self.places)
+
+
+class Candidates:
+    """Those of a store.  Thread-safe, and process-safe; nothing here ever fails for the disk."""
+
+    def __init__(self, files: FileCache) -> None:
+        self._files = files
+
+    @classmethod
+    def of_store(cls, parts: Parts) -> Candidates:
+        return cls(FileCache.of_store(parts))
+
+    def note(
+        self,
+        digest: str,
+        made: Made,
+        framing: Framing,
+        payloads: Sequence[bytes],
+        file: str,
+        data: Bytes,
+    ) -> None:
+        """Remember that `data`, which `file` will have, holds `payloads`, in this order.
+
+        `digest` is that of the video's original, `framing` what made payloads of packets.
+        """
+        whole, at = bytes(data), 0
+        places = []
+        for number, payload in enumerate(payloads):
+            at = whole.index(payload, at)
+            is_led = not number and payload.startswith(framing.repeated)
+            sets = len(framing.repeated) if is_led else 0
+            places.append((at + sets, len(payload) - sets))
+            at += len(payload)
+        told = {
+            "file": file,
+            "quality": made.quality,
+            "luma": made.luma,
+            "extradata": made.extradata.hex(),
+            "prefix": framing.wanted,
+            "places": places,
+        }
+        self._files.put(_name(digest, made), json.dumps(told).encode())
+
+    def of(self, digest: str) -> list[Candidate]:
+        """Those of a video, by first frame; where they overlap, the one that is cheapest to decode.
+
+        `digest` is that of its original.
+        """
+        found = [
+            candidate
+            for name in self._files.notes(digest)[:_MOST]
+            if (candidate := self._read(name)) is not None and self._files.has(candidate.file)
+        ]
+        found.sort(key=_order)
+        return list(_apart(found))
+
+    def stream(self, candidate: Candidate) -> CellStream | None:
+        """Its packets; None where they are there no longer."""
+        data = self._files.get(candidate.file)
+        if data is None or any(at + size > len(data) for at, size in candidate.places):
+            return None
+        made = candidate.made
+        framing = Framing(made.codec, b"", candidate.prefix, 0)
+        try:
+            packets = [
+                framing.convert(data[at : at + size], is_key=False) for at, size in candidate.places
+            ]
+        except DamagedError:
+            return None
+        return CellStream(made.codec, *made.size, made.extradata, packets)
+
+    def drop(self, candidate: Candidate) -> None:
+        """Neither the note nor the file is needed any more."""
+        self._files.drop(candidate.name)
+        self._files.drop(candidate.file)
+
+    def _read(self, name: str) -> Candidate | None:
+        data = self._files.look(name)
+        if data is None:
+            return None
+        try:
+            size, span, codec = name.rpartition("/")[2].split("_")
+            width, height = map(int, size.split("x"))
+            frames = range(*map(int, span.split("-")))
+            told = json.loads(data)
+            places = tuple((int(at), int(length)) for at, length in told["places"])
+            made = Made(
+                frames=frames,
+                size=(width, height),
+                codec=codec,
+                quality=int(told["quality"]),
+                luma=float(told["luma"]),
+                extradata=bytes.fromhex(told["extradata"]),
+            )
+            found = Candidate(made, name, str(told["file"]), int(told["prefix"]), places)
+        except (ValueError, KeyError, TypeError):
+            return None  # that of another version
+        digest = name.partition("/")[0]
+        is_right = (
+            name == _name(digest, made)
+            and 0 < len(frames) == len(places)
+            and codec in VIEW_PROFILES
+            # Notes lead nowhere else.
+            and view_cache_dir.is_slot(found.file)
+            and found.file.startswith(f"{digest}/")
+        )
+        return found if is_right else None
+
+
+def _name(digest: str, made: Made) -> str:
+    width, height = made.size
+    frames = f"{made.frames.start}-{made.frames.stop}"
+    return f"{digest}/{width}x{height}_{frames}_{made.codec}"
+
+
+def _order(one: Candidate) -> tuple[tuple[int, int], int, int]:
+    return one.made.size, one.made.frames.start, VIEW_PROFILES.index(one.made.codec)
+
+
+def _apart(found: Iterable[Candidate]) -> Iterator[Candidate]:
+    """Those that do not overlap with one before them in the same size."""
+    last: Made | None = None
+    for one in found:
+        made = one.made
+        if last is None or last.size != made.size or made.frames.start >= last.frames.stop:
+            yield one
+            last = made

@@ -1,0 +1,215 @@
+"""Deferred compression: lossless cells that were stored as they came are compressed later.
+
+VSS ("A Storage System for Video Analytics", SIGMOD 2021, section 5.2) writes pictures without
+compressing them, and compresses those harder and harder that it keeps as its budget fills.  A
+segment gets its new pack in one transaction, or keeps the old one; its pixels are the same in
+both, so readers need not know, and what was interrupted is gone on with by doing it again.
+"""
+
+from __future__ import annotations
+
+import io
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from time import time_ns
+
+from vfsd.codecs.cells.lossless import HIGHEST, RAW
+from vfsd.codecs.cells.lossless_cells import recompressed
+from vfsd.codecs.cells.pack import PackedCell, write_pack
+from vfsd.core.hostinfo import at_once
+from vfsd.core.model import LogicalVideo, Segment
+from vfsd.disk.direct_io import UNREADABLE
+from vfsd.errors import IntegrityError, NotFoundError, UsageError
+from vfsd.read.pack_pool import OpenPack
+from vfsd.storage.context import Parts
+from vfsd.storage.enforce_budget import make_room
+from vfsd.storage.reclaim import clear_away
+from vfsd.tiling.cost import LOSSLESS
+from vfsd.validation import whole_number
+from vfsd.write.publish import arrival_of_bytes
+
+_HEARTBEAT_SECONDS = 0.2
+"""How long a report of progress may be waited for."""
+
+OnBytes = Callable[[int], None]
+"""Called with the bytes of each packet of the old pack that is done; may raise to give up."""
+
+OnProgress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all) of the old packs; may raise to give up."""
+
+OnUnread = Callable[[Segment, IntegrityError], None]
+"""Called with a segment whose pack is damaged, missing or unreadable, and why; may raise it."""
+
+
+def lossless_segments(parts: Parts, video: LogicalVideo) -> list[Segment]:
+    """Tiles and renditions of a video that are lossless, with those kept for a step back."""
+    original = video.original.id
+    with parts.catalog.reading() as seen:
+        known = seen.segments
+        there = known.active(original) + known.retired(original) + known.renditions(original)
+    return [segment for segment in there if segment.profile == LOSSLESS]
+
+
+def compressible(parts: Parts, video: LogicalVideo, level: int) -> list[Segment]:
+    """Those of `lossless_segments` of which some cell is not compressed as hard as `level`.
+
+    Raises `UsageError` for a level that there is not.
+    """
+    level = whole_number(level, "level")
+    if not RAW < level <= HIGHEST:
+        raise UsageError(f"lossless tiles are compressed at level 1 to {HIGHEST}, not {level}")
+    return [
+        segment
+        for segment in lossless_segments(parts, video)
+        if any(cell.quality < level for cell in segment.cells)
+    ]
+
+
+def recompress(
+    parts: Parts, segment: Segment, level: int, *, on_bytes: OnBytes | None = None
+) -> Segment:
+    """Compress a segment of lossless cells at `level`, whatever it was before; how it is now.
+
+    Every picture is compared with what was made of it before anything changes.  Raises
+    `UsageError` for a level that there is not, and for cells that are not lossless,
+    `NotFoundError` where the segment goes, or is changed by somebody else, meanwhile,
+    `IntegrityError` for a damaged or missing pack, `NoSpaceError`, `OverBudgetError`; the
+    segment is then as it was.
+    """
+    if segment.profile != LOSSLESS:
+        raise UsageError(f"tiles of {segment.profile!r} cannot be compressed any more")
+    pack = _opened(parts, segment)
+    streams = [
+        recompressed(cell, _packets(segment, pack, cell, on_bytes), level) for cell in pack.cells
+    ]
+    buffer = io.BytesIO()
+    packed = write_pack(buffer, streams)
+    return _publish(parts, segment, level, packed, buffer.getvalue())
+
+
+def compress(
+    parts: Parts,
+    segments: Sequence[Segment],
+    level: int,
+    *,
+    jobs: int | None = None,
+    on_progress: OnProgress | None = None,
+    on_unread: OnUnread | None = None,
+) -> list[Segment]:
+    """Compress those segments, `jobs` at a time (default: one for each core); how they are now.
+
+    Those that are gone, or others have changed, meanwhile are left out, and so are those that
+    `on_unread` is told of.  Raises as `recompress`; what was done until then stays.
+    """
+    total = sum(segment.size for segment in segments)
+    done = 0
+    counted: queue.SimpleQueue[int] = queue.SimpleQueue()
+    stop = threading.Event()
+
+    def count(size: int) -> None:
+        counted.put(size)
+        if stop.is_set():
+            raise _StoppedError
+
+    def work(segment: Segment) -> Segment | None:
+        try:
+            return recompress(parts, segment, level, on_bytes=count)
+        except NotFoundError:
+            return None
+
+    made: list[Segment] = []
+    workers = min(at_once(jobs), len(segments)) or 1
+    with ThreadPoolExecutor(workers, thread_name_prefix="compress") as executor:
+        submitted = {executor.submit(work, one): one for one in segments}
+        running: set[Future[Segment | None]] = set(submitted)
+        try:
+            while running:
+                ended, running = wait(running, _HEARTBEAT_SECONDS, FIRST_COMPLETED)
+                for future in ended:
+                    try:
+                        segment = future.result()
+                    except IntegrityError as error:
+                        if on_unread is None:
+                            raise
+                        on_unread(submitted[future], error)
+                    else:
+                        made += [] if segment is None else [segment]
+                while not counted.empty():
+                    done += counted.get()
+                if on_progress is not None:
+                    on_progress(min(done, total), total)
+        finally:
+            stop.set()
+            executor.shutdown(cancel_futures=True)
+    return sorted(made, key=lambda segment: (segment.first_frame, segment.id))
+
+
+class _StoppedError(Exception):
+    """Somebody else has failed, or nobody wants it any more."""
+
+
+def _opened(parts: Parts, segment: Segment) -> OpenPack:
+    try:
+        return OpenPack(parts.objects, segment.object_key)
+    except FileNotFoundError as error:
+        with parts.catalog.reading() as seen:
+            if seen.segments.get(segment.id).object_key != segment.object_key:
+                raise NotFoundError(f"segment number {segment.id} has changed meanwhile") from error
+        raise IntegrityError(
+            f"the pack {segment.object_key} is missing", hint="`vfsd fsck --repair` forgets it"
+        ) from error
+    except OSError as error:
+        raise _meant(segment, error) from error
+
+
+def _packets(
+    segment: Segment, pack: OpenPack, cell: PackedCell, on_bytes: OnBytes | None
+) -> Iterator[memoryview]:
+    packets = pack.packets(cell, 0, len(cell.offsets) - 1)
+    while True:
+        try:
+            packet = next(packets, None)
+        except OSError as error:
+            raise _meant(segment, error) from error
+        if packet is None:
+            return
+        yield packet
+        if on_bytes is not None:
+            on_bytes(len(packet))
+
+
+def _meant(segment: Segment, error: OSError) -> OSError | IntegrityError:
+    """What it means that a pack cannot be read."""
+    if error.errno not in UNREADABLE:
+        return error
+    return IntegrityError(
+        f"the pack {segment.object_key} cannot be read: {error.strerror}",
+        hint="`vfsd fsck` looks at the others, too, `vfsd layout drop` and `vfsd rendition "
+        "drop` forget it",
+    )
+
+
+def _publish(
+    parts: Parts, segment: Segment, level: int, packed: Sequence[PackedCell], data: bytes
+) -> Segment:
+    """Bytes first, then one transaction; then the old bytes go."""
+    arrival = arrival_of_bytes(parts, data, "compressed tiles")
+    cells = tuple(
+        replace(cell, position=there.position, size=there.size, quality=level)
+        for cell, there in zip(segment.cells, packed, strict=True)
+    )
+    after = replace(segment, object_key=arrival.key, size=arrival.size, cells=cells)
+    with arrival, arrival.recorded() as change:
+        change.segments.replace_pack(after, segment.object_key)
+        video_id = change.videos.physical(segment.original_id).video_id
+        # It may have more bytes than before, at a lower level.
+        evicted = make_room(change, video_id, now_ns=time_ns(), made=segment.id)
+    gone = {one.object_key for one in evicted}
+    if arrival.key != segment.object_key:
+        gone.add(segment.object_key)
+    if gone:
+        clear_away(parts, keys=gone)
+    return after

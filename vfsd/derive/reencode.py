@@ -1,0 +1,312 @@
+"""The work of encoding a whole video anew: run by run, each as coarse as it may be."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.decoding.display_matrix import first_picture
+from vfsd.codecs.decoding.frame_decoder import FrameDecoder
+from vfsd.codecs.decoding.side_data import carried_data
+from vfsd.codecs.encoding.compare import pairs, picture_error, require_kept_data
+from vfsd.codecs.encoding.crf_search import coarsest_run
+from vfsd.codecs.encoding.file_encoder import (
+    EncodedRun,
+    Measure,
+    archive_codec,
+    encode_run,
+    whole_picture_error,
+)
+from vfsd.codecs.encoding.messagecarry import carried_side_data, is_carried
+from vfsd.codecs.encoding.remux import FileRewriter, pictures_index, require_rewritable
+from vfsd.codecs.encoding.signalling import require_same_signalling, signalling_of
+from vfsd.codecs.frames.chroma_location import siting_of
+from vfsd.codecs.frames.color import colors_of
+from vfsd.codecs.inventory.difference import differences, foreseen, require_equal
+from vfsd.codecs.inventory.items import Inventory
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.model import LogicalVideo, MediaInfo
+from vfsd.core.psnr import psnr_of
+from vfsd.core.timebase import human_bytes
+from vfsd.errors import NothingSavedError, RefusedMediaError
+from vfsd.storage.context import Parts
+from vfsd.tiling import cut_sequences
+
+_RUN_SECONDS = 2.0
+"""How long a run is that starts with a key picture, about; as few as two bytes in a hundred go to
+key pictures then, and any frame is near one."""
+_SAMPLES = 3
+"""Runs that are encoded to see what it would come to."""
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with (what is being done, how much is done, of how much); may raise to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a replacement would come to, by a few runs that were encoded."""
+
+    codec: str
+    size: int  #: bytes of the file
+    new_size: int  #: about; what lies beside the pictures stays as it is
+    measured: float  #: dB of the worst picture among those that were encoded
+    psnr: float  #: dB against the very first original, at least
+    frames: int  #: that were encoded
+    seconds: float  #: that all of it would take, about
+    refused: str | None = None  #: why it may not be done as things are
+
+    @classmethod
+    def refusing(cls, codec: str, video: LogicalVideo, why: str) -> Forecast:
+        """Of a video of which no such file can be made, whatever policies say."""
+        psnr = video.original.psnr
+        return cls(codec, video.size, video.size, math.inf, psnr, 0, 0.0, why)
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is known that there can be no new file: nothing is measured then."""
+        return self.refused is not None and not self.frames
+
+    @property
+    def saves(self) -> bool:
+        """Whether the new file would be smaller; one that is not takes no place."""
+        return self.new_size < self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a new file is like."""
+
+    error: float  #: of its worst picture against the original
+    limited: float  #: that of those areas that are held to the limit
+    details: Mapping[str, Any]  #: what else is worth a line in the log
+
+
+class ArchiveWork:
+    """Encodes one video; no picture has more than the error `limit` in any plane.
+
+    Raises `UsageError` for a codec that there is not, or that cannot keep such pictures as they
+    are, `RefusedMediaError` for a container that is not written.  Not thread-safe.
+    """
+
+    def __init__(
+        self, parts: Parts, video: LogicalVideo, table: FrameTable, codec: str, limit: float
+    ) -> None:
+        media = video.original.media
+        self.codec = archive_codec(codec, media)
+        require_rewritable(media, self.codec)
+        self._parts = parts
+        self._video = video
+        self._media = media
+        self._table = table
+        self.limit = limit
+        self._quality = self.codec.quality
+        self._path = parts.file_of(video.original)
+        self._before_picture: Callable[[], None] = lambda: None
+        with self.decoder() as decoder:
+            first = next(decoder.stream(0, 1))[1]
+        self._siting = siting_of(first)
+        self._colors = colors_of(first)
+        self._signalling = signalling_of(self._path, media)
+        self._inventory: Inventory | None = None  # of the original, once it was taken
+        self._carried: Mapping[str, bytes] = {}  # side data of pictures that the new file has
+
+    def decoder(self) -> FrameDecoder:
+        """Of the original; to be closed."""
+        original = self._video.original
+        return FrameDecoder(self._path, original.media, original.access, self._table)
+
+    def require_kept(self) -> None:
+        """Raises `RefusedMediaError` where the container does not take everything in the file, or
+        a new file would not hold the same.
+
+        A file of the first picture is written for that, compared and thrown away.  Whatever shows
+        only in later packets is found by `require_same`.
+        """
+        if self._inventory is not None:
+            return
+        with TemporaryDirectory(prefix="vfsd-") as folder:
+            begun = Path(folder) / "begun"
+            with self.decoder() as decoder, self._rewriter(begun) as file:
+                pictures = (picture for _, picture in decoder.stream(0, 1))
+                run = encode_run(
+                    self.codec, self._media, self._quality, pictures, siting=self._siting
+                )
+                file.add(0, run)
+                file.finish_here()
+            inventory = self._taken_of_original()
+            index = pictures_index(begun, self._media.container, self.codec.name)
+            made = replace(self._media, codec=self.codec.name, stream_index=index)
+            pair = self._media.codec, self.codec.name
+            begun_inventory = self._taken(begun, made)
+            require_equal(
+                foreseen(inventory, begun_inventory, lambda path: is_carried(path, *pair))
+            )
+            require_same_signalling(self._signalling, signalling_of(begun, made))
+            first = first_picture(begun, made)
+        if first is not None:
+            self._require_same_siting(first)
+            self._carried = carried_data(first)
+        self._inventory = inventory
+
+    def require_same(self, path: Path, made: MediaInfo) -> None:
+        """Raises `RefusedMediaError` where the finished file does not hold the same as the
+        original besides the samples of pictures."""
+        before = self._inventory or self._taken_of_original()
+        require_equal(differences(before, self._taken(path, made)))
+        require_same_signalling(self._signalling, signalling_of(path, made))
+
+    def _taken_of_original(self) -> Inventory:
+        return self._parts.inventory(self._video.original, name=self._video.name)
+
+    def _taken(self, path: Path, made: MediaInfo) -> Inventory:
+        return self._parts.examiner.inventory(path, made, name=self._video.name)
+
+    def runs(self) -> list[range]:
+        """Runs of frames, from key frames of the original where these come."""
+        table = self._table
+        ticks = np.append(table.pts(), table.end_pts) - self._video.original.first_pts
+        seconds = np.maximum.accumulate(ticks.astype(float) * float(table.time_base))
+        return cut_sequences(table.keyframes(), seconds, _RUN_SECONDS)
+
+    def write(self, target: Path, on_progress: OnProgress) -> None:
+        """A file with all frames and all else that the original's has.
+
+        Raises `NothingSavedError` where the codec is not good enough, or as soon as the new file
+        is as large as the old one, `RefusedMediaError` as `require_kept`, `IntegrityError`,
+        `NoSpaceError`.
+        """
+        self.require_kept()
+        done, size = 0, 0
+        self._before_picture = lambda: on_progress("encoding", done, len(self._table))
+        with self.decoder() as decoder, self._rewriter(target) as file:
+            for frames in self.runs():
+                run = self.encoded(decoder, frames)
+                file.add(frames.start, run)
+                done, size = frames.stop, size + run.size
+                require_saving(self._video, size)
+            file.finish()
+
+    def _rewriter(self, target: Path) -> FileRewriter:
+        pts, end = self._table.pts(), self._video.original.end_pts
+        return FileRewriter(
+            *(self._path, target, self._media, self.codec, pts, end),
+            *(self._siting, self._signalling),
+        )
+
+    def encoded(self, decoder: FrameDecoder, frames: range) -> EncodedRun:
+        """A run, as coarse as it may be."""
+
+        def encode(quality: int) -> EncodedRun:
+            pictures = self._pictures(decoder, frames)
+            return encode_run(
+                self.codec, self._media, quality, pictures, self._measure_from(frames), self._siting
+            )
+
+        found = coarsest_run(self.codec, self._quality, self.limit, encode)
+        if found is None:
+            raise NothingSavedError(
+                f"{self.codec.name} does not give frames {frames.start} to {frames.stop - 1} of "
+                f"{self._video.name} the {psnr_of(self.limit):.1f} dB that they need",
+                hint="allow a lower one in the policy, or try another codec",
+            )
+        run, self._quality = found
+        return run
+
+    def forecast(self, on_progress: OnProgress) -> Forecast:
+        """Encode a few runs, spread over the video, and measure them.  Nothing is stored.
+
+        Raises `RefusedMediaError` before that where there can be no such file.
+        """
+        self.require_kept()
+        runs = self.runs()
+        places = np.linspace(0, len(runs) - 1, min(_SAMPLES, len(runs))).round().astype(int)
+        chosen = [runs[place] for place in sorted(set(places.tolist()))]
+        total = sum(len(run) for run in chosen)
+        self._before_picture = lambda: on_progress("encoding samples", done, total)
+        began, coded, stored, worst, done = time.perf_counter(), 0, 0, 0.0, 0
+        with self.decoder() as decoder:
+            for frames in chosen:
+                run = self.encoded(decoder, frames)
+                coded, worst = coded + run.size, max(worst, run.error)
+                packets = self._table.packets_of(frames)
+                low, high = int(packets.min()), int(packets.max()) + 1
+                stored += int(self._table.columns(low, high).size[packets - low].sum())
+                done += len(frames)
+                on_progress("encoding samples", done, total)
+        seconds = (time.perf_counter() - began) * len(self._table) / total
+        everything = self._table.columns(0, self._table.packets).size.sum()
+        pictures = min(int(everything), self._video.size)
+        return Forecast(
+            self.codec.name,
+            self._video.size,
+            round(self._video.size - pictures + pictures * coded / max(1, stored)),
+            psnr_of(worst),
+            psnr_of(self._video.original.error + worst),
+            total,
+            seconds,
+        )
+
+    # -- what may be otherwise
+
+    def compare(
+        self, source: FrameDecoder, made: FrameDecoder, on_frame: Callable[[], None]
+    ) -> Compared:
+        """What the whole new file is like, beside the original.  Raises `IntegrityError`."""
+        worst = 0.0
+        for number, one, other in pairs(source, made, range(len(self._table))):
+            if number == 0:
+                self._require_same_siting(other)
+            worst = max(worst, picture_error(one, other))
+            on_frame()
+        return Compared(worst, worst, {})
+
+    def _require_same_siting(self, picture: VideoFrame) -> None:
+        """Raises `RefusedMediaError` where chroma has moved."""
+        found = siting_of(picture)
+        if found != self._siting:
+            raise RefusedMediaError(
+                f"chroma would lie {found}; it lies {self._siting}",
+                hint="another codec may keep it",
+            )
+
+    def _pictures(self, decoder: FrameDecoder, frames: range) -> Iterator[VideoFrame]:
+        """What is encoded of a run."""
+        return (picture for _, picture in self._decoded(decoder, frames))
+
+    def _decoded(self, decoder: FrameDecoder, frames: range) -> Iterator[tuple[int, VideoFrame]]:
+        """Raises `RefusedMediaError` where pictures come with data that the new file has not, such
+        as captions, or samples mean something else from some picture on."""
+        by_message = carried_side_data(self._media.codec, self.codec.name)
+        for number, picture in decoder.stream(frames.start, frames.stop):
+            self._before_picture()
+            told = carried_data(picture)
+            held = {kind: data for kind, data in told.items() if kind not in by_message}
+            require_kept_data(number, held, self._carried)
+            if colors_of(picture) != self._colors:
+                raise RefusedMediaError(
+                    f"the range, the matrix or other colours change on the way, at frame {number}",
+                    hint="cut it there into two videos, which can be encoded anew",
+                )
+            yield number, picture
+
+    def _measure_from(self, frames: range) -> Measure:
+        """How the pictures of a run are compared with what was encoded."""
+        return whole_picture_error
+
+
+def require_saving(video: LogicalVideo, size: int) -> None:
+    """Raises `NothingSavedError` where a file of `size` bytes is no smaller than a video's."""
+    if size >= video.size:
+        raise NothingSavedError(
+            f"{video.name} would have {human_bytes(size)} or more instead of "
+            f"{human_bytes(video.size)}: nothing would be saved",
+            hint="a lower PSNR or another codec may save something",
+        )

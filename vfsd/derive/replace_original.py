@@ -1,0 +1,357 @@
+"""Putting a smaller encoding in the place of an original, where a policy allows it.
+
+The new file is written beside the old one, decoded as a whole, and compared with it picture by
+picture; one transaction then makes it the original.  Until that is durable the old one is the
+original, afterwards the new one is, whatever happens in between.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vfsd.catalog import Transaction
+from vfsd.codecs.decoding.frame_decoder import FrameDecoder
+from vfsd.codecs.encoding.remux import require_same_matrix
+from vfsd.codecs.probing.other_streams import require_same_beside
+from vfsd.codecs.probing.probe import Examination
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.model import FileState, LogicalVideo
+from vfsd.core.policy import SAVED, Action, Entry, Fate, Policy
+from vfsd.core.psnr import error_of, psnr_of
+from vfsd.core.timebase import human_bytes
+from vfsd.derive.reencode import ArchiveWork, Compared, Forecast, OnProgress, require_saving
+from vfsd.derive.roi import KeptAreas, kept_areas
+from vfsd.derive.roi_reencode import DecayWork
+from vfsd.disk.object_store import digest_file
+from vfsd.errors import (
+    BusyError,
+    ForbiddenError,
+    IntegrityError,
+    NoSpaceError,
+    NotFoundError,
+    NothingSavedError,
+    OutdatedError,
+    ReadOnlyError,
+    RefusedMediaError,
+)
+from vfsd.storage.context import Parts
+from vfsd.storage.open_check import require_closed
+from vfsd.storage.reclaim import clear_away
+from vfsd.write.equivalence import require_same_picture, with_times
+from vfsd.write.ingest import describe_original, pages, put_sound
+from vfsd.write.publish import arrival_of_own_file
+
+Require = Callable[[Transaction], object]
+"""Raises what speaks against it; asked before, and in the very transaction that publishes."""
+
+_FREE = 64 << 20
+"""Bytes that stay free on the disk beside what may be needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What a replacement came to."""
+
+    video: LogicalVideo  #: as it is now
+    codec: str
+    size: int  #: bytes of the file before
+    new_size: int  #: and afterwards
+    measured: float  #: dB of the worst picture against the original before
+    psnr: float  #: dB of the worst picture against the very first original, at least
+
+
+def _quietly(what: str, done: int, total: int) -> None:
+    """Nobody wants to know."""
+
+
+class Replacer:
+    """Puts what `work` makes in the place of one video's original.
+
+    Raises `ReadOnlyError`, `ForbiddenError` for a video that is indexed in place.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        video: LogicalVideo,
+        table: FrameTable,
+        work: ArchiveWork,
+        psnr: float,
+        keep: str | None = None,
+        areas: KeptAreas | None = None,
+    ) -> None:
+        """`psnr` is what policies are asked about; of a video that decays `keep` has labels, and
+        `areas` what was found of them."""
+        if parts.read_only:
+            raise ReadOnlyError("the store was opened read-only")
+        if video.original.link_path is not None:
+            raise ForbiddenError(
+                f"{video.name} is indexed in place, and its file is not the store's to replace",
+                hint="ingest a copy of it, not a link",
+            )
+        self._parts = parts
+        self._video = video
+        self._table = table
+        self._media = video.original.media
+        self._work = work
+        self._psnr = psnr
+        self._keep = keep
+        self._areas = areas
+        self._require: Require | None = None
+        self._path = parts.file_of(video.original)
+
+    @classmethod
+    def whole(
+        cls, parts: Parts, video: LogicalVideo, table: FrameTable, psnr: float, codec: str
+    ) -> Replacer:
+        """Each picture has at least `psnr`, in each plane, against the very first original.
+
+        `codec` is h264, hevc or av1.  Raises `UsageError`, `RefusedMediaError` for a video that
+        cannot be encoded in this way, `NothingSavedError` where nothing is so good any more.
+        """
+        left = error_of(psnr) - video.original.error
+        if left <= 0:
+            raise NothingSavedError(
+                f"{video.name} has been replaced before, and has {video.original.psnr:.2f} dB: "
+                f"nothing that is made of it has {psnr:g}"
+            )
+        work = ArchiveWork(parts, video, table, codec, left)
+        return cls(parts, video, table, work, psnr)
+
+    @classmethod
+    def decaying(
+        cls,
+        parts: Parts,
+        video: LogicalVideo,
+        table: FrameTable,
+        psnr: float,
+        codec: str,
+        keep: str,
+    ) -> Replacer:
+        """Only where boxes of the labels `keep` are, each picture has at least `psnr`, in each
+        plane, against the original that there is.
+
+        Raises as `whole` does, and `ForbiddenError` where nobody has looked for objects.
+        """
+        areas = kept_areas(parts.catalog, video, table, keep)
+        work = DecayWork(parts, video, table, codec, error_of(psnr), areas)
+        return cls(parts, video, table, work, psnr, keep, areas)
+
+    def forecast(self, on_progress: OnProgress = _quietly) -> Forecast:
+        """What it would come to: a few runs are encoded and measured, and nothing is stored.
+
+        What cannot be written at all is told (`Forecast.refused`), and nothing encoded then.
+        """
+        try:
+            found = self._work.forecast(on_progress)
+        except RefusedMediaError as error:
+            return Forecast.refusing(self._work.codec.name, self._video, str(error))
+        return replace(found, refused=self._refusal())
+
+    def replace(
+        self, reason: str, on_progress: OnProgress = _quietly, *, require: Require | None = None
+    ) -> Replaced:
+        """Encode, check and publish.  `reason` is kept in the log of originals; `require` may
+        know of more that speaks against it.
+
+        Raises `ForbiddenError` where the policy does not allow it, a hold is there, or nothing
+        would be saved, `BusyError` where the file is open in a mount, `NoSpaceError`,
+        `IntegrityError`, `OutdatedError` where somebody else has changed the video meanwhile; the
+        store is then as it was.
+        """
+        self._require = require
+        self._require_allowed_now()
+        self._require_room()
+        with self._parts.objects.new_file() as new:
+            self._work.write(new.path, on_progress)
+            require_saving(self._video, new.path.stat().st_size)
+            found, compared = self._checked(new.path, on_progress)
+            self._require_allowed_now()
+            return self._publish(new.path, found, compared, reason)
+
+    # -- checking
+
+    def _checked(self, path: Path, on_progress: OnProgress) -> tuple[Examination, Compared]:
+        """What is in the new file, and how like the old one it is."""
+        total = len(self._table)
+        try:
+            found = self._parts.examiner.examine(
+                path,
+                name=self._video.name,
+                full=True,
+                on_progress=lambda done, size: on_progress("checking", done, size),
+            )
+        except RefusedMediaError as refusal:
+            raise IntegrityError(f"the new file cannot be read as a video: {refusal}") from refusal
+        found = with_times(found, self._video.original, self._table)
+        require_same_picture(self._media, found.media)
+        require_same_matrix(self._path, self._media, path, found.media)
+        require_same_beside(self._path, self._media, path, found.media)
+        self._work.require_same(path, found.media)
+        table = FrameTable.in_memory(
+            found.columns, found.order, time_base=found.media.time_base, end_pts=found.end_pts
+        )
+        done = 0
+
+        def on_frame() -> None:
+            nonlocal done
+            done += 1
+            on_progress("comparing", done, total)
+
+        with (
+            self._work.decoder() as source,
+            FrameDecoder(path, found.media, found.access, table) as made,
+        ):
+            compared = self._work.compare(source, made, on_frame)
+        if compared.limited > self._work.limit:
+            raise IntegrityError(
+                f"what was written has {psnr_of(compared.limited):.2f} dB, not "
+                f"{psnr_of(self._work.limit):.2f}"
+            )
+        return found, compared
+
+    # -- publishing
+
+    def _publish(self, path: Path, found: Examination, compared: Compared, reason: str) -> Replaced:
+        """Bytes first, then one transaction; then the old bytes go."""
+        video = self._video
+        key, size, sums = digest_file(path)
+        now = time.time_ns()
+        error, codec = compared.error, self._work.codec.name
+        total = video.original.error + error
+        described = replace(
+            describe_original(found, object_key=key, link_path=None, size=size, now_ns=now),
+            parameters=self._parameters(),
+            error=total,
+        )
+        arrival = arrival_of_own_file(self._parts, path, key, size)
+        with arrival, arrival.recorded() as change:
+            self._require_allowed(change)
+            node = change.tree.node(video.ino)
+            is_there = change.objects.holders(key) > 0
+            change.tree.substitute(
+                video.ino,
+                object_key=key,
+                size=size,
+                ctime_ns=now,
+                generation=node.generation + 1,
+            )
+            changed = change.videos.replace_original(video.id, described, pages(found), digest=key)
+            put_sound(change, changed.original, found)
+            change.integrity.put_sums(changed.original.place, sums)
+            packs = self._drop_derived(change, changed)
+            stays = change.objects.holders(video.original.object_key or "") > 0
+            saved = (0 if stays else video.size) - (0 if is_there else size)
+            change.originals.add(
+                Entry(
+                    id=0,
+                    at_ns=now,
+                    action=Action.REPLACED if self._keep is None else Action.DECAYED,
+                    video_id=video.id,
+                    name=changed.name,
+                    reason=reason,
+                    digest=video.digest,
+                    size=video.size,
+                    new_digest=key,
+                    new_size=size,
+                    psnr=psnr_of(total) if total else None,
+                    details={
+                        "codec": codec,
+                        "was": self._media.codec,
+                        "measured": psnr_of(error) if error else None,
+                        **compared.details,
+                        **({SAVED: saved} if stays or is_there else {}),
+                    },
+                )
+            )
+        clear_away(self._parts, keys={video.original.object_key or "", *packs})
+        return Replaced(changed, codec, video.size, size, psnr_of(error), psnr_of(total))
+
+    def _parameters(self) -> dict[str, object]:
+        made: dict[str, object] = {"codec": self._work.codec.name, "psnr": self._psnr}
+        decayed = self._keep or self._video.original.parameters.get("decayed")
+        return made if decayed is None else {**made, "decayed": decayed}
+
+    def _drop_derived(self, change: Transaction, video: LogicalVideo) -> list[str]:
+        """Of a video that decays tiles and renditions go: they show what was to fade.
+
+        Those of others stay, since they show the same frames, and better.  Gives their packs.
+        """
+        if self._keep is None:
+            return []
+        gone = change.segments.of_original(video.original.id)
+        change.segments.delete(one.id for one in gone)
+        return [one.object_key for one in gone]
+
+    # -- conditions
+
+    def _require_allowed_now(self) -> None:
+        """Raises as `_require_allowed`, and `BusyError` where somebody has it open in a mount."""
+        with self._parts.catalog.reading() as seen:
+            self._require_allowed(seen)
+            names = seen.tree.paths_of(self._video.ino)
+        require_closed(self._parts, names)
+
+    def _refusal(self) -> str | None:
+        """What stands in the way: the policy, a hold, a mount in which it is open."""
+        try:
+            self._require_allowed_now()
+        except (ForbiddenError, BusyError) as error:
+            return str(error)
+        return None
+
+    def _require_allowed(self, seen: Transaction) -> None:
+        """Raises `OutdatedError`, `HeldError`, `ForbiddenError`."""
+        video = self._video
+        try:
+            now = seen.videos.get(video.id)
+            state = seen.tree.node(video.ino).state
+        except NotFoundError:
+            raise _outdated(video) from None
+        if now.original.id != video.original.id or state is not FileState.VIDEO:
+            raise _outdated(video)
+        if not now.name:
+            raise OutdatedError(f"{video.name} has been removed meanwhile")
+        seen.originals.require_free(video.ino)
+        if self._require is not None:
+            self._require(seen)
+        require_replaceable(video.name, seen.originals.policy(video.ino), self._psnr)
+        if self._areas is not None and not self._areas.are_of(
+            self._parts.catalog, video, self._keep or ""
+        ):
+            raise OutdatedError(
+                f"other boxes of {self._keep} are known of {video.name} by now",
+                hint="try again: what was seen meanwhile is kept, too",
+            )
+
+    def _require_room(self) -> None:
+        free = shutil.disk_usage(self._parts.directory.objects).free
+        if free < self._video.size + _FREE:
+            raise NoSpaceError(
+                f"{human_bytes(free)} are free; until the old file goes, the new one of up to "
+                f"{human_bytes(self._video.size)} is there as well",
+                hint="`vfsd gc` or a lower budget may free some",
+            )
+
+
+def require_replaceable(name: str, policy: Policy, psnr: float) -> None:
+    """Raises `ForbiddenError` where a policy does not let an original be replaced like that."""
+    if policy.original is not Fate.REPLACEABLE:
+        raise ForbiddenError(
+            f"the original of {name} stays as it was written",
+            hint=f"`vfsd policy set {shlex.quote(name)} original=replaceable,psnr={psnr:g}` allows "
+            "it to go",
+        )
+    if psnr < policy.psnr:
+        raise ForbiddenError(
+            f"the policy of {name} asks for {policy.psnr:g} dB at least, not {psnr:g}"
+        )
+
+
+def _outdated(video: LogicalVideo) -> OutdatedError:
+    return OutdatedError(f"{video.name} has changed meanwhile", hint="look at it again")

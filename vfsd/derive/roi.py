@@ -1,0 +1,142 @@
+"""Which areas of a video's pictures keep their quality when the rest decays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.catalog import Catalog
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import Ints
+from vfsd.core.label_query import parse_labels
+from vfsd.core.model import LogicalVideo, MediaInfo
+from vfsd.core.orientation import in_picture
+from vfsd.errors import ForbiddenError
+from vfsd.tiling import Rect
+
+PADDING = 16
+"""Pixels around each box."""
+AROUND_SECONDS = Fraction(1, 2)
+"""Before a frame appears and after it has gone for which its boxes count, too; no gap between
+frames that were looked at may be longer."""
+_MOST_AREAS = 4096
+"""What boxes keep is remembered of so many, which are more than count for a frame."""
+_ALIGN = 16
+"""Areas are grown to multiples of it: blocks of an encoder, and whole samples of chroma."""
+
+Mask = npt.NDArray[np.uint8]
+
+
+class KeptAreas:
+    """Boxes of some labels, grown in space and time, in pixels of the stored picture.
+
+    `shown` are the ticks of `media` at which each frame appears, and at which the last one goes.
+    """
+
+    def __init__(
+        self, media: MediaInfo, frames: npt.NDArray[Any], boxes: npt.NDArray[Any], shown: Ints
+    ) -> None:
+        order = np.argsort(frames, kind="stable")
+        self._media = media
+        self._frames, self._boxes = np.asarray(frames)[order], np.asarray(boxes)[order]
+        self._shown = shown
+        self._around = _around(media)
+        # Each box counts for all frames of a second.
+        self._area = lru_cache(_MOST_AREAS)(self._grown)
+
+    def __len__(self) -> int:
+        """How many boxes there are."""
+        return len(self._frames)
+
+    def mask(self, frame: int) -> Mask | None:
+        """Rows x columns of the stored picture: 255 where the quality is kept; None: nowhere."""
+        appear, go = self._shown[:-1], self._shown[1:]
+        first = np.searchsorted(go, appear[frame] - self._around)
+        last = np.searchsorted(appear, go[frame] + self._around, side="right")
+        low, high = np.searchsorted(self._frames, (first, last))
+        if low == high:
+            return None
+        mask = np.zeros((self._media.height, self._media.width), np.uint8)
+        for box in np.unique(self._boxes[low:high], axis=0).tolist():
+            area = self._area(*box)
+            if area is not None:
+                mask[area.y1 : area.y2, area.x1 : area.x2] = 255
+        return mask if mask.any() else None
+
+    def are_of(self, catalog: Catalog, video: LogicalVideo, labels: str) -> bool:
+        """Whether the catalog has the very same boxes now."""
+        found = KeptAreas(self._media, *_boxes(catalog, video, labels), self._shown)
+        return np.array_equal(found._frames, self._frames) and np.array_equal(
+            found._boxes, self._boxes
+        )
+
+    def _grown(self, left: float, top: float, right: float, bottom: float) -> Rect | None:
+        media = self._media
+        x1, y1 = (max(0, math.floor(at) - PADDING) for at in (left, top))
+        x2 = min(media.display_width, math.ceil(right) + PADDING)
+        y2 = min(media.display_height, math.ceil(bottom) + PADDING)
+        if x1 >= x2 or y1 >= y2:
+            return None
+        area = in_picture(Rect(x1, y1, x2, y2), media)
+        return Rect(
+            area.x1 // _ALIGN * _ALIGN,
+            area.y1 // _ALIGN * _ALIGN,
+            min(media.width, -(-area.x2 // _ALIGN) * _ALIGN),
+            min(media.height, -(-area.y2 // _ALIGN) * _ALIGN),
+        )
+
+
+def kept_areas(catalog: Catalog, video: LogicalVideo, table: FrameTable, labels: str) -> KeptAreas:
+    """Of the boxes that an expression finds.
+
+    Raises `ForbiddenError` where frames have not been looked at by anybody who would have seen what
+    it asks for, so that nobody knows what is on them.
+    """
+    media = video.original.media
+    shown = np.maximum.accumulate(np.append(table.pts(), table.end_pts))
+    with catalog.reading() as seen:
+        examined = seen.detections.examined(video.id)
+        for clause in parse_labels(labels):
+            givers = {
+                who
+                for who in {one.source for one in examined}
+                if seen.detections.is_known_to_give(who, clause)
+            }
+            looked = [one.frames for one in examined if one.source in givers]
+            _require_examined(video, clause, looked, shown)
+    return KeptAreas(media, *_boxes(catalog, video, labels), shown)
+
+
+def _boxes(
+    catalog: Catalog, video: LogicalVideo, labels: str
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    found = catalog.detections(video, parse_labels(labels)).columns()
+    return found.frames, found.boxes
+
+
+def _around(media: MediaInfo) -> int:
+    """Ticks before and after a frame."""
+    return math.floor(AROUND_SECONDS / media.time_base)
+
+
+def _require_examined(
+    video: LogicalVideo, labels: Sequence[str], examined: Sequence[range], shown: Ints
+) -> None:
+    """Raises `ForbiddenError` for a gap that is shown for too long."""
+    around = _around(video.original.media)
+    at = 0
+    for frames in sorted(examined, key=lambda one: one.start):
+        if shown[frames.start] - shown[at] > around:
+            break
+        at = max(at, frames.stop)
+    if shown[-1] - shown[at] > around:
+        raise ForbiddenError(
+            f"nobody has looked for {' or '.join(labels)} in {video.name} from frame {at} on",
+            hint="`vfsd detect` looks; what is examined by who finds such labels may decay",
+        )

@@ -1,0 +1,365 @@
+"""The work of making tiles: decode a segment of the original, encode its tiles, publish them."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from vfsd.catalog import Transaction
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.cells.pack import CellStream, PackedCell, write_pack
+from vfsd.codecs.cells.segment_cells import EncodedCell, encode_cells
+from vfsd.codecs.cells.tile_codecs import TileCodec
+from vfsd.codecs.frames.quality import DirectColours, Shot
+from vfsd.codecs.frames.scale import PictureScaler
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.hostinfo import host_name
+from vfsd.core.likeness import Likeness
+from vfsd.core.model import Access, Cell, LogicalVideo, MediaInfo, PhysicalVideo, Role, Segment
+from vfsd.core.pixel_aspect import scaled_aspect
+from vfsd.core.psnr import LOSSLESS_PSNR, psnr_left
+from vfsd.derive.crf_memory import TRIES, RateFactors
+from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.errors import NotFoundError, OutdatedError
+from vfsd.read.decoder_pool import DecoderPool
+from vfsd.read.output_quality import likeness_to_first
+from vfsd.read.tile_planner import Costs, original_work, plausible
+from vfsd.storage.context import Parts
+from vfsd.storage.enforce_budget import make_room
+from vfsd.storage.reclaim import clear_away
+from vfsd.tiling import TileLayout
+from vfsd.tiling.cost import Work, encode_cost
+from vfsd.write.ingest import software
+from vfsd.write.publish import arrival_of_bytes
+
+_PROBED_FRAMES = 30
+"""Of the original, to see what decoding it takes."""
+_SHORT_SECONDS = 0.2
+"""What takes longer is measured once."""
+
+Beside = Callable[[Transaction, Segment], None]
+"""Called in the transaction that publishes a segment: both are there afterwards, or neither."""
+
+BetweenPictures = Callable[[], None]
+"""Called before each picture that is decoded, and each that a tile is encoded of; may wait, or
+raise to give the segment up."""
+
+
+def require_same_bytes(video: LogicalVideo, seen: Transaction) -> None:
+    """Raises `OutdatedError` where the video has another original by now, `NotFoundError` where it
+    is gone."""
+    seen.videos.require(video)
+    try:
+        seen.videos.physical(video.original.id)
+    except NotFoundError:
+        raise OutdatedError(
+            f"{video.name} has got other bytes meanwhile", hint="try again"
+        ) from None
+
+
+def placed_in(cells: Sequence[Cell], packed: Sequence[PackedCell]) -> tuple[Cell, ...]:
+    """Cells with the places that they have got in a pack, which holds them in the same order."""
+    return tuple(
+        replace(cell, position=where.position, size=where.size)
+        for cell, where in zip(cells, packed, strict=True)
+    )
+
+
+def encoding_in_packs(
+    original: PhysicalVideo,
+    role: Role,
+    media: MediaInfo,
+    codec: TileCodec,
+    parameters: Mapping[str, Any],
+    now_ns: int,
+) -> PhysicalVideo:
+    """A new encoding of an original, whose pictures, as in `media`, tile codec `codec` keeps in
+    packs.  The catalog gives it its number."""
+    return replace(
+        original,
+        id=0,
+        role=role,
+        media=replace(
+            media,
+            container="pack",
+            codec=codec.codec,
+            pixel_format=codec.pixel_formats[original.media.pixel_format],
+            extradata=b"",
+            side_streams=(),
+        ),
+        access=Access.EXTENT,
+        object_key=None,
+        link_path=None,
+        size=0,
+        verified=True,
+        parent_id=original.id,
+        parameters=parameters,
+        software=software(),
+        created_ns=now_ns,
+        notes=(),
+        error=0.0,
+    )
+
+
+class StoppedError(Exception):
+    """`TileWork.stop` was set."""
+
+
+class TileWork:
+    """Makes segments of one video, all with the same settings.  Thread-safe."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        pool: DecoderPool,
+        video: LogicalVideo,
+        table: FrameTable,
+        codec: TileCodec,
+        settings: TileSettings,
+        between: BetweenPictures | None = None,
+    ) -> None:
+        self.stop = threading.Event()  #: ends work at the next picture
+        self._between = between
+        self._parts = parts
+        self._pool = pool
+        self._video = video
+        self._error = video.original.error
+        self._wanted = psnr_left(settings.psnr, self._error) or LOSSLESS_PSNR
+        self._table = table
+        self._codec = codec
+        self._settings = settings
+        self._factors = RateFactors(codec, replace(settings, psnr=self._wanted))
+        self._physical: dict[tuple[int, int], int] = {}  # by size of the pictures
+        self._made: set[int] = set()  # segments that do not go for each other
+        self._publishing = threading.Lock()
+
+    def spare(self, segment_ids: Iterable[int]) -> None:
+        """These do not go for what is made here, as what is made here does not for the rest."""
+        self._made.update(segment_ids)
+
+    def encode(self, plan: PlannedSegment) -> tuple[list[CellStream], list[Cell]]:
+        """A segment by itself; not published."""
+        return self._encode(plan, self._pictures(plan.frames))
+
+    def make(
+        self, plan: PlannedSegment, beside: Beside | None = None, worth: float | None = None
+    ) -> Segment:
+        """A segment by itself; published.
+
+        `worth`: CPU seconds that it is expected to save (default: what encoding it takes, as
+        somebody wants it); with that only what is worth less is evicted for it.
+        """
+        with closing(self._pictures(plan.frames)) as pictures:
+            streams, cells = self._encode(plan, pictures)
+        return self._publish(plan, streams, cells, beside, worth)
+
+    def note_cost(self, frames: range) -> None:
+        """Keep how much more, or less, decoding the original takes than the rule says.
+
+        Measured on a few of `frames`, when nothing else is being done: on a core that shares its
+        resources with a busy one everything takes longer.
+        """
+        original = self._video.original
+        chosen = frames[:_PROBED_FRAMES]
+        work = original_work(original, self._table, chosen)
+        measured = {cost.name: cost.decode for cost in self._parts.catalog.costs(host_name())}
+        expected = Costs(measured).of_original(replace(original, cost_factor=None)).seconds(work)
+        spent = self._seconds_of(chosen)
+        if spent < _SHORT_SECONDS:
+            spent = min(spent, self._seconds_of(chosen))
+        with self._parts.catalog.writing() as change:
+            change.videos.set_cost_factor(original.id, plausible(spent / expected))
+
+    def _seconds_of(self, frames: range) -> float:
+        """CPU time of decoding them, by one thread."""
+        start = time.thread_time()
+        for _ in self._pictures(frames):
+            pass
+        return time.thread_time() - start
+
+    def encode_chunk(
+        self, chunk: Sequence[PlannedSegment], on_frames: Callable[[int], None]
+    ) -> list[Segment]:
+        made = []
+        frames = range(chunk[0].frames.start, chunk[-1].frames.stop)
+        with closing(self._pictures(frames)) as pictures:
+            for plan in chunk:
+                segment = islice(pictures, len(plan.frames))
+                streams, cells = self._encode(plan, _counted(segment, on_frames))
+                made.append(self._publish(plan, streams, cells))
+        return made
+
+    def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
+        with self._pool.decoder(self._video.original, self._table) as decoder:
+            stream = decoder.stream(frames.start, frames.stop, before_packet=self._pause)
+            for _, picture in stream:
+                yield picture
+
+    def _pause(self) -> None:
+        if self.stop.is_set():
+            raise StoppedError
+        if self._between is not None:
+            self._between()
+
+    def _shots(self, pictures: Iterator[VideoFrame], media: MediaInfo) -> Iterator[Shot]:
+        """Pictures of the original in the size of `media`, with what reads make of them in RGB."""
+        original = self._video.original.media
+        if (media.width, media.height) == (original.width, original.height):
+            return map(Shot, pictures)
+        scaler = PictureScaler(media.width, media.height, interlaced=original.interlaced)
+        colours = DirectColours(original, media.width, media.height)
+        return (Shot(scaler.scale(picture), colours.of(picture)) for picture in pictures)
+
+    def _encode(
+        self, plan: PlannedSegment, pictures: Iterator[VideoFrame]
+    ) -> tuple[list[CellStream], list[Cell]]:
+        media = self._media_of(plan.layout)
+        shots = self._shots(pictures, media)
+        tiles = [plan.layout.tile(number) for number in plan.stored]
+        quality = [self._factors.first(rect) for rect in tiles]
+        results: list[EncodedCell | None] = [None] * len(tiles)
+        poor = list(range(len(tiles)))
+        for attempt in range(TRIES):
+            if attempt:
+                shots = self._shots(self._pictures(plan.frames), media)
+            wanted = {tiles[tile]: quality[tile] for tile in poor}
+            done = encode_cells(self._codec, media, wanted, shots, self._pause)
+            finer: dict[int, int] = {}
+            for tile, result in zip(poor, done, strict=True):
+                results[tile] = result
+                better = self._factors.next(quality[tile], result[1].luma)
+                if better is not None:
+                    finer[tile] = better
+            if not finer or attempt == TRIES - 1:
+                break
+            poor = list(finer)
+            for tile, better in finer.items():
+                quality[tile] = better
+        streams, cells = [], []
+        for number, rect, used, encoded in zip(plan.stored, tiles, quality, results, strict=True):
+            assert encoded is not None
+            stream, likeness = encoded
+            self._factors.note(rect, used, likeness.luma)
+            streams.append(stream)
+            against_first = self._against_first(likeness, plan.layout)
+            cells.append(Cell(number, rect, 0, 0, used, *against_first.figures))
+        return streams, cells
+
+    def _against_first(self, likeness: Likeness, layout: TileLayout) -> Likeness:
+        """What a tile has against the very first original that has so much against this one."""
+        return likeness_to_first(likeness, self._video.original, (layout.width, layout.height))
+
+    # -- publishing
+
+    def _publish(
+        self,
+        plan: PlannedSegment,
+        streams: Sequence[CellStream],
+        cells: Sequence[Cell],
+        beside: Beside | None = None,
+        worth: float | None = None,
+    ) -> Segment:
+        """Bytes first, then one transaction, in which room is made where there is none."""
+        buffer = io.BytesIO()
+        placed = placed_in(cells, write_pack(buffer, streams))
+        now = time.time_ns()
+        original = self._video.original
+        gain = self._gain(plan, placed)
+        arrival = arrival_of_bytes(self._parts, buffer.getvalue(), f"tiles of {self._video.name}")
+        with arrival, self._publishing:
+            with arrival.recorded() as change:
+                require_same_bytes(self._video, change)
+                physical = self._encoding(change, plan.layout, now)
+                segment = change.segments.publish(
+                    Segment(
+                        id=0,
+                        physical_id=physical,
+                        original_id=original.id,
+                        first_frame=plan.frames.start,
+                        end_frame=plan.frames.stop,
+                        layout=plan.layout,
+                        profile=self._codec.name,
+                        object_key=arrival.key,
+                        size=arrival.size,
+                        psnr=min(cell.psnr for cell in cells),
+                        created_ns=now,
+                        retired_ns=None,
+                        cells=placed,
+                    )
+                )
+                if beside is not None:
+                    beside(change, segment)
+                expected = self._making(plan, arrival.size) if worth is None else worth
+                change.holdings.note_made(segment.id, expected=expected, gain=gain)
+                make_room(
+                    change,
+                    original.video_id,
+                    now_ns=now,
+                    made=segment.id,
+                    keep=self._made if worth is None else (),
+                    worth=worth,
+                )
+                released = change.segments.released
+            # Only now is it there for the next.
+            self._physical[plan.layout.width, plan.layout.height] = physical
+            self._made.add(segment.id)
+        if released:
+            clear_away(self._parts, keys=released)
+        return segment
+
+    def _gain(self, plan: PlannedSegment, cells: Sequence[Cell]) -> float:
+        """CPU seconds that reading all frames saves, of which one tile is wanted, by the rules."""
+        costs = Costs()
+        work = original_work(self._video.original, self._table, plan.frames)
+        tile = Work(
+            starts=1,
+            pictures=len(plan.frames),
+            pixels=len(plan.frames) * sum(cell.rect.area for cell in cells) // len(cells),
+            bytes=sum(cell.size for cell in cells) / len(cells),
+        )
+        whole = costs.of_original(self._video.original).seconds(work)
+        return max(0.0, whole - costs.of_new_tiles(self._codec.name).seconds(tile))
+
+    def _making(self, plan: PlannedSegment, size: int) -> float:
+        """CPU seconds that encoding a segment of so many bytes takes, by the rule."""
+        areas = [plan.layout.tile(tile).area for tile in plan.stored]
+        rule = encode_cost(self._codec.name)
+        return rule.seconds(len(areas), sum(areas) * len(plan.frames), size)
+
+    def _encoding(self, change: Transaction, layout: TileLayout, now_ns: int) -> int:
+        """The encoding that segments of that size are added to: one, as long as it is there."""
+        original = self._video.original
+        known = self._physical.get((layout.width, layout.height))
+        if known is not None:
+            with suppress(NotFoundError):  # it went with the last of its segments
+                return change.videos.physical(known).id
+        described = self._described(self._media_of(layout), now_ns)
+        return change.videos.add_physical(original.video_id, described, ()).id
+
+    def _media_of(self, layout: TileLayout) -> MediaInfo:
+        media, size = self._video.original.media, (layout.width, layout.height)
+        ratio = media.sample_aspect_ratio
+        if ratio is not None:
+            ratio = scaled_aspect(ratio, (media.width, media.height), size)
+        return replace(media, width=size[0], height=size[1], sample_aspect_ratio=ratio)
+
+    def _described(self, media: MediaInfo, now_ns: int) -> PhysicalVideo:
+        original = self._video.original
+        in_full_size = (media.width, media.height) == (original.media.width, original.media.height)
+        role = Role.TILED if in_full_size else Role.RENDITION
+        parameters = self._settings.parameters(self._codec)
+        return encoding_in_packs(original, role, media, self._codec, parameters, now_ns)
+
+
+def _counted(
+    pictures: Iterator[VideoFrame], on_frames: Callable[[int], None]
+) -> Iterator[VideoFrame]:
+    for picture in pictures:
+        yield picture
+        on_frames(1)

@@ -1,0 +1,401 @@
+"""Acting on proposals: one segment at a time, each written down with why it was made.
+
+A segment and the decision that it goes back to are published in one transaction.  A decision can
+be taken back as long as nothing later has its place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from vfsd.catalog import Transaction
+from vfsd.core.model import Decision, LogicalVideo, Role, Segment
+from vfsd.derive.admission import Room
+from vfsd.derive.promote import Admissions, Publish
+from vfsd.derive.proposals import Proposal, by_value, proposals_for
+from vfsd.derive.retile import OnProgress, Retiler
+from vfsd.derive.tile_encoder import require_same_bytes
+from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.derive.tunable import TunableVideo
+from vfsd.errors import (
+    ExistsError,
+    IntegrityError,
+    NotFoundError,
+    OutdatedError,
+    OverBudgetError,
+    UsageError,
+    VfsdError,
+)
+from vfsd.read.context import Tools
+from vfsd.storage.context import Parts
+from vfsd.storage.enforce_budget import make_room
+from vfsd.storage.reclaim import clear_away
+from vfsd.tiling import meet
+from vfsd.tiling.policy import Terms
+from vfsd.validation import given_or_usual, within_64_bits
+
+Videos = Callable[[], Iterable[TunableVideo]]
+"""Gives the videos to consider, as they are now."""
+
+OpenVideo = Callable[[LogicalVideo], TunableVideo]
+"""Opens a video from its catalog record."""
+
+OnFailed = Callable[[LogicalVideo, VfsdError], None]
+"""Told of a video, and why nothing can be made of it."""
+
+Between = Callable[[], None]
+"""Called before each picture that is worked on; may wait, or raise to give the segment up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What may be spent; None: as much as there is."""
+
+    seconds: float | None = None  #: of making tiles
+    bytes: int | None = None  #: of tiles
+
+    def allows(self, proposal: Proposal) -> bool:
+        """Whether what it is expected to take is left."""
+        return (self.seconds is None or proposal.seconds <= self.seconds) and (
+            self.bytes is None or proposal.bytes <= self.bytes
+        )
+
+    def less(self, seconds: float, bytes: int) -> Budget:
+        """What is left when so much was spent."""
+        return Budget(
+            None if self.seconds is None else self.seconds - seconds,
+            None if self.bytes is None else self.bytes - bytes,
+        )
+
+
+class Tuner:
+    """Makes what proposals say.  Not thread-safe; several, in any processes, get along."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        tools: Tools,
+        videos: Videos,
+        open_video: OpenVideo,
+        *,
+        maker: str = "tune",
+        between: Between | None = None,
+        terms: Terms | None = None,
+    ) -> None:
+        """`maker` is noted with each decision: tune or background."""
+        self._parts = parts
+        self._tools = tools
+        self._videos = videos
+        self._open_video = open_video
+        self._maker = maker
+        self._between = between
+        self._terms = terms
+        self._paused = 0.0  # seconds
+        self._pictures: int | None = None  # of the present segment that were worked on
+        self._on_picture: Callable[[int], None] | None = None
+        self._retilers: dict[tuple[int, TileSettings], Retiler] = {}
+        self._admissions = Admissions(parts, tools, self._pause)
+        self._refused: dict[tuple[int, PlannedSegment], int] = {}  # bytes to find room for next
+
+    def proposals(self) -> list[Proposal]:
+        """What the reads that are remembered by now speak for, the best value first.
+
+        What there is no room for, nor anything that is worth less, is left out.
+        """
+        self._tools.reads.flush()
+        return by_value(
+            proposal
+            for video in self._videos()
+            for proposal in self.that_fit(proposals_for(self._parts, video, self._terms))
+        )
+
+    def that_fit(self, proposals: list[Proposal]) -> list[Proposal]:
+        """Those, of one video, that there is room for, each by itself."""
+        if not proposals:
+            return []
+        with self._parts.catalog.reading() as seen:
+            room = Room(seen, proposals[0].video.id)
+            return [one for one in proposals if _fits(room, one, self._bytes_of(one))]
+
+    def next(self, budget: Budget | None = None) -> Proposal | None:
+        """The best that can be had for `budget`; None: there is nothing to do."""
+        budget = given_or_usual(budget, Budget)
+        return next((one for one in self.proposals() if budget.allows(one)), None)
+
+    def make(self, proposal: Proposal) -> Decision:
+        """Make what is proposed, and let reads use it.
+
+        Raises `OutdatedError` when other tiles are there by now than it was thought of for, or
+        other bytes of the video, `NotFoundError` when it is gone, what `between` raises,
+        `OverBudgetError` where only what is worth more could make room for it, and as `retile`
+        does; the store is then as it was.
+        """
+        self._parts.require_writable()
+        with self._unless_outdated(proposal.video):
+            return self._made(proposal)
+
+    def _made(self, proposal: Proposal) -> Decision:
+        video = self._verified(proposal.video)
+        with self._parts.catalog.reading() as seen:
+            _require_present(seen, proposal, None)
+        if proposal.candidate is None:
+            publish = self._to_encode(video, proposal)
+        else:
+            publish = self._admissions.of(video, proposal.candidate, proposal)
+        began, self._paused, self._pictures = time.perf_counter(), 0.0, 0
+        made: list[Decision] = []
+
+        def beside(change: Transaction, segment: Segment) -> None:
+            _require_present(change, proposal, segment)
+            seconds = time.perf_counter() - began - self._paused
+            decision = _decided(proposal, segment, self._maker, seconds)
+            made.append(change.decisions.add(decision))
+
+        try:
+            publish(beside)
+        except OverBudgetError:
+            # It had more bytes than was foretold: it should not be made again just to see that.
+            self._refused[_key(proposal)] = 2 * self._bytes_of(proposal)
+            raise
+        finally:
+            self._pictures = None
+        return made[-1]
+
+    def tune(
+        self,
+        budget: Budget | None = None,
+        on_progress: OnProgress | None = None,
+        on_failed: OnFailed | None = None,
+    ) -> list[Decision]:
+        """Make what is proposed now, the best value first, as far as `budget` goes; what was made.
+
+        What somebody else has seen to meanwhile is thought of anew.  `on_progress` is told (frames
+        done, frames in all), and may raise to give up; what was finished until then stays.
+        `on_failed` is told of videos that are damaged, or whose pictures cannot be put into tiles,
+        and that are left alone from then on; without it the first of them raises as `make` does.
+        """
+        self._parts.require_writable()
+        left, made = given_or_usual(budget, Budget), list[Decision]()
+        failed = set[int]()
+        outdated = True
+        while outdated:
+            outdated = False
+            proposals = self.proposals()
+            done = sum(len(one.frames) for one in made)
+            total = done + sum(len(one.plan.frames) for one in proposals)
+            for proposal in proposals:
+                if proposal.video.id not in failed and left.allows(proposal):
+                    if on_progress is not None:
+                        self._on_picture = partial(_report, on_progress, done, proposal, total)
+                    try:
+                        made.append(self.make(proposal))
+                    except OutdatedError:
+                        outdated = True
+                    except OverBudgetError:
+                        pass  # what there is, is worth more
+                    except NotFoundError:  # the video is gone
+                        failed.add(proposal.video.id)
+                    except (UsageError, IntegrityError) as error:
+                        if on_failed is None:
+                            raise
+                        failed.add(proposal.video.id)
+                        on_failed(proposal.video, error)
+                    else:
+                        left = left.less(made[-1].seconds, made[-1].bytes)
+                    finally:
+                        self._on_picture = None
+                done += len(proposal.plan.frames)
+                if on_progress is not None:
+                    on_progress(done, total)
+        return made
+
+    # -- inside
+
+    @contextmanager
+    def _unless_outdated(self, info: LogicalVideo) -> Iterator[None]:
+        """Have bytes that are gone be an `OutdatedError`, where the video has got others."""
+        try:
+            yield
+        except (NotFoundError, FileNotFoundError):
+            with self._parts.catalog.reading() as seen:
+                require_same_bytes(info, seen)
+            raise
+
+    def _to_encode(self, video: TunableVideo, proposal: Proposal) -> Publish:
+        retiler = self._retiler(video, proposal.settings)
+        if self._parts.catalog.cost_factor(video.info) is None:
+            retiler.note_cost(proposal.plan.frames)
+        return lambda beside: retiler.make(proposal.plan, beside=beside, worth=proposal.saved)
+
+    def _bytes_of(self, proposal: Proposal) -> int:
+        """At least so many that room has to be found for."""
+        return max(proposal.bytes, self._refused.get(_key(proposal), 0))
+
+    def _verified(self, info: LogicalVideo) -> TunableVideo:
+        """Tiles go by frame numbers, which must not change afterwards."""
+        video = self._open_video(info)
+        if not info.original.verified and video.verify(on_progress=self._heed):
+            raise OutdatedError(
+                f"{info.name} has other frames than its file promised", hint="ask again"
+            )
+        return video
+
+    def _heed(self, done: int, total: int) -> None:
+        self._pause()
+
+    def _pause(self) -> None:
+        if self._pictures is not None:
+            self._pictures += 1
+        if self._on_picture is not None:
+            self._on_picture(self._pictures or 0)
+        if self._between is not None:
+            began = time.perf_counter()
+            self._between()
+            self._paused += time.perf_counter() - began
+
+    def _retiler(self, video: TunableVideo, settings: TileSettings) -> Retiler:
+        """Of each video the one that knows already what its tiles need."""
+        key = video.original.id, settings
+        if key not in self._retilers:
+            self._retilers[key] = Retiler(
+                self._parts,
+                self._tools.pool,
+                video.info,
+                video.table,
+                settings,
+                between=self._pause,
+            )
+        return self._retilers[key]
+
+
+def _report(on_progress: OnProgress, done: int, of: Proposal, total: int, pictures: int) -> None:
+    # A segment whose tiles are not good enough is worked on more than once.
+    on_progress(done + min(pictures, len(of.plan.frames)), total)
+
+
+def undo(parts: Parts, decision_id: int | None = None) -> tuple[Decision, list[Segment]]:
+    """Take a decision back, by default the last one that is in use.
+
+    Gives it as it is now, and the segments that have their place again.  Raises `NotFoundError`,
+    `ExistsError` where it was taken back before, `OutdatedError` where something later has its
+    place.
+    """
+    parts.require_writable()
+    with parts.catalog.writing() as change:
+        decision = _to_undo(change, decision_id)
+        assert decision.segment_id is not None
+        segment = change.segments.get(decision.segment_id)
+        now = time.time_ns()
+        change.segments.retire([segment.id], now_ns=now)
+        change.decisions.note_undone([segment.id], now_ns=now)
+        restored = _restore(change, decision.video_id, segment)
+        # What was pinned and is retired now is charged.
+        evicted = make_room(change, decision.video_id, now_ns=now)
+        undone = change.decisions.get(decision.id)
+    clear_away(parts, keys={one.object_key for one in evicted})
+    return undone, restored
+
+
+def _to_undo(change: Transaction, decision_id: int | None) -> Decision:
+    if decision_id is None:
+        for decision in change.decisions.newest():
+            if decision.in_use:
+                return decision
+        raise NotFoundError("no decision is left to take back", hint="see `vfsd tune history`")
+    number = within_64_bits(decision_id, "decision ", hint="see `vfsd tune history`")
+    decision = change.decisions.get(number)
+    if decision.in_use:
+        return decision
+    if decision.undone_ns is not None:
+        raise ExistsError(f"decision {decision.id} was taken back before")
+    later = [
+        one.id
+        for one in change.decisions.newest(decision.video_id)
+        if one.in_use and one.id > decision.id and meet(one.frames, decision.frames)
+    ]
+    raise OutdatedError(
+        f"what decision {decision.id} made is not in use: later tiles took its place",
+        hint=f"take decision {later[0]} back first" if later else "see `vfsd layout history`",
+    )
+
+
+def _restore(change: Transaction, video_id: int, gone: Segment) -> list[Segment]:
+    """Let what was in use when `gone` came have its place again, where nothing later has it."""
+    taken_back = {one.segment_id for one in change.decisions.undone(video_id)}
+    restored = []
+    for segment in sorted(change.segments.of_original(gone.original_id), key=lambda one: -one.id):
+        was_in_use = (
+            segment.id < gone.id
+            and not segment.is_joined
+            and segment.picture == gone.picture
+            and (segment.retired_ns or 0) >= gone.created_ns
+            and meet(segment.frames, gone.frames)
+        )
+        if was_in_use and segment.id not in taken_back and not change.segments.is_covered(segment):
+            change.segments.restore([segment.id])
+            restored.append(segment)
+    return restored
+
+
+def _require_present(seen: Transaction, proposal: Proposal, made: Segment | None) -> None:
+    """Raises `OutdatedError` where other tiles are there, `made` left out, than were thought of."""
+    original, plan = proposal.video.original.id, proposal.plan
+    in_use = (None,) if made is None else (None, made.created_ns)
+    numbers = {
+        one.id
+        for one in seen.segments.of_original(original)
+        if one.picture == (plan.layout.width, plan.layout.height) and not one.is_joined
+        if one.retired_ns in in_use and meet(one.frames, plan.frames)
+    }
+    if numbers - ({made.id} if made is not None else set()) != proposal.present:
+        frames = proposal.plan.frames
+        raise OutdatedError(
+            f"the tiles of {proposal.video.name}, frames {frames.start} to {frames.stop - 1}, "
+            "are others by now",
+            hint="ask for proposals again",
+        )
+
+
+def _key(proposal: Proposal) -> tuple[int, PlannedSegment]:
+    return proposal.video.id, proposal.plan
+
+
+def _fits(room: Room, proposal: Proposal, bytes: int) -> bool:
+    media, layout = proposal.video.original.media, proposal.plan.layout
+    picture = layout.width, layout.height
+    in_full_size = picture == (media.width, media.height)
+    return room.fits(
+        Role.TILED if in_full_size else Role.RENDITION,
+        proposal.plan.frames,
+        picture if media.rotation % 180 == 0 else picture[::-1],
+        bytes=bytes,
+        worth=proposal.saved,
+        replaced=proposal.present,
+    )
+
+
+def _decided(proposal: Proposal, segment: Segment, maker: str, seconds: float) -> Decision:
+    return Decision(
+        id=0,
+        video_id=proposal.video.id,
+        segment_id=segment.id,
+        at_ns=segment.created_ns,
+        maker=maker,
+        first_frame=segment.first_frame,
+        end_frame=segment.end_frame,
+        layout=segment.layout,
+        tiles=proposal.plan.tiles,
+        profile=segment.profile,
+        reasons=proposal.reasons,
+        reads=proposal.reads,
+        predicted_seconds=proposal.seconds,
+        predicted_saved=proposal.saved,
+        predicted_bytes=proposal.bytes,
+        seconds=seconds,
+        bytes=segment.size,
+        undone_ns=None,
+    )

@@ -1,0 +1,1 @@
+"""Files of a store: names, atomic writes, safe opening, checksums."""

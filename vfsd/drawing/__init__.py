@@ -1,1 +1,0 @@
-"""Layouts, curves and overlaps to look at."""

@@ -1,1 +1,0 @@
-"""Cameras that overlap, and what both see kept once."""

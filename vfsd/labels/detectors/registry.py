@@ -1,0 +1,44 @@
+"""Detectors by the words that a command line has for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vfsd.errors import UsageError
+from vfsd.labels.detectors.detector import Detector, Every
+from vfsd.labels.detectors.motion import MotionDetector
+from vfsd.labels.detectors.onnx import OnnxDetector
+from vfsd.labels.detectors.people import PeopleDetector
+from vfsd.validation import not_one_of
+
+
+def detector_named(
+    text: str,
+    *,
+    every: Every = 1,
+    min_confidence: float | None = None,
+    label: str | None = None,
+    names: Path | None = None,
+) -> Detector:
+    """``motion``, ``people`` or ``onnx:MODEL.onnx``, with its usual settings but for those given.
+
+    `every` matters to those alone whose findings depend on it.  Raises `UsageError`, and what
+    the detector itself raises.
+    """
+    kind, _, path = text.partition(":")
+    if names is not None and kind != "onnx":
+        raise UsageError(f"{text} has no classes to name")
+    if text == "motion":
+        if min_confidence is not None:
+            raise UsageError("motion has no confidence")
+        return MotionDetector(every) if label is None else MotionDetector(every, label)
+    if text == "people":
+        usual = PeopleDetector() if label is None else PeopleDetector(label=label)
+        if min_confidence is None:
+            return usual
+        return PeopleDetector(min_confidence, usual.label)
+    if kind == "onnx" and path:
+        if min_confidence is None:
+            return OnnxDetector(path, label=label, names=names)
+        return OnnxDetector(path, label=label, names=names, min_confidence=min_confidence)
+    raise not_one_of("the detector", text, ("motion", "people", "onnx:MODEL.onnx"))

@@ -1,0 +1,1 @@
+"""Label files of other programs."""

@@ -1,0 +1,445 @@
+"""COCO JSON: images, annotations with ``bbox: [x, y, width, height]``, and categories.
+
+Which frame an image is: `frame_index` or `frame_id` where it has one (field), else the last number
+in its file_name (name); `frame_from` can ask for one of these, or for the image's id, or for its
+place in the list (order).  Pixels are counted from 0 and may be fractional.  All images are frames
+that were examined; by whom, where there are several sources, stands under a key of our own, in
+``vfsd.examined``.  Scores, `track_id` and `attributes` are kept, and `iscrowd` where it is 1, as an
+attribute; masks and key points are not.  A bare list of results is understood, too; its image ids
+are frames, and classes need names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from vfsd.core.detections import Detection, DetectionColumns, Examined, Source
+from vfsd.errors import UsageError
+from vfsd.labels.formats.base import (
+    Clip,
+    LabelFile,
+    Labelled,
+    Progress,
+    ReadOptions,
+    Rows,
+    WriteOptions,
+    examined_frames,
+    frame_of_name,
+    read_bytes,
+)
+from vfsd.labels.formats.decimals import added, decimal, less, of_float, written
+
+_CROWD = "iscrowd"
+"""A field of COCO, and the attribute as which it is kept where it is 1."""
+
+_OURS = "vfsd"
+"""The key of what COCO has no place for."""
+
+
+def read(
+    path: Path, clip: Clip, options: ReadOptions, on_progress: Progress | None = None
+) -> LabelFile:
+    rows = Rows(clip, options, path, on_progress)
+    whole = _parsed(rows)
+    bare = isinstance(whole, list)
+    if bare:
+        whole = {"annotations": whole}
+    whole = _of_one_video(rows, whole)
+    names = {**(options.names or {}), **_categories(rows, whole)}
+    frames = _frames_of_images(rows, whole)
+    annotations = _list_of(rows, whole, "annotations")
+    for number, one in enumerate(annotations):
+        where = f"annotations[{number}]"
+        try:
+            _add(rows, where, one, frames, names, bare=bare)
+        except (ValueError, TypeError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise rows.complaint(where, str(error)) from None
+        rows.report(number + 1, len(annotations))
+    return rows.file(None if bare else iter(frames.values()), _examined(rows, whole))
+
+
+def _parsed(rows: Rows) -> Any:
+    try:
+        whole = json.loads(read_bytes(rows.path), parse_float=decimal, parse_constant=_constant)
+    except json.JSONDecodeError as error:
+        raise rows.complaint(error.lineno, f"no JSON: {error.msg}") from None
+    except RecursionError:
+        raise rows.complaint(1, "no JSON of labels: it is nested too deeply") from None
+    except ValueError as error:  # digits without end, bytes that are no text
+        what, _, _ = str(error).partition("; use sys.")  # what a program could do
+        raise rows.complaint("somewhere in it", f"no JSON: {what}") from None
+    if not isinstance(whole, (dict, list)):
+        raise rows.complaint(1, "no COCO: an object was expected")
+    if isinstance(whole, dict) and not {"images", "annotations"} & whole.keys():
+        raise rows.complaint(
+            1,
+            "no COCO: it has neither images nor annotations",
+            hint="files of other programs have to be exported as COCO first",
+        )
+    return whole
+
+
+def _of_one_video(rows: Rows, whole: dict[str, Any]) -> dict[str, Any]:
+    """The part of a file of several videos that has the name of this one; else all of it."""
+    ids = [
+        one.get("id")
+        for one in _list_of(rows, whole, "videos")
+        if one.get("name") == rows.clip.name
+    ]
+    if len(ids) != 1:
+        return whole
+    images = [one for one in _list_of(rows, whole, "images") if one.get("video_id") == ids[0]]
+    known = {one.get("id") for one in images}
+    annotations = _list_of(rows, whole, "annotations")
+    kept: dict[str, Any] = {
+        "images": images,
+        "annotations": [one for one in annotations if one.get("image_id") in known],
+    }
+    ours = whole.get(_OURS)
+    if isinstance(ours, dict) and isinstance(ours.get("examined"), list):
+        examined = [
+            one
+            for one in ours["examined"]
+            if not isinstance(one, dict) or one.get("video_id") in (None, ids[0])
+        ]
+        kept[_OURS] = {**ours, "examined": examined}
+    return {**whole, **kept}
+
+
+def _constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
+def _list_of(rows: Rows, whole: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    found = whole.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise rows.complaint(key, "a list of objects was expected")
+    return found
+
+
+def _key(rows: Rows, where: str, one: Mapping[str, Any], key: str) -> int:
+    value = one.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise rows.complaint(where, f"{key} is {value!r}, where a whole number was expected")
+    return value
+
+
+def _categories(rows: Rows, whole: Mapping[str, Any]) -> dict[int, str]:
+    """Names by id.  Saying the same twice is no matter, as in files that were joined."""
+    found: dict[int, str] = {}
+    for place, category in enumerate(_list_of(rows, whole, "categories")):
+        where = f"categories[{place}]"
+        number, name = _key(rows, where, category, "id"), category.get("name", "")
+        if not isinstance(name, (str, int)) or isinstance(name, bool):
+            raise rows.complaint(where, f"the name of a category must be text, got {name!r}")
+        name = str(name)
+        if found.setdefault(number, name) != name:
+            raise rows.complaint(
+                where,
+                f"the category {number} is {name!r}, and was {found[number]!r} before",
+                hint="give each an id of its own",
+            )
+    return found
+
+
+def _frames_of_images(rows: Rows, whole: Mapping[str, Any]) -> dict[int, int]:
+    """Frame by image id."""
+    found: dict[int, int] = {}
+    taken: set[int] = set()
+    base = rows.options.frame_base or 0
+    images = _list_of(rows, whole, "images")
+    _require_one_video(rows, images)
+    for place, image in enumerate(images):
+        where = f"images[{place}]"
+        number = _key(rows, where, image, "id")
+        frame = _frame(rows, where, image, place + base) - base
+        rows.require_frame(where, frame)
+        if number in found or frame in taken:
+            raise rows.complaint(where, f"another image has the same id or frame ({frame})")
+        size = (image.get("width", rows.clip.width), image.get("height", rows.clip.height))
+        if size != (rows.clip.width, rows.clip.height):
+            raise rows.complaint(
+                where,
+                f"the picture is {size[0]}x{size[1]}, the video "
+                f"{rows.clip.width}x{rows.clip.height}",
+                hint="scale the boxes to pixels of the video first",
+            )
+        found[number] = frame
+        taken.add(frame)
+    return found
+
+
+def _require_one_video(rows: Rows, images: Sequence[Mapping[str, Any]]) -> None:
+    """The frames of several videos, as in COCO-VID, have the same numbers."""
+    known = None
+    for place, image in enumerate(images):
+        video = image.get("video_id")
+        if known is None:
+            known = video
+        elif video not in (None, known):
+            raise rows.complaint(
+                f"images[{place}]",
+                f"it is of the video {video!r}, and others are of {known!r}",
+                hint="give each video a file, or name them in a list `videos`, as in the store",
+            )
+
+
+def _frame(rows: Rows, where: str, image: Mapping[str, Any], place: int) -> int:
+    rule = rows.options.frame_from
+    if rule == "order":
+        return place
+    if rule == "id":
+        return _key(rows, where, image, "id")
+    if rule in ("auto", "field"):
+        for key in ("frame_index", "frame_id"):
+            if key in image:
+                return _key(rows, where, image, key)
+    number = frame_of_name(str(image.get("file_name", ""))) if rule != "field" else None
+    if number is None:
+        raise rows.complaint(
+            where,
+            "it does not tell which frame it is",
+            hint='frame_from="id" or frame_from="order" may fit',
+            command_hint="`--frame-from id` or `--frame-from order` may fit",
+        )
+    return number
+
+
+def _add(
+    rows: Rows,
+    where: str,
+    one: Mapping[str, Any],
+    frames: Mapping[int, int],
+    names: Mapping[int, str],
+    *,
+    bare: bool,
+) -> None:
+    image = _key(rows, where, one, "image_id")
+    category = _key(rows, where, one, "category_id")
+    frame = image - (rows.options.frame_base or 0) if bare else frames.get(image)
+    if frame is None:
+        raise rows.complaint(where, f"image {image} is not in the list of images")
+    if category not in names:
+        raise rows.complaint(
+            where,
+            f"category {category} has no name",
+            hint="names gives the names of classes",
+            command_hint="`--names FILE` gives the names of classes",
+        )
+    bbox = one.get("bbox")
+    if not isinstance(bbox, list) or len(bbox) != 4:
+        raise rows.complaint(where, "bbox is not [x, y, width, height]")
+    pixel_base = rows.options.pixel_base or 0
+    x, y, width, height = (_number(value) for value in bbox)
+    x, y = less(x, pixel_base), less(y, pixel_base)
+    score = one.get("score")
+    track = None if one.get("track_id") is None else _key(rows, where, one, "track_id")
+    attributes = one.get("attributes") or {}
+    if not isinstance(attributes, dict):
+        raise rows.complaint(where, "attributes are not an object")
+    if one.get(_CROWD):  # 0, which nearly all have, says nothing
+        if attributes.get(_CROWD, one[_CROWD]) != one[_CROWD]:
+            raise rows.complaint(where, f"{_CROWD} is one thing, and another as an attribute")
+        attributes = {**attributes, _CROWD: one[_CROWD]}
+    rows.add(
+        where,
+        frame,
+        names[category],
+        (x, y, added(x, width), added(y, height)),
+        None if score is None else float(_number(score)),
+        track,
+        {key: float(v) if isinstance(v, Decimal) else v for key, v in attributes.items()},
+        _source(rows, where, one.get("source")),
+    )
+
+
+def _number(value: object) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+        raise ValueError(f"{value!r} is not a number")
+    return decimal(str(value))
+
+
+def _source(rows: Rows, where: str, value: object) -> Source | None:
+    """Raises `ValueError`, and `UsageError` that names the place."""
+    if not isinstance(value, dict):
+        return None
+    name, model, version = (str(value.get(key) or "") for key in ("name", "model", "version"))
+    parameters = value.get("parameters")
+    if not parameters:
+        return rows.source(name, model, version)
+    try:
+        plain = json.loads(json.dumps(parameters, default=float, allow_nan=False))
+    except RecursionError:
+        raise ValueError("the parameters of a source are nested too deeply") from None
+    try:
+        return rows.source(name, model, version, plain)
+    except UsageError as error:
+        raise rows.complaint(where, str(error), hint=error.hint) from None
+
+
+def _examined(rows: Rows, whole: Mapping[str, Any]) -> tuple[Examined, ...] | None:
+    """What each source has looked at, where the file says so, and counts as its images do."""
+    ours = whole.get(_OURS)
+    by_number = rows.options.frame_from in ("auto", "field", "name")
+    if not isinstance(ours, dict) or not by_number:
+        return None
+    base = rows.options.frame_base or 0
+    found = []
+    for place, one in enumerate(_list_of(rows, ours, "examined")):
+        where = f"{_OURS}.examined[{place}]"
+        with rows.reading(where):
+            source, runs = _source(rows, where, one.get("source")), one.get("frames")
+            if source is None or not isinstance(runs, list):
+                raise ValueError("a source and its frames were expected")
+            for run in runs:
+                frames = _run(run, base)
+                rows.require_frame(where, frames[0])
+                rows.require_frame(where, frames[-1])
+                found.append(Examined(source, frames))
+    return tuple(found)
+
+
+def _run(value: object, base: int) -> range:
+    """Raises `ValueError`."""
+    if isinstance(value, list) and [type(one) for one in value] == [int, int]:
+        first, end = value
+        if first < end:
+            return range(first - base, end - base)
+    raise ValueError(f"frames must be [first, end), got {value!r}")
+
+
+def _told(source: Source) -> dict[str, Any]:
+    told = {"name": source.name, "model": source.model, "version": source.version}
+    return {**told, "parameters": dict(source.parameters)} if source.parameters else told
+
+
+def write(
+    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
+) -> Iterator[tuple[str, Iterable[str]]]:
+    yield "", _text([Labelled(columns, examined, clip)], options)
+
+
+def write_dataset(videos: Sequence[Labelled], options: WriteOptions) -> Iterator[str]:
+    """Pieces of one file of several videos, which `videos` and `video_id` tell apart."""
+    return _text(videos, options)
+
+
+def _text(videos: Sequence[Labelled], options: WriteOptions) -> Iterator[str]:
+    names = sorted({label for one in videos for label in one.columns.labels})
+    categories = {name: number for number, name in enumerate(names, 1)}
+    several = len(videos) > 1
+    description = ", ".join(one.clip.name for one in videos)
+    yield json.dumps({"info": {"description": description}})[:-1]
+    if several:
+        yield ', "videos": [\n'
+        yield from _joined(
+            json.dumps(
+                {
+                    "id": number,
+                    "name": one.clip.name,
+                    "width": one.clip.width,
+                    "height": one.clip.height,
+                    "length": one.clip.frames,
+                }
+            )
+            for number, one in enumerate(videos, 1)
+        )
+        yield "]"
+    yield ', "images": [\n'
+    yield from _joined(
+        image
+        for number, (one, first) in enumerate(_with_first_image(videos), 1)
+        for image in _images(one, first, options, number if several else None)
+    )
+    yield '], "annotations": [\n'
+    pixel_base = options.pixel_base or 0
+    rows = ((first, row) for one, first in _with_first_image(videos) for row in one.columns)
+    yield from _joined(
+        _annotation(number, row, first + row.frame, categories[row.label], pixel_base)
+        for number, (first, row) in enumerate(rows, 1)
+    )
+    yield '], "categories": [\n'
+    yield from _joined(json.dumps({"id": categories[name], "name": name}) for name in names)
+    yield f'], "{_OURS}": {{"examined": [\n'
+    base = options.frame_base or 0
+    yield from _joined(
+        run
+        for number, one in enumerate(videos, 1)
+        for run in _looked_at(one.examined, base, number if several else None)
+    )
+    yield "]}}\n"
+
+
+def _with_first_image(videos: Sequence[Labelled]) -> Iterator[tuple[Labelled, int]]:
+    """Each video with the id of the image of its frame 0."""
+    first = 1
+    for one in videos:
+        yield one, first
+        first += one.clip.frames
+
+
+def _images(one: Labelled, first: int, options: WriteOptions, video: int | None) -> Iterator[str]:
+    base, clip = options.frame_base or 0, one.clip
+    folder = "" if video is None else f"{clip.name}/"
+    for frame in examined_frames(one.columns, one.examined).tolist():
+        image = {
+            "id": first + frame,
+            "file_name": f"{folder}{frame + base:06}.png",
+            "width": clip.width,
+            "height": clip.height,
+            "frame_index": frame + base,
+        }
+        yield json.dumps(image if video is None else {**image, "video_id": video})
+
+
+def _looked_at(examined: Sequence[Examined], base: int, video: int | None) -> Iterator[str]:
+    of_each: dict[Source, list[list[int]]] = {}
+    for one in examined:
+        run = [one.frames.start + base, one.frames.stop + base]
+        of_each.setdefault(one.source, []).append(run)
+    of_video = {} if video is None else {"video_id": video}
+    return (
+        json.dumps({"source": _told(source), "frames": runs, **of_video})
+        for source, runs in of_each.items()
+    )
+
+
+def _annotation(number: int, one: Detection, image: int, category: int, pixel_base: int) -> str:
+    x1, y1, x2, y2 = map(of_float, one.box)
+    width, height = less(x2, x1), less(y2, y1)
+    box = (added(x1, pixel_base), added(y1, pixel_base), width, height)
+    known: dict[str, Any] = {"id": number, "image_id": image, "category_id": category}
+    attributes = dict(one.attributes)
+    crowd = _is_crowd(attributes.get(_CROWD))
+    if crowd:
+        del attributes[_CROWD]
+    rest: dict[str, Any] = {"area": float(width) * float(height), _CROWD: int(crowd)}
+    if one.confidence is not None:
+        rest["score"] = one.confidence
+    if one.track is not None:
+        rest["track_id"] = one.track
+    if attributes:
+        rest["attributes"] = attributes
+    if one.source is not None:
+        rest["source"] = _told(one.source)
+    # By hand, since a Decimal is nothing that the json module writes.
+    bbox = ", ".join(map(written, box))
+    return f'{json.dumps(known)[:-1]}, "bbox": [{bbox}], {json.dumps(rest)[1:]}'
+
+
+def _is_crowd(value: object) -> bool:
+    """Whether it is what is read of a crowd; anything else that is called so stays an attribute."""
+    return value == 1 and isinstance(value, int) and not isinstance(value, bool)
+
+
+def _joined(items: Iterable[str]) -> Iterator[str]:
+    separator = ""
+    for item in items:
+        yield separator + item
+        separator = ",\n"

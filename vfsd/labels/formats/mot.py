@@ -1,0 +1,170 @@
+"""MOT Challenge text: ``frame, id, left, top, width, height[, confidence, class, visibility]``.
+
+Frames and pixels are counted from 1.  Classes are numbers: `names` by number, or those of MOT16
+and MOT17 where nothing else is said; files of 10 columns (detections) have no class, their label
+is `label`.  -1 stands for what is not known.  What is written has a file beside it with the names
+of classes 1, 2 ... in its lines: that of a.txt is a.labels.txt, since files of one folder would
+share a labels.txt, and mean other classes by it.  Reading takes a labels.txt where there is no
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from vfsd.core.detections import Attributes, DetectionColumns, Examined
+from vfsd.errors import UsageError
+from vfsd.labels.formats.base import (
+    Clip,
+    LabelFile,
+    Progress,
+    ReadOptions,
+    Rows,
+    WriteOptions,
+    lines_of,
+)
+from vfsd.labels.formats.class_names import read_names
+from vfsd.labels.formats.decimals import added, decimal, less, of_float, whole, written
+
+NAMES_FILE = "labels.txt"
+
+CLASSES: Mapping[int, str] = MappingProxyType(
+    {
+        1: "pedestrian",
+        2: "person on vehicle",
+        3: "car",
+        4: "bicycle",
+        5: "motorbike",
+        6: "non motorized vehicle",
+        7: "static person",
+        8: "distractor",
+        9: "occluder",
+        10: "occluder on the ground",
+        11: "occluder full",
+        12: "reflection",
+        13: "crowd",
+    }
+)
+_OF_ITS_OWN = f".{NAMES_FILE}"
+_UNKNOWN = "-1"
+
+
+def read(
+    path: Path, clip: Clip, options: ReadOptions, on_progress: Progress | None = None
+) -> LabelFile:
+    rows = Rows(clip, options, path, on_progress)
+    names = _names(path, options)
+    for where, line in lines_of(path):
+        cells = [cell.strip() for cell in line.strip().rstrip(",").split(",")]
+        if not 6 <= len(cells) <= 10:
+            raise rows.complaint(where, f"{len(cells)} columns, where MOT has 6 to 10")
+        with rows.reading(where):
+            _add(rows, where, cells, names)
+        rows.report(where, 0)
+    return rows.file()
+
+
+def _names(path: Path, options: ReadOptions) -> Mapping[int, str]:
+    if options.names is not None:
+        return options.names
+    for beside in (_own_names(path), path.parent / NAMES_FILE):
+        if beside.is_file() and beside != path:
+            return {number + 1: name for number, name in read_names(beside).items()}
+    return CLASSES
+
+
+def names_file(path: Path) -> Path:
+    """Where the names of the classes of one export belong.  Raises `UsageError` where `path` is
+    itself called as such files are: one would be written over the other, or be taken for it."""
+    if path.name == NAMES_FILE or path.name.endswith(_OF_ITS_OWN):
+        raise UsageError(
+            f"{path.name} is what a file with the names of classes is called",
+            hint="give the boxes another name: boxes.txt",
+        )
+    return _own_names(path)
+
+
+def _own_names(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(".txt") + _OF_ITS_OWN)
+
+
+def _add(rows: Rows, where: int, cells: list[str], names: Mapping[int, str]) -> None:
+    options = rows.options
+    frame_base = 1 if options.frame_base is None else options.frame_base
+    pixel_base = 1 if options.pixel_base is None else options.pixel_base
+    x1, y1 = (less(decimal(cell), pixel_base) for cell in cells[2:4])
+    width, height = map(decimal, cells[4:6])
+    label, attributes = options.label, {}
+    if len(cells) in (8, 9) and cells[7] != _UNKNOWN:
+        number = whole(cells[7])
+        label = names.get(number)
+        if label is None:
+            raise rows.complaint(
+                where,
+                f"class {number} has no name",
+                hint="names gives the names of classes, from class 1",
+                command_hint="`--names FILE` gives the names of classes, from class 1",
+            )
+    if len(cells) == 9 and cells[8] != _UNKNOWN:
+        attributes["visibility"] = float(decimal(cells[8]))
+    if label is None:
+        raise rows.complaint(
+            where,
+            "the class is missing",
+            hint="label gives the label of such boxes",
+            command_hint="`--label NAME` gives the label of such boxes",
+        )
+    rows.add(
+        where,
+        whole(cells[0]) - frame_base,
+        label,
+        (x1, y1, added(x1, width), added(y1, height)),
+        None if len(cells) < 7 or cells[6] == _UNKNOWN else float(decimal(cells[6])),
+        None if cells[1] in (_UNKNOWN, "-1.0") else whole(cells[1]),
+        attributes,
+    )
+
+
+def has_place_for(attributes: Attributes) -> bool:
+    """Whether all of them are written."""
+    return all(key == "visibility" and _is_number(value) for key, value in attributes.items())
+
+
+def write(
+    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
+) -> Iterator[tuple[str, Iterable[str]]]:
+    names = sorted(set(columns.labels))
+    yield "", _lines(columns, names, options)
+    yield NAMES_FILE, (f"{name}\n" for name in names)
+
+
+def _lines(columns: DetectionColumns, names: list[str], options: WriteOptions) -> Iterator[str]:
+    frame_base = 1 if options.frame_base is None else options.frame_base
+    pixel_base = 1 if options.pixel_base is None else options.pixel_base
+    classes = {name: number for number, name in enumerate(names, 1)}
+    for one in columns:
+        x1, y1, x2, y2 = map(of_float, one.box)
+        visibility = one.attributes.get("visibility")
+        cells = [
+            str(one.frame + frame_base),
+            _UNKNOWN if one.track is None else str(one.track),
+            *(written(added(corner, pixel_base)) for corner in (x1, y1)),
+            *(written(size) for size in (less(x2, x1), less(y2, y1))),
+            _known(one.confidence),
+            str(classes[one.label]),
+            _known(visibility if _is_number(visibility) else None),
+        ]
+        yield ",".join(cells) + "\n"
+
+
+def _known(value: float | None) -> str:
+    if value is None:
+        return _UNKNOWN
+    text = written(value)
+    return text if text != _UNKNOWN else "-1.0"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

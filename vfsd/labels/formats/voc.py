@@ -1,0 +1,207 @@
+"""Pascal VOC XML: a folder with a file for each frame, objects with ``xmin, ymin, xmax, ymax``.
+
+Pixels are counted from 1 and the last ones belong to the box: one of xmin 1 and xmax 10 is
+0 to 10 here; with a pixel base of 0 the same box is xmin 0 and xmax 9.  The frame is the last
+number in the file's name, or with `frame_from` order the file's place.  Every file is a frame that
+was examined.  `difficult`, `truncated`, `occluded`, `pose` and what stands in `attributes` are
+attributes.  A document type, and with it every entity, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from xml.etree.ElementTree import Element, SubElement, TreeBuilder, tostring
+from xml.parsers import expat
+
+import numpy as np
+
+from vfsd.core.detections import Attributes, DetectionColumns, Examined
+from vfsd.errors import UsageError
+from vfsd.labels.formats.base import (
+    Clip,
+    LabelFile,
+    Progress,
+    ReadOptions,
+    Rows,
+    WriteOptions,
+    examined_frames,
+    require_size,
+    scalar_text,
+    scalar_value,
+)
+from vfsd.labels.formats.decimals import added, decimal, less, of_float, whole, written
+from vfsd.labels.formats.per_frame_dir import frames_of_files
+
+_MOST_BYTES = 64 << 20
+_DEEPEST = 64
+_FLAGS = ("difficult", "truncated", "occluded", "pose")
+
+
+def read(
+    path: Path, clip: Clip, options: ReadOptions, on_progress: Progress | None = None
+) -> LabelFile:
+    rows = Rows(clip, options, path, on_progress)
+    files = frames_of_files(rows, ".xml")
+    for done, (frame, file) in enumerate(files):
+        inside = rows.of_file(file)
+        root = _parsed(inside)
+        _require_voc(inside, root)
+        _require_size(inside, root)
+        for number, one in enumerate(root.iterfind("object")):
+            where = f"object {number + 1}"
+            with inside.reading(where):
+                _add(inside, where, frame, one)
+        rows.skipped += inside.skipped
+        if on_progress is not None:
+            on_progress(done + 1, len(files))
+    return rows.file(frame for frame, _ in files)
+
+
+def _parsed(rows: Rows) -> Element:
+    """The tree of a file that declares nothing and refers to nothing."""
+    require_size(rows.path, _MOST_BYTES)
+    builder = TreeBuilder()
+    parser = expat.ParserCreate()
+    depth = 0
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _DEEPEST:
+            raise rows.complaint(parser.CurrentLineNumber, "the XML is nested too deeply")
+        builder.start(name, attributes)
+
+    def end(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(name)
+
+    def doctype(*_: object) -> None:
+        raise rows.complaint(
+            parser.CurrentLineNumber, "a document type is declared; label files need none"
+        )
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = builder.data
+    parser.StartDoctypeDeclHandler = doctype
+    try:
+        parser.Parse(rows.path.read_bytes(), True)
+    except expat.ExpatError as error:
+        raise rows.complaint(error.lineno, f"no XML: {expat.ErrorString(error.code)}") from None
+    except UsageError:
+        raise
+    except (LookupError, ValueError):  # the file names an encoding that Python has not, or expat
+        raise rows.complaint(
+            1, "no XML that can be read: it declares an unknown encoding", hint="store it as UTF-8"
+        ) from None
+    return builder.close()
+
+
+def _require_voc(rows: Rows, root: Element) -> None:
+    if root.tag != "annotation":
+        whose = "CVAT's own format" if root.tag == "annotations" else "another format"
+        raise rows.complaint(
+            1,
+            f"no Pascal VOC: its root is <{root.tag[:40]}>, not <annotation>",
+            hint=f"this is {whose}: export as COCO, MOT, YOLO or Pascal VOC",
+        )
+
+
+def _require_size(rows: Rows, root: Element) -> None:
+    told = [root.findtext(f"size/{side}") for side in ("width", "height")]
+    try:
+        size = [whole(text) for text in told if text is not None and text.strip()]
+    except ValueError as error:
+        raise rows.complaint("size", str(error)) from None
+    if len(size) == 2 and any(size) and size != [rows.clip.width, rows.clip.height]:
+        raise rows.complaint(
+            "size",
+            f"the picture is {size[0]}x{size[1]}, the video {rows.clip.width}x{rows.clip.height}",
+            hint="scale the boxes to pixels of the video first",
+        )
+
+
+def _add(rows: Rows, where: str, frame: int, one: Element) -> None:
+    base = 1 if rows.options.pixel_base is None else rows.options.pixel_base
+    edges = [
+        decimal(_text(one, f"bndbox/{name}") or "") for name in ("xmin", "ymin", "xmax", "ymax")
+    ]
+    confidence, track = _text(one, "confidence"), _text(one, "track")
+    rows.add(
+        where,
+        frame,
+        _text(one, "name") or rows.options.label or "",
+        (
+            less(edges[0], base),
+            less(edges[1], base),
+            added(less(edges[2], base), 1),
+            added(less(edges[3], base), 1),
+        ),
+        None if confidence is None else float(decimal(confidence)),
+        None if track is None else whole(track),
+        _attributes(one),
+    )
+
+
+def _attributes(one: Element) -> Attributes:
+    found = {}
+    for name in _FLAGS:
+        text = _text(one, name)
+        if text is not None:
+            found[name] = scalar_value(text)
+    for each in one.iterfind("attributes/attribute"):
+        found[_text(each, "name") or ""] = scalar_value(each.findtext("value") or "")
+    return found
+
+
+def _text(one: Element, path: str) -> str | None:
+    text = one.findtext(path)
+    return text.strip() or None if text is not None else None
+
+
+def write(
+    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
+) -> Iterator[tuple[str, Iterable[str]]]:
+    rows = columns.in_order()
+    for frame in examined_frames(rows, examined).tolist():
+        first, end = np.searchsorted(rows.frames, [frame, frame + 1]).tolist()
+        name = f"{frame + (options.frame_base or 0):06}"
+        yield f"{name}.xml", [_document(rows, range(first, end), name, clip, options)]
+
+
+def _document(
+    rows: DetectionColumns, which: range, name: str, clip: Clip, options: WriteOptions
+) -> str:
+    base = 1 if options.pixel_base is None else options.pixel_base
+    root = Element("annotation")
+    SubElement(root, "filename").text = f"{name}.png"
+    size = SubElement(root, "size")
+    for key, value in (("width", clip.width), ("height", clip.height), ("depth", 3)):
+        SubElement(size, key).text = str(value)
+    for at in which:
+        one = rows[at]
+        each = SubElement(root, "object")
+        SubElement(each, "name").text = one.label
+        if one.confidence is not None:
+            SubElement(each, "confidence").text = written(one.confidence)
+        if one.track is not None:
+            SubElement(each, "track").text = str(one.track)
+        box = SubElement(each, "bndbox")
+        x1, y1, x2, y2 = map(of_float, one.box)
+        edges = (
+            ("xmin", added(x1, base)),
+            ("ymin", added(y1, base)),
+            ("xmax", less(added(x2, base), 1)),
+            ("ymax", less(added(y2, base), 1)),
+        )
+        for key, edge in edges:
+            SubElement(box, key).text = written(edge)
+        if one.attributes:
+            listed = SubElement(each, "attributes")
+            for key, value in one.attributes.items():
+                attribute = SubElement(listed, "attribute")
+                SubElement(attribute, "name").text = key
+                SubElement(attribute, "value").text = scalar_text(value)
+    return tostring(root, encoding="unicode") + "\n"

@@ -1,0 +1,164 @@
+"""YOLO text: a folder with a file for each frame, ``class cx cy w h [confidence [track]]`` a line.
+
+All but class and track is a share of the width and height.  The frame is the last number in the
+file's name, or with `frame_from` order the file's place among them.  Every file that is there is a
+frame that was examined, empty ones included.  Names of classes are in classes.txt, data.yaml and
+the like, beside the files or above them.  -1 is a confidence that is not known.
+
+A polygon of three points has as many values as a box with a track.  Where the last is 0 or 1 it may
+be either: what reaches out of the picture as a box, or has 1.0 for a track, is refused.  A box of
+ours that would be is written with the track +1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from vfsd.core.detections import Box, DetectionColumns, Examined
+from vfsd.labels.formats.base import (
+    Clip,
+    LabelFile,
+    Progress,
+    ReadOptions,
+    Rows,
+    WriteOptions,
+    examined_frames,
+    lines_of,
+)
+from vfsd.labels.formats.class_names import BESIDE, names_beside
+from vfsd.labels.formats.decimals import EXACT, decimal, less, of_float, whole, written
+from vfsd.labels.formats.per_frame_dir import frames_of_files
+
+_UNKNOWN = "-1"
+_DIGITS = (17, 25, 50, 120, 380)
+_HALF = Decimal("0.5")
+_MARGIN = Decimal("0.01")
+"""By so much of the picture boxes reach out of it that others have rounded."""
+_CORNER = re.compile(r"[01](\.0*)?")
+
+
+def read(
+    path: Path, clip: Clip, options: ReadOptions, on_progress: Progress | None = None
+) -> LabelFile:
+    rows = Rows(clip, options, path, on_progress)
+    names = options.names if options.names is not None else names_beside(path)
+    files = frames_of_files(rows, ".txt", BESIDE)
+    for done, (frame, file) in enumerate(files):
+        inside = rows.of_file(file)
+        for where, line in lines_of(file):
+            with inside.reading(where):
+                _add(inside, where, frame, line.split(), names)
+        rows.skipped += inside.skipped
+        if on_progress is not None:
+            on_progress(done + 1, len(files))
+    return rows.file(frame for frame, _ in files)
+
+
+def _add(
+    rows: Rows, where: int, frame: int, cells: list[str], names: Mapping[int, str] | None
+) -> None:
+    if not 5 <= len(cells) <= 7:
+        raise rows.complaint(
+            where, f"{len(cells)} values, where a box has 5 to 7", hint="polygons are not read"
+        )
+    if _may_be_triangle(cells):
+        raise rows.complaint(
+            where,
+            "this may be a polygon of three points",
+            hint=f"polygons are not read; a box with the track {cells[6][0]} has +{cells[6][0]}",
+        )
+    number = whole(cells[0])
+    label = (names or {}).get(number)
+    if label is None:
+        raise rows.complaint(
+            where,
+            f"class {number} has no name",
+            hint="names gives the names of classes",
+            command_hint="`--names FILE` gives the names of classes",
+        )
+    cx, cy, width, height = map(decimal, cells[1:5])
+    clip = rows.clip
+    x1, x2 = _edges(cx, width, clip.width)
+    y1, y2 = _edges(cy, height, clip.height)
+    confidence = cells[5] if len(cells) > 5 else _UNKNOWN
+    rows.add(
+        where,
+        frame,
+        label,
+        (of_float(x1), of_float(y1), of_float(x2), of_float(y2)),
+        None if confidence == _UNKNOWN else float(decimal(confidence)),
+        whole(cells[6]) if len(cells) > 6 else None,
+    )
+
+
+def _may_be_triangle(cells: list[str]) -> bool:
+    """Whether values that could be a box with a track are more likely three points."""
+    if len(cells) != 7 or _CORNER.fullmatch(cells[6]) is None:
+        return False
+    x, y, width, height, confidence = map(decimal, cells[1:6])
+    if not all(0 <= value <= 1 for value in (x, y, width, height, confidence)):
+        return False
+    return "." in cells[6] or any(
+        share / 2 - min(centre, 1 - centre) > _MARGIN for centre, share in ((x, width), (y, height))
+    )
+
+
+def _edges(centre: Decimal, share: Decimal, size: int) -> tuple[float, float]:
+    """The two edges in pixels: worked out exactly, then rounded once."""
+    if max(abs(centre), abs(share)) > 1_000_000 or share < 0:
+        raise ValueError(f"centre and size must be shares of the picture, got {centre} and {share}")
+    half = EXACT.multiply(share, _HALF)
+    return tuple(  # type: ignore[return-value]
+        float(Fraction(EXACT.multiply(edge, Decimal(size))))
+        for edge in (EXACT.subtract(centre, half), EXACT.add(centre, half))
+    )
+
+
+def write(
+    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
+) -> Iterator[tuple[str, Iterable[str]]]:
+    rows = columns.in_order()
+    names = sorted(set(rows.labels))
+    classes = {name: number for number, name in enumerate(names)}
+    for frame in examined_frames(rows, examined).tolist():
+        first, end = np.searchsorted(rows.frames, [frame, frame + 1]).tolist()
+        name = f"{frame + (options.frame_base or 0):06}.txt"
+        yield name, [_line(rows, at, clip, classes) for at in range(first, end)]
+    yield BESIDE[0], (f"{name}\n" for name in names)
+
+
+def _line(rows: DetectionColumns, at: int, clip: Clip, classes: Mapping[str, int]) -> str:
+    one = rows[at]
+    cells = [str(classes[one.label]), *_shares(one.box, clip)]
+    if one.confidence is not None or one.track is not None:
+        text = _UNKNOWN if one.confidence is None else written(one.confidence)
+        cells.append("-1.0" if text == _UNKNOWN and one.confidence is not None else text)
+    if one.track is not None:
+        cells.append(str(one.track))
+        if _may_be_triangle(cells):
+            cells[-1] = f"+{one.track}"
+    return " ".join(cells) + "\n"
+
+
+def _shares(box: Box, clip: Clip) -> tuple[str, str, str, str]:
+    x, width = _centre(box[0], box[2], clip.width)
+    y, height = _centre(box[1], box[3], clip.height)
+    return x, y, width, height
+
+
+def _centre(low: float, high: float, size: int) -> tuple[str, str]:
+    """Centre and extent as shares, in as many digits as give the same edges back."""
+    for digits in _DIGITS:
+        context = Context(prec=digits)
+        first = context.divide(of_float(low), Decimal(size))
+        share = context.divide(less(of_float(high), of_float(low)), Decimal(size))
+        centre = EXACT.add(first, EXACT.multiply(share, _HALF))
+        if _edges(centre, share, size) == (low, high):
+            break
+    return str(centre), str(share)

@@ -1,0 +1,1 @@
+"""Checks, backups, retention."""

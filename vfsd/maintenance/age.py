@@ -1,0 +1,370 @@
+"""Videos grow old: what their policies ask for is done, with a word on why in the log."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from vfsd.api.video import Video
+from vfsd.catalog import Transaction
+from vfsd.core.clock_check import Believed, doubt
+from vfsd.core.model import LogicalVideo
+from vfsd.core.policy import SAVED, Action, Entry
+from vfsd.derive.reencode import Forecast, OnProgress
+from vfsd.errors import (
+    IntegrityError,
+    NotFoundError,
+    NothingSavedError,
+    OutdatedError,
+    RefusedMediaError,
+    UsageError,
+)
+from vfsd.maintenance.due_rules import (
+    Aged,
+    Due,
+    Room,
+    Stage,
+    due_after,
+    due_by_age,
+    is_still_due,
+    may_make_room,
+    reason_still,
+    require_few,
+    until_next_ns,
+)
+from vfsd.storage.context import Parts
+from vfsd.storage.directory_quota import Shares
+from vfsd.storage.policy_service import entry_of
+from vfsd.storage.reclaim import Turns, clear_away
+
+CANNOT_BE_DONE = (NothingSavedError, RefusedMediaError, UsageError)
+"""What is raised where a video has to be left as it is, now and later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is due, the oldest first, and what is not though its time has come."""
+
+    due: tuple[Due, ...]
+    held: tuple[Aged, ...]  #: that would be due if somebody might change them
+    left: tuple[Due, ...]  #: of which it is known that nothing can be done, or saved
+    waiting: tuple[tuple[int, Aged], ...]  #: (ns until then, whose time will come), the next first
+    goes_by_room: bool  #: whether there are some that would go where more room is wanted
+
+
+class Ager:
+    """Does what the policies of some videos ask for.
+
+    With `is_clock_right` somebody has said that the clock of this machine is; otherwise nothing is
+    done where it does not agree with what the store has written down since it was last believed.
+    """
+
+    def __init__(
+        self, parts: Parts, videos: Sequence[Video], *, is_clock_right: bool = False
+    ) -> None:
+        self._parts = parts
+        self._videos = {video.info.id: video for video in videos}
+        self._is_clock_right = is_clock_right
+        self._believed: Believed | None = None  # by the last plan
+        self._not_before: dict[int, int] = {}  # as it had it
+        self._shares = Shares(parts)
+        self._turns = Turns()
+
+    def plan(self) -> Plan:
+        """What there is to do now.
+
+        Raises `ForbiddenError` where the clock cannot be trusted, `StoreError` where all objects
+        are gone, as those of a disk that is not mounted: how much is free is told by another one
+        then.
+        """
+        self._parts.require_filled()
+        now = time.time_ns()
+        with self._parts.catalog.reading() as seen:
+            believed = seen.clock.believed()
+            if not self._is_clock_right:
+                _require_clock(seen, now, believed)
+            known = seen.clock.newest()
+            not_before = seen.clock.not_before(now, believed)
+            aged = [
+                _aged(self._parts, seen, video.info, not_before.get(number, 0))
+                for number, video in self._videos.items()
+            ]
+            by_age = due_by_age(aged, now)
+            left = [
+                due
+                for due in by_age
+                if seen.originals.is_left(
+                    due.aged.video_id, self._videos[due.aged.video_id].info.digest, due.reason
+                )
+            ]
+            self._shares.forget()
+            free, limiting = self._free(), {each for one in aged for each in one.limited_by}
+            shares = self._shares.of(seen, limiting)
+            held = self._held(seen, aged, free, limiting, now)
+        for_room = due_after(by_age, aged, Room(free, shares), now)
+        gone = {due.aged.video_id for due in for_room}
+        settled = gone | {due.aged.video_id for due in left}
+        due = [one for one in by_age if one.aged.video_id not in settled]
+        due += for_room
+        require_few(due, len(aged), is_trusted=self._is_clock_right)
+        until = [(until_next_ns(one, now), one) for one in aged]
+        waiting = sorted(
+            ((ns, one) for ns, one in until if ns is not None), key=lambda each: each[0]
+        )
+        self._believed, self._not_before = Believed(now, known), not_before
+        goes_by_room = any(may_make_room(one) for one in aged)
+        return Plan(tuple(due), tuple(held), tuple(left), tuple(waiting), goes_by_room)
+
+    def _held(
+        self,
+        seen: Transaction,
+        videos: Sequence[Aged],
+        free: int,
+        limiting: Iterable[int],
+        now_ns: int,
+    ) -> list[Aged]:
+        """Of which it is only holds by which nothing becomes of them now."""
+        held = [one for one in videos if one.is_held]
+        if not held:
+            return []
+        freed = [replace(one, is_held=False) for one in videos]
+        room = Room(free, self._shares.without_holds(seen, limiting))
+        due = due_by_age(freed, now_ns)
+        due += due_after(due, freed, room, now_ns)
+        would = {one.aged.video_id for one in due}
+        # Of those that make room on the disk each would, whatever became of the others.
+        full = Room(free)
+        for one in freed:
+            if full.reasons(one):
+                would.add(one.video_id)
+        return [one for one in held if one.video_id in would]
+
+    def remember_clock(self) -> None:
+        """Note that the last plan has believed the clock, before it is acted upon.
+
+        Later plans then ask only of what is written down from now on: what somebody has said once
+        of a silence, or of a time that is still to come, he need not say again.  Videos that came
+        while it was behind are noted with it.
+        """
+        believed = self._believed
+        if believed is None:
+            return
+
+        def note(change: Transaction) -> None:
+            change.clock.believe(believed, self._not_before)
+
+        self._parts.write_with_reserve(note)
+
+    def forecast(self, due: Due, on_progress: OnProgress) -> Forecast | None:
+        """What would be saved and lost, by a few seconds that are encoded; None for a deletion.
+
+        Raises as `Video.forecast_replacement`.
+        """
+        video, policy = self._videos[due.aged.video_id], due.aged.policy
+        if due.stage is Stage.REPLACE:
+            return video.forecast_replacement(
+                psnr=policy.psnr, codec=policy.codec, on_progress=on_progress
+            )
+        if due.stage is Stage.DECAY:
+            return video.forecast_decay(
+                policy.keep or "", psnr=policy.psnr, codec=policy.codec, on_progress=on_progress
+            )
+        return None
+
+    def apply(self, due: Due, on_progress: OnProgress) -> Entry:
+        """Do it; the line of the log.
+
+        What cannot be done, or would save nothing, is noted as left alone, and not tried again
+        with these bytes.  A plan may be hours old: what is not due any more, since somebody has
+        changed the policy or the video, or there is room again, is an `OutdatedError`.  Raises
+        `HeldError`, `ForbiddenError`, `BusyError`, `NoSpaceError`, `IntegrityError`, too, and
+        `StoreError` as `plan`; nothing has changed then.
+        """
+        video, policy = self._videos[due.aged.video_id], due.aged.policy
+        if due.stage is Stage.DELETE:
+            return self._delete(video.info, due)
+        require = partial(_require_due, self._parts, video.info, due)
+        try:
+            if due.stage is Stage.DECAY:
+                video.decay(
+                    policy.keep or "",
+                    psnr=policy.psnr,
+                    codec=policy.codec,
+                    reason=due.reason,
+                    require=require,
+                    on_progress=on_progress,
+                )
+            else:
+                video.replace_original(
+                    psnr=policy.psnr,
+                    codec=policy.codec,
+                    reason=due.reason,
+                    require=require,
+                    on_progress=on_progress,
+                )
+        except CANNOT_BE_DONE as error:
+            return self._leave(video.info, due.reason, str(error))
+        return video.original_log()[0]
+
+    def _delete(self, video: LogicalVideo, due: Due) -> Entry:
+        """Take a video out of the store with all its names, and note why.
+
+        Raises `HeldError`, `OutdatedError` where it is another one by now, or is not due any more,
+        `StoreError` as `plan`.
+        """
+        parts = self._parts
+        parts.require_filled()
+        self._turns.rest()
+        makes_room = bool(due.together)
+        if makes_room:
+            self._shares.look(due.aged.limited_by)
+
+        def go(change: Transaction) -> tuple[Entry, set[str], int, Hashable]:
+            now = time.time_ns()
+            change.originals.require_free(video.ino)
+            if makes_room:
+                there, reason = self._require_to_make_room(video, due, change)
+            else:
+                there, reason = _require_due(parts, video, due, change), due.reason
+            names = change.tree.paths_of(video.ino)
+            for name in names:
+                folder, _, last = name.rpartition("/")
+                change.tree.unlink(change.tree.resolve(folder).ino, last, now_ns=now)
+            keys = change.objects.of_file(video.ino)
+            change.tree.delete(video.ino)
+            details: dict[str, object] = {"names": names}
+            key = video.original.object_key or ""
+            left = change.objects.holders(key)
+            if left or not parts.objects.exists(key):
+                details[SAVED] = 0
+            entry = change.originals.add(entry_of(there, Action.DELETED, reason, details))
+            return entry, keys, left, change.originals.sharing()
+
+        entry, keys, left, since = parts.write_with_reserve(go)
+        if makes_room:
+            self._shares.went(video.digest, left, since)
+        clear_away(parts, keys=keys, inodes=[video.ino])
+        return entry
+
+    def _require_to_make_room(
+        self, video: LogicalVideo, due: Due, seen: Transaction
+    ) -> tuple[LogicalVideo, str]:
+        """The video as it is now, and why it goes.  Raises `OutdatedError` where it does not."""
+        there = _require_same(video, seen)
+        aged = _aged(self._parts, seen, there, due.aged.not_before_ns)
+        room = Room(self._free(), self._shares.of(seen, aged.limited_by))
+        reason = reason_still(due, aged, room)
+        if reason is None:
+            raise _not_due(video, due)
+        if not self._shares.is_settled(video.digest):
+            if not _all_make_room(self._parts, seen, there, due.together, room):
+                raise OutdatedError(
+                    f"{video.name} is not due any more: another file has its bytes, and stays, so "
+                    "that nothing would be free"
+                )
+            self._shares.settle(video.digest)
+        return there, reason
+
+    def _free(self) -> int:
+        """Bytes, on the disk of the objects."""
+        return shutil.disk_usage(self._parts.directory.objects).free
+
+    def _leave(self, video: LogicalVideo, reason: str, why: str) -> Entry:
+        def note(change: Transaction) -> Entry:
+            return change.originals.add(entry_of(video, Action.LEFT, reason, {"why": why}))
+
+        return self._parts.write_with_reserve(note)
+
+
+def _require_clock(seen: Transaction, now_ns: int, believed: Believed | None) -> None:
+    """Raises `ForbiddenError` where the clock may be wrong, or may have been."""
+    found = doubt(
+        now_ns,
+        seen.clock.since(believed),
+        None if believed is None else believed.at_ns,
+        in_order=seen.clock.in_order_since(believed),
+    )
+    if found is not None:
+        raise found.error(now_ns, seen.clock.what(found.at_ns, believed))
+
+
+def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction) -> LogicalVideo:
+    """The video as it is now.  Raises `OutdatedError` where what was due of it by its age is not
+    any more."""
+    there = _require_same(video, seen)
+    aged = _aged(parts, seen, there, due.aged.not_before_ns)
+    if not is_still_due(due, aged, time.time_ns()):
+        raise _not_due(video, due)
+    return there
+
+
+def _require_same(video: LogicalVideo, seen: Transaction) -> LogicalVideo:
+    """The video as it is now.  Raises `OutdatedError` where it is another, or nothing names it."""
+    try:
+        there = seen.videos.get(video.id)
+    except (NotFoundError, IntegrityError):
+        raise _outdated(video) from None
+    if there.digest != video.digest or there.ino != video.ino:
+        raise _outdated(video)
+    if not there.name:
+        raise OutdatedError(f"{video.name} has been removed meanwhile")
+    return there
+
+
+def _all_make_room(
+    parts: Parts, seen: Transaction, video: LogicalVideo, together: Sequence[int], room: Room
+) -> bool:
+    """Whether whoever has the bytes of a video still goes with it."""
+    going = 0
+    for number in together:
+        try:
+            there = seen.videos.get(number)
+        except (NotFoundError, IntegrityError):
+            continue  # it has gone already
+        if there.digest == video.digest:
+            aged = _aged(parts, seen, there, 0)  # its age does not matter
+            going += bool(room.reasons(aged))
+    return going == seen.objects.holders(video.original.object_key or "")
+
+
+def _aged(parts: Parts, seen: Transaction, video: LogicalVideo, not_before_ns: int) -> Aged:
+    original = video.original
+    done = seen.originals.replacement(video.id, video.digest)
+    policy = seen.originals.policy(video.ino)
+    limits = (policy.delete_after, policy.delete_below, policy.delete_above)
+    may_go = any(limit is not None for limit in limits)
+    return Aged(
+        video_id=video.id,
+        name=video.name,
+        digest=video.digest,
+        size=video.size,
+        holders=seen.objects.holders(original.object_key or ""),
+        modified_ns=video.modified_ns,
+        created_ns=video.created_ns,
+        policy=policy,
+        is_replaced=done is not None,
+        # The same bytes, put in once more, say nothing of how they came to be.
+        is_decayed="decayed" in original.parameters
+        or (done is not None and done.action is Action.DECAYED),
+        is_held=bool(seen.originals.holds(video.id)),
+        is_linked=original.link_path is not None,
+        is_missing=may_go and not parts.objects.exists(original.object_key or ""),
+        not_before_ns=not_before_ns,
+        limited_by=() if policy.delete_above is None else tuple(seen.originals.limiting(video.ino)),
+    )
+
+
+def _not_due(video: LogicalVideo, due: Due) -> OutdatedError:
+    return OutdatedError(f"{video.name} is not due any more: {due.reason}")
+
+
+def _outdated(video: LogicalVideo) -> OutdatedError:
+    return OutdatedError(f"{video.name} has changed meanwhile", hint="look at it again")
+
+
+def saved(entries: Iterable[Entry]) -> int:
+    """Bytes of originals that are free since."""
+    return sum(entry.saved for entry in entries)

@@ -1,0 +1,386 @@
+"""Copies of a store that are stores themselves, made while it is in use.
+
+A backup is the catalog as it was at one moment, and all bytes that it refers to.  Objects never
+change, so that only those are copied that the backup does not have yet, and a copy whose bytes do
+not hash to its name is none.  Objects come before the catalog, which takes the place of the one of
+the last backup together with all private files that have changed (see `vfsd.storage.catalog_swap`):
+whatever happens, the last backup or this one is there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vfsd.api.store import Store
+from vfsd.catalog import Catalog
+from vfsd.core.model import FileState, Place
+from vfsd.disk.block_checksums import BlockSummer, BlockSums
+from vfsd.disk.object_store import ObjectStore
+from vfsd.disk.safe_open import open_own
+from vfsd.disk.store_layout import StoreDirectory, fsync_path, url_of_file
+from vfsd.errors import (
+    BusyError,
+    ExistsError,
+    IntegrityError,
+    NoSpaceError,
+    StoreError,
+    UsageError,
+)
+from vfsd.maintenance import fsck
+from vfsd.maintenance.file_manifest import CopyNotes, will_tell
+from vfsd.maintenance.target_checks import require_apart, told_of_disks
+from vfsd.storage.catalog_swap import PATIENCE_SECONDS, TRIES, prepare, take_over
+from vfsd.storage.context import Parts
+from vfsd.storage.manual_copy import with_log
+from vfsd.storage.private_files import bring_settings, copy_private
+from vfsd.write.rebuild_index import stored_fault
+
+_FLOCK = fcntl.LOCK_EX | fcntl.LOCK_NB
+
+OnProgress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all); may raise to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackedUp:
+    """What a backup holds, and what making it took."""
+
+    videos: int
+    files: int  #: that are no videos
+    bytes: int  #: of all objects and files
+    copied: int  #: bytes that were not there from the last backup
+    linked: tuple[str, ...]  #: videos indexed in place: their bytes are not in it
+    damaged: tuple[str, ...]  #: objects whose bytes do not hash to their name; they are not in it
+    forbidden: tuple[str, ...]  #: objects that may not be read; they are not in it
+    unread: tuple[str, ...]  #: files that are no videos, and could not be read; as they were in it
+    tables: tuple[str, ...]  #: videos whose frame tables are damaged, in the store and in it
+
+
+def back_up(
+    parts: Parts, target: Path, *, derived: bool = True, on_progress: OnProgress | None = None
+) -> BackedUp:
+    """Bring the backup in `target` up to date, or make it there.
+
+    Without `derived`, tiles and renditions are left out.  What was interrupted is gone on with by
+    doing it again; until it is done the backup is the last one.  Raises `UsageError`, `ExistsError`
+    for a directory that is something else, `BusyError` where somebody uses the backup,
+    `IntegrityError` for a damaged catalog, and where something lies in the place of an object of
+    the backup that is nobody's to delete, `StoreError` where something that is no file has the
+    name of one, `NoSpaceError`.
+    """
+    target = target.absolute()
+    source = parts.directory
+    if parts.catalog.path is None:
+        raise UsageError(
+            "the catalog is on a database server, which has to be backed up with its own tools",
+            hint="dump the database first, then copy the store's directory",
+        )
+    require_apart(source, target)
+    with told_of_disks(target), _held(source, target):
+        work = _Backup(parts, StoreDirectory.unmarked(target), derived, on_progress)
+        return work.run()
+
+
+class _Backup:
+    def __init__(
+        self,
+        parts: Parts,
+        target: StoreDirectory,
+        derived: bool,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._parts = parts
+        self._target = target
+        self._coming = prepare(target)
+        self._notes = CopyNotes(target.backup_notes)
+        self._sources: dict[int, os.stat_result] = {}  # of private files, before they were copied
+        self._objects = ObjectStore(target)
+        self._derived = derived
+        self._on_progress = on_progress
+        self._done = self._total = self._copied = 0
+        self._sizes: dict[str, int | None] = {}  # of the objects that the snapshot refers to
+        self._doubted: dict[str, tuple[range, ...]] = {}  # what the last backup may have damaged
+        self._damaged: set[str] = set()
+        self._forbidden: set[str] = set()
+        self._unread: set[int] = set()  # inodes
+        self._sums: dict[str, BlockSums] = {}  # of what was copied
+
+    def run(self) -> BackedUp:
+        target = self._target
+        target.lay_out()
+        self._doubted = self._known_damage()
+        snapshot = self._coming.new_catalog
+        for _ in range(TRIES):  # what was deleted since the last look could not be copied
+            _remove_catalog(snapshot)
+            self._parts.catalog.copy_to(snapshot)
+            if self._copy_all(snapshot) and self._publish():
+                with _told_when_done():
+                    self._settle()
+                    return self._tidied()
+        raise StoreError(
+            "files are deleted from the store, or the backup, faster than they can be copied",
+            hint="try again when less is going on",
+        )
+
+    def _copy_all(self, snapshot: Path) -> bool:
+        """Copy what the snapshot refers to; whether all of it was there."""
+        with closing(Catalog.open(url_of_file(snapshot))) as catalog:
+            if not self._derived:
+                with catalog.writing() as change:
+                    change.segments.delete(one.id for one in change.segments.all())
+                    change.objects.forget_unreferenced()
+            with catalog.reading() as seen:
+                sizes = seen.objects.needed()
+                states = (FileState.SPOOLED, FileState.PLAIN)
+                private = [node.ino for one in states for node in seen.tree.files_in_state(one)]
+        objects = self._parts.objects
+        self._total = sum(size or objects.size(key) or 0 for key, size in sizes.items())
+        self._done, self._sizes = 0, sizes
+        self._sources.clear()
+        self._unread.clear()
+        there = [self._copy_object(key, size) for key, size in sorted(sizes.items())]
+        there += [self._copy_private(ino) for ino in private]
+        return all(there)
+
+    def _known_damage(self) -> dict[str, tuple[range, ...]]:
+        """The objects in the last backup of which somebody has found bytes that are others; all
+        that there are, where its catalog cannot tell.
+
+        Raises `BusyError` where somebody keeps it: it can tell later, and could not be taken over.
+        """
+        last = self._target.catalog_file
+        if not last.exists():
+            return {}
+        # It stays of the version that wrote it, whatever becomes of this backup.
+        copy = self._coming.new_catalog
+        try:
+            with told_of_disks(self._target.root), with_log(self._target):
+                Catalog.copy_at(url_of_file(last), copy, patience=PATIENCE_SECONDS)
+            with closing(Catalog.open(url_of_file(copy))) as catalog, catalog.reading() as seen:
+                found = seen.integrity.damaged()
+        except (BusyError, NoSpaceError):
+            raise
+        except StoreError:
+            return dict.fromkeys(self._objects.all_keys(), ())
+        finally:
+            _remove_catalog(copy)
+        return {one.place.object_key: one.damage for one in found if one.place.object_key}
+
+    def _note_damage(self, snapshot: Path) -> None:
+        """Let it have the damage of the copies, and not that of what they were made of.
+
+        Before it takes a place: who is killed then has forgotten nothing.
+        """
+        with closing(Catalog.open(url_of_file(snapshot))) as catalog, catalog.writing() as change:
+            change.integrity.forget_inspections()
+            for key in self._left_out & self._doubted.keys():
+                # Where nobody knows which bytes it is, all of them are to be compared again.
+                damage = self._doubted[key] or (range(self._objects.size(key) or 0),)
+                change.integrity.note_damage(Place(key, None), damage, now_ns=time.time_ns())
+
+    def _copy_object(self, key: str, size: int | None) -> bool:
+        if (there := self._has_copy(key, size)) is not None:
+            self._note(there)
+            return True
+        source, summer = self._parts.objects, BlockSummer()
+        with ExitStack() as stack:
+            try:
+                copy = stack.enter_context(
+                    self._objects.good_copy_of(source, key, on_progress=self._note, summer=summer)
+                )
+            except FileNotFoundError:
+                return key in self._damaged or self._is_missing(key)
+            except IntegrityError:
+                self._damaged.add(key)
+                return True
+            except PermissionError:
+                if os.access(source.path(key), os.R_OK):
+                    raise  # it is the backup that may not be written
+                self._forbidden.add(key)
+                return True
+            self._objects.exchange(copy, key)  # what is wrong with its place is no fault of it
+        self._sums[key] = summer.finish()
+        self._copied += self._sums[key].size
+        return True
+
+    def _has_copy(self, key: str, size: int | None) -> int | None:
+        """The bytes of an object that the backup has already; None where it has not."""
+        there = self._objects.size(key)
+        if there is None or size not in (None, there):
+            return None
+        is_known = size is not None and key not in self._doubted
+        return there if is_known or self._objects.is_intact(key, there) else None
+
+    def _is_missing(self, key: str) -> bool:
+        """Whether an object is not just gone since the snapshot, but should be there."""
+        with self._parts.catalog.reading() as seen:
+            is_missing = key in seen.objects.referenced()
+        if is_missing:
+            self._damaged.add(key)
+        return is_missing
+
+    def _copy_private(self, ino: int) -> bool:
+        """A file that is no video, as it is at the moment."""
+        source, copy = self._parts.directory.spool_file(ino), self._target.spool_file(ino)
+        coming = self._coming.spool_file(ino)
+        try:
+            found = source.lstat()
+            tells = will_tell(found)
+            if copy.exists() and self._notes.is_copy(ino, found, copy.stat()):
+                self._sources[ino] = found
+                return True
+            copy_private(source, coming)
+            # Who writes into it meanwhile gives it another time, which the copy must not have.
+            os.utime(coming, ns=(found.st_atime_ns, found.st_mtime_ns))
+        except IntegrityError:
+            self._unread.add(ino)
+            return True
+        except PermissionError:
+            if os.access(source, os.R_OK):
+                raise
+            self._unread.add(ino)
+            return True
+        except FileNotFoundError:
+            with self._parts.catalog.reading() as seen:
+                node = seen.tree.nodes([ino]).get(ino)
+            if node is None or node.state not in (FileState.SPOOLED, FileState.PLAIN):
+                return False
+            self._unread.add(ino)  # it was never synced, as after a crash, or has been lost since
+            return True
+        fsync_path(coming)
+        if tells:
+            self._sources[ino] = found
+        self._copied += found.st_size
+        return True
+
+    def _publish(self) -> bool:
+        """False where objects are gone again."""
+        self._note_damage(self._coming.new_catalog)
+        bring_settings(self._parts.directory, self._target, self._coming)
+        return take_over(self._target, self._has_all)
+
+    def _settle(self) -> None:
+        """Note of which private files it has copies, and mark it as a store."""
+        for ino, found in self._sources.items():
+            self._notes.note(ino, found, self._target.spool_file(ino).stat())
+        self._notes.save()
+        self._parts.directory.copy_marker(self._target.root)
+        fsync_path(self._target.root)
+
+    def _has_all(self) -> bool:
+        # Not how large they are: it is the catalog that may be wrong about that.
+        return all(map(self._objects.exists, self._sizes.keys() - self._left_out))
+
+    @property
+    def _left_out(self) -> set[str]:
+        return self._damaged | self._forbidden
+
+    def _tidied(self) -> BackedUp:
+        """Forget what could not be copied and can be made again, and what is needed no longer."""
+        with Store.open(self._target.root) as store:
+            lost = self._left_out
+            with store.catalog.reading() as seen:
+                broken = [one for one in seen.segments.all() if one.object_key in lost]
+            with store.catalog.writing() as change:
+                change.segments.delete(one.id for one in broken)
+                change.objects.forget_unreferenced()
+                for key, size in change.objects.needed().items():
+                    there = self._objects.size(key)
+                    if size is None and there is not None and key not in lost:
+                        change.objects.record_astray(key, there, now_ns=time.time_ns())
+                without = change.integrity.originals().keys() - change.integrity.places_with_sums()
+                for place in without:
+                    if place.object_key in self._sums:
+                        change.integrity.put_sums(place, self._sums[place.object_key])
+            fsck.collect(store.parts)
+            with store.catalog.reading() as seen:
+                videos = seen.tree.files_in_state(FileState.VIDEO)
+                held = seen.objects.needed()
+                unread = [name for ino in self._unread for name in seen.tree.paths_of(ino)]
+            # Each by itself: of a video whose row makes no sense nothing but its name is known.
+            unreadable = [node.ino for node in videos if stored_fault(store.parts, node)]
+            with store.catalog.reading() as seen:
+                linked = [seen.tree.called(node.ino) for node in videos if node.link_path]
+                tables = [seen.tree.called(ino) for ino in unreadable]
+            private = [path.stat().st_size for _, path in store.parts.directory.spooled()]
+        return BackedUp(
+            len(videos),
+            len(private),
+            sum(size or 0 for size in held.values()) + sum(private),
+            self._copied,
+            tuple(sorted(linked)),
+            tuple(sorted(self._damaged)),
+            tuple(sorted(self._forbidden)),
+            tuple(sorted(unread)),
+            tuple(sorted(tables)),
+        )
+
+    def _note(self, count: int) -> None:
+        self._done += count
+        if self._on_progress is not None:
+            self._on_progress(self._done, self._total)
+
+
+@contextmanager
+def _told_when_done() -> Iterator[None]:
+    """What goes wrong in the block does not undo the backup, and its errors say so."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note("all of it is in the backup; say it again to tidy it up")
+        raise
+
+
+@contextmanager
+def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
+    """Have a backup for oneself, once it is known to be one of this store, or nothing yet."""
+    directory = StoreDirectory.unmarked(target)
+    directory.require_files()
+    sign = directory.backup_sign
+    if target.exists() and not sign.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ExistsError(f"{target} is neither empty nor a backup", hint="name another directory")
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = open_own(sign, os.O_RDWR | os.O_CREAT)
+    try:
+        try:
+            fcntl.flock(fd, _FLOCK)
+        except BlockingIOError:
+            raise BusyError(
+                f"somebody else is backing up to {target}",
+                hint="wait until that is done, or name another directory",
+            ) from None
+        written = os.pread(fd, 65536, 0)
+        if not written:
+            os.pwrite(fd, json.dumps({"of": source.id}).encode(), 0)
+        elif _owner(sign, written) != source.id:
+            raise ExistsError(
+                f"{target} is a backup of another store", hint="name another directory"
+            )
+        # A mount would have the catalog open of which another takes the place.
+        with directory.held_for("a backup is being written into it"):
+            yield
+    finally:
+        os.close(fd)
+
+
+def _owner(sign: Path, written: bytes) -> object:
+    """The identity of the store that a backup is of, as its sign has it.  Raises `ExistsError`."""
+    try:
+        return json.loads(written)["of"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ExistsError(
+            f"{sign} does not tell of which store it is a backup: {error}",
+            hint="where it is one of this store, empty that file, and say it again",
+        ) from error
+
+
+def _remove_catalog(path: Path) -> None:
+    for side in ("", "-wal", "-shm", "-journal"):
+        Path(f"{path}{side}").unlink(missing_ok=True)

@@ -1,0 +1,119 @@
+"""Tiles and renditions, and the decisions that they came from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+from vfsd.codecs.cells.pack import open_pack
+from vfsd.core.model import Segment
+from vfsd.disk.direct_io import UNREADABLE
+from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.maintenance.fsck import budgets as limits
+from vfsd.maintenance.fsck.finding import Finding, Run
+from vfsd.read.damage_fallback import drop_segments
+from vfsd.read.joined_reader import side_of
+from vfsd.storage.context import Parts
+from vfsd.tiling.cost import JOINED_SIDES
+
+
+def tiles(run: Run) -> Iterator[Finding]:
+    parts = run.parts
+    with parts.catalog.reading() as seen:
+        segments = seen.segments.all()
+    joined: dict[str, list[Segment]] = {}
+    for segment in segments:
+        if segment.is_joined:
+            joined.setdefault(segment.object_key, []).append(segment)
+    for segment in segments:
+        fault, size, is_proven = None, segment.size, True
+        if segment.is_joined:
+            both = joined[segment.object_key]
+            size = sum(one.size for one in both)
+            if sorted(one.profile for one in both) != sorted(JOINED_SIDES):
+                fault = "the other camera's that they are joined with are gone"
+        try:
+            fault = fault or _pack_fault(parts, segment, size)
+        except OSError as error:
+            if error.errno not in UNREADABLE and not isinstance(error, PermissionError):
+                raise
+            path = parts.objects.path(segment.object_key)
+            is_proven = not parts.objects.exists(segment.object_key)  # else the disk may come back
+            fault = f"their pack {path} cannot be read: {error.strerror}"
+        if fault is None or not _is_same(parts, segment):
+            continue
+        repaired = run.repair and is_proven
+        if repaired:
+            drop_segments(parts, [segment])
+        yield Finding(
+            "tiles",
+            f"tiles of frames {segment.first_frame} to {segment.end_frame - 1}: {fault}",
+            repaired=repaired,
+        )
+
+
+def _is_same(parts: Parts, segment: Segment) -> bool:
+    """Whether it is still there, and as it was when it was looked at."""
+    with parts.catalog.reading() as seen, suppress(NotFoundError):
+        return seen.segments.get(segment.id).object_key == segment.object_key
+    return False
+
+
+def _pack_fault(parts: Parts, segment: Segment, expected: int) -> str | None:
+    """What is wrong with a pack that should have so many bytes.  Raises `OSError`."""
+    try:
+        fd, table = open_pack(parts.objects.path(segment.object_key))
+    except FileNotFoundError:
+        return f"their pack {segment.object_key} is missing"
+    except IntegrityError as error:
+        return str(error)
+    size = os.fstat(fd).st_size
+    os.close(fd)
+    if size != expected:
+        return f"their pack has {size} bytes, not {expected}"
+    try:
+        there = table.cells
+        if segment.is_joined:
+            there = [side_of(table.joint, table.cells, segment.profile).extent(table.cells)]
+    except IntegrityError as error:
+        return str(error)
+    if [(cell.position, cell.size) for cell in there] != [
+        (cell.position, cell.size) for cell in segment.cells
+    ]:
+        return "their pack has other cells"
+    return None
+
+
+def decisions(run: Run) -> Iterator[Finding]:
+    parts = run.parts
+    with parts.catalog.reading() as seen:
+        decisions = seen.decisions.newest()
+        segments = {segment.id: segment for segment in seen.segments.all()}
+    for one in decisions:
+        if one.segment_id is None:
+            continue  # what it made has gone since
+        segment = segments.get(one.segment_id)
+        if segment is None or (segment.frames, segment.layout) != (one.frames, one.layout):
+            if run.repair:
+                with parts.catalog.writing() as change:
+                    change.decisions.forget_segment(one.id)
+            yield Finding(
+                "decisions",
+                f"decision {one.id} calls other tiles its own",
+                repaired=run.repair,
+            )
+        elif one.undone_ns is not None and one.in_use:
+            if run.repair:
+                with parts.catalog.writing() as change:
+                    change.decisions.note_redone([segment.id])
+            yield Finding(
+                "decisions",
+                f"decision {one.id} was taken back, and its tiles are in use",
+                repaired=run.repair,
+            )
+
+
+def budgets(run: Run) -> Iterator[Finding]:
+    for message in limits.faults(run.parts, repair=run.repair):
+        yield Finding("budgets", message, repaired=run.repair)

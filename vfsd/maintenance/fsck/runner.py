@@ -1,0 +1,85 @@
+"""All checks, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from vfsd.errors import IntegrityError, VfsdError
+from vfsd.maintenance.fsck import derived, objects, originals, spool, tree
+from vfsd.maintenance.fsck.finding import Finding, Run
+from vfsd.storage.context import Parts
+
+Check = Callable[[Run], Iterator[Finding]]
+
+_CHECKS: tuple[tuple[str, Check], ...] = (
+    ("catalog", tree.catalog),
+    ("orphans", tree.orphans),
+    ("pending", tree.pending),
+    ("links", tree.links),
+    ("spool", spool.spool),
+    ("tiles", derived.tiles),
+    ("decisions", derived.decisions),
+    ("objects", objects.objects),
+    ("recordings", objects.unfinished),
+    ("garbage", objects.garbage),
+    ("budgets", derived.budgets),
+    ("digests", originals.digests),  # by which it is told whose labels they are
+    ("videos", originals.videos),
+    ("linked", originals.linked),
+    ("sums", originals.sums),
+    ("damage", originals.damage),
+)
+_DEEP: tuple[tuple[str, Check], ...] = (
+    ("content", objects.content),
+    ("private", spool.readable),
+)
+"""Those that read all that is stored."""
+
+_NO_SENSE = (
+    *(IntegrityError, TypeError, ValueError, LookupError),
+    *(ArithmeticError, AttributeError, MemoryError),
+)
+"""What comes of a catalog that makes no sense.  Not of disks that fail or are full, nor of others
+who hold the store."""
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with (name of the check, checks done, checks in all)."""
+
+
+def run(
+    parts: Parts,
+    *,
+    repair: bool = False,
+    deep: bool = False,
+    on_progress: OnProgress | None = None,
+) -> list[Finding]:
+    """Run every check; what they found, and whether it was repaired.
+
+    Checks that only make sense on a store at rest are left out while it is mounted.  A store may
+    be used, and mounted, meanwhile: what was found is looked at again before it is told, and
+    inside the transaction that repairs it.  A check that can make no sense of the catalog, or may
+    not do what it has to, says so, and the next one is made.  Raises `BusyError`, `NoSpaceError`,
+    `OSError`, and `StoreError` before anything is repaired where all objects are gone, as those of
+    a disk that is not mounted.
+    """
+    if repair:
+        parts.require_filled()
+    state = Run(parts, repair)
+    checks = [*_CHECKS, *(_DEEP if deep else ())]
+    findings: list[Finding] = []
+    for done, (name, check) in enumerate(checks):
+        if on_progress is not None:
+            on_progress(name, done, len(checks))
+        # One at a time: what was found, and repaired, before it could not go on is told, too.
+        try:
+            for finding in check(state):
+                findings.append(finding)
+        except _NO_SENSE as error:
+            findings.append(Finding(name, f"this cannot be checked: {_said(error)}"))
+        except PermissionError as error:
+            findings.append(Finding(name, f"this may not be looked at, or not be changed: {error}"))
+    return findings
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, VfsdError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,475 @@
+"""Looking at everything that is stored, a little at a time, and putting right what can be.
+
+Damaged tiles and renditions go, as they can be made again; originals are put back from another
+store that has them, or told of, with the frames that are lost.  What was looked at is written down,
+and how far what was being read, so that an interrupted run goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vfsd.catalog.integrity import ScrubRun
+from vfsd.core.model import LogicalVideo, Place
+from vfsd.disk.block_checksums import BlockSums
+from vfsd.disk.direct_io import OF_THE_PROCESS
+from vfsd.disk.external_files import require_linked
+from vfsd.disk.object_store import ObjectStore
+from vfsd.disk.safe_open import STAYS
+from vfsd.disk.verify_file import Begun, Looked, look_at, version_of
+from vfsd.errors import (
+    BusyError,
+    IntegrityError,
+    NoSpaceError,
+    NotFoundError,
+    ReadOnlyError,
+    UsageError,
+    VfsdError,
+)
+from vfsd.maintenance.scrub_checkpoint import ScrubNote
+from vfsd.read.damage_fallback import drop_segments
+from vfsd.storage.context import Parts
+
+_GOES_ON_NS = 7 * 86400 * 10**9
+"""A run that was interrupted longer ago is begun anew."""
+_NOTE_SECONDS = 2.0
+
+OnProgress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all); may raise to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something that is not as it was stored."""
+
+    place: Place
+    kind: str  #: original, linked or tiles
+    names: tuple[str, ...]  #: of the videos that it belongs to
+    message: str
+    ranges: tuple[range, ...]  #: bytes; empty where all of them are gone
+    frames: tuple[range, ...] | None  #: of originals: those that need them; None: not known
+    repaired: str | None  #: how: put back, dropped, counted anew or recorded
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """Something to look at."""
+
+    place: Place
+    digest: str
+    size: int
+    is_original: bool
+    looked_ns: int
+    begun: Begun | None  #: what an interrupted run has read of it already
+
+    @property
+    def left(self) -> int:
+        """Bytes that are to be read."""
+        return self.size - (0 if self.begun is None else min(self.size, self.begun.at))
+
+
+class Pace:
+    """Keeps to so many bytes a second; None: as fast as it goes."""
+
+    def __init__(self, rate: float | None) -> None:
+        """Raises `UsageError` for a rate at which nothing would ever be read."""
+        if rate is not None and not rate > 0:
+            raise UsageError(
+                f"{rate} bytes a second read nothing", hint="give more, or no rate: 50MiB"
+            )
+        self._rate = rate
+        self._due = time.monotonic()
+
+    def passed(self, count: int) -> None:
+        if self._rate is None:
+            return
+        now = time.monotonic()
+        # What was not used while nothing was read is not made up for.
+        self._due = max(self._due, now - 1.0) + count / self._rate
+        if self._due > now:
+            time.sleep(self._due - now)
+
+
+class Scrubber:
+    """One run over a store, or over some of its videos.
+
+    Raises `ReadOnlyError`.  Other processes may use the store, and mounts, meanwhile.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        videos: Sequence[LogicalVideo] | None = None,
+        *,
+        older_than: float | None = None,
+        rate: float | None = None,
+        sources: Sequence[ObjectStore] = (),
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        """Of `videos`, or of all; what was looked at less than `older_than` seconds ago is left
+        out.  At most `rate` bytes a second are read.  `sources` may have good copies.
+
+        Raises `UsageError` for a rate of nothing, `StoreError` where all objects are gone, as those
+        of a disk that is not mounted.
+        """
+        if parts.read_only:
+            raise ReadOnlyError("the store was opened read-only")
+        parts.require_filled()
+        self._parts = parts
+        self._videos = videos
+        self._pace = Pace(rate)
+        self._sources = sources
+        self._on_progress = on_progress
+        self._done = self._total = 0
+        self._fine: list[tuple[Place, int]] = []  # looked at, and not written down yet
+        self._noted = time.monotonic()
+        self.unread: list[OSError] = []
+        """Why some of it was not looked at: what this process may not read, and files indexed in
+        place that cannot be opened."""
+        self.stuck: list[OSError | VfsdError] = []
+        """Why damage was not put right, where there may be a good copy."""
+        self._run = self._begun()
+        self._note = ScrubNote(parts.directory.scrub_note)
+        self._reading: tuple[Place, BlockSums, Callable[[], Begun]] | None = None
+        self._items, self._passed = self._planned(older_than)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this is the rest of a run that was interrupted."""
+        return self._goes_on
+
+    @property
+    def planned(self) -> tuple[int, int]:
+        """(objects and files, bytes) that are to be looked at."""
+        return len(self._items), sum(item.left for item in self._items)
+
+    def run(self) -> Iterator[Damage]:
+        """What is damaged, as it is found; see `unread` for what nobody can say that of.
+
+        What is passed over, and known to be damaged, comes first.
+
+        Raises `OSError`, `NoSpaceError`.
+        """
+        self._total = self.planned[1]
+        try:
+            for item, ranges in self._passed:
+                yield self._known(item, ranges)
+            done = 0
+            for item in self._items:
+                yield from self._look(item)
+                done += item.left
+                self._done = done  # whatever was read twice, or was not there
+                self._tell()
+        finally:
+            self._write_down()
+        with self._parts.catalog.writing() as change:
+            change.integrity.end_run(self._run.id, now_ns=time.time_ns())
+        self._note.forget()
+
+    # -- what is to be done
+
+    def _begun(self) -> ScrubRun:
+        names = [] if self._videos is None else sorted(video.name for video in self._videos)
+        what, now = "\n".join(names), time.time_ns()
+        with self._parts.catalog.writing() as change:
+            found = change.integrity.unfinished_run(what, since_ns=now - _GOES_ON_NS)
+            self._goes_on = found is not None
+            return found or change.integrity.begin_run(what, now_ns=now)
+
+    def _planned(
+        self, older_than: float | None
+    ) -> tuple[list[_Item], list[tuple[_Item, tuple[range, ...]]]]:
+        """What is to be looked at: what was begun first, then what nobody has looked at for
+        longest.  And what is passed over and known to be damaged, with the bytes that are."""
+        with self._parts.catalog.reading() as seen:
+            originals = seen.integrity.originals()
+            needed = seen.objects.needed()
+            inspections = seen.integrity.inspections()
+            linked = {one.place: one.size for one in seen.integrity.linked_originals()}
+            packs = {segment.object_key for segment in seen.segments.all()}
+            if self._videos is not None:
+                mine = [video.original for video in self._videos]
+                originals = {
+                    one.place: originals[one.place] for one in mine if one.place in originals
+                }
+                packs = {
+                    segment.object_key
+                    for original in mine
+                    for segment in seen.segments.of_original(original.id)
+                }
+        wanted = {**{Place(key, None): key for key in packs}, **originals}
+        before = self._run.begun_ns if self._goes_on else time.time_ns()
+        if older_than is not None:
+            now = time.time_ns()
+            # What was never looked at counts as looked at in 1970, which is always too long ago.
+            before = min(before, max(1, now - int(min(older_than * 1e9, now))))
+        items, passed = [], []
+        for place, digest in wanted.items():
+            found = inspections.get(place)
+            looked_ns = 0 if found is None or found.looked_ns is None else found.looked_ns
+            key = place.object_key
+            if key is None:
+                size = linked.get(place)
+            elif key in needed:
+                size = needed[key] or self._parts.objects.size(key) or 0
+            else:
+                size = None
+            if size is None:
+                continue
+            item = _Item(place, digest, size, place in originals, looked_ns, None)
+            if looked_ns < before:
+                items.append(replace(item, begun=self._read_before(place)))
+            elif found is not None and found.damage:
+                passed.append((item, found.damage))
+        items.sort(key=lambda item: (item.begun is None, item.looked_ns, str(item.place)))
+        return items, passed
+
+    def _read_before(self, place: Place) -> Begun | None:
+        """What this run has read of it before it was interrupted; None where it has other sums, or
+        is another file, by now."""
+        noted = self._note.of(self._run.id, place)
+        if noted is None:
+            return None
+        with suppress(OSError, IntegrityError), self._parts.catalog.reading() as seen:
+            known = seen.integrity.sums(place)
+            version = version_of(os.stat(self._parts.path_of(place)))
+            if known is not None and noted.fits(known.sums, version):
+                return noted.begun
+        return None
+
+    # -- looking
+
+    def _look(self, item: _Item) -> Iterator[Damage]:
+        parts, known = self._parts, None
+        with parts.catalog.reading() as seen, suppress(IntegrityError):
+            known = seen.integrity.sums(item.place)
+        try:
+            path = parts.path_of(item.place)
+            if item.place.link_path is not None and not (yield from self._opens(item, path)):
+                return
+            found = self._looked(item, path, None if known is None else known.sums)
+        except (FileNotFoundError, IntegrityError):  # or what it is called is no name of an object
+            if self._is_there(item):
+                yield self._missing(item)
+            return
+        except PermissionError as error:
+            self.unread.append(error)
+            return
+        if not self._is_there(item):
+            return  # it has gone, or was written anew, meanwhile
+        if not found.is_whole:
+            if item.place.object_key is None and (
+                known is None or known.mtime_ns != found.mtime_ns
+            ):
+                yield self._changed(item)
+            else:
+                yield self._damaged(item, found)
+            return
+        if item.place.object_key is not None and self._recorded(item.place.object_key, found.size):
+            text = f"{item.place} was not recorded; its bytes are what they were"
+            names = self._names(item)
+            yield Damage(item.place, self._kind(item), names, text, (), (), "recorded")
+        is_right = known is not None and known.sums == found.sums
+        if item.place.object_key is None and known is not None:
+            is_right = is_right and known.mtime_ns == found.mtime_ns
+        if item.is_original and not is_right:
+            self._put_sums(item.place, found)
+            if known is not None and known.sums != found.sums:
+                text = f"{item.place}: its sums were damaged; its bytes are what they were"
+                names = self._names(item)
+                yield Damage(item.place, self._kind(item), names, text, (), (), "counted anew")
+        self._fine.append((item.place, time.time_ns()))
+        self._write_down_in_time()
+
+    def _looked(self, item: _Item, path: Path, sums: BlockSums | None) -> Looked:
+        """Raises as `look_at`."""
+
+        def note(tell: Callable[[], Begun]) -> None:
+            assert sums is not None
+            self._reading = item.place, sums, tell
+
+        self._reading = None
+        begun = item.begun
+        # They may have been made anew since it was planned.
+        if begun is not None and (sums is None or not self._note.is_of(sums)):
+            begun = None
+        found = look_at(path, item.digest, sums, self._read, begun=begun, on_compared=note)
+        self._reading = None  # what comes of it is written down elsewhere
+        return found
+
+    def _opens(self, item: _Item, path: Path) -> Generator[Damage, None, bool]:
+        """Whether a file indexed in place can be opened; raises `FileNotFoundError`.
+
+        It may lie on a disk that has gone, or on a server that does not answer, which keeps nobody
+        from looking at the rest.
+        """
+        try:
+            require_linked(path, self._parts.directory.top)
+        except IntegrityError as error:
+            yield Damage(item.place, "linked", self._names(item), str(error), (), (), None)
+            return False
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno in OF_THE_PROCESS:
+                raise
+            self.unread.append(error)
+            return False
+        return True
+
+    def _known(self, item: _Item, ranges: tuple[range, ...]) -> Damage:
+        """What somebody has found before, and is not read again for that."""
+        error = self._parts.summed.described(item.place, ranges)
+        repaired = self._put_back(item)
+        names = self._names(item)
+        return Damage(
+            item.place, self._kind(item), names, str(error), ranges, error.frames, repaired
+        )
+
+    def _missing(self, item: _Item) -> Damage:
+        names = self._names(item)
+        repaired = self._put_back(item) or self._dropped(item)
+        called = " and ".join(names) or "nothing that is used"
+        text = f"{item.place} is missing, which holds {called}"
+        return Damage(item.place, self._kind(item), names, text, (), (), repaired)
+
+    def _changed(self, item: _Item) -> Damage:
+        """Somebody has written into a linked file: what the table says of it is no longer so."""
+        text = f"{item.place} has changed since it was indexed"
+        return Damage(item.place, "linked", self._names(item), text, (), (), None)
+
+    def _damaged(self, item: _Item, found: Looked) -> Damage:
+        parts = self._parts
+        names, kind = self._names(item), self._kind(item)
+        if not item.is_original:
+            how = "is damaged on disk" if found.is_readable else "cannot be read from the disk"
+            text = f"tiles of {' and '.join(names) or 'nobody'}: {item.place} {how}"
+            repaired = self._put_back(item)
+            if repaired is None and found.is_readable:  # else it may come back
+                repaired = self._dropped(item)
+            return Damage(item.place, kind, names, text, found.damage, (), repaired)
+        error = parts.summed.described(item.place, found.damage, is_proven=found.is_readable)
+        repaired = self._put_back(item)
+        if repaired is None and found.is_readable:  # else it may come back
+            with parts.catalog.writing() as change:
+                if change.integrity.is_there(item.place):
+                    change.integrity.note_look(item.place, found.damage, now_ns=time.time_ns())
+        return Damage(item.place, kind, names, str(error), found.damage, error.frames, repaired)
+
+    def _read(self, count: int) -> None:
+        self._done += count
+        self._write_down_in_time()
+        self._tell()
+        self._pace.passed(count)
+
+    def _tell(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(min(self._done, self._total), self._total)
+
+    # -- putting right
+
+    def _put_back(self, item: _Item) -> str | None:
+        """Take a good copy from elsewhere; None where there is none, or it cannot be put there:
+        `stuck` has why, and the damage is told all the same."""
+        key, objects = item.place.object_key, self._parts.objects
+        if key is None:
+            return None  # it is not the store's to write
+        for source in self._sources:
+            with ExitStack() as stack:
+                try:
+                    if not source.exists(key):
+                        continue
+                    copy = stack.enter_context(objects.good_copy_of(source, key))
+                except (FileNotFoundError, IntegrityError):
+                    continue  # it is damaged there, too
+                except (PermissionError, NoSpaceError) as error:
+                    self.stuck.append(error)
+                    continue
+                try:
+                    return "put back" if self._exchanged(item, key, copy) else None
+                except STAYS as error:  # of what lies in its place; others can go
+                    self.stuck.append(error)
+                    return None
+        return None
+
+    def _exchanged(self, item: _Item, key: str, copy: Path) -> bool:
+        """Let a good copy take the place of an object; False where nobody needs that any more."""
+        with self._parts.catalog.writing() as change:
+            if not change.objects.is_needed(key):
+                return False
+            size = copy.stat().st_size
+            self._parts.objects.exchange(copy, key)
+            change.objects.record(key, size, now_ns=time.time_ns())
+            change.integrity.note_look(item.place, (), now_ns=time.time_ns())
+        return True
+
+    def _dropped(self, item: _Item) -> str | None:
+        """Take tiles away; reads have the original instead."""
+        if item.is_original:
+            return None
+        with self._parts.catalog.reading() as seen:
+            mine = seen.segments.of_pack(item.digest)
+        drop_segments(self._parts, mine)
+        return "dropped"
+
+    def _recorded(self, key: str, size: int) -> bool:
+        """Give an object whose row has gone astray one again; whether it was so."""
+        with self._parts.catalog.reading() as seen:
+            if seen.objects.is_recorded(key):
+                return False
+        with self._parts.catalog.writing() as change:
+            return change.objects.record_astray(key, size, now_ns=time.time_ns())
+
+    def _put_sums(self, place: Place, found: Looked) -> None:
+        assert found.sums is not None
+        mtime_ns = found.mtime_ns if place.object_key is None else None
+        with self._parts.catalog.writing() as change:
+            if change.integrity.is_there(place):
+                change.integrity.put_sums(place, found.sums, mtime_ns=mtime_ns)
+
+    def _write_down_in_time(self) -> None:
+        if time.monotonic() - self._noted > _NOTE_SECONDS:
+            self._write_down()
+
+    def _write_down(self) -> None:
+        """What was looked at and is fine: no reader need ask anew for that.  And how far what is
+        being read was read."""
+        if self._reading is not None:
+            place, sums, tell = self._reading
+            self._note.write(self._run.id, place, sums, tell())
+        with suppress(BusyError):
+            self._parts.catalog.note_looks(self._fine)
+            self._fine = []
+        self._noted = time.monotonic()  # however long that took, more is read than noted
+
+    # -- what it belongs to
+
+    def _is_there(self, item: _Item) -> bool:
+        key = item.place.object_key
+        with self._parts.catalog.reading() as seen:
+            if key is not None:
+                return seen.objects.is_needed(key)  # its own row may have gone astray
+            return seen.integrity.is_there(item.place)
+
+    def _kind(self, item: _Item) -> str:
+        if not item.is_original:
+            return "tiles"
+        return "original" if item.place.object_key is not None else "linked"
+
+    def _names(self, item: _Item) -> tuple[str, ...]:
+        with self._parts.catalog.reading() as seen:
+            if item.is_original:
+                numbers = seen.integrity.videos_of(item.place)
+            else:
+                made = {one.physical_id for one in seen.segments.of_pack(item.digest)}
+                numbers = sorted({seen.videos.physical(number).video_id for number in made})
+            names = []
+            for number in numbers:
+                with suppress(NotFoundError, IntegrityError):
+                    names.append(seen.videos.get(number).name)
+        return tuple(names)

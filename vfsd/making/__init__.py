@@ -1,1 +1,0 @@
-"""What is put into a store: files, pixels, tiles and renditions."""

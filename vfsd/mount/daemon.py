@@ -1,0 +1,312 @@
+"""The process that serves a mounted store; see `vfsd.mount.control` for starting and ending it.
+
+As long as it lives it holds the store's mount lock.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from vfsd.api.store import Store
+from vfsd.api.uploads import VideoWrites
+from vfsd.core.malloc_trim import Trimmer, share_arenas, use_small_pages
+from vfsd.core.time_slice import be_prompt
+from vfsd.disk.disk_reserve import with_reserve
+from vfsd.disk.mount_info import mount_at
+from vfsd.disk.store_layout import StoreDirectory
+from vfsd.errors import MountError, NotFoundError, VfsdError
+from vfsd.mount import mount_log, render_server
+from vfsd.mount.activity import Foreground, ObservedViews
+from vfsd.mount.background_verify import Verifier
+from vfsd.mount.control import DRAIN_SECONDS, checked
+from vfsd.mount.fs import Counters, Filesystem
+from vfsd.mount.fs.stats import Rendering, Standings
+from vfsd.mount.fs.xattrs import STATS, TUNER
+from vfsd.mount.fuse.options import MountOptions, parse_options
+from vfsd.mount.fuse.session import serve
+from vfsd.mount.logfile import LogFile, LogLimit
+from vfsd.mount.priority_control import Deference
+from vfsd.mount.render_client import RenderProcess
+from vfsd.mount.sd_notify import READY, STOPPING, notify
+from vfsd.mount.tune_scheduler import BackgroundTuner
+from vfsd.storage.checksum_registry import SUMS_ADVICE, without_sums
+from vfsd.storage.context import Parts
+from vfsd.views import Views
+
+_SHARE_OF_WHOLE_VIEWS = 4  # of what rendered views may take up
+_OPEN_FILES = 65536
+"""So many may be open at once, if the machine allows it."""
+_SWITCH_SECONDS = 0.0002  # a thread that computes must not keep the kernel waiting for 5 ms
+
+_log = logging.getLogger(__name__)
+
+
+def mount_in_foreground(
+    store_path: str | os.PathLike[str],
+    mountpoint: str | os.PathLike[str],
+    options: Iterable[str] = (),
+    *,
+    log: Path | None = None,
+) -> None:
+    """Show a store as a directory, served by this process; returns when the mount has ended.
+
+    A supervisor such as systemd is notified when the mount answers.  `log` is the file that the
+    caller lets this process write its log to, for messages about the mount.  Raises what
+    `vfsd.mount.control.mount` does.
+    """
+    words = list(options)
+    directory, place = checked(store_path, mountpoint, parse_options(words))
+    file = None if log is None else LogFile(log, is_limited=False)
+    _serve(directory.root, place, words, file, on_ready=lambda: notify(READY))
+
+
+def _serve(
+    root: Path,
+    place: Path,
+    options: Iterable[str],
+    log: LogFile | None,
+    *,
+    on_ready: Callable[[], None],
+) -> None:
+    """Serve until unmounted, or until a signal ends it."""
+    parsed = parse_options(options)
+    share_arenas()
+    use_small_pages()
+    _allow_open_files()
+    # Signals are for the main thread, where libfuse waits for them; the others inherit this.
+    ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    with ExitStack() as stack:
+        stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        directory = stack.enter_context(closing(StoreDirectory.open_held(root)))
+        mount_log.show_paths(directory.top, lambda: directory.location)
+        stack.enter_context(_naming(directory))
+        note_device = None
+        if directory.can_be_written or not parsed.read_only:
+            shown = None if log is None else log.path
+            note_device = with_reserve(
+                directory, lambda: stack.enter_context(directory.mounted(str(place), shown))
+            )
+        # While there are no threads:
+        starter = stack.enter_context(_render_starter(directory, parsed))
+        be_prompt()
+        if log is not None and log.is_limited:
+            stack.enter_context(closing(LogLimit(log.path)))
+        parts = Parts.of(directory, read_only=parsed.read_only)
+        store = stack.enter_context(Store(parts))
+        if not parsed.read_only:
+            store.parts.examiner.start()  # it loads its libraries meanwhile
+            directory.require_one_disk()
+            store.parts.require_filled()
+        counters = Counters()
+        renders = stack.enter_context(_render_process(starter, store, counters))
+        views = stack.enter_context(closing(_views(store, parsed, renders, counters)))
+        stack.enter_context(closing(Trimmer(views.cool)))
+        foreground = Foreground()
+        tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
+        standings = Standings(counters)
+        filesystem = Filesystem(
+            store.parts,
+            views=ObservedViews(views, foreground),
+            reports={
+                TUNER: lambda: "off" if tuner is None else tuner.state,
+                STATS: lambda: standings.now(_rendering(renders)).text(),
+            },
+            syncs_names=parsed.syncs_names,
+        )
+        stack.callback(filesystem.close, DRAIN_SECONDS)
+        if not parsed.read_only:
+            _accuse(store, directory.decoding_note)
+            _accuse(store, directory.rendering_note)
+            stack.enter_context(store.parts.suspects.noting(directory.decoding_note))
+            filesystem.recover()
+            if store.settings.verify:
+                stack.enter_context(closing(Verifier(store)))
+        _tell_of_sums(store)
+        if tuner is not None:
+            stack.enter_context(closing(tuner)).start()
+        stack.callback(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        stack.callback(faulthandler.unregister, signal.SIGUSR1)
+        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        if renders is not None:
+            renders.require_start()
+        if not parsed.read_only:
+            store.parts.examiner.require_start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+        def tell() -> None:
+            own = mount_at(place)
+            if note_device is not None and own is not None and own.is_ours:
+                note_device(own.device)
+            on_ready()
+
+        serve(
+            filesystem,
+            place,
+            source=root,
+            options=parsed,
+            counters=counters,
+            on_ready=tell,
+        )
+        _log.info("%s is unmounted", place)
+        notify(STOPPING)
+
+
+@contextmanager
+def _naming(directory: StoreDirectory) -> Iterator[None]:
+    """Errors of the block name the store's path where they name its descriptor."""
+    try:
+        yield
+    except VfsdError as error:
+
+        def shown(text: str) -> str:
+            return mount_log.with_paths(text, str(directory.top), lambda: directory.location)
+
+        error.args = (shown(str(error)),)
+        error.hint = error.hint and shown(error.hint)
+        raise
+
+
+def _allow_open_files() -> None:
+    """What somebody has open in a mount is open in its process, too: the 1024 of a login are soon
+    used up by all programs together."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+@contextmanager
+def _render_starter(
+    directory: StoreDirectory, options: MountOptions
+) -> Iterator[socket.socket | None]:
+    """See `vfsd.mount.render_server.start`; None: views are made by this process."""
+    if not render_server.can_start():
+        yield None
+        return
+    starter, pid = render_server.start(directory, read_only=options.read_only)
+    try:
+        yield starter
+    finally:
+        starter.close()
+        os.waitpid(pid, 0)
+
+
+@contextmanager
+def _render_process(
+    starter: socket.socket | None, store: Store, counters: Counters
+) -> Iterator[RenderProcess | None]:
+    """What makes views; None: this process does."""
+    if starter is None:
+        yield None
+        return
+    note = store.parts.directory.rendering_note
+    deference = Deference(counters.are_files_read)
+    renders = RenderProcess(starter, partial(_accuse, store, note), deference)
+    try:
+        yield renders
+    finally:
+        renders.close()
+        if not store.parts.read_only:
+            note.unlink(missing_ok=True)
+
+
+def _accuse(store: Store, note: Path) -> None:
+    """Make suspects of what was being decoded by the process that kept a note, if it crashed."""
+    if store.parts.read_only:
+        return  # there are no notes
+    numbers, how = store.parts.suspects.crashed(note)
+    for number in numbers:
+        with store.catalog.reading() as seen:
+            try:
+                physical = seen.videos.physical(number)
+            except NotFoundError:
+                continue
+        store.parts.suspects.accuse(physical, how)
+        _log.warning("video %d was being decoded then; its pictures are not shown", number)
+    note.unlink(missing_ok=True)
+
+
+def _tell_of_sums(store: Store) -> None:
+    found = without_sums(store.catalog)
+    if found is not None:
+        _log.warning("%s; %s", found, SUMS_ADVICE)
+
+
+def _views(
+    store: Store, options: MountOptions, renders: RenderProcess | None, counters: Counters
+) -> Views:
+    """Those that the kernel may read by itself are put into files of their own."""
+    whole_bytes = 0
+    if options.passthrough and not options.read_only:
+        whole_bytes = store.settings.view_cache_bytes // _SHARE_OF_WHOLE_VIEWS
+    return Views(
+        store.parts,
+        store.tools,
+        elsewhere=renders,
+        open_sink=lambda info: VideoWrites(store.parts, store.tools, info),
+        whole_bytes=whole_bytes,
+        are_others_hurried=counters.are_files_read,
+    )
+
+
+def _rendering(renders: RenderProcess | None) -> Rendering | None:
+    pid = None if renders is None else renders.pid
+    if renders is None or pid is None:
+        return None
+    return Rendering.of(pid, renders.decoder_memory)
+
+
+def _tunes(store: Store) -> bool:
+    return (store.settings.tune or store.settings.compress) and not store.parts.read_only
+
+
+def main(arguments: list[str]) -> None:
+    """Become a daemon: ``PIPE JSON``, where PIPE is the number of an inherited descriptor."""
+    pipe, task = int(arguments[0]), json.loads(arguments[1])
+    if os.fork() > 0:
+        os._exit(0)
+    os.setsid()
+    faulthandler.enable()
+    mount_log.set_up(task["log_level"])
+
+    def report(what: dict[str, Any]) -> None:
+        os.write(pipe, json.dumps(what).encode() + b"\n")
+        os.close(pipe)
+
+    came_up = False
+
+    def on_ready() -> None:
+        nonlocal came_up
+        came_up = True
+        report({})
+
+    try:
+        log = LogFile(Path(task["log"]), task["limits_log"])
+        _serve(Path(task["root"]), Path(task["place"]), task["options"], log, on_ready=on_ready)
+    except VfsdError as error:
+        _log.error("%s%s", error, f"; {error.hint}" if error.hint else "")
+        if not came_up:
+            name = type(error).__name__
+            report({"error": name, "message": str(error), "hint": error.hint})
+        sys.exit(1)
+    except Exception as error:
+        _log.exception("the mount of %s at %s has ended", task["root"], task["place"])
+        if not came_up:
+            message = f"{type(error).__name__}: {error}"
+            report({"error": MountError.__name__, "message": message, "hint": None})
+        sys.exit(1)

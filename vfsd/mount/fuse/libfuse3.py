@@ -1,0 +1,551 @@
+"""The adapter to libfuse 3: one C callback for each operation, as thin as can be.
+
+mfusepy knows the layout of libfuse's structures for each of its versions and how to start it.
+Its own callbacks are not used: they drop the flags of rename, the handles of chmod, chown,
+truncate and utimens, and the "now" and "omit" of utimens; they know no lseek and no
+copy_file_range; and they cost more than the work that they lead to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import c_int, c_ssize_t, c_uint64, c_void_p
+from typing import Any
+
+from vfsd.mount.fs import Attributes, Caller, Counters, Filesystem
+from vfsd.mount.fuse.binding import Binding
+from vfsd.mount.fuse.ctypes_defs import ARGUMENTS, RESULTS, Filler
+from vfsd.mount.fuse.errno_map import errno_of
+from vfsd.mount.fuse.generation import begin_generation
+from vfsd.mount.fuse.interrupts import Askers
+from vfsd.mount.fuse.invalidation import KernelCache
+from vfsd.mount.fuse.passthrough import Passthrough
+from vfsd.mount.fuse.read_dispatch import Readers
+from vfsd.mount.fuse.silly_rename import HiddenNames, Hiding
+from vfsd.mount.fuse.thread_state import ServingThreads
+from vfsd.mount.fuse.times import UTIME_NOW, UTIME_OMIT
+
+BLOCK_SIZE = 1 << 19
+"""What programs are advised to read and write at once, in bytes."""
+
+MAX_BACKGROUND = 1024
+"""Requests that the kernel makes ahead of readers, at a time: beyond that plain files would wait
+behind views that are being made.  Each reader of a view that has to be made has one or two."""
+
+_NOBODY_CHANGES = 0xFFFFFFFF  # chown's -1
+_WRITABLE_MEMORY = 0x200
+_READABLE_MEMORY = 0x100
+
+_SPLICE_WRITE, _SPLICE_MOVE, _SPLICE_READ = 1 << 7, 1 << 8, 1 << 9
+_ASYNC_DIO = 1 << 15
+_HANDLE_KILLPRIV_V2 = 1 << 21
+_CHANGING = os.O_ACCMODE | os.O_TRUNC
+
+_memory = ctypes.pythonapi.PyMemoryView_FromMemory
+_memory.restype = ctypes.py_object
+_memory.argtypes = [c_void_p, c_ssize_t, c_int]
+
+
+class Adapter:
+    """Translates libfuse's callbacks into calls of a `Filesystem`.
+
+    Methods without underscores are the callbacks, named as in ``struct fuse_operations``; what
+    they return is the answer, what they raise becomes a negative errno.
+    """
+
+    def __init__(
+        self,
+        binding: Binding,
+        filesystem: Filesystem,
+        *,
+        given: Callable[[str], str | None],
+        bypass: bool,
+        passthrough: Passthrough | None,
+        counters: Counters,
+        on_init: Callable[[], None],
+    ) -> None:
+        """`given` tells the mount options that override what is set here; `bypass` says that
+        writers may go past the kernel's cache; with `passthrough` the kernel reads videos itself.
+        """
+        module = binding.module
+        self._binding = binding
+        self._fs = filesystem
+        self._given = given
+        self._passthrough = passthrough
+        self._threads = ServingThreads(counters)
+        self._on_init = on_init
+        self._file_info = module.fuse_file_info
+        self._stat = module.c_stat
+        self._statvfs = module.c_statvfs
+        self._timespecs = module.c_timespec * 2
+        self._context = module._libfuse.fuse_get_context
+        self._askers = Askers(module._libfuse, self._context)
+        self._readers = Readers(filesystem, self._askers)
+        self._cache = KernelCache(
+            module._libfuse, self._context, filesystem, self._readers, bypass=bypass
+        )
+        self._hidden = HiddenNames(None)
+        self._hiding = Hiding(module._libfuse)
+        self._counters = counters
+        self._fh_at: int = module.fuse_file_info.fh.offset
+        self._lock_owner_at: int = module.fuse_file_info.lock_owner.offset
+        self._can_skip_flush = hasattr(module.fuse_file_info, "noflush")
+        self._callbacks: list[Any] = []  # libfuse keeps no reference
+
+    def operations(self) -> Any:
+        """The filled ``struct fuse_operations``; valid as long as this object lives."""
+        table = self._binding.module.fuse_operations()
+        for name, arguments in ARGUMENTS.items():
+            prototype = ctypes.CFUNCTYPE(RESULTS.get(name, c_int), *arguments)
+            answer = self._reading() if name == "read" else None
+            callback = prototype(answer or self._answering(name, getattr(self, name)))
+            self._callbacks.append(callback)
+            setattr(table, name, ctypes.cast(callback, type(getattr(table, name))))
+        return table
+
+    def _answering(self, name: str, method: Callable[..., int | None]) -> Callable[..., int]:
+        counts_of_this_thread, clock = self._threads.counts, time.perf_counter_ns
+
+        def answer(*arguments: Any) -> int:
+            counts = counts_of_this_thread()
+            began = clock()
+            try:
+                result = method(*arguments) or 0
+            except BaseException as error:
+                result = -errno_of(error, name, arguments[0])
+            counts[name].note(clock() - began, result)
+            return result
+
+        return answer
+
+    def _reading(self) -> Callable[..., int]:
+        """The callback for read, of which there are a thousand times more than of all others.
+
+        It does what `_answering` makes of a method, without the calls in between.
+        """
+        counts_of_this_thread, clock = self._threads.counts, time.perf_counter_ns
+        at, fh_at = c_uint64.from_address, self._fh_at
+        memory, writable, counters = _memory, _WRITABLE_MEMORY, self._counters
+        files, views = self._readers.files, self._readers.views
+        past_cache = self._readers.past_cache
+
+        def answer(path: int, buffer: int, size: int, offset: int, info: int) -> int:
+            counts = counts_of_this_thread()
+            began = clock()
+            try:
+                handle = at(info + fh_at).value
+                read = files.get(handle)
+                if read is not None:
+                    counters.file_read_ns = began
+                else:
+                    read = views.get(handle)
+                if past_cache and handle in past_cache:
+                    self._require_reader(handle, offset, info)
+                if read is None:
+                    result = -errno.EBADF
+                else:
+                    result = read(memory(buffer, size, writable), offset)
+            except BaseException as error:
+                result = -errno_of(error, "read", path)
+            counts["read"].note(clock() - began, result)
+            return result
+
+        return answer
+
+    # -- life
+
+    def init(self, connection_at: int, config_at: int) -> None:
+        module = self._binding.module
+        connection = module.fuse_conn_info.from_address(connection_at)
+        config = module.fuse_config.from_address(config_at)
+        # Splicing is slower than copying here, for reads and for writes.
+        connection.want &= ~(_SPLICE_READ | _SPLICE_WRITE | _SPLICE_MOVE)
+        # The kernel does not invalidate its cache once an asynchronous direct write is complete,
+        # and may send the parts of a large one in any order.  Without this it waits for direct I/O.
+        connection.want &= ~_ASYNC_DIO
+        if (self._binding.major, self._binding.minor) >= (3, 17):
+            # Otherwise the kernel asks for security.capability before every write.
+            connection.want |= connection.capable & _HANDLE_KILLPRIV_V2
+        connection.max_background = int(self._given("max_background") or MAX_BACKGROUND)
+        # The kernel is told by mount(2), libfuse by this, and no mount comes up unless they agree.
+        connection.max_read = int(self._given("max_read") or 0)
+        config.use_ino = 1
+        config.nullpath_ok = 1
+        config.entry_timeout = float(self._given("entry_timeout") or 1.0)
+        self._cache.start(config, float(self._given("attr_timeout") or 1.0))
+        config.negative_timeout = float(self._given("negative_timeout") or 0.0)
+        fuse = self._context().contents.fuse
+        self._hidden = HiddenNames(begin_generation(self._binding.module._libfuse, fuse))
+        if self._passthrough is not None:
+            self._passthrough.start(self._context().contents.fuse, connection)
+        self._on_init()
+
+    def close(self) -> None:
+        """To be called when libfuse has ended."""
+        self._cache.close()
+        if self._passthrough is not None:
+            self._passthrough.close()
+
+    # -- looking
+
+    def getattr(self, path: bytes | None, stat_at: int, info: int | None) -> None:
+        handle = self._handle(info) if info else None
+        try:
+            found = self._fs.getattr(_text(path), handle)
+        except FileNotFoundError:
+            self._cache.found_nothing()
+            raise
+        name = self._cache.path_of(handle) if path is None and handle is not None else path
+        if name is not None and found.nlink and self._hidden.has(name):
+            found = found._replace(nlink=found.nlink + 1)  # with this one, which libfuse takes off
+        self._fill(stat_at, self._cache.answering(name, found, handle))
+
+    def readlink(self, path: bytes, buffer: int, size: int) -> None:
+        target = os.fsencode(self._fs.readlink(os.fsdecode(path)))[: size - 1] + b"\0"
+        ctypes.memmove(buffer, target, len(target))
+
+    def statfs(self, _path: bytes, statvfs_at: int) -> None:
+        found = self._fs.statfs()
+        answer = self._statvfs.from_address(statvfs_at)
+        for field in (
+            "f_bsize",
+            "f_frsize",
+            "f_blocks",
+            "f_bfree",
+            "f_bavail",
+            "f_files",
+            "f_ffree",
+            "f_favail",
+            "f_namemax",
+        ):
+            setattr(answer, field, getattr(found, field))
+
+    def opendir(self, path: bytes, info: int) -> None:
+        self._set_handle(info, self._fs.opendir(os.fsdecode(path)))
+
+    def readdir(
+        self, _path: int, buffer: int, filler_at: int, _offset: int, info: int, _flags: int
+    ) -> None:
+        fill = Filler(filler_at)
+        about = self._stat()
+        about_at = ctypes.addressof(about)
+        for name in (b".", b".."):
+            fill(buffer, name, None, 0, 0)
+        for entry in self._fs.readdir(self._handle(info)):
+            about.st_ino = entry.ino
+            about.st_mode = entry.mode
+            if fill(buffer, os.fsencode(entry.name), about_at, 0, 0):
+                raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    def releasedir(self, _path: int, info: int) -> None:
+        self._fs.releasedir(self._handle(info))
+
+    def fsyncdir(self, _path: int, _data_only: int, _info: int) -> None:
+        self._fs.fsync_names()
+
+    # -- names
+
+    def mknod(self, path: bytes, mode: int, device: int) -> None:
+        self._fs.mknod(os.fsdecode(path), mode, device, self._caller())
+
+    def mkdir(self, path: bytes, mode: int) -> None:
+        self._fs.mkdir(os.fsdecode(path), mode, self._caller())
+
+    def unlink(self, path: bytes) -> None:
+        self._fs.unlink(os.fsdecode(path))
+        self._cache.removed(path)
+
+    def rmdir(self, path: bytes) -> None:
+        self._fs.rmdir(os.fsdecode(path))
+
+    def symlink(self, target: bytes, path: bytes) -> None:
+        self._fs.symlink(os.fsdecode(path), os.fsdecode(target), self._caller())
+
+    def link(self, path: bytes, new_path: bytes) -> None:
+        self._fs.link(os.fsdecode(path), os.fsdecode(new_path))
+        self._cache.forget(path)
+
+    def rename(self, old: bytes, new: bytes, flags: int) -> None:
+        old_path = os.fsdecode(old)
+        alias = None if flags else self._hidden.alias(old, new)
+        # Who had it open may just have closed it, or it is another's by now that is to go.
+        if alias is not None and (self._hidden.are_certain or self._fs.is_in_use(old_path)):
+            self._hide(old_path, alias)
+        else:
+            self._fs.rename(old_path, os.fsdecode(new), flags, hidden=self._hiding.taken())
+        self._cache.moved(old, new, flags)
+
+    # -- attributes
+
+    def chmod(self, path: bytes | None, mode: int, info: int | None) -> None:
+        self._fs.chmod(_text(path), mode, self._handle(info) if info else None)
+
+    def chown(self, path: bytes | None, uid: int, gid: int, info: int | None) -> None:
+        self._fs.chown(
+            _text(path),
+            None if uid == _NOBODY_CHANGES else uid,
+            None if gid == _NOBODY_CHANGES else gid,
+            self._handle(info) if info else None,
+        )
+
+    def utimens(self, path: bytes | None, times_at: int | None, info: int | None) -> None:
+        now = self._fs.now()
+        times: list[int | None] = [now, now]
+        if times_at:
+            times = [self._time(each, now) for each in self._timespecs.from_address(times_at)]
+        self._fs.utimens(_text(path), times[0], times[1], self._handle(info) if info else None)
+
+    def setxattr(self, path: bytes, name: bytes, value_at: int, size: int, flags: int) -> None:
+        value = ctypes.string_at(value_at, size) if size else b""
+        self._fs.setxattr(os.fsdecode(path), os.fsdecode(name), value, flags)
+
+    def getxattr(self, path: bytes, name: bytes, value_at: int | None, size: int) -> int:
+        return _give(self._fs.getxattr(os.fsdecode(path), os.fsdecode(name)), value_at, size)
+
+    def listxattr(self, path: bytes, list_at: int | None, size: int) -> int:
+        names = self._fs.listxattr(os.fsdecode(path), self._caller())
+        return _give(b"".join(os.fsencode(name) + b"\0" for name in names), list_at, size)
+
+    def removexattr(self, path: bytes, name: bytes) -> None:
+        self._fs.removexattr(os.fsdecode(path), os.fsdecode(name))
+
+    # -- open files
+
+    def open(self, path: bytes, info_at: int) -> None:
+        info = self._file_info.from_address(info_at)
+        is_changing = bool(info.flags & _CHANGING)
+        request = self._cache.opening(path)
+        try:
+            if info.flags & os.O_TRUNC:
+                request.require_only(self._fs.getattr(os.fsdecode(path)))
+            if self._passthrough is not None and is_changing:
+                handle = self._open_for_change(self._passthrough, os.fsdecode(path), info.flags)
+            else:
+                handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ESTALE):
+                request.look_again()  # where it has gone, who may make one anew does
+            raise
+        with self._handing_out(handle):
+            request.require_told(self._fs, handle, info.flags)
+            self._cache.enter(path, handle)
+            if is_changing:
+                self._cache.require_own_size(path, handle)
+            self._readers.enter(handle)
+            info.fh = handle
+            if not is_changing and self._is_passed_through(handle, info_at):
+                info.noflush = 1
+                return
+            is_read_only = info.flags & os.O_ACCMODE == os.O_RDONLY
+            if self._can_skip_flush and is_read_only and not self._fs.is_work(handle):
+                info.noflush = 1  # closing what is only read changes nothing, and ends no work
+            self._cache.choose(info, handle)
+
+    def create(self, path: bytes, mode: int, info_at: int) -> None:
+        info = self._file_info.from_address(info_at)
+        self._cache.require_unused(path)
+        handle = self._fs.create(os.fsdecode(path), mode, info.flags, self._caller())
+        with self._handing_out(handle):
+            self._cache.enter(path, handle)
+            self._readers.enter(handle)
+            info.fh = handle
+            whole = self._fs.whole_file(handle)
+            if self._passthrough is not None and whole is not None:
+                self._passthrough.reserve(whole.ino)
+                self._passthrough.opened(handle, whole.ino)
+            self._cache.choose(info, handle)
+
+    def write(self, _path: int, buffer: int, size: int, offset: int, info: int) -> int:
+        handle = c_uint64.from_address(info + self._fh_at).value
+        flags = c_int.from_address(info).value
+        data = _memory(buffer, size, _READABLE_MEMORY)
+        taken, end = 0, offset
+        try:
+            if flags & os.O_APPEND and self._is_appended(handle, info):
+                end, taken = self._fs.append(handle, data)
+            else:
+                taken = self._fs.write(handle, data, offset)
+            if flags & os.O_DSYNC and self._cache.is_passed_by(handle):
+                # By O_DSYNC, RWF_DSYNC or the mount; as the kernel has us do for what it caches.
+                self._fs.fsync(handle, data_only=flags & os.O_SYNC != os.O_SYNC)
+        finally:
+            if taken < size or end != offset:
+                self._cache.misled(handle)
+        return taken
+
+    def truncate(self, path: bytes | None, length: int, info: int | None) -> None:
+        if self._passthrough is not None and path is not None and not info:
+            self._passthrough.require_idle(self._fs.getattr(os.fsdecode(path)).ino)
+        self._fs.truncate(_text(path), length, self._caller(), self._handle(info) if info else None)
+
+    def flush(self, _path: int, info: int) -> None:
+        handle = self._handle(info)
+        self._askers.flushed(handle)
+        self._fs.flush(handle)
+
+    def release(self, _path: int, info: int) -> None:
+        self._release(self._handle(info))
+
+    def fsync(self, _path: int, data_only: int, info: int) -> None:
+        self._fs.fsync(self._handle(info), data_only=bool(data_only))
+
+    def fallocate(self, _path: int, mode: int, offset: int, length: int, info: int) -> None:
+        self._fs.fallocate(self._handle(info), mode, offset, length)
+
+    def copy_file_range(
+        self,
+        _source_path: int,
+        source: int,
+        source_offset: int,
+        _target_path: int,
+        target: int,
+        target_offset: int,
+        length: int,
+        _flags: int,
+    ) -> int:
+        read, written = self._handle(source), self._handle(target)
+        if read in self._readers.past_cache and self._fs.is_view(read):
+            # Who asks reads then, and writes.  The kernel would copy through its cache, which is
+            # something else's.
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return self._fs.copy_range(read, source_offset, written, target_offset, length)
+
+    def lseek(self, _path: int, offset: int, whence: int, info: int) -> int:
+        return self._fs.seek(self._handle(info), offset, whence)
+
+    # -- inside
+
+    @contextmanager
+    def _handing_out(self, handle: int) -> Iterator[None]:
+        """Until the kernel has it, nobody else closes it."""
+        try:
+            yield
+        except BaseException:
+            self._release(handle)
+            raise
+
+    def _release(self, handle: int) -> None:
+        try:
+            self._fs.release(handle)
+        finally:
+            self._cache.leave(handle)
+            self._readers.leave(handle)
+            if self._passthrough is not None:
+                self._passthrough.released(handle)
+
+    def _handle(self, info: int) -> int:
+        return c_uint64.from_address(info + self._fh_at).value
+
+    def _set_handle(self, info: int, handle: int) -> None:
+        c_uint64.from_address(info + self._fh_at).value = handle
+
+    def _require_reader(self, handle: int, offset: int, info: int) -> None:
+        """Raises `OSError` where it is the kernel's cache that wants to be filled, while something
+        else has that.
+
+        Past its cache goes only read(2), which the kernel asks for on somebody's behalf; sendfile,
+        splice and mappings go through it, whatever it was told.  Of these EINVAL says that they
+        cannot be had here, and who only wants to copy reads instead.  On the last page and behind
+        it is ESTALE: who comes there has read all, believes by the size that the kernel was told
+        that there is more, and would come for ever.
+        """
+        is_read = c_uint64.from_address(info + self._lock_owner_at).value != 0
+        if is_read or self._cache.is_alone(handle):
+            return
+        has_more = offset < self._fs.getattr(None, handle).size // mmap.PAGESIZE * mmap.PAGESIZE
+        code = errno.EINVAL if has_more else errno.ESTALE
+        raise OSError(code, os.strerror(code))
+
+    def _is_appended(self, handle: int, info: int) -> bool:
+        """Whether what comes by O_APPEND belongs at the end, wherever the kernel thinks that is.
+
+        Of a shared mapping (`writepage`) it belongs where it was mapped.  Of what goes past the
+        cache the parts of one large write may come in any order, and only the kernel knows which.
+        """
+        about = self._file_info.from_address(info)
+        if about.writepage:
+            return False
+        return not (about.flags & os.O_DIRECT and self._cache.is_end_known(handle))
+
+    def _hide(self, path: str, alias: str) -> None:
+        """Take the name of an open file away; a rename over it may follow.
+
+        Where another process has done so before, libfuse has not noticed: there is nothing to hide,
+        and what follows is like any other rename.
+        """
+        try:
+            self._hiding.begin(self._fs.hide(path, alias))
+        except FileNotFoundError:
+            if not self._hidden.are_certain:
+                raise
+
+    def _caller(self) -> Caller:
+        context = self._context().contents
+        return Caller(context.uid, context.gid)
+
+    def _open_for_change(self, passthrough: Passthrough, path: str, flags: int) -> int:
+        ino = self._fs.getattr(path).ino
+        passthrough.reserve(ino)
+        try:
+            handle = self._fs.open(path, flags, self._caller())
+        except BaseException:
+            passthrough.cancel(ino)
+            raise
+        passthrough.opened(handle, ino)
+        return handle
+
+    def _is_passed_through(self, handle: int, info: int) -> bool:
+        if self._passthrough is None:
+            return False
+        whole = self._fs.whole_file(handle)
+        if whole is None:
+            return False
+        # To the kernel what is open by one name is one inode, whatever number we give it.
+        self._passthrough.require_asked(self._cache.others(handle))
+        return self._cache.is_alone(handle) and self._passthrough.open_for_reading(
+            handle, whole, info
+        )
+
+    def _fill(self, stat_at: int, found: Attributes) -> None:
+        about = self._stat.from_address(stat_at)
+        about.st_ino = found.ino
+        about.st_mode = found.mode
+        about.st_nlink = found.nlink
+        about.st_uid = found.uid
+        about.st_gid = found.gid
+        about.st_rdev = found.rdev
+        about.st_size = found.size
+        about.st_blocks = found.blocks
+        about.st_blksize = BLOCK_SIZE
+        for field, time_ns in (
+            (about.st_atimespec, found.atime_ns),
+            (about.st_mtimespec, found.mtime_ns),
+            (about.st_ctimespec, found.ctime_ns),
+        ):
+            field.tv_sec, field.tv_nsec = divmod(time_ns, 1_000_000_000)
+
+    def _time(self, given: Any, now: int) -> int | None:
+        if given.tv_nsec == UTIME_NOW:
+            return now
+        if given.tv_nsec == UTIME_OMIT:
+            return None
+        return int(given.tv_sec) * 1_000_000_000 + int(given.tv_nsec)
+
+
+def _text(path: bytes | None) -> str | None:
+    return None if path is None else os.fsdecode(path)
+
+
+def _give(value: bytes, buffer: int | None, size: int) -> int:
+    """Answer with a value, or with its size when that is what is asked for."""
+    if size and buffer:
+        if len(value) > size:
+            raise OSError(errno.ERANGE, os.strerror(errno.ERANGE))
+        ctypes.memmove(buffer, value, len(value))
+    return len(value)

@@ -1,1 +1,0 @@
-"""Starting, finding, asking and ending mounts, and the process that serves one."""

@@ -1,0 +1,362 @@
+"""Reading areas of frames, from tiles where those are cheaper and good enough, or the original.
+
+What scans and full scans want is a list of areas, by frame; here they get their pixels.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, islice
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.frames.compose import Composer
+from vfsd.codecs.frames.to_array import PixelConverter
+from vfsd.core.atfork import Origin
+from vfsd.core.crops import Crop, Want
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frames import Pixels
+from vfsd.core.model import LogicalVideo, MediaInfo, Segment
+from vfsd.core.view_request import scaled_size
+from vfsd.errors import DamagedFileError, IntegrityError
+from vfsd.read.context import Tools
+from vfsd.read.output_quality import ResultForm
+from vfsd.read.plan import Tiles
+from vfsd.read.read_cost import Purpose, ScanPart, Timing, account_of_scan
+from vfsd.read.tile_decoder import on_grid
+from vfsd.read.tile_planner import Costs, Good, is_worth_it, original_work, tile_work
+from vfsd.tiling import Rect
+from vfsd.tiling.cost import Work
+
+_log = logging.getLogger(__name__)
+
+_CHUNK = 64
+"""As many frames without tiles are decoded at a time."""
+_KEPT = 32
+"""Converters, each with a picture of its area at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """The tiles that a run of wanted areas touches, up to a second of video.
+
+    A frame on which some area is not in tiles that are stored, and good enough, is read from the
+    original, with all that is wanted of it.
+    """
+
+    segment: Segment
+    tiles: Mapping[Rect, tuple[int, ...]]  #: of each area
+    frames: Mapping[int, Sequence[int]]  #: of each tile those on which it is, ascending
+    rest: tuple[int, ...]  #: frames that are read from the original, ascending
+
+    @classmethod
+    def by(
+        cls,
+        wants: Sequence[Want],
+        segment: Segment,
+        converters: _Converters,
+        good_for: Callable[[Rect], Good],
+    ) -> _Touched:
+        """`good_for` tells which tiles may be used for an area."""
+        tiles: dict[Rect, tuple[int, ...]] = {}
+        useless: set[Rect] = set()
+        rest: dict[int, None] = {}
+        for want in wants:
+            mine = tiles.get(want.rect)
+            if mine is None:
+                needed = converters.of(want.rect).needed
+                mine = tiles[want.rect] = tuple(segment.layout.covering(needed))
+                good = good_for(want.rect)
+                if not segment.holds(mine) or not good(segment, mine):
+                    useless.add(want.rect)
+            if want.rect in useless:
+                rest[want.frame] = None
+        frames: dict[int, list[int]] = {}
+        for want in wants:
+            for tile in tiles[want.rect] if want.frame not in rest else ():
+                seen = frames.setdefault(tile, [])
+                if not seen or seen[-1] != want.frame:
+                    seen.append(want.frame)
+        return cls(segment, tiles, frames, tuple(rest))
+
+    @property
+    def work(self) -> Work:
+        """Decoding each tile up to the last of its frames."""
+        parts = (tile_work(self.segment, (tile,), seen[-1]) for tile, seen in self.frames.items())
+        return sum(parts, Work())
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What areas are turned into."""
+
+    media: MediaInfo
+    size: tuple[int, int] | None
+    pixel_format: str
+
+    def converter(self, rect: Rect) -> PixelConverter:
+        scaled = None if self.size == (rect.width, rect.height) else self.size
+        return PixelConverter(self.media, pixel_format=self.pixel_format, region=rect, size=scaled)
+
+    def result(self, rect: Rect) -> ResultForm:
+        """What becomes of an area of the displayed frame."""
+        size = self.size or (rect.width, rect.height)
+        return ResultForm(self.media, rect, size, self.pixel_format)
+
+
+class _Converters:
+    """Those that were used lately: frames that follow each other often want the same areas.
+
+    Not thread-safe.
+    """
+
+    def __init__(self, form: _Form) -> None:
+        self._form = form
+        self._kept: dict[Rect, PixelConverter] = {}
+
+    def of(self, rect: Rect) -> PixelConverter:
+        """The converter for an area of the displayed frame."""
+        found = self._kept.get(rect)
+        if found is None:
+            if len(self._kept) == _KEPT:
+                self._kept.clear()
+            found = self._kept[rect] = self._form.converter(rect)
+        return found
+
+
+class CropReader:
+    """The pixels of areas of one video, and what they are wanted for."""
+
+    def __init__(
+        self,
+        video: LogicalVideo,
+        table: FrameTable,
+        tools: Tools,
+        tiles: Tiles | None,
+        purpose: Purpose,
+    ) -> None:
+        self._digest = video.digest
+        self._physical = video.original
+        self._purpose = purpose
+        self._table = table
+        self._tools = tools
+        self._tiles = tiles
+        media = video.original.media
+        self._owner = _owners(len(table), (media.width, media.height), tiles)
+
+    def of_frames(self) -> CropReader:
+        """The same, for whole frames: whatever they were chosen by, all that is on them counts."""
+        other = copy(self)
+        other._purpose = Purpose()
+        return other
+
+    def seconds(self, pts: int) -> float:
+        """A time stamp on the video's timeline."""
+        return float((pts - self._physical.first_pts) * self._physical.time_base)
+
+    def read(
+        self, wants: Iterable[Want], size: tuple[int, int] | None, pixel_format: str
+    ) -> Iterator[Crop]:
+        """What is wanted, in that order, which is by frame; scaled to `size` if that is given.
+
+        Results are made ahead of who takes them, by all cores, for a few seconds of video.
+        """
+        size = None if size is None else scaled_size(size)
+        form = _Form(self._physical.media, size, pixel_format)
+        runs = self._runs(wants)
+        pool = self._tools.pool
+        workers = pool.workers()
+        origin = Origin()
+
+        def submit(run: Sequence[Want]) -> Future[tuple[list[Crop], ScanPart]]:
+            return workers.submit(self._read_run, run, form)
+
+        at_ns, seconds, resumed = time.time_ns(), 0.0, time.perf_counter()
+        taken: list[ScanPart] = []
+        running = deque(submit(run) for run in islice(runs, pool.threads + 1))
+        try:
+            while running:
+                crops, part = running.popleft().result()
+                running.extend(submit(run) for run in islice(runs, 1))
+                taken.append(part)
+                for crop in crops:
+                    seconds += time.perf_counter() - resumed
+                    yield crop
+                    origin.require_own("a read")
+                    resumed = time.perf_counter()
+        finally:
+            # A future has a lock, which in a child another thread may have held at the fork.
+            for future in running if not origin.is_parent else ():
+                future.cancel()
+            if taken:
+                self._note(taken, size, Timing(at_ns, seconds))
+
+    def _note(
+        self, taken: Sequence[ScanPart], size: tuple[int, int] | None, timing: Timing
+    ) -> None:
+        """Remember what was read until nobody wanted more."""
+        costs = self._tiles.costs if self._tiles is not None else Costs()
+        self._tools.reads.note(
+            self._digest,
+            lambda: account_of_scan(
+                taken, self._physical, self._table, costs, size, self._purpose, timing
+            ),
+        )
+
+    def segment_of(self, frame: int) -> Segment | None:
+        """The newest segment with that frame whose luma is good enough; none: the original."""
+        number = int(self._owner[frame])
+        return None if self._tiles is None or number < 0 else self._tiles.segments[number]
+
+    def _runs(self, wants: Iterable[Want]) -> Iterator[Sequence[Want]]:
+        """Wants that are read together: those in one segment, or in some frames without one."""
+
+        def place(want: Want) -> int:
+            owner = int(self._owner[want.frame])
+            return owner if owner >= 0 else -1 - want.frame // _CHUNK
+
+        return (tuple(run) for _, run in groupby(wants, place))
+
+    def _read_run(self, run: Sequence[Want], form: _Form) -> tuple[list[Crop], ScanPart]:
+        converters = _Converters(form)
+        frames = tuple(sorted({want.frame for want in run}))
+        segment = self.segment_of(frames[0])
+        found = None
+        if segment is not None:
+            found = _Touched.by(run, segment, converters, partial(self._good_for, form))
+        touched = found if found is not None and self._pays(found, frames) else None
+        part = ScanPart(
+            None if touched is None else touched.segment,
+            0 if touched is None else len(touched.frames),
+            Work() if touched is None else touched.work,
+            frames,
+            frames if touched is None else touched.rest,
+            len(run),
+            Rect.around(want.rect for want in run),
+        )
+        if touched is not None:
+            try:
+                return self._from_both(run, touched, converters), part
+            except (IntegrityError, FileNotFoundError) as error:
+                _log.warning("a scan is served from the original, not from tiles: %s", error)
+                self._tools.mender.note(error)
+        try:
+            return self._from_original(run, converters), part
+        except DamagedFileError:
+            if found is None or found.rest:
+                raise
+        return self._from_tiles(run, found, converters), part
+
+    def _good_for(self, form: _Form, rect: Rect) -> Good:
+        assert self._tiles is not None
+        return self._tiles.good_for(form.result(rect), self._physical)
+
+    def _pays(self, touched: _Touched, frames: Sequence[int]) -> bool:
+        """Whether tiles take less time than what of the original need not be read then."""
+        if not touched.frames:
+            return False
+        assert self._tiles is not None
+        lost = self._tiles.unreadable
+        if any(one.start <= frames[-1] and frames[0] < one.stop for one in lost):
+            return True
+        costs = self._tiles.costs
+        own = costs.of_original(self._physical)
+        whole = original_work(self._physical, self._table, frames)
+        rest = original_work(self._physical, self._table, touched.rest)
+        together = max(map(len, touched.tiles.values()))
+        return is_worth_it(
+            costs.seconds_of_tiles(touched.segment, touched.work, together=together),
+            own.seconds(whole) - own.seconds(rest),
+        )
+
+    def _from_both(
+        self, run: Sequence[Want], touched: _Touched, converters: _Converters
+    ) -> list[Crop]:
+        if not touched.rest:
+            return self._from_tiles(run, touched, converters)
+        left = frozenset(touched.rest)
+        stored = [want for want in run if want.frame not in left]
+        others = [want for want in run if want.frame in left]
+        tiled = iter(self._from_tiles(stored, touched, converters))
+        original = iter(self._from_original(others, converters))
+        return [next(original if want.frame in left else tiled) for want in run]
+
+    def _from_tiles(
+        self, run: Sequence[Want], touched: _Touched, converters: _Converters
+    ) -> list[Crop]:
+        segment = touched.segment
+        streams = {
+            tile: self._tools.packs.pictures(
+                segment,
+                tile,
+                frames,
+                self._tools.sources.note,
+                interlaced=self._physical.media.interlaced,
+            )
+            for tile, frames in touched.frames.items()
+        }
+        shown: dict[int, VideoFrame] = {}
+        crops = []
+        before = -1
+        for want in run:
+            if want.frame != before:
+                shown.clear()  # pictures are ours until the next of their stream
+                before = want.frame
+            tiles = touched.tiles[want.rect]
+            for tile in tiles:
+                if tile not in shown:
+                    shown[tile] = next(streams[tile])[1]
+            pictures = [(shown[tile], segment.cell(tile).rect) for tile in tiles]
+            crops.append(self._crop(want, self._put_together(pictures, converters.of(want.rect))))
+        for stream in streams.values():
+            next(stream, None)  # so that it ends by itself, and its decoder stays warm
+        return crops
+
+    def _put_together(
+        self, pictures: Sequence[tuple[VideoFrame, Rect]], converter: PixelConverter
+    ) -> Pixels:
+        """What the converter makes of tiles, given with their places in the picture."""
+        if len(pictures) == 1:
+            ((picture, rect),) = pictures
+            return converter.convert(picture, held=rect)
+        media = self._physical.media
+        composer = Composer(on_grid(converter.needed, media.width, media.height))
+        for picture, rect in pictures:
+            whole = composer.put(picture, rect)
+        return converter.convert(whole, held=composer.area)
+
+    def _from_original(self, run: Sequence[Want], converters: _Converters) -> list[Crop]:
+        by_frame: dict[int, list[int]] = {}
+        for place, want in enumerate(run):
+            by_frame.setdefault(want.frame, []).append(place)
+        crops: dict[int, Crop] = {}
+        for together in self._table.decode_runs(list(by_frame)):
+            for frame, picture in self._tools.pool.pictures(self._physical, self._table, together):
+                for place in by_frame[frame]:
+                    want = run[place]
+                    crops[place] = self._crop(want, converters.of(want.rect).convert(picture))
+        return [crops[place] for place in range(len(run))]
+
+    def _crop(self, want: Want, data: Pixels) -> Crop:
+        seconds = self.seconds(self._table.frame_pts(want.frame))
+        return Crop(data, want.frame, seconds, want.rect, want.detections)
+
+
+def _owners(frames: int, picture: tuple[int, int], tiles: Tiles | None) -> npt.NDArray[np.int32]:
+    """For each frame the place, among the segments with pictures of that size, of the one that a
+    scan reads it from."""
+    owner = np.full(frames, -1, np.int32)
+    segments = enumerate(tiles.segments if tiles is not None else ())
+    for number, segment in sorted(segments, key=lambda pair: pair[1].id):
+        if tiles is not None and segment.psnr >= tiles.luma and segment.picture == picture:
+            owner[segment.first_frame : segment.end_frame] = number
+    return owner

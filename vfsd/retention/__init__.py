@@ -1,1 +1,0 @@
-"""What becomes of originals: policies, holds, and other encodings in their place."""

@@ -1,0 +1,1 @@
+"""The context of an open store, and services over its stored bytes."""

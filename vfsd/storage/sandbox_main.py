@@ -1,0 +1,259 @@
+"""The process that looks at files nobody has vouched for.
+
+It is started by `vfsd.storage.sandbox_start`, and never touches such a file itself.  For each it
+makes a child, which has what it needs in memory already, may open nothing, and has bounds on memory
+and time; the child's end, whatever it is, is reported.  So no file meets what another one has left,
+and starting costs a fork.  It ends when its socket does, and when there was nothing to do for a
+while.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import logging
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from vfsd.codecs.decoding.demuxer import OpenFile, Source
+from vfsd.codecs.extensions import load_extensions
+from vfsd.codecs.inventory.inventory import take_inventory
+from vfsd.codecs.inventory.items import pack_inventory
+from vfsd.codecs.probing.probe import examine_source
+from vfsd.codecs.probing.serialize import pack_examination
+from vfsd.core.child_lifetime import be_killed_first, end_with
+from vfsd.errors import RefusedMediaError
+from vfsd.storage.sandbox_protocol import (
+    BYTES,
+    FOUND,
+    ORDER_BYTES,
+    PROGRESS,
+    RECORD,
+    REFUSED,
+    UNREADABLE,
+    Complaint,
+    Order,
+)
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_NO_NEW_PRIVS = 38
+_NOBODY = 65534
+_IDLE_SECONDS = 60
+_TELL_SECONDS = 0.05
+"""Progress is told as often."""
+_KILLED_FIRST = 1000
+"""Where memory runs out, this is what the machine misses least."""
+_GRACE_SECONDS = 5
+"""A child that does not end at its limit of CPU time is killed after as many more."""
+_WARMING = b"YUV4MPEG2 W16 H16 F25:1\n" + (b"FRAME\n" + bytes(384)) * 2
+
+_CHARSETS = (
+    *(b"ISO6937", b"UCS-2BE", b"KSC_5601", b"GB2312", b"BIG5"),
+    *(b"ISO-8859-%d" % number for number in (1, *range(2, 12), *range(13, 16))),
+)
+
+_log = logging.getLogger(__name__)
+
+
+def prepare() -> None:
+    """Load what children need.  Raises whatever shows that files cannot be examined."""
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    be_killed_first(_KILLED_FIRST)
+    load_extensions()
+    _warm_up()
+    _load_charsets()
+    gc.collect()
+    gc.freeze()  # so that children need no copies of what they only look at
+
+
+def work(control: socket.socket) -> None:
+    """Serve orders until there are no more."""
+    while (order := _next(control)) is not None:
+        _serve(control, *order)
+
+
+def _warm_up() -> None:
+    """Load all that is loaded when it is first used: children may open no file."""
+    fd = os.memfd_create("warming")
+    try:
+        os.write(fd, _WARMING)
+        with Source(fd) as source:
+            pack_examination(examine_source(source, "warming"))
+            pack_inventory(take_inventory(source, "y4m", 0))
+        with suppress(RefusedMediaError), Source(os.open(os.devnull, os.O_RDONLY)) as source:
+            examine_source(source, "nothing")
+    finally:
+        os.close(fd)
+
+
+def _load_charsets() -> None:
+    """Those of names in transport streams (ETSI EN 300 468, annex A); the C library has a file
+    for each.  They stay open."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "iconv_open"):
+        libc.iconv_open.restype = ctypes.c_void_p
+        for name in _CHARSETS:
+            libc.iconv_open(b"UTF-8", name)
+
+
+def _next(control: socket.socket) -> tuple[Order, int, int] | None:
+    """The next order, the file and where to answer; None: no more will come."""
+    waiting = select.poll()
+    waiting.register(control, select.POLLIN)
+    if not waiting.poll(_IDLE_SECONDS * 1000):
+        return None
+    try:
+        message, fds, _, _ = socket.recv_fds(control, ORDER_BYTES, 2)
+    except ConnectionResetError:
+        return None
+    if len(fds) != 2:
+        return None
+    return Order.parse(message), fds[0], fds[1]
+
+
+def _serve(control: socket.socket, order: Order, file: int, answer: int) -> None:
+    """Have a child do it; tell how that ended.  Who asked may go away meanwhile."""
+    me = os.getpid()
+    child = os.fork()
+    if not child:
+        _be_the_child(control, order, file, answer, me)
+    os.close(file)
+    os.close(answer)
+    ended = os.pidfd_open(child)
+    try:
+        waiting = select.poll()  # their numbers may be large: the mount has many files open
+        waiting.register(ended, select.POLLIN)
+        waiting.register(control, select.POLLIN)
+        if ended not in dict(waiting.poll()):
+            os.kill(child, signal.SIGKILL)  # nobody wants it any more
+        _, status, used = os.wait4(child, 0)
+    finally:
+        os.close(ended)
+    told = {"status": status, "memory": used.ru_maxrss, "seconds": used.ru_utime + used.ru_stime}
+    with suppress(BrokenPipeError, ConnectionResetError):
+        control.send(json.dumps(told).encode("ascii"))
+
+
+def _be_the_child(
+    control: socket.socket, order: Order, file: int, answer: int, parent: int
+) -> NoReturn:
+    code = 1
+    try:
+        control.close()
+        _restrict(order, parent)
+        _answer(order, file, socket.socket(fileno=answer))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+# ------------------------------------------------------------------------------------ the child
+
+
+def _restrict(order: Order, parent: int) -> None:
+    """Be nobody; be killed with the parent; open nothing; stay within bounds."""
+    libc = ctypes.CDLL(None)
+    _be_nobody()
+    end_with(parent)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    memory = _address_space() + order.memory
+    for limit, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_NOFILE, 0),  # no file and no socket; what is open stays so
+    ):
+        _limit(limit, most, most)
+    _limit(resource.RLIMIT_CPU, order.cpu_seconds, order.cpu_seconds + _GRACE_SECONDS)
+
+
+def _be_nobody() -> None:
+    """Give up what root may do, limits raised again among it; the file is open already."""
+    if os.geteuid() == 0:
+        with suppress(PermissionError):  # in some containers root may not
+            os.setgroups([])
+            os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+            os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+
+
+def _limit(limit: int, soft: int, hard: int) -> None:
+    """Lower a limit; one that is lower already stays."""
+    most = resource.getrlimit(limit)[1]
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.setrlimit(limit, (soft, hard))
+
+
+def _address_space() -> int:
+    """Bytes that are mapped now."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    return pages * resource.getpagesize()
+
+
+def _answer(order: Order, file: int, answer: socket.socket) -> None:
+    def tell(kind: bytes, body: bytes) -> None:
+        answer.sendall(RECORD.pack(kind, len(body)))
+        answer.sendall(body)
+
+    try:
+        with Source(OpenFile(file, order.size)) as source:
+            source.name = order.name
+            body = _found(order, source, _Progress(tell))
+    except RefusedMediaError as refusal:
+        tell(REFUSED, Complaint(str(refusal), refusal.hint).message())
+    except MemoryError:
+        text = f"{order.name}: examining it takes more than {order.memory >> 20} MiB of memory"
+        tell(REFUSED, Complaint(text).message())
+    except OSError as error:
+        tell(UNREADABLE, Complaint(error.strerror or "", number=error.errno or 0).message())
+    except Exception as error:
+        _log.exception("%s could not be examined", order.name)
+        text = f"{order.name}: cannot be examined: {type(error).__name__}: {error}"
+        tell(REFUSED, Complaint(text).message())
+    else:
+        tell(FOUND, body)
+
+
+def _found(order: Order, source: Source, on_progress: Callable[[int, int], None]) -> bytes:
+    if order.listed is None:
+        found = examine_source(
+            source,
+            order.name,
+            on_progress=on_progress,
+            full=order.full,
+            stream=order.stream,
+            in_largest_size=order.in_largest_size,
+        )
+        return pack_examination(found)
+    container, stream_index = order.listed
+    try:
+        return pack_inventory(take_inventory(source, container, stream_index, on_progress))
+    except RefusedMediaError as refusal:
+        raise RefusedMediaError(f"{order.name}: {refusal}", hint=refusal.hint) from refusal
+
+
+class _Progress:
+    """Tells how far it is, and with it that it goes on at all; not too often."""
+
+    def __init__(self, tell: Callable[[bytes, bytes], None]) -> None:
+        self._tell = tell
+        self._told = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._told >= _TELL_SECONDS:
+            self._told = now
+            self._tell(PROGRESS, BYTES.pack(done, total))

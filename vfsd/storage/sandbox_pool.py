@@ -1,0 +1,503 @@
+"""Examining files in processes of their own, so that a file that breaks FFmpeg breaks nothing else.
+
+`Examiner.examine` does what `vfsd.codecs.probing.probe.examine` does.  A file whose first bytes
+are those of no video is refused here; everything else that touches it happens in a child of
+`vfsd.storage.sandbox_main`, which is kept warm, within `Limits`.  What comes back is plain data
+that is looked at before it is believed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from vfsd.core.atfork import at_fork, keep_for_good
+from vfsd.core.model import MediaInfo
+from vfsd.core.subprocess_entry import command, environment
+from vfsd.errors import BusyError, ExaminerError, IntegrityError, RefusedMediaError
+from vfsd.storage.sandbox_protocol import (
+    BYTES,
+    COMPLAINT_BYTES,
+    FOUND,
+    ORDER_BYTES,
+    PROGRESS,
+    READY,
+    RECORD,
+    REFUSED,
+    UNREADABLE,
+    Complaint,
+    Limits,
+    Order,
+)
+
+if TYPE_CHECKING:
+    from vfsd.codecs.inventory.items import Inventory
+    from vfsd.codecs.probing.probe import Examination
+
+MODULE = "vfsd.storage.sandbox_start"
+
+_ATTEMPTS = 2
+_START_SECONDS = 120.0
+"""A worker imports its libraries in this time, also from a slow disk."""
+_CHUNK = 1 << 20
+_LONGEST_NAME = 512
+_END_SECONDS = 5.0
+"""After its answer a child ends at once; so long is waited at most to hear of it."""
+
+_log = logging.getLogger(__name__)
+
+OnProgress = Callable[[int, int], None]
+
+
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected(Generic[_Found]):
+    """The answer that an order is to have."""
+
+    most: int  #: bytes
+    unpack: Callable[[bytes], _Found]  #: raises `IntegrityError` for any other
+
+
+class _GoneError(Exception):
+    """The process had ended before it was asked: it idled, or somebody killed it."""
+
+
+class _KilledError(Exception):
+    """The child was killed, which may have had nothing to do with the file."""
+
+
+class Workers:
+    """Processes that wait for files to examine.  Safe to use from several threads.
+
+    After a fork the child starts its own.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[_Worker] = []
+        self._guard = threading.Lock()
+        self._closed = False
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        """See `vfsd.core.atfork`."""
+        keep_for_good(self._idle)  # they are no processes that the child could wait for
+        self._idle = []
+        self._guard = threading.Lock()
+
+    def take(self) -> _Worker:
+        """One for the caller alone; a new one where none idles."""
+        with self._guard:
+            # What was started by a thread of low priority stays as low.
+            nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+            for worker in [worker for worker in self._idle if worker.nice == nice]:
+                self._idle.remove(worker)
+                if worker.lives or not worker.is_ready:
+                    return worker  # one that died before it was ready tells why
+                worker.end()
+        return _Worker(nice)
+
+    def give_back(self, worker: _Worker) -> None:
+        with self._guard:
+            if not self._closed:
+                self._idle.append(worker)
+                return
+        worker.end()
+
+    def close(self) -> None:
+        """End what idles; what is at work is ended with its work."""
+        with self._guard:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.end()
+
+
+class Examiner:
+    """Examines files, each in a process of its own.  Safe to use from several threads."""
+
+    def __init__(self, limits: Limits, workers: Workers | None = None) -> None:
+        """`workers` stay the caller's; without, it has some of its own."""
+        self.limits = limits
+        self._workers = Workers() if workers is None else workers
+        self._own = self._workers if workers is None else None
+
+    def start(self) -> None:
+        """Start a worker that idles until there is something to examine.  Raises `OSError`."""
+        self._workers.give_back(self._workers.take())
+
+    def require_start(self) -> None:
+        """Return when a worker is ready.
+
+        Raises `ExaminerError` where its libraries do not load or do not work, `BusyError` where the
+        machine has no room for another process, `OSError`.
+        """
+        for _ in range(_ATTEMPTS):
+            worker = self._workers.take()
+            try:
+                worker.require_ready()
+            except _GoneError:
+                worker.kill()
+                continue
+            except BaseException:
+                worker.kill()
+                raise
+            self._workers.give_back(worker)
+            return
+        raise _not_started()
+
+    def examine(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        full: bool = False,
+        stream: int | None = None,
+        in_largest_size: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> Examination:
+        """Probe a file and build its frame table; see `vfsd.codecs.probing.probe.examine`.
+
+        `name` is what messages call it (default: the last part of `path`).  With `full` every
+        frame is decoded.  `stream` is the number of the video stream, counted among all streams
+        (default: the one that FFmpeg takes for the best).  `in_largest_size` is as in `MediaInfo`.
+        `on_progress` is told (bytes done,
+        bytes in all); it may raise to cancel.
+
+        Raises `RefusedMediaError` when the bytes are no video that can be served, or when
+        examining them crashes, hangs, or takes more than the limits allow; `OSError`; and as
+        `require_start`.
+        """
+        called = name or os.path.basename(os.fspath(path))
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is waited for else
+        try:
+            return self.examine_open(
+                fd,
+                called,
+                full=full,
+                stream=stream,
+                in_largest_size=in_largest_size,
+                on_progress=on_progress,
+            )
+        finally:
+            os.close(fd)
+
+    def examine_open(
+        self,
+        fd: int,
+        called: str,
+        *,
+        full: bool = False,
+        stream: int | None = None,
+        in_largest_size: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> Examination:
+        """As `examine`, of a descriptor that stays the caller's and is only read by `pread`."""
+        from vfsd.codecs.probing.serialize import most_bytes, unpack_examination
+
+        sniff_open(fd, called)
+        size = os.fstat(fd).st_size
+        answer = _Expected(most_bytes(size), lambda body: unpack_examination(body, size))
+        order = self._order(called, size, full=full)
+        order = replace(order, stream=stream, in_largest_size=in_largest_size)
+        return self._answer(order, fd, answer, on_progress)
+
+    def _order(self, called: str, size: int, *, full: bool = False) -> Order:
+        shown = called[-_LONGEST_NAME:]
+        return Order(shown, size, full, self.limits.memory, self.limits.cpu_seconds(size))
+
+    def _answer(
+        self, order: Order, fd: int, expected: _Expected[_Found], on_progress: OnProgress | None
+    ) -> _Found:
+        """What a worker finds.  Raises as `examine`."""
+        for attempt in range(_ATTEMPTS):
+            worker = self._workers.take()
+            try:
+                return self._found(worker, order, fd, expected, on_progress)
+            except _GoneError:
+                continue
+            except _KilledError as killed:
+                if attempt + 1 == _ATTEMPTS:
+                    raise RefusedMediaError(str(killed)) from killed
+        raise _not_started()
+
+    def inventory(
+        self, path: str | os.PathLike[str], media: MediaInfo, *, name: str | None = None
+    ) -> Inventory:
+        """Everything in a file besides samples: `vfsd.codecs.inventory.inventory.take_inventory`.
+
+        Raises as `examine`.
+        """
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return self.inventory_open(fd, media, name or os.path.basename(os.fspath(path)))
+        finally:
+            os.close(fd)
+
+    def inventory_open(self, fd: int, media: MediaInfo, called: str) -> Inventory:
+        """As `inventory`, of a descriptor that stays the caller's and is only read by `pread`."""
+        from vfsd.codecs.inventory.items import MOST_INVENTORY_BYTES, unpack_inventory
+
+        order = self._order(called, os.fstat(fd).st_size)
+        order = replace(order, listed=(media.container, media.stream_index))
+        return self._answer(order, fd, _Expected(MOST_INVENTORY_BYTES, unpack_inventory), None)
+
+    def close(self) -> None:
+        """End its processes; what is at work is ended with its work."""
+        if self._own is not None:
+            self._own.close()
+
+    def _found(
+        self,
+        worker: _Worker,
+        order: Order,
+        fd: int,
+        expected: _Expected[_Found],
+        on_progress: OnProgress | None,
+    ) -> _Found:
+        try:
+            found = worker.examine(order, fd, expected, self.limits, on_progress)
+        except BaseException as error:
+            if worker.is_whole:
+                self._workers.give_back(worker)
+            else:
+                worker.kill()
+            if isinstance(error, IntegrityError):
+                raise RefusedMediaError(f"{order.name}: cannot be examined: {error}") from error
+            raise
+        self._workers.give_back(worker)
+        return found
+
+
+def _not_started() -> BusyError:
+    return BusyError(
+        "the process that examines files was killed before it could work",
+        hint="where memory is short, try again later",
+    )
+
+
+def sniff_open(fd: int, called: str) -> None:
+    """Raises `RefusedMediaError` where the first bytes of an open file are those of no video."""
+    from vfsd.codecs.containers.detect_container import HEAD_BYTES, sniff
+
+    try:
+        sniff(os.pread(fd, HEAD_BYTES, 0))
+    except RefusedMediaError as refusal:
+        raise RefusedMediaError(f"{called}: {refusal}", hint=refusal.hint) from refusal
+
+
+class _Worker:
+    """A running `vfsd.storage.sandbox_start`.  One user at a time."""
+
+    def __init__(self, nice: int) -> None:
+        self.nice = nice  #: of the thread that starts it, and so its own
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                command(MODULE, str(theirs.fileno())),
+                cwd="/",
+                # Without threads of its own it can be forked at any time.
+                env=environment() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # the signals of a terminal are for who started it
+            )
+        self.is_whole = True  #: nothing is under way, and nothing left to be read
+        self.is_ready = False  #: it has told that it can work
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        """See `vfsd.core.atfork`."""
+        self.is_whole = False
+        self._control.close()  # it ends when nobody has that any more
+
+    @property
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
+    def examine(
+        self,
+        order: Order,
+        fd: int,
+        expected: _Expected[_Found],
+        limits: Limits,
+        on_progress: OnProgress | None,
+    ) -> _Found:
+        """Raises `RefusedMediaError`, `IntegrityError` for a muddled answer, `OSError`, what
+        `on_progress` raises, and as `require_ready`."""
+        self.is_whole = False
+        self.require_ready()
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with mine:
+            with theirs:
+                try:
+                    socket.send_fds(self._control, [order.message()], [fd, theirs.fileno()])
+                except (BrokenPipeError, ConnectionResetError) as error:
+                    raise _GoneError from error
+            answer = _Answer(mine, expected.most, limits.silent_seconds)
+            try:
+                kind, body = answer.last(on_progress)
+            except TimeoutError:
+                raise RefusedMediaError(
+                    f"{order.name}: examining it hangs: no progress in "
+                    f"{limits.silent_seconds:.0f} seconds"
+                ) from None
+        status = self._status()
+        self.is_whole = True
+        if kind == FOUND:
+            return expected.unpack(body)
+        if not kind:
+            raise _refusal(order, status)
+        complaint = Complaint.parse(body)
+        if kind == REFUSED:
+            raise RefusedMediaError(complaint.text, hint=complaint.hint)
+        raise OSError(complaint.number, complaint.text)
+
+    def require_ready(self) -> None:
+        """Wait until it has loaded its libraries.
+
+        Raises `ExaminerError` where it cannot, and `_GoneError` where it was killed meanwhile.
+        """
+        if self.is_ready:
+            return
+        told = b""
+        if not _is_ready(self._control, _START_SECONDS):
+            raise _broken(f"it is not ready after {_START_SECONDS:.0f} seconds")
+        with suppress(ConnectionResetError):
+            told = self._control.recv(ORDER_BYTES)
+        if told == READY:
+            self.is_ready = True
+            return
+        if told:
+            raise _broken(Complaint.parse(told).text)
+        try:
+            status = self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise _broken("it does not answer") from None
+        if status == -signal.SIGKILL:
+            raise _GoneError
+        if status < 0:
+            raise _broken(f"it crashes ({signal.Signals(-status).name})")
+        raise _broken(f"it ends with {status}")
+
+    def end(self) -> None:
+        """Let it end, which it does at once."""
+        self._control.close()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """With the child that it has."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _status(self) -> int:
+        """How the child has ended, as of `os.wait`."""
+        if not _is_ready(self._control, _END_SECONDS):
+            raise IntegrityError("it does not end")
+        with suppress(ConnectionResetError):
+            told = self._control.recv(ORDER_BYTES)
+            if told:
+                return int(json.loads(told)["status"])
+        raise _GoneError
+
+
+def _broken(why: str) -> ExaminerError:
+    return ExaminerError(
+        f"the process that examines files does not start: {why}",
+        hint="run `vfsd doctor`; `pip check` lists packages whose versions do not fit",
+    )
+
+
+def _refusal(order: Order, status: int) -> RefusedMediaError | _KilledError:
+    """What to say of a child that ended without an answer."""
+    kind: type[RefusedMediaError | _KilledError] = RefusedMediaError
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if number == signal.SIGXCPU:
+        why = f"takes more than {order.cpu_seconds} seconds of CPU time"
+    elif number == signal.SIGKILL:
+        kind, why = _KilledError, "was killed, as where memory runs out"
+    elif number:
+        why = f"crashes ({signal.Signals(number).name})"
+    else:
+        why = f"ended with {os.waitstatus_to_exitcode(status)}"
+    _log.warning("%s: examining it %s", order.name, why)
+    return kind(f"{order.name}: examining it {why}")
+
+
+def _is_ready(end: socket.socket, seconds: float) -> bool:
+    """Whether there is something to be read within that time; its number may be of any size."""
+    waiting = select.poll()
+    waiting.register(end, select.POLLIN)
+    return bool(waiting.poll(seconds * 1000))
+
+
+class _Answer:
+    """The records of an answer, as they come."""
+
+    def __init__(self, end: socket.socket, most: int, silent_seconds: float) -> None:
+        end.setblocking(False)
+        self._end = end
+        self._most = {
+            PROGRESS: BYTES.size,
+            FOUND: most,
+            REFUSED: COMPLAINT_BYTES,
+            UNREADABLE: COMPLAINT_BYTES,
+        }
+        self._silent_seconds = silent_seconds
+
+    def last(self, on_progress: OnProgress | None) -> tuple[bytes, bytes]:
+        """Kind and content of the record that is not progress; empty where there is none.
+
+        Raises `TimeoutError` when nothing comes for too long, `IntegrityError` for what is no
+        answer.
+        """
+        while True:
+            head = self._read(RECORD.size)
+            if len(head) < RECORD.size:
+                return b"", b""
+            kind, length = RECORD.unpack(head)
+            if length > self._most.get(kind, -1):
+                raise IntegrityError("an answer that cannot be read")
+            body = self._read(length)
+            if len(body) < length:
+                return b"", b""
+            if kind != PROGRESS:
+                return kind, body
+            if len(body) != BYTES.size:
+                raise IntegrityError("progress that cannot be read")
+            if on_progress is not None:
+                done, total = BYTES.unpack(body)
+                on_progress(min(max(done, 0), max(total, 0)), max(total, 0))
+
+    def _read(self, length: int) -> bytes:
+        """`length` bytes; fewer where the other end is closed."""
+        data = bytearray()
+        end = time.monotonic() + self._silent_seconds
+        while len(data) < length:
+            if not _is_ready(self._end, max(0.0, end - time.monotonic())):
+                raise TimeoutError
+            try:
+                more = self._end.recv(min(_CHUNK, length - len(data)))
+            except ConnectionResetError:
+                more = b""
+            if not more:
+                break
+            data += more
+            end = time.monotonic() + self._silent_seconds
+        return bytes(data)

@@ -1,0 +1,40 @@
+"""Starts `vfsd.storage.sandbox_main`, and reports to the parent whether it can work.
+
+``python -m vfsd.core.launch vfsd.storage.sandbox_start FD`` imports the libraries that examine
+files and tries them on a few pictures.  The first message on the socket FD is `READY`, or a
+`Complaint` that says why there is none.  Nothing outside this package and the standard library is
+imported before that, so that a library that does not load is reported, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import traceback
+
+from vfsd.core.subprocess_entry import importing
+from vfsd.storage.sandbox_protocol import COMPLAINT_BYTES, READY, Complaint
+
+_MOST_TEXT = COMPLAINT_BYTES // 16
+
+
+def main(arguments: list[str]) -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    control = socket.socket(fileno=int(arguments[0]))
+    try:
+        with importing():
+            from vfsd.storage import sandbox_main
+        sandbox_main.prepare()
+    except Exception as error:
+        control.send(Complaint(_worded(error)).message())
+        sys.exit(1)
+    control.send(READY)
+    sandbox_main.work(control)
+
+
+def _worded(error: Exception) -> str:
+    """What an exception says, and where it was raised."""
+    text = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{text} ({frames[-1].filename}:{frames[-1].lineno})" if frames else text

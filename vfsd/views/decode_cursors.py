@@ -1,0 +1,259 @@
+"""Decoders that stay where their last reader left them, for whoever reads on from there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.frames.to_array import Held
+from vfsd.core.frame_table_pages import Ints
+from vfsd.errors import DamagedFileError, IntegrityError
+from vfsd.read.context import Tools
+from vfsd.read.executor import Reader
+from vfsd.read.plan import avoiding, is_stream, plan_pictures
+from vfsd.views.convert import PictureConverter
+from vfsd.views.render_queue import Check
+from vfsd.views.source import Footage
+
+_log = logging.getLogger(__name__)
+
+_CHUNK = 256
+"""Scattered frames are planned for as many at a time."""
+_SHORT_WAY = 4
+"""Pictures that are decoded in vain rather than to start anew at a key frame after them."""
+_MOST_IDLE = 16
+"""However small they are: each has threads and a descriptor."""
+_KEPT_PICTURES = 10
+"""That a decoder may hold, beside those of its threads and those that wait for their turn."""
+
+
+Shown = tuple[VideoFrame, Held | None]
+"""A picture, and what it is; None: all of the stored picture."""
+
+
+class Cursor:
+    """The pictures of a list of frames, from one place on.  One user at a time."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        footage: Footage,
+        wanted: PictureConverter,
+        frames: Ints,
+        place: int,
+        check: Check,
+        threads: int,
+    ) -> None:
+        """`wanted` is what pictures are made into; `check` is its first user's; the original is
+        decoded by so many `threads`."""
+        self.check = check  #: called for each packet and picture; what it raises ends the cursor
+        self._table = footage.table
+        self._frames = frames
+        self._feed = _shown(tools, footage, wanted, frames, place, self._checked, threads)
+        media = footage.physical.media
+        picture = media.width * media.height * 3 // 2 * (2 if media.bit_depth > 8 else 1)
+        kept = _KEPT_PICTURES + threads + media.reorder_delay
+        self.memory = picture * kept  #: bytes, roughly
+        self.place = place  #: of the picture that comes next
+        self.used = 0.0  #: when it became idle, as `time.monotonic` has it
+
+    def reaches(self, place: int) -> bool:
+        """Whether reading on to `place` is no dearer than to start anew there."""
+        if not self.place <= place < len(self._frames):
+            return False
+        if place - self.place <= _SHORT_WAY:
+            return True
+        start = self._table.decode_run(int(self._frames[place])).first_packet
+        return start <= self._table.frame(int(self._frames[self.place])).packet
+
+    def _checked(self) -> None:
+        self.check()
+
+    def pictures(self, first: int, stop: int) -> Iterator[Shown]:
+        """What is at the places ``first <= p < stop``; `first` is not before `place`.
+
+        Raises `IntegrityError` when the file does not yield a frame that its table promises.
+        """
+        while self.place < stop:
+            self.check()
+            picture = next(self._feed)
+            self.place += 1
+            if self.place > first:
+                yield picture
+
+    def close(self) -> None:
+        self.check = _go_on
+        if self.place == len(self._frames):
+            next(self._feed, None)  # so that it ends by itself, and its decoder stays warm
+        self._feed.close()
+
+
+class Cursors:
+    """Idle cursors; those that nobody has used for longest are given up.  Thread-safe.
+
+    Their decoders hold `budget` bytes of pictures at most, or those of one; the pool of decoders
+    has as much less meanwhile.
+    """
+
+    def __init__(self, tools: Tools, budget: int) -> None:
+        self._tools = tools
+        self._budget = budget
+        self._idle: list[tuple[str, Cursor]] = []
+        self._closed = False
+        self._guard = threading.Lock()
+
+    @contextmanager
+    def at(
+        self,
+        key: str,
+        footage: Footage,
+        wanted: PictureConverter,
+        frames: Ints,
+        place: int,
+        check: Check,
+        threads: int,
+    ) -> Iterator[Cursor]:
+        """A cursor for `place`, or not far before it, of this block's own.
+
+        `key` stands for the encoding, what is `wanted` of it, and the list of frames.  What `check`
+        raises, which is called for each packet and picture, ends it.
+        """
+        cursor = self._take(key, place)
+        if cursor is None:
+            cursor = Cursor(self._tools, footage, wanted, frames, place, check, threads)
+        cursor.check = check
+        try:
+            yield cursor
+        except BaseException:
+            cursor.close()
+            raise
+        if cursor.place < len(frames):
+            cursor.check = _go_on
+            self._give_back(key, cursor)
+        else:
+            cursor.close()
+
+    def cool(self, seconds: float) -> None:
+        """Give up those that nobody has used for so long."""
+        with self._guard:
+            before = time.monotonic() - seconds
+            cold = [cursor for _, cursor in self._idle if cursor.used < before]
+            self._idle = [(key, cursor) for key, cursor in self._idle if cursor.used >= before]
+        for cursor in cold:
+            self._end(cursor)
+
+    def close(self) -> None:
+        with self._guard:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for _, cursor in idle:
+            self._end(cursor)
+
+    def _take(self, key: str, place: int) -> Cursor | None:
+        with self._guard:
+            fit = [
+                number
+                for number, (owner, cursor) in enumerate(self._idle)
+                if owner == key and cursor.reaches(place)
+            ]
+            if not fit:
+                return None
+            best = max(fit, key=lambda number: self._idle[number][1].place)
+            cursor = self._idle.pop(best)[1]
+        self._tools.pool.lend(-cursor.memory)
+        return cursor
+
+    def _give_back(self, key: str, cursor: Cursor) -> None:
+        surplus = []
+        self._tools.pool.lend(cursor.memory)
+        cursor.used = time.monotonic()
+        with self._guard:
+            self._idle.append((key, cursor))
+            held = sum(idle.memory for _, idle in self._idle)
+            while self._idle and (
+                self._closed
+                or len(self._idle) > _MOST_IDLE
+                or (held > self._budget and len(self._idle) > 1)
+            ):
+                _, old = self._idle.pop(0)
+                held -= old.memory
+                surplus.append(old)
+        for old in surplus:
+            self._end(old)
+
+    def _end(self, cursor: Cursor) -> None:
+        """Close one that was idle."""
+        self._tools.pool.lend(-cursor.memory)
+        cursor.close()
+
+
+def _go_on() -> None:
+    """What nobody waits for ends by itself."""
+
+
+def _shown(
+    tools: Tools,
+    footage: Footage,
+    wanted: PictureConverter,
+    frames: Ints,
+    place: int,
+    check: Check,
+    threads: int,
+) -> Generator[Shown, None, None]:
+    needed = wanted.needed_of
+    tiles = footage.tiles
+    while place < len(frames):
+        is_tiled = False
+        try:
+            if tiles is None or not tiles.stored:
+                yield from _from_original(tools, footage, frames, place, check, threads)
+                return
+            chunk = frames[place : place + _CHUNK]
+            plan = plan_pictures(chunk, needed, wanted.form, footage.physical, footage.table, tiles)
+            is_tiled = bool(plan.tiled)
+            if not is_tiled:
+                for shown in _from_original(tools, footage, chunk, 0, check, threads):
+                    yield shown
+                    place += 1
+                continue
+            for places, picture, held in Reader(footage.table, tools).pictures(plan, needed):
+                for _ in places:
+                    yield picture, held
+                place += len(places)
+        except DamagedFileError as error:
+            tiles = avoiding(tiles, error)
+        except (IntegrityError, FileNotFoundError) as error:
+            if not is_tiled:
+                raise
+            _log.warning("a view is made from the original, not from tiles: %s", error)
+            tools.mender.note(error)
+            tiles = None
+
+
+def _from_original(
+    tools: Tools, footage: Footage, frames: Ints, place: int, check: Check, threads: int
+) -> Generator[Shown, None, None]:
+    physical, table, pool = footage.physical, footage.table, tools.pool
+    rest = frames[place:]
+    if is_stream(rest):
+        with pool.decoder(physical, table) as decoder:
+            first, stop = int(rest[0]), int(rest[-1]) + 1
+            pictures = decoder.stream(first, stop, threads=threads, before_packet=check)
+            for _, picture in pictures:
+                yield picture, None
+        return
+    for start in range(0, len(rest), _CHUNK):
+        chunk = rest[start : start + _CHUNK]
+        times = dict(zip(*np.unique(chunk, return_counts=True), strict=True))
+        for run in table.decode_runs(chunk.tolist()):
+            with pool.decoder(physical, table, run, threads=threads) as decoder:
+                pictures = decoder.decode(run, threads=threads, before_packet=check)
+                for index, picture in pictures:
+                    for _ in range(int(times[index])):
+                        yield picture, None

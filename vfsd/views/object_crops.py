@@ -1,0 +1,188 @@
+"""``objects/``: the pixels of what was seen in a video, as files.
+
+    objects/car/000123-0.png         the first car on frame 123; .npy and .jpg too
+    objects/car/tracks/7/000123.png  the car that is track 7
+    objects/car/tracks/7.mp4         the area of track 7, from its first frame to its last
+
+Labels are written as in URLs, but for their blanks.  Those that are longer than a name then are in
+no listing, since nobody could open them.  Boxes of one label on a frame are numbered in the order
+in which they came into the index.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from urllib.parse import quote, unquote
+
+import numpy as np
+
+from vfsd.catalog import NAME_BYTES
+from vfsd.core import view_path
+from vfsd.core.detections import NO_TRACK, DetectionColumns
+from vfsd.errors import NotFoundError
+from vfsd.read.pack_pool import PackPool
+from vfsd.tiling import Rect
+from vfsd.views.rendered_view import Rendition, StillRendition, rendition_of
+from vfsd.views.source import Footage
+
+OBJECTS = "objects"
+TRACKS = "tracks"
+
+_CROP = re.compile(r"(\d{1,12})-(\d{1,6})\.(png|npy|jpg)")
+_STILL = re.compile(r"(\d{1,12})\.(png|npy|jpg)")
+_NUMBER = re.compile(r"\d{1,18}")
+_CLIP = re.compile(r"(\d{1,18})\.mp4")
+
+Entries = list[tuple[str, bool]]
+"""Names, each with whether it is a folder."""
+
+
+class ObjectFolder:
+    """What lies below ``objects/`` of one video.  Thread-safe, and asks for boxes once."""
+
+    def __init__(
+        self,
+        footage: Footage,
+        packs: PackPool,
+        labels: Callable[[], list[str]],
+        boxes: Callable[[str], DetectionColumns],
+    ) -> None:
+        """`labels` tells which there are; `boxes` gives those of a label, by frame."""
+        self._footage = footage
+        self._packs = packs
+        self._ask_labels = labels
+        self._ask_boxes = boxes
+        self._labels: list[str] | None = None
+        self._boxes: dict[str, DetectionColumns] = {}
+
+    def is_folder(self, path: str) -> bool:
+        """Raises `NotFoundError` where neither a folder nor a file can be."""
+        match path.split("/")[1:]:
+            case []:
+                return True
+            case [label]:
+                self._known(label)
+                return True
+            case [label, "tracks"]:
+                return len(self._tracks(self._of(label))) > 0
+            case [label, "tracks", name] if name.isdigit():
+                self._track(label, name)
+                return True
+        return False
+
+    def entries(self, path: str, most: int) -> Entries:
+        """The entries of a folder; no files where they are more than `most`."""
+        match path.split("/")[1:]:
+            case []:
+                written = map(_written, self._all_labels())
+                return [(name, True) for name in written if len(name) <= NAME_BYTES]
+            case [label]:
+                rows = self._of(label)
+                folders = [(TRACKS, True)] if len(self._tracks(rows)) else []
+                return folders + (_crop_names(rows) if len(rows) <= most else [])
+            case [label, "tracks"]:
+                numbers = self._tracks(self._of(label))
+                folders = [(str(number), True) for number in numbers]
+                return folders + [(f"{number}.mp4", False) for number in numbers]
+            case [label, "tracks", name] if name.isdigit():
+                rows = self._track(label, name)
+                return [(f"{frame:06}.png", False) for frame in np.unique(rows.frames).tolist()]
+        raise NotFoundError(f"no such folder: {path!r}")
+
+    def rendition(self, path: str) -> Rendition:
+        """Raises `NotFoundError`."""
+        match path.split("/")[1:]:
+            case [label, name] if found := _CROP.fullmatch(name):
+                frame, number, suffix = int(found[1]), int(found[2]), found[3]
+                return self._crop(label, self._of(label), frame, number, suffix, path)
+            case [label, "tracks", name] if found := _CLIP.fullmatch(name):
+                return self._clip(self._track(label, found[1]))
+            case [label, "tracks", number, name] if found := _STILL.fullmatch(name):
+                rows = self._track(label, number)
+                return self._crop(label, rows, int(found[1]), 0, found[2], path)
+        raise NotFoundError(f"no such view: {path!r}")
+
+    # -- what was seen
+
+    def _all_labels(self) -> list[str]:
+        if self._labels is None:
+            self._labels = self._ask_labels()
+        return self._labels
+
+    def _known(self, written: str) -> str:
+        label = unquote(written)
+        # What is not ASCII may be no text at all, and is no name of ours.
+        if not written.isascii() or _written(label) != written or label not in self._all_labels():
+            raise NotFoundError(f"nothing is labelled {label!r}")
+        return label
+
+    def _of(self, written: str) -> DetectionColumns:
+        label = self._known(written)
+        if label not in self._boxes:
+            media = self._footage.physical.media
+            rows = self._ask_boxes(label).clipped(media.display_width, media.display_height)
+            self._boxes[label] = rows.in_order()
+        return self._boxes[label]
+
+    def _tracks(self, rows: DetectionColumns) -> list[int]:
+        found: list[int] = np.unique(rows.tracks[rows.tracks != NO_TRACK]).tolist()
+        return found
+
+    def _track(self, label: str, number: str) -> DetectionColumns:
+        rows = self._of(label)
+        mine = rows.select(
+            rows.tracks == (int(number) if _NUMBER.fullmatch(number) else NO_TRACK - 1)
+        )
+        if not len(mine):
+            raise NotFoundError(f"{label!r} has no track {number}")
+        return mine
+
+    # -- files
+
+    def _crop(
+        self,
+        label: str,
+        rows: DetectionColumns,
+        frame: int,
+        number: int,
+        suffix: str,
+        path: str,
+    ) -> Rendition:
+        low, high = np.searchsorted(rows.frames, [frame, frame + 1])
+        if low + number >= high:
+            raise NotFoundError(f"no such view: {path!r}")
+        rect = self._rect(rows, int(low + number))
+        labels = ((self._known(label),),)
+        return StillRendition(self._footage, frame, rect, suffix, labels=labels)
+
+    def _clip(self, rows: DetectionColumns) -> Rendition:
+        rects = [self._rect(rows, row) for row in range(len(rows))]
+        area = Rect.around(rects)
+        first, last = int(rows.frames[0]), int(rows.frames[-1])
+        return rendition_of(
+            self._footage,
+            view_path.parse(f"frames={first}-{last + 1},roi={area}.mp4"),
+            self._packs,
+        )
+
+    def _rect(self, rows: DetectionColumns, row: int) -> Rect:
+        media = self._footage.physical.media
+        rect = rows[row].rect(media.display_width, media.display_height)
+        assert rect is not None  # what lies outside was left out
+        return rect
+
+
+def _written(label: str) -> str:
+    """The name of a label's folder, in ASCII; that of ``..`` is not the folder above."""
+    return label.replace(".", "%2E") if label in (".", "..") else quote(label, safe=" ")
+
+
+def _crop_names(rows: DetectionColumns) -> Entries:
+    frames = rows.frames
+    firsts = np.searchsorted(frames, frames)
+    numbers = np.arange(len(frames)) - firsts
+    return [
+        (f"{frame:06}-{number}.png", False)
+        for frame, number in zip(frames.tolist(), numbers.tolist(), strict=True)
+    ]

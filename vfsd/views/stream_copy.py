@@ -1,0 +1,348 @@
+"""Views whose packets are copied as they are stored: exact, and as fast as reading.
+
+A view is copied when it shows every frame of its span in full size, its container can hold the
+stored codec, and its frames are exactly the packets of a stretch of the file that begins with a
+key packet, and none of them is known to be damaged while tiles show what it did.  All else is
+spliced (`vfsd.views.smart_cut`) or encoded: a span that begins between key
+frames, one that ends where a decoder needs a packet that is shown later, and files whose packets do
+not tell the whole story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.cicp import told_colors
+from vfsd.codecs.containers.fmp4 import MP4_CODECS
+from vfsd.codecs.containers.matroska import MATROSKA_CODECS, MAX_PACKET
+from vfsd.codecs.containers.mux import muxer_for
+from vfsd.codecs.containers.packet_format import Framing, framing_for_container, framing_for_stream
+from vfsd.codecs.containers.segment_muxer import LEAST_PADDING, PacketTimes, SegmentIndex, Track
+from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
+from vfsd.core.model import NOT_CROPPED, Access, MediaInfo
+from vfsd.core.view_path import Form
+from vfsd.core.view_request import View
+from vfsd.errors import IntegrityError
+from vfsd.views.audio import SegmentedSound, ViewSound
+from vfsd.views.context import Workshop
+from vfsd.views.convert import picture_form
+from vfsd.views.damage_plan import shown_by_tiles
+from vfsd.views.layout import ListedSlots, Slots
+from vfsd.views.plan_steps import CopiedPart, ViewPart
+from vfsd.views.read_notes import Pictures
+from vfsd.views.side_data import marks_of_copy
+from vfsd.views.source import Footage
+from vfsd.views.timeline import Showing, segment_ticks
+
+_SEGMENT_BYTES = 16 << 20
+"""A segment is cut off, key packet or not, where it would become larger."""
+
+
+def find_copy(
+    key: str,
+    footage: Footage,
+    view: View,
+    form: Form,
+    showing: Showing,
+    sound: ViewSound | None = None,
+) -> CopiedRendition | None:
+    """How to serve `view` by copying packets; None where it has to be encoded."""
+    if unlike_stored(footage, view, form) is not None:
+        return None
+    media = footage.physical.media
+    packets = _stretch(footage, showing)
+    if packets is None or shown_by_tiles(footage, showing.frames).any():
+        return None
+    columns = footage.table.columns(packets.start, packets.stop)
+    largest = int(columns.size.max())
+    if unheld(form.container, media, largest) is not None:
+        return None
+    if form.container in ("mp4", "matroska"):
+        framing = framing_for_container(media, largest)
+    else:
+        framing = framing_for_stream(media)
+    if framing is None:
+        return None
+    run = CopiedRun(footage, showing, packets, columns, framing)
+    return CopiedRendition(key, form, run, sound)
+
+
+def unlike_stored(footage: Footage, view: View, form: Form) -> str | None:
+    """Why a view has not every picture of its span as it is stored, in the stored codec; None
+    where it has."""
+    media = footage.physical.media
+    whole = view.region in (None, media.frame_rect) and view.size in (
+        None,
+        (media.display_width, media.display_height),
+    )
+    steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
+    if not whole or not steady:
+        return "its pictures are not shown as they are stored"
+    if form.codec not in (None, media.codec):
+        return f"it is asked for in {form.codec}, and stored in {media.codec}"
+    if form.pixel_format not in (None, media.pixel_format.removesuffix("le")):
+        return f"it is asked for in {form.pixel_format}, and stored in {media.pixel_format}"
+    if form.container == "mp4" and form.codec is None and _is_odd_in_mp4(media):
+        return (
+            f"few players expect {media.codec} in mp4: with codec={media.codec}, or as mkv, it is "
+            "copied"
+        )
+    if footage.physical.access is Access.SEQUENTIAL:
+        # Where packets have to be read in sequence, the decoder is set up anew on the way.
+        return "its packets have to be read in sequence"
+    return None
+
+
+def _is_odd_in_mp4(media: MediaInfo) -> bool:
+    """Whether players would wonder; FFV1 in mp4 is what somebody wanted who stored it so."""
+    return media.codec == "mjpeg" or (
+        media.codec == "ffv1" and media.container not in ("mp4", "mov")
+    )
+
+
+def _stretch(footage: Footage, showing: Showing) -> range | None:
+    """The packets of the view, if they are all of a stretch that a decoder can begin with."""
+    table = footage.table
+    frames = range(int(showing.frames[0]), int(showing.frames[-1]) + 1)
+    packets = table.packets_of(frames)
+    first, stop = int(packets[0]), int(packets[0]) + len(packets)
+    if int(packets.min()) != first or int(packets.max()) != stop - 1:
+        return None
+    columns = table.columns(first, stop)
+    if not columns.flags[0] & PacketFlag.KEY or int(columns.size.min()) == 0:
+        return None
+    # The second field of the last picture would be left behind.
+    if stop < table.packets and table.columns(stop, stop + 1).flags[0] & PacketFlag.HIDDEN:
+        return None
+    return range(first, stop)
+
+
+def unheld(container: str, media: MediaInfo, largest: int) -> str | None:
+    """Why a container does not take packets of a stream, of which the largest has so many bytes;
+    None where it does."""
+    name = "mkv" if container == "matroska" else container
+    refusal = f"{name} does not hold {media.codec} as it is stored"
+    if media.codec == "av1" and media.extradata[:1] != b"\x81":
+        return refusal  # no av1C record, which both containers want
+    if container == "mp4":
+        if media.codec == "vp9" and media.pixel_format not in ("yuv420p", "yuv422p", "yuv444p"):
+            return refusal
+        is_held = (
+            media.codec in MP4_CODECS and max(media.decoded_width, media.decoded_height) < 1 << 16
+        )
+        return None if is_held else refusal
+    if media.is_turned:
+        return f"{name} cannot tell that its pictures are turned or mirrored"
+    if media.crop != NOT_CROPPED and container != "matroska":
+        return f"{name} cannot tell that its pictures are cropped"
+    if container == "matroska":
+        if media.codec in MATROSKA_CODECS and largest >= MAX_PACKET:
+            return f"its packets are too large for {name}"
+        return None if media.codec in MATROSKA_CODECS else refusal
+    return None if media.codec == container else refusal
+
+
+class CopiedRendition:
+    """A file of copied packets.  Slot 0 is the container's header."""
+
+    made = "copied"
+    is_work = False
+    storable = range(0)
+    """Copying from a cache is no faster than from the video."""
+
+    def __init__(
+        self, key: str, form: Form, run: CopiedRun, sound: ViewSound | None = None
+    ) -> None:
+        self.key = key
+        self.digest = run.footage.digest
+        self.memory = 2 * run.showing.memory + (sound.memory if sound else 0)
+        self._run = run
+        showing = run.showing
+        longest = int(np.diff(np.append(showing.starts[run.starts], showing.end)).max())
+        longest = max(longest, run.farthest)
+        self.marks = marks_of_copy(run.footage.physical.media, form.container)
+        track = replace(
+            _track(run.footage.physical.media, showing, run.framing, run.reorder, longest),
+            marks=self.marks,
+        )
+        self._muxer = muxer = muxer_for(form.container, track, sound.track if sound else None)
+        self._sound = SegmentedSound(sound, muxer, run.shown, run.starts, showing.time_base)
+        totals = run.sizes + muxer.overheads(run.shown, run.keys, run.starts)
+        totals += self._sound.sizes
+        self._index = SegmentIndex(
+            sizes=totals,
+            starts=run.shown[run.starts],
+            starts_with_key=run.keys[run.starts],
+            end=showing.end,
+        )
+        header = len(muxer.header()) + muxer.index_size(len(totals))
+        self.slots: Slots = ListedSlots(header, totals)
+
+    def make(self, slot: int, workshop: Workshop) -> bytes:
+        if not slot:
+            return self._muxer.header(self._index)
+        size = self.slots[slot].size
+        times = self._run.times(slot - 1)
+        payloads = self._run.payloads(slot - 1, workshop)
+        sound = self._sound.packets(slot - 1, workshop)
+        return whole_segment(self._muxer.segment(slot - 1, times, payloads, size, sound), size)
+
+    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+        return None
+
+    @property
+    def parts(self) -> Sequence[ViewPart]:
+        return [self._run.part]
+
+
+def whole_segment(data: bytes, size: int) -> bytes:
+    """`data`, which has to fit into its place.  Raises `IntegrityError`."""
+    if len(data) > size:
+        raise IntegrityError("packets hold more slices than any encoder is known to make")
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a run begins where decoders, left alone, would want what is stored before."""
+
+    left_out: int  #: packets that follow the first
+    convert: Callable[[bytes], bytes]  #: the first packet; raises `nal.DamagedError`
+
+
+class CopiedRun:
+    """Packets that are copied, cut into segments: as many as the pictures that they show."""
+
+    def __init__(
+        self,
+        footage: Footage,
+        showing: Showing,
+        packets: range,
+        columns: PacketColumns,
+        framing: Framing,
+        opening: Opening | None = None,
+    ) -> None:
+        """`columns` are of `packets`, less those that `opening` leaves out."""
+        self._opening = opening
+        self.footage = footage
+        self.showing = showing
+        self.framing = framing
+        self._packets = packets
+        self.shown = columns.pts - footage.table.frame_pts(int(showing.frames[0]))
+        """When the picture of each packet appears, in ticks."""
+        self.keys = _keys(columns)  #: 1 for key packets
+        self.bytes = int(columns.size.sum())  #: of the packets, as they are stored
+        self.starts = _segment_starts(columns, self.shown, showing)
+        """The packet that each segment begins with."""
+        self.reorder = int((showing.starts - self.shown).max())  #: see `Track.reorder`
+        self.sizes = np.add.reduceat(framing.bound(columns.size, self.keys), self.starts)
+        """Bytes of each segment, without what a container adds."""
+        self.farthest = self.reorder + int((self.shown - showing.starts).max())
+        """Ticks from the decoding of a picture until it is shown, at most."""
+        if not framing.is_exact:
+            self.sizes += LEAST_PADDING
+
+    def payloads(self, number: int, workshop: Workshop) -> list[bytes]:
+        """The packets of a segment.  Raises `IntegrityError`, `OSError`."""
+        first, stop = self._bounds(number)
+        payloads = []
+        with workshop.readers.reader(self.footage) as reader:
+            stored = self._stored(reader, first, stop)
+            for (index, packet), is_key in zip(stored, self.keys[first:stop], strict=True):
+                try:
+                    if index == self._packets.start and self._opening is not None:
+                        packet = self._opening.convert(packet)
+                    payloads.append(self.framing.convert(packet, bool(is_key)))
+                except nal.DamagedError as error:
+                    raise IntegrityError(f"packet {index} is damaged: {error}") from error
+        return payloads
+
+    def _stored(self, reader: PacketReader, first: int, stop: int) -> Iterator[tuple[int, bytes]]:
+        """The packets ``first <= p < stop`` of those that are copied, with their indices."""
+        base = self._packets.start
+        left_out = self._opening.left_out if self._opening is not None else 0
+        skip = range(base + 1, base + 1 + left_out)
+        return reader.read(base + first + left_out * (first > 0), base + stop + left_out, skip=skip)
+
+    def times(self, number: int) -> PacketTimes:
+        first, stop = self._bounds(number)
+        showing, shown = self.showing, self.shown[first:stop]
+        # The i-th packet is decoded when the i-th picture is shown: see `Track.reorder`.
+        ends = showing.ends(first, stop)
+        following = np.searchsorted(showing.starts, shown, side="right")
+        last = len(showing) - 1
+        after = np.where(following > last, showing.end, showing.starts[np.minimum(following, last)])
+        return PacketTimes(
+            shown=shown,
+            lasting=after - shown,
+            decoded=showing.starts[first:stop],
+            end=int(ends[-1]),
+            keys=self.keys[first:stop],
+        )
+
+    @property
+    def part(self) -> CopiedPart:
+        frames, physical = self.showing.frames, self.footage.physical
+        form = picture_form(physical.media, View(), "yuv420p")
+        return CopiedPart(
+            range(int(frames[0]), int(frames[-1]) + 1),
+            len(frames),
+            "original",
+            physical.media.codec,
+            self.bytes,
+            form.psnr_of_original(physical),
+        )
+
+    def _bounds(self, number: int) -> tuple[int, int]:
+        last = number + 1 == len(self.starts)
+        return int(self.starts[number]), len(self.shown) if last else int(self.starts[number + 1])
+
+
+def _track(
+    media: MediaInfo, showing: Showing, framing: Framing, reorder: int, longest: int
+) -> Track:
+    return Track(
+        codec=media.codec,
+        width=media.decoded_width,
+        height=media.decoded_height,
+        configuration=framing.configuration,
+        time_base=showing.time_base,
+        duration=showing.end,
+        longest=longest,
+        pixel_format=media.pixel_format,
+        reorder=reorder,
+        rate=showing.rate,
+        rotation=media.rotation,
+        mirrored=media.mirrored,
+        crop=media.crop,
+        sample_aspect_ratio=media.sample_aspect_ratio,
+        colors=told_colors(media),
+    )
+
+
+def _segment_starts(columns: PacketColumns, shown: Ints, showing: Showing) -> Ints:
+    """The packets, counted from the first, at which segments begin: key packets if possible."""
+    ticks = segment_ticks(showing)
+    keys = np.flatnonzero(_keys(columns))
+    times = shown[keys]
+    bytes_before = np.concatenate(([0], np.cumsum(columns.size)))
+    starts: list[int] = []
+    at = 0
+    while at < len(columns):
+        starts.append(at)
+        following = int(np.searchsorted(times, shown[at] + ticks))
+        following = max(following, int(np.searchsorted(keys, at, side="right")))
+        stop = int(keys[following]) if following < len(keys) else len(columns)
+        fits = int(np.searchsorted(bytes_before, bytes_before[at] + _SEGMENT_BYTES, side="right"))
+        at = max(at + 1, min(stop, fits - 1))
+    return np.array(starts, np.int64)
+
+
+def _keys(columns: PacketColumns) -> Ints:
+    keys: Ints = (columns.flags & PacketFlag.KEY != 0).astype(np.int64)
+    return keys

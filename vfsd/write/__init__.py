@@ -1,0 +1,1 @@
+"""Putting files and pixels into a store."""
