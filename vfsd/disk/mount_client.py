@@ -26,7 +26,7 @@ IDENTITY = "user.vfsd.identity"
 """Of everything in a mount, but in no listing: which store shows it, and by which name."""
 
 _END_SECONDS = 1.0
-_PROBE = Path(__file__).with_name("pathprobe.py")
+_PROBE = Path(__file__).with_name("path_probe.py")
 
 _ADVICE = (
     "is its process stopped (`kill -CONT PID`), or waiting for a disk? `kill -9 PID` ends it, and "
