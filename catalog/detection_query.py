@@ -411,6 +411,7 @@ def _within(rows: _Rows, frames: _Frames) -> Iterator[sa.ColumnElement[bool]]:
 
 def _holds(clause: list[int]) -> sa.ColumnElement[bool]:
     """The box, or another that is the same object, is labelled so."""
+    # A track may join labels of one source only: most trackers count from 1, each on its own.
     same_box, same_track = (
         sa.and_(*(_OTHER.c[name] == _BOX.c[name] for name in names))
         for names in (("x1", "y1", "x2", "y2"), ("source_id", "track"))

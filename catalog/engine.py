@@ -442,6 +442,8 @@ class Database:
             else:
                 cursor.execute("PRAGMA journal_mode = WAL")
             # A commit survives a crash of the process at once, and a power cut after `sync`.
+            # A power cut may lose the last transactions, never a part of one. fsync(2) syncs the
+            # log.
             cursor.execute("PRAGMA synchronous = NORMAL")
             cursor.execute("PRAGMA foreign_keys = ON")
             cursor.execute("PRAGMA cache_size = -4096")

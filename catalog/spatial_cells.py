@@ -17,6 +17,7 @@ import numpy as np
 
 from vfsd.core.detections import Box, Floats, Ints
 
+# An R*Tree takes 17 s to fill with a million boxes, these cells 4.6 s, and only SQLite has it.
 SMALLEST = 64
 """Pixels, the side of a cell in the finest grid; it doubles from grid to grid."""
 
