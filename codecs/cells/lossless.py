@@ -31,6 +31,8 @@ HIGHEST = 19
 """The highest level: what Zstandard does without asking decoders for more memory."""
 
 _HEAD = struct.Struct("<BB4H")
+# Four ways a picture: samples or slopes, alone or less the previous picture. Differences along one
+# direction only, or a choice for each plane, save 0 to 3 % more on eight clips.
 _COMPRESSED, _NEIGHBOURS, _BEFORE = 1, 2, 4
 _RGB_CHANNELS = {
     **dict.fromkeys(("rgb24", "bgr24"), (1, (0, 2))),

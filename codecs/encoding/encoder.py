@@ -70,6 +70,8 @@ _X265 = (
 _ENCODERS = {
     "h264": ("libx264", {"preset": "veryfast", "x264-params": _X264}),
     "hevc": ("libx265", {"preset": "ultrafast", "x265-params": _X265}),
+    # 30 pictures of 960x540: preset 9 takes 331 kB (40.1 dB) at 99 pictures/s, preset 8 takes 286
+    # kB (40.5 dB) at 59. Presets from 10 on warn of artefacts.
     "av1": ("libsvtav1", {"preset": "9", "svtav1-params": "lp=1:keyint=-1:scd=0"}),
     "mjpeg": ("mjpeg", {"huffman": "optimal"}),
     # Golomb codes: no sample takes more than 20 bits, and pictures take a third less time.

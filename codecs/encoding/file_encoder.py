@@ -43,6 +43,7 @@ class ArchiveCodec:
     delay: int  #: packets that a picture may come after its turn
 
 
+# B-frames are allowed here, unlike in tiles and recordings: the file is written once, complete.
 _X264 = (
     "bframes=3:keyint=infinite:scenecut=0:open-gop=0:rc-lookahead=20"
     ":stitchable=1"  # the picture parameter set does not tell the quality

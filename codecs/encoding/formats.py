@@ -52,6 +52,8 @@ _SHARED = dict.fromkeys(("rgb24", "bgr24", "gray"), "yuv420p")
 _DEEP = dict.fromkeys(("rgb48", "gray16"), "yuv420p10le")
 _JPEG = {"yuv420p": "yuvj420p", "yuv422p": "yuvj422p", "yuv444p": "yuvj444p"}
 """JPEG's samples have full range, which FFmpeg tells by these names."""
+# FFmpeg's muxers write rawvideo in formats without a code of their own, and then read another
+# format back. Each value is a format that MOV or Matroska can name.
 _RAW_EXACT = {
     "rgb24": "bgr24",  # FFmpeg reads other rows of rgb24 in mov than it writes, in some widths
     **{name: name for name in ("bgr24", "gray", "yuv420p", "yuv422p", "nv12")},
@@ -59,6 +61,7 @@ _RAW_EXACT = {
     "gray16": "gray16be",
     "yuv444p": "vyu444",
 }
+# MP4 has no registered code for FFV1; FFmpeg writes `FFV1` with a `glbl` box and reads it.
 _FFV1_EXACT = {
     "rgb24": "bgr0",
     "bgr24": "bgr0",

@@ -35,6 +35,8 @@ def is_reduced(before: tuple[int, int], after: tuple[int, int]) -> bool:
     return 2 * after[0] <= before[0] and 2 * after[1] <= before[1]
 
 
+# Scaling follows the catalog's field order, since codecs of tiles do not store the flag. Gray
+# scaled as progressive had 31.7 dB against a rendition measured at 40.
 class PictureScaler:
     """Scales pictures as `PixelConverter` does when it is asked for luma in that size.
 

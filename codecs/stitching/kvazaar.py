@@ -122,6 +122,8 @@ def encode_tile(
     return TileStream(tile.rect.moved(x, y), tile.parameter_sets, tile.pictures)
 
 
+# One run for all tiles gives the same bytes as a run for each tile, which takes 15 % longer for 4x4
+# tiles of 30 pictures.
 def encode_tiled(
     settings: EncoderSettings,
     widths: Sequence[int],
