@@ -41,6 +41,8 @@ _FEW_GROUPS = 16
 """So many groups of a video have to be read before it shows whether readers come back to them."""
 _MOST_IDLE = 32
 """Decoders that are kept warm, however small they are: each has threads and a descriptor."""
+# 150 pictures of 1080p through a mount: 0.65 s with two threads, 0.61 with three and 0.60 with four
+# (two cores). Next to encoders more threads only take CPU time.
 _THREADS_AHEAD = 2
 """That a decoder has beyond one for each core, so that the cores are busy while somebody takes a
 picture and asks for the next."""

@@ -17,6 +17,8 @@ from vfsd.core.atfork import Origin
 from vfsd.core.frames import Pixels
 from vfsd.read.serial_executor import Strand
 
+# Only tiles are prepared ahead. Frames of the original, made ahead by a worker, came no sooner at
+# 960x540, and a tenth later in full size because waiting pictures leave the CPU caches.
 _AHEAD_BYTES = 16 << 20
 """Of pictures that are made, or on their way, while the caller has those before: when it is reached
 no more is begun."""

@@ -23,6 +23,8 @@ _DOUBT = 1.1
 """Costs are predicted within a tenth, as a rule.  Tiles that promise less than that are not worth
 the risk, as the original is what everybody would have decoded anyway."""
 _LIMITS = (0.25, 4.0)
+# The original has two decoder threads, a tile one. A tile of most of the picture costs less CPU,
+# but a sequential reader would wait longer for it.
 _LARGE_PICTURE = 250_000
 """Pixels from which on a second thread inside a decoder pays."""
 _LOST = 1e7

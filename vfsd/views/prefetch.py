@@ -9,6 +9,8 @@ from functools import partial
 from vfsd.views.layout import Slots
 from vfsd.views.render_queue import Render
 
+# Players read the head and a second or two of pictures, then jump. Rendering too far ahead delays
+# the segment that the player wants after its jump.
 _AHEAD_SLOTS = 8
 """As many slots after the one being read are made beforehand, at most."""
 

@@ -21,6 +21,8 @@ Make = Callable[[Check], Bytes]
 """Makes it, calling the check now and then."""
 
 
+# Slots lie in a directory for each digest: removing a video removes all its views by one name, and
+# a twin with the same digest shares them.
 def _digest_of(key: str) -> str:
     return key.partition("/")[0]
 

@@ -59,6 +59,8 @@ class _Fit:
     scale_exponent: float
 
 
+# Other formulas, state from other segments, giving up after four pictures, and x265's VBV were
+# measured and rejected: see docs/adr/view-layout.md.
 _MARGIN = 1.4
 _FITS = {
     "h264": _Fit(1.15, 0.6, 0.30, 0.36, -0.4),

@@ -36,6 +36,8 @@ from vfsd.views.source import Footage
 from vfsd.views.timeline import Showing
 
 DEFAULT_CODEC = "h264"
+# The kernel reads whole pages. If slots shared a page, a seek to one segment would also render the
+# segment before it. Rounding adds 2 kB a segment.
 _PAGE = 4096
 CONFIGURATION_BYTES = 512
 """Kept free in the header for the parameter sets, which only the encoder knows: about 100."""
