@@ -23,6 +23,8 @@ from vfsd.write.publish import arrival_of_own_file
 _RELEASE_SECONDS = 1.0
 _GATHER_SECONDS = 0.05
 """How long a file waits for others to be judged with it, where nobody waits for the judgement."""
+# One transaction each would make the threads that classify compete for the interpreter lock with
+# the threads that answer the kernel.
 _TOGETHER = 64
 _LONGEST_REST_SECONDS = 0.01
 _PAUSE_SECONDS = 5.0

@@ -372,6 +372,7 @@ class Files:
 
     def _drop_capabilities(self, content: Content) -> None:
         """Whoever writes, root too.  The kernel does so itself only for what goes by its cache."""
+        # Writers bypass the kernel's cache, so the kernel does not drop capabilities for them.
         with self._names.changing() as change:
             change.remove_xattr(content.ino, CAPABILITIES)
         content.grants = False

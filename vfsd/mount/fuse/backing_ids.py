@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 _OPEN, _CLOSE = 0x4010E501, 0x4004E502
 _MAP = struct.Struct("<iIQ")  # descriptor, flags, padding
 
+# Registering takes a system call without the interpreter lock. An OPEN and a RELEASE at the same
+# time would hand the lock to each other.
 _KEPT_SECONDS = 2.0
 _MOST_KEPT = 256
 """Each holds a file, though no descriptor of ours."""

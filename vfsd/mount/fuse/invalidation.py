@@ -23,6 +23,8 @@ from vfsd.mount.fuse.read_dispatch import Readers
 _log = logging.getLogger(__name__)
 
 _INVALIDATE_SECONDS = 0.05
+# The kernel opens a file by the size that it looked up within the last second. A new, longer file
+# of that name would be cut off, and `cp` would exit with 0.
 _MOST_NAMES = 10_000
 _READABLE = 0o444
 _RELEASE_SECONDS = 0.5

@@ -34,6 +34,7 @@ from vfsd.mount.fuse.times import UTIME_NOW, UTIME_OMIT
 BLOCK_SIZE = 1 << 19
 """What programs are advised to read and write at once, in bytes."""
 
+# 192 were too few for 300 readers of views: plain reads waited for renders.
 MAX_BACKGROUND = 1024
 """Requests that the kernel makes ahead of readers, at a time: beyond that plain files would wait
 behind views that are being made.  Each reader of a view that has to be made has one or two."""
