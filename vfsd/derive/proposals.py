@@ -332,6 +332,7 @@ def _beats(
 
     Where there are none, the policy has the last word: it may hope for what is to come.
     """
+    # Existing tiles may have been made by hand, so that new ones must be clearly better.
     return spent >= terms.lead * total if there else tiled < spent
 
 

@@ -217,6 +217,8 @@ class Replacer:
 
     # -- publishing
 
+    # The replacement is a new inode: open files in this process keep the old bytes. The mtime
+    # stays, because it is when the pictures were taken and ages count from it.
     def _publish(self, path: Path, found: Examination, compared: Compared, reason: str) -> Replaced:
         """Bytes first, then one transaction; then the old bytes go."""
         video = self._video

@@ -27,6 +27,8 @@ AROUND_SECONDS = Fraction(1, 2)
 frames that were looked at may be longer."""
 _MOST_AREAS = 4096
 """What boxes keep is remembered of so many, which are more than count for a frame."""
+# Areas of another quality would need an encoder that supports them. Repeating the last picture
+# elsewhere costs the same and works in any codec.
 _ALIGN = 16
 """Areas are grown to multiples of it: blocks of an encoder, and whole samples of chroma."""
 

@@ -95,6 +95,8 @@ class Pace:
             time.sleep(self._due - now)
 
 
+# The state of BLAKE3 cannot be stored, so an interrupted scrub resumes by block sums. Before it
+# reports damage it reads the file again for the full digest: a sum may be damaged too.
 class Scrubber:
     """One run over a store, or over some of its videos.
 

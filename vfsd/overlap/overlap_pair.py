@@ -23,6 +23,8 @@ from vfsd.overlap.features import Features, matches
 from vfsd.overlap.homography import Alignment, align
 from vfsd.overlap.verify_overlap import Agreement, agreement
 
+# Measured on each side before merging. The mean of two pictures is 6 dB nearer to each, so a limit
+# after merging would accept 18 dB and show objects twice.
 LIMIT = 24.0
 """dB of what either side shows, as the other one shows it: below, VSS gives a pair up."""
 COPY = 30.0
@@ -33,6 +35,8 @@ pictures of 640 pixels is exact to.  The same scene in two codecs had 0.0001."""
 FINENESS = 0.8
 """Pixels of the left picture for one of the right, where both see the same: it is kept in the left
 picture's, and not less finely than it was."""
+# A fixed camera's recordings of two days agree in nearly all pixels; only what moves differs.
+# Simultaneous pairs had 0.97 to 1.00, others -0.13 to 0.48.
 SAME_TIME = 0.5
 """Of `Agreement.movement`: halfway between the same time and any other."""
 

@@ -25,6 +25,8 @@ from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, VfsdErr
 
 _log = logging.getLogger(__name__)
 
+# Each block is compared once by each process: bytes do not decay in memory, and comparing each time
+# takes 5.7 us for 4 KiB instead of 1.4.
 _MEMORY = 32 << 20
 """Bytes of maps and sums that are kept, and those of one file: of some 100 GB of videos."""
 _WITHOUT_SECONDS = 10.0

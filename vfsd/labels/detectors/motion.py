@@ -23,6 +23,8 @@ LONGEST = 480
 """Pixels of the longer side of what is looked at: small objects can still be told from noise,
 which scaling down averages out."""
 
+# Blocks are counted from the start of the video, so a run of a part finds the same boxes as a run
+# of the whole.
 BLOCK = 240
 """Frames that share a background: eight seconds at 30 frames a second.  With fewer, slow objects
 hide the same pixels in most of them (a dog at play is covered on 0.68 of the frames with 120, on
