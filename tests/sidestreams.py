@@ -306,7 +306,7 @@ _WEBVTT = Packets("webvtt", _LINE, encoder=True)
 _MOV_TEXT = Packets("mov_text", _MOV_LINE, encoder=True)
 _BINARY = Packets("bin_data", _GPMF)
 _MPEG_2 = "mpeg2video"
-_COVER = (("video", "mjpeg"),)
+_COVER = (("cover", "mjpeg"),)
 
 CLIPS: Mapping[str, Clip] = {
     # -- subtitles

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -92,10 +93,12 @@ def test_a_page_takes_no_more_memory_than_its_columns() -> None:
 )
 def test_a_pack_says_only_what_can_be(damage: dict[str, object]) -> None:
     cell = {"codec": "h264", "width": 2, "height": 2, "extradata": "", "at": 0, "sizes": [1]}
+    cell["sums"] = "AAAAAA=="
 
     def read(told: dict[str, object]) -> None:
         table = json.dumps({"frames": 1, "cells": [cell | told]}).encode()
-        data = b"vfpk\x01" + len(table).to_bytes(4, "little") + table
+        head = b"vfpk\x02" + struct.pack("<II", len(table), zlib.crc32(table))
+        data = head + table
         read_table(lambda at, size: data[at : at + size])
 
     read({})

@@ -336,8 +336,8 @@ def test_a_backup_may_have_its_private_files_on_another_disk(place: Path, elsewh
 @pytest.mark.parametrize(
     ("how", "what", "message"),
     [
-        ("size=16k", NoSpaceError, "elsewhere/spool in which"),
-        ("nr_inodes=5", NoSpaceError, "elsewhere/spool in which"),
+        ("size=16k", NoSpaceError, "elsewhere/spool has no room"),
+        ("nr_inodes=5", NoSpaceError, "elsewhere/spool has no room"),
         ("ro", OSError, "Read-only"),
     ],
 )

@@ -175,7 +175,7 @@ class LayoutRules:
             for edge in edges[1:-1]:
                 if edge % self.align:
                     raise UsageError(
-                        f"{layout} has a {what} that ends at {edge}, no multiple of {self.align}"
+                        f"the {what}s of {layout} must end at multiples of {self.align}, got {edge}"
                     )
             if min(sizes) < minimum:
                 raise UsageError(

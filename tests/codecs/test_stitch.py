@@ -379,7 +379,7 @@ def test_tiles_of_other_sizes_are_refused() -> None:
         stitched([dataclasses.replace(one, rect=Rect(0, 0, 128, 64))])
     narrow = tiles((46,), (64,))[0]
     beside = dataclasses.replace(one, rect=one.rect.moved(46, 0))
-    with pytest.raises(UsageError, match="multiple of 64"):
+    with pytest.raises(UsageError, match="multiples of 64"):
         stitched([narrow, beside])
 
 

@@ -99,6 +99,8 @@ def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, mad
     assert (told.pop("why") is not None) == (made == "encoded")
     assert told.pop("lost") is None
     assert told.pop("damaged") == 0
+    assert told.pop("cached") is None
+    assert (told.pop("cacheable") > 0) == (made == "encoded")
     assert {told.pop("sound_made"), told.pop("sound_from")} in ({None}, {"copied", "aac"})
     assert [step["frames"] for step in told["steps"] if step["does"] == "decode"] == [
         source["frames"] for source in told["sources"]
