@@ -77,7 +77,7 @@ def test_untiled_is_a_layout_of_one_tile() -> None:
     ("text", "broken"),
     [
         ("64+65x100", None),
-        ("65+64x100", "multiple of 16"),
+        ("65+64x100", "multiples of 16"),
         ("64+63x100", "column of 63"),
         ("100x48+100", "row of 48"),
         ("100x64+40", "row of 40"),
