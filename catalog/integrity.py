@@ -165,6 +165,7 @@ class Integrity:
         self._put(Inspection(place, looked_ns, tuple(damage), found_ns))
         return True
 
+    # A clean result changes nothing for others: it is written like read notes and wakes no watcher.
     def note_look(self, place: Place, damage: Iterable[range], *, now_ns: int) -> None:
         """All of it was looked at, and this is what is damaged, and nothing else."""
         before = self.inspection(place)

@@ -50,6 +50,7 @@ policies = Table(
     comment="What may become of originals, where somebody has said so.",
 )
 
+# The foreign key has no cascade, so a video under a hold cannot be deleted by any code path.
 holds = Table(
     "holds",
     metadata,

@@ -13,6 +13,8 @@ from vfsd.codecs.audio.encoder import SoundEncoder
 from vfsd.codecs.audio.samples import SampleArray, SampleForm, Samples, SoundFormat
 from vfsd.errors import UsageError
 
+# Pictures must not wait for a microphone that stopped, so silence replaces samples that are late.
+# Sound before its pictures waits: it may have to end with a last picture not yet known.
 MOST_APART = 10
 """Seconds by which sound and pictures may be ahead of each other."""
 _MOST_LEFT = 1

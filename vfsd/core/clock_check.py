@@ -14,6 +14,8 @@ _HOUR_NS = 3600 * _SECOND_NS
 _DAY_NS = 24 * _HOUR_NS
 _SLACK_NS = 60 * _SECOND_NS
 """Clocks of several machines may differ by as much."""
+# The newest note is no proof: a clock that jumped ahead has written it. The gap before that note
+# stays.
 _SILENCE_NS = 7 * _DAY_NS + 6 * _HOUR_NS
 """Where nothing was written down for longer, the clock may have jumped ahead.  A week, and as much
 as what is done once a week may be late."""

@@ -83,6 +83,8 @@ class MediaInfo:
     codec_tag: str = ""  #: four characters by which the container calls the codec, or fewer
     side_streams: tuple[SideStream, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
+    # A display matrix that keeps whole pixels is one of eight: mirrored or not, then turned.
+    # Layouts, cells and tiles refer to the picture before both.
     mirrored: bool = False  #: left and right change places before a picture is turned by `rotation`
     marks: Mapping[str, str] | None = None
     """Other data of the pictures by name: `vfsd.codecs.containers.side_data`.  None: not looked

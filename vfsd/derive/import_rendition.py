@@ -43,6 +43,8 @@ from vfsd.storage.context import Parts
 from vfsd.storage.policy_service import usual_psnr
 from vfsd.storage.reclaim import clear_away
 
+# The mean of a segment alone would let one wrong frame pass. A limit for each frame alone would
+# refuse pictures that reads themselves return.
 FRAME_MARGIN = 3.0
 """dB that luma of a single frame may have less than all of its segment."""
 CHROMA_MARGIN = 6.0

@@ -192,6 +192,8 @@ def _meant(segment: Segment, error: OSError) -> OSError | IntegrityError:
     )
 
 
+# The segment keeps its number, so layouts, history and steps back need no change. A reader that
+# planned for the old pack and has not opened it reads the original.
 def _publish(
     parts: Parts, segment: Segment, level: int, packed: Sequence[PackedCell], data: bytes
 ) -> Segment:

@@ -341,6 +341,7 @@ def _restore(change: Transaction, video_id: int, gone: Segment) -> list[Segment]
     return restored
 
 
+# Two tuners at once would otherwise make the same tiles twice, or replace each other's.
 def _require_present(seen: Transaction, proposal: Proposal, made: Segment | None) -> None:
     """Raises `OutdatedError` where other tiles are there, `made` left out, than were thought of."""
     original, plan = proposal.video.original.id, proposal.plan

@@ -53,6 +53,8 @@ class Aged:
         A time that is still to come says nothing, and what a clock said that was behind is not
         believed.
         """
+        # The youngest time counts: footage copied in with an old mtime must not be deleted the same
+        # night, and cameras' clocks are often wrong.
         born = max(self.created_ns, self.not_before_ns)
         if self.modified_ns <= now_ns:
             born = max(born, self.modified_ns)

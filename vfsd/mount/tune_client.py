@@ -48,6 +48,8 @@ class TunerProcess:
         assert self._process.stdout is not None
         self._orders = self._process.stdin.fileno()
         self._reports = self._process.stdout.fileno()
+        # Readers pause the worker by one byte. SIGSTOP would be quicker, but could stop it while it
+        # holds the catalog's write lock.
         os.set_blocking(self._orders, False)
         os.set_blocking(self._reports, False)
         self._guard = threading.Lock()

@@ -187,6 +187,8 @@ class Files:
         elif handle.content is not None:
             handle.content.flushed = handle.content.stamp
 
+    # RELEASE counts among the kernel's 1024 background requests. If it waits for name changes,
+    # reads wait behind it.
     def release(self, number: int) -> None:
         handle = self._handles.pop(number, None)
         if handle is None:
