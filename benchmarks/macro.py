@@ -48,7 +48,7 @@ from vfsd.tiling.policy import (
 
 STITCHABLE = replace(RATES, tiles=DEFAULT_COSTS["stitchable"], encode=ENCODE_FAST.times(1.5))
 """Making such tiles takes 1.5 times as long as `fast` ones: the median of four filmed clips, see
-"Stitching tiles" in docs/benchmarks.md."""
+benchmarks/results/stitching.md."""
 STITCHING = 20e-6
 """Seconds for each tile of a picture, from the same place."""
 EVERY = 3
