@@ -118,7 +118,7 @@ class Worker:
         del expected.names[old]
 
     def _remove(self, expected: Expected, settled: list[str]) -> None:
-        """For good once the directory is synced; see "Not kept" in docs/semantics.md."""
+        """For good once the directory is synced; see "Not kept" in docs/reference/posix.md."""
         name = self._random.choice(settled)
         expected.names[name] = expected.names[name] | {None}
         os.unlink(self._top / name)

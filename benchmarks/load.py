@@ -53,8 +53,10 @@ CLIPS = (
 )
 SAMPLES = ("traffic.mp4", "fragmented.mp4", "late-start.mp4")
 BESIDE_DECODERS = 64 + 48 + 96 + 100 + 100
-"""MiB: rendered slots, memory for others, renditions that were worked out, decoders of tiles,
-and what the process that makes views is itself; see "Many at once" in docs/semantics.md."""
+"""MiB: rendered slots, prepared views, decoders of tiles, and the process that makes views at rest.
+
+See "Memory of a mount" in docs/reference/config.md.
+"""
 A_SEGMENT, A_PICTURE, A_REQUEST = 192, 64, 1
 """MiB that each thread may hold which encodes, makes a picture, or answers the kernel."""
 FREE = 64 + 64

@@ -803,7 +803,7 @@ def test_an_ingest_of_the_same_file_records_its_object_again(store: Store) -> No
 
 def test_every_check_is_in_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that there are, and no others."""
-    text = (Path(__file__).parents[1] / "docs" / "semantics.md").read_text()
+    text = (Path(__file__).parents[1] / "docs" / "troubleshooting.md").read_text()
     part = text[text.index("| check |") :]
     told = re.findall(r"^\| `([a-z]+)`", part[: part.index("\n\n")], re.MULTILINE)
     folder = Path(fsck.__file__).parent
