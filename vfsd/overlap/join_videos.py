@@ -173,6 +173,8 @@ def join(
     for frames in pairs:
         if there.with_each_other(frames):
             before += len(frames)
+        # A camera between two others is joined with one: a second joint would store its
+        # pictures twice.
         elif (name := there.with_another(frames)) is not None:
             elsewhere[name] += len(frames)
         else:

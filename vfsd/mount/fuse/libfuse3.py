@@ -376,6 +376,8 @@ class Adapter:
                 # By O_DSYNC, RWF_DSYNC or the mount; as the kernel has us do for what it caches.
                 self._fs.fsync(handle, data_only=flags & os.O_SYNC != os.O_SYNC)
         finally:
+            # The kernel caches the bytes of a shared mapping before it sends them, and keeps them
+            # when the write fails. It drops them only after the reply.
             if taken < size or end != offset:
                 self._cache.misled(handle)
         return taken
