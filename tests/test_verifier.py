@@ -52,6 +52,7 @@ def test_an_old_video_is_verified_whatever_became_of_newer_ones(
         return unverified(limit, before_id=before_id)
 
     monkeypatch.setattr(store.catalog, "unverified", noted)
+    monkeypatch.setattr("vfsd.mount.background_verify._PAUSE_SECONDS", 0.2)
     with verifying(store):
         assert comes_true(lambda: is_verified(store, "old.mp4"))
         assert len(unverified(1000)) == 230

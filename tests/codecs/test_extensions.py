@@ -20,7 +20,7 @@ import json, os, sys
 from pathlib import Path
 
 from vfsd.codecs.decoding.demuxer import Source
-from vfsd.processes import examineworker
+from vfsd.storage import sandbox_main
 from vfsd.storage.sandbox_main import prepare
 
 result, *names = sys.argv[1:]
@@ -40,11 +40,11 @@ modules, mapped = loaded()
 sys.addaudithook(look)
 for fd, name in zip(files, names):
     with Source(fd) as source:
-        found = examineworker.examine_source(source, name)
-        examineworker.pack_examination(found)
+        found = sandbox_main.examine_source(source, name)
+        sandbox_main.pack_examination(found)
         media = found.media
-        listed = examineworker.take_inventory(source, media.container, media.stream_index)
-        examineworker.pack_inventory(listed)
+        listed = sandbox_main.take_inventory(source, media.container, media.stream_index)
+        sandbox_main.pack_inventory(listed)
 during = list(events)
 later_modules, later_mapped = loaded()
 told = {

@@ -37,7 +37,7 @@ from tests.fault import operations
 from tests.fault.campaign import Campaign, in_child
 from tests.fault.powercut import Model, What
 from tests.killing import ingest_and_die
-from vfsd import check
+from vfsd.maintenance import fsck
 from vfsd.api.store import Store
 
 def prepare(place):
@@ -54,7 +54,7 @@ def work(place):
 
 def look():
     with Store.open(campaign._place.backup, threads=1) as store:
-        return [one for one in check.run(store.parts) if one.check == "catalog"]
+        return [one for one in fsck.run(store.parts) if one.check == "catalog"]
 
 folder = Path(sys.argv[1])
 inputs = folder / "inputs"

@@ -238,7 +238,7 @@ def test_syncing_does_not_let_go_of_the_catalog(it: Driver, place: Path) -> None
     next process to close the catalog would take the log away from under this one."""
     code = """
 import sys
-from vfsd.mount.fs import Caller, Filesystem, names
+from vfsd.mount.fs import Caller, Filesystem, dentry_cache
 from vfsd.api.store import Store
 with Store.open(sys.argv[1]) as store:
     print(*(name for name, _ in store.entries()))

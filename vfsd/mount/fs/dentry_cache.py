@@ -299,12 +299,13 @@ class Names:
     # -- changing
 
     @contextmanager
-    def changing(self, seconds: float = BUSY_SECONDS) -> Iterator[Change]:
-        """One transaction; the memory learns of it when it has been committed.
+    def changing(self, seconds: float | None = None) -> Iterator[Change]:
+        """One transaction; the cache is updated when it has been committed.
 
-        Raises `ReadOnlyError`, `NoSpaceError`, and `BusyError` where others have the catalog for
-        longer than `seconds`.  Must not be nested.
+        Raises `ReadOnlyError`, `NoSpaceError`, and `BusyError` where other processes lock the
+        catalog for longer than `seconds` (None: `BUSY_SECONDS`).  Must not be nested.
         """
+        seconds = BUSY_SECONDS if seconds is None else seconds
         with self._waiting_turn(seconds) as patience:
             with self._parts.catalog.writing(patience) as transaction:
                 version = transaction.tree.version()
