@@ -215,7 +215,7 @@ class FragmentMuxer:
         if ratio is None and track.crop != NOT_CROPPED:
             ratio = Fraction(1)  # else FFmpeg goes by the size in the tkhd box, which is cropped
         aspect = b""
-        if ratio is not None and (ratio != 1 or track.crop != NOT_CROPPED):
+        if ratio is not None:  # square pixels too: the stream may tell another shape
             aspect = box(b"pasp", struct.pack(">II", ratio.numerator, ratio.denominator))
         aperture = b"" if track.crop == NOT_CROPPED else _clean_aperture(track)
         colors = b"" if track.colors is None else _colors(track.colors)

@@ -57,6 +57,8 @@ _CUES_BYTES = 12
 _KEY = 0x80
 _CROPS = ("54cc", "54bb", "54dd", "54aa")
 """Elements for the left, top, right and bottom of `Track.crop`."""
+_ASPECT_UNIT = 3
+"""The DisplayUnit of a display aspect ratio."""
 _UNKNOWN = b"\x01\xff\xff\xff\xff\xff\xff\xff"
 
 
@@ -221,8 +223,7 @@ class MatroskaMuxer:
                 video += _element(identifier, _number(pixels))
         ratio = track.sample_aspect_ratio
         if ratio is not None and ratio != 1:
-            video += _element("54b0", _number(round(track.shown_width * ratio)))
-            video += _element("54ba", _number(track.shown_height))
+            video += _display_size(track.shown_width, track.shown_height, ratio)
         video += b"".join(_element(name, body) for name, body in video_elements(track.marks))
         colour = b"" if track.colors is None else _colour(track.colors)
         colour += colour_elements(track.marks)
@@ -285,6 +286,20 @@ def _colour(colors: ColorCodes) -> bytes:
     if colors.is_full_range is not None:
         fields += _element("55b9", _number(2 if colors.is_full_range else 1))
     return fields
+
+
+def _display_size(width: int, height: int, ratio: Fraction) -> bytes:
+    """The size that a picture of width x height has with square pixels, where that is whole.
+
+    Else the display aspect ratio: a rounded width would change the shape of the pixels.
+    """
+    shown = width * ratio
+    if shown.denominator == 1:
+        return _element("54b0", _number(shown.numerator)) + _element("54ba", _number(height))
+    aspect = shown / height
+    fields = _element("54b2", _number(_ASPECT_UNIT))
+    fields += _element("54b0", _number(aspect.numerator))
+    return fields + _element("54ba", _number(aspect.denominator))
 
 
 def _clusters(shown: Ints) -> Iterator[tuple[int, int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from pathlib import Path
 
@@ -62,3 +63,53 @@ def in_matroska(path: Path, clip: Path) -> Path:
                 packet.stream = stream
                 output.mux(packet)
     return path
+
+
+def recent_ffmpeg() -> str | None:
+    """The path of an FFmpeg that crops as containers say; None where there is none."""
+    try:
+        import imageio_ffmpeg
+    except ImportError:
+        return None
+    command = str(imageio_ffmpeg.get_ffmpeg_exe())
+    return command if shutil.which(command) else None
+
+
+_SEEK_HEAD, _CUES = b"\x11\x4d\x9b\x74", b"\x1c\x53\xbb\x6b"
+_VIDEO_PATH = (b"\x18\x53\x80\x67", b"\x16\x54\xae\x6b", b"\xae", b"\xe0")
+_DISPLAY = (b"\x54\xb0", b"\x54\xba", b"\x54\xb2")
+
+
+def with_display(path: Path, clip: Path, fields: dict[int, int]) -> Path:
+    """A copy of the Matroska file `clip` whose Video element has these fields, by identifier.
+
+    Its own display size is removed, and so is its index.
+    """
+    added = b"".join(
+        _ebml(identifier.to_bytes(2, "big"), number.to_bytes(4, "big"))
+        for identifier, number in fields.items()
+    )
+    path.write_bytes(_rebuilt(clip.read_bytes(), _VIDEO_PATH, added))
+    return path
+
+
+def _rebuilt(data: bytes, path: tuple[bytes, ...], added: bytes) -> bytes:
+    made, at = b"", 0
+    while at < len(data):
+        identifier = data[at : at + 9 - data[at].bit_length()]
+        at += len(identifier)
+        length = 9 - data[at].bit_length()
+        size = int.from_bytes(data[at : at + length], "big") & (1 << 7 * length) - 1
+        at += length
+        content = data[at : at + size]
+        at += size
+        if identifier in (_SEEK_HEAD, _CUES, *_DISPLAY):
+            continue
+        if path and identifier == path[0]:
+            content = _rebuilt(content, path[1:], added)
+        made += _ebml(identifier, content)
+    return made if path else made + added
+
+
+def _ebml(identifier: bytes, content: bytes) -> bytes:
+    return identifier + (1 << 56 | len(content)).to_bytes(8, "big") + content
