@@ -177,7 +177,7 @@ def test_who_gives_up_ends_the_work(examiner: Examiner, wide_clip: Path) -> None
 
 def test_a_process_that_was_killed_while_idle_is_replaced(examiner: Examiner) -> None:
     examiner.examine(FOLDER / "portrait.mp4")
-    idle = [c for c in children(os.getpid()) if b"examinestart" in _command(c)]
+    idle = [c for c in children(os.getpid()) if b"sandbox_start" in _command(c)]
     assert idle
     for child in idle:
         os.kill(child, signal.SIGKILL)

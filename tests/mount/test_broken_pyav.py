@@ -90,6 +90,6 @@ def _attribute(path: Path, name: str) -> str:
 
 def _end_workers(pid: int) -> None:
     """End what examines files for a mount and idles."""
-    found = subprocess.run(["pgrep", "-P", str(pid), "-f", "examinestart"], capture_output=True)
+    found = subprocess.run(["pgrep", "-P", str(pid), "-f", "sandbox_start"], capture_output=True)
     for word in found.stdout.split():
         subprocess.run(["kill", "-9", word.decode()], check=True)

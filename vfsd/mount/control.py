@@ -58,8 +58,8 @@ def mount(
     """Show a store as a directory, by a process in the background; returns when it answers.
 
     `options` are what people write after ``-o``: ``["ro,allow_other"]``.  The process writes its
-    log to `log_file`, from `log_level` of `mountlog.LEVELS` on; without these, as ``log=FILE`` and
-    ``log_level=LEVEL`` among the options say, or by `default_log` and `mountlog.DEFAULT`.  Returns
+    log to `log_file`, from `log_level` of `mount_log.LEVELS` on; without these, as ``log=FILE`` and
+    ``log_level=LEVEL`` among the options say, or by `default_log` and `mount_log.DEFAULT`.  Returns
     the path of the log.
 
     Raises `UsageError` for options and places that cannot be, `NoStoreError`, `BusyError` when

@@ -73,7 +73,7 @@ class Xattrs:
         return value
 
     def identity(self, path: str) -> bytes:
-        """What `askmount.IDENTITY` says of a path.  Raises `OSError`."""
+        """What `mount_client.IDENTITY` says of a path.  Raises `OSError`."""
         directory = self._parts.directory
         root = str(directory.location)
         return ShownNode(directory.identity, root, path.strip("/")).encode()
