@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 from vfsd.catalog import migrate
@@ -36,7 +38,11 @@ def program_of(catalog: Path) -> Iterator[None]:
     """In the block catalogs are opened by the program that the SQLite file `catalog` needs."""
     revision = None
     if catalog.exists():
-        with closing(sqlite3.connect(f"file:{catalog}?mode=ro", uri=True)) as raw:
-            ((revision,),) = raw.execute("SELECT version_num FROM alembic_version")
+        # SQLite has to recover the file after a crash, which is left to the program under test.
+        with TemporaryDirectory() as folder:
+            for path in catalog.parent.glob(f"{catalog.name}*"):
+                shutil.copy(path, folder)
+            with closing(sqlite3.connect(Path(folder) / catalog.name)) as raw:
+                ((revision,),) = raw.execute("SELECT version_num FROM alembic_version")
     with next_program() if revision == NEXT else nullcontext():
         yield
