@@ -14,9 +14,10 @@ from pathlib import Path
 
 import click
 
-from vfsd.cli.app import SECTIONS, App, cli
+from vfsd.cli.app import App, cli
 from vfsd.cli.command import Command, common_options
-from vfsd.cli.exitcodes import error_classes, exit_codes, exit_codes_of_every_command
+from vfsd.cli.command_table import SECTIONS
+from vfsd.cli.exit_codes import error_classes, exit_codes, exit_codes_of_every_command
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 

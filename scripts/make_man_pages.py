@@ -19,9 +19,10 @@ import click
 
 from scripts.make_cli_docs import about, commands, named_value
 from vfsd import __version__
-from vfsd.cli.app import SECTIONS, cli
+from vfsd.cli.app import cli
 from vfsd.cli.command import Command, common_options
-from vfsd.cli.exitcodes import exit_codes, exit_codes_of_every_command
+from vfsd.cli.command_table import SECTIONS
+from vfsd.cli.exit_codes import exit_codes, exit_codes_of_every_command
 from vfsd.core import view_path
 from vfsd.mount.fuse.options import described_options
 

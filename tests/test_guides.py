@@ -182,7 +182,7 @@ def place(tmp_path: Path, pair_of_cameras: Path, monkeypatch: pytest.MonkeyPatch
         (tmp_path / folder).mkdir(parents=True)
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, module in (("vfsd", "vfsd"), ("mount.fuse.vfsd", "vfsd.cli.fstab")):
+    for name, module in (("vfsd", "vfsd"), ("mount.fuse.vfsd", "vfsd.cli.mount_helper")):
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
         program.chmod(0o755)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vfsd.cli.layoutfile import read_layout_file
+from vfsd.cli.layout_io import read_layout_file
 from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.pack import PackedCell, read_table
 from vfsd.core.frame_table_pages import PageBounds, decode_page

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from tests.stores import new_store
-from vfsd.cli.app import SECTIONS, cli
-from vfsd.cli.summaries import SUMMARIES
+from vfsd.cli.app import cli
+from vfsd.cli.command_table import ENTRIES
 
 _HEAVY = (
     "alembic",
@@ -79,10 +79,7 @@ def test_help_loads_no_command() -> None:
 
 def test_summaries_are_those_of_commands() -> None:
     context = click.Context(cli)
-    found = {}
-    for names in SECTIONS.values():
-        for name in names:
-            command = cli.find(context, name.split())
-            assert command is not None
-            found[name] = command.get_short_help_str(1000)
-    assert found == dict(SUMMARIES)
+    for name, entry in ENTRIES.items():
+        command = cli.find(context, name.split())
+        assert command is not None
+        assert (name, command.get_short_help_str(1000)) == (name, entry.summary)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vfsd.cli.exitcodes import exit_codes
+from vfsd.cli.exit_codes import exit_codes
 from vfsd.disk.config import Settings
 from vfsd.mount.fuse.options import described_options
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.fuzzing.engine import Target
-from vfsd.cli.layoutfile import read_layout_file
+from vfsd.cli.layout_io import read_layout_file
 from vfsd.core import view_path
 from vfsd.core.label_query import parse_labels
 from vfsd.core.time_windows import QuietHours

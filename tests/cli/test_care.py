@@ -24,7 +24,7 @@ from tests.unprivileged import errors, run_unprivileged
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.catalog import ROOT
-from vfsd.cli import health
+from vfsd.cli import doctor
 from vfsd.core.model import LogicalVideo
 from vfsd.disk.tempfiles import new_name
 from vfsd.mount.fs import Filesystem
@@ -421,7 +421,7 @@ def test_doctor_tells_of_libraries_that_opencv_lacks(tmp_path: Path) -> None:
 def test_doctor_tells_of_a_log_that_piles_up(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "_LARGE_LOG", 1 << 20)
+    monkeypatch.setattr(doctor, "_LARGE_LOG", 1 << 20)
     assert "log" not in {found["check"] for found in run("doctor", "--json").objects}
     with Store.open(place / "videos") as store:
         for number in range(30):

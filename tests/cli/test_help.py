@@ -14,7 +14,7 @@ import vfsd.errors as errors
 from scripts.make_cli_docs import PAGE, commands, main, page
 from tests.cli.conftest import run_command
 from vfsd.cli.command import Command
-from vfsd.cli.exitcodes import error_classes
+from vfsd.cli.exit_codes import error_classes
 
 ALL = {command.name: command for command in commands() if command.name is not None}
 

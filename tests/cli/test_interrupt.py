@@ -10,8 +10,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from vfsd.api.store import Store
-from vfsd.cli.interrupt import Interruption
-from vfsd.cli.progress import Progress
+from vfsd.cli.progress import DeferredInterrupt, Progress
 
 
 def press_ctrl_c() -> None:
@@ -19,7 +18,7 @@ def press_ctrl_c() -> None:
 
 
 def test_the_first_waits_for_a_safe_place() -> None:
-    with Interruption() as interruption:
+    with DeferredInterrupt() as interruption:
         interruption.heed()
         press_ctrl_c()
         with pytest.raises(KeyboardInterrupt):
@@ -27,7 +26,7 @@ def test_the_first_waits_for_a_safe_place() -> None:
 
 
 def test_the_second_does_not_wait() -> None:
-    with Interruption():
+    with DeferredInterrupt():
         press_ctrl_c()
         with pytest.raises(KeyboardInterrupt):
             press_ctrl_c()
@@ -35,7 +34,7 @@ def test_the_second_does_not_wait() -> None:
 
 def test_nothing_is_forgotten_at_the_end() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), Interruption():
+    with pytest.raises(KeyboardInterrupt), DeferredInterrupt():
         press_ctrl_c()
     assert signal.getsignal(signal.SIGINT) is before
 

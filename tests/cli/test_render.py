@@ -39,7 +39,7 @@ def test_larger_than_the_original_is_said_first(run: Run) -> None:
 
 def test_large_rendition_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a terminal, consent is an option."""
-    monkeypatch.setattr("vfsd.cli.making._LARGE_BYTES", 1)
+    monkeypatch.setattr("vfsd.cli.retile._LARGE_BYTES", 1)
     words = ("render", TRAFFIC, "--size", "160x0", "--psnr", "60")
     done = run(*words, "--json")
     assert done.code == 8

@@ -26,7 +26,7 @@ from tests.fault.layer import Counters, Failing, Kind
 from tests.fault.operations import Operation, Place
 from tests.fault.powercut import Disk, Model, marks, read_log
 from tests.fault.state import State, difference, image_of, state_of
-from vfsd.cli.failure import describe
+from vfsd.cli.errors import describe
 from vfsd.errors import NoStoreError, VfsdError
 
 PATIENCE = 120.0

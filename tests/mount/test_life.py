@@ -343,7 +343,7 @@ def test_whoever_supervises_it_is_told(mounted: Mounted, tmp_path: Path) -> None
 
 def run_helper(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "vfsd.cli.fstab", *words],
+        [sys.executable, "-m", "vfsd.cli.mount_helper", *words],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

@@ -14,8 +14,8 @@ import pytest
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from vfsd.api.store import Store
-from vfsd.cli import health
-from vfsd.cli.figures import standing_of
+from vfsd.cli import doctor
+from vfsd.cli.stats import mount_stats
 from vfsd.core.subprocess_entry import environment
 from vfsd.disk import mount_client
 from vfsd.disk.mount_info import mount_at
@@ -49,14 +49,16 @@ def state_of(pid: int) -> str:
 
 def test_doctor_says_that_it_does_not_answer(stopped: Mounted) -> None:
     (found,) = (
-        one for one in health.machine() if one.check == "mount" and str(stopped.at) in one.message
+        one
+        for one in doctor.machine_checks()
+        if one.check == "mount" and str(stopped.at) in one.message
     )
-    assert (found.status, "does not answer" in found.message) == (health.FAIL, True)
+    assert (found.status, "does not answer" in found.message) == (doctor.FAIL, True)
     assert "kill -9" in (found.advice or "")
-    checks = {one.check: one for one in health.store(stopped.store)}
+    checks = {one.check: one for one in doctor.store_checks(stopped.store)}
     assert str(stopped.at) in checks["mounted"].message
     assert "tuner" not in checks
-    assert standing_of(stopped.store) is None
+    assert mount_stats(stopped.store) is None
 
 
 def test_nothing_is_replaced_that_may_be_open(stopped: Mounted) -> None:

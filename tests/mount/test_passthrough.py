@@ -25,7 +25,7 @@ from sample_videos import FOLDER
 from tests.mount import helpers
 from tests.mount.conftest import Mounted
 from vfsd.api.store import Store
-from vfsd.cli.figures import standing_record
+from vfsd.cli.stats import mount_record
 from vfsd.errors import MountError
 from vfsd.mount.fuse import binding
 from vfsd.mount.fuse.passthrough import require_passthrough
@@ -79,7 +79,7 @@ def test_nobody_is_asked_for_the_bytes(mounted: Mounted, place: Path, passthroug
         assert read == hashlib.sha256(CLIP.read_bytes()).hexdigest()
         standing = mounted.standing
         assert standing.passthrough == 1
-        assert standing_record(standing)["passthrough"] == 1
+        assert mount_record(standing)["passthrough"] == 1
         assert re.search("serving .* options .*passthrough", mounted.log.read_text())
     finally:
         os.close(fd)

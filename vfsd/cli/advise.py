@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import columns, print_json, print_line, shown
+from vfsd.cli.output import column_lines, print_json, print_line, printable
 from vfsd.cli.progress import Progress
-from vfsd.cli.selecting import single_path
 from vfsd.cli.session import Session
+from vfsd.cli.video_args import single_path
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_INTERRUPTED,
@@ -110,7 +110,7 @@ _COLOURS = {
     help="Write over a FILE that is there.",
 )
 @click.pass_obj
-def command(
+def advise(
     session: Session,
     name: str,
     workload: Path | None,
@@ -143,7 +143,7 @@ def command(
     for path in (layouts, plot):
         if path is not None and path.is_file() and not replace:
             raise ExistsError(f"{path} exists", hint="use --replace to write over it")
-    queries = None if workload is None else _read(workload)
+    queries = None if workload is None else _read_queries(workload)
     place = session.place(name)
     with session.opened(place.root) as store:
         video = store[single_path(store.catalog, place.name, "advise")]
@@ -153,16 +153,16 @@ def command(
             )
         advised = advice.best if strategy is None else advice[strategy]
         if layouts is not None:
-            _write(_layout_file(video, advice.layouts(advised)), layouts, replace)
+            _write_file(_layout_file(video, advice.layouts(advised)), layouts, replace)
         if plot is not None:
-            _write(_drawn(video, advice), plot, replace)
+            _write_file(_plot(video, advice), plot, replace)
         if session.json:
-            print_json(_record(video, advice, advised))
+            print_json(_advice_record(video, advice, advised))
             return
-        _print(session, video, advice, advised, layouts)
+        _print_advice(session, video, advice, advised, layouts)
 
 
-def _read(path: Path) -> list[WorkloadQuery]:
+def _read_queries(path: Path) -> list[WorkloadQuery]:
     from vfsd.derive.workload import read_workload
 
     return read_workload(path)
@@ -171,7 +171,7 @@ def _read(path: Path) -> list[WorkloadQuery]:
 # ---------------------------------------------------------------------------------------- files
 
 
-def _write(data: bytes, path: Path, replace: bool) -> None:
+def _write_file(data: bytes, path: Path, replace: bool) -> None:
     from vfsd.disk.atomic_write import whole_file
 
     with whole_file(path, replace) as file:
@@ -180,11 +180,11 @@ def _write(data: bytes, path: Path, replace: bool) -> None:
 
 def _layout_file(video: Video, planned: Sequence[PlannedSegment]) -> bytes:
     """A line for each segment."""
-    lines = ",\n".join(f"  {json.dumps(_segment(video, plan))}" for plan in planned)
+    lines = ",\n".join(f"  {json.dumps(_segment_record(video, plan))}" for plan in planned)
     return f"[\n{lines}\n]\n".encode() if lines else b"[]\n"
 
 
-def _drawn(video: Video, advice: Advice) -> bytes:
+def _plot(video: Video, advice: Advice) -> bytes:
     from vfsd.codecs.encoding.stills import png
     from vfsd.views.line_chart import panel
 
@@ -197,21 +197,21 @@ def _drawn(video: Video, advice: Advice) -> bytes:
 # --------------------------------------------------------------------------------- for programs
 
 
-def _record(video: Video, advice: Advice, advised: Outcome) -> dict[str, Any]:
+def _advice_record(video: Video, advice: Advice, advised: Outcome) -> dict[str, Any]:
     return {
         "name": video.name,
         "queries": advice.queries,
         "idle": advice.idle,
         "regions": advice.regions,
         "patches": advice.patches,
-        "strategies": [_outcome(advice, one) for one in advice.outcomes],
+        "strategies": [_outcome_record(advice, one) for one in advice.outcomes],
         "best": advice.best.name,
         "advised": advised.name,
-        "layouts": [_segment(video, plan) for plan in advice.layouts(advised)],
+        "layouts": [_segment_record(video, plan) for plan in advice.layouts(advised)],
     }
 
 
-def _outcome(advice: Advice, one: Outcome) -> dict[str, Any]:
+def _outcome_record(advice: Advice, one: Outcome) -> dict[str, Any]:
     return {
         "strategy": one.name,
         "title": one.title,
@@ -225,7 +225,7 @@ def _outcome(advice: Advice, one: Outcome) -> dict[str, Any]:
     }
 
 
-def _segment(video: Video, plan: PlannedSegment) -> dict[str, Any]:
+def _segment_record(video: Video, plan: PlannedSegment) -> dict[str, Any]:
     from vfsd.core.orientation import layout_in_display
 
     return {
@@ -238,7 +238,7 @@ def _segment(video: Video, plan: PlannedSegment) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------- for people
 
 
-def _print(
+def _print_advice(
     session: Session, video: Video, advice: Advice, advised: Outcome, layouts: Path | None
 ) -> None:
     digits = 1 if advice.outcomes[0].seconds >= 100 else 3
@@ -259,14 +259,14 @@ def _print(
         )
         for one in advice.outcomes
     ]
-    for line in columns(rows, "<<>>>>>"):
+    for line in column_lines(rows, "<<>>>>>"):
         print_line(line)
-    print_line(f"best: {_conclusion(advice)}")
+    print_line(f"best: {_conclusion_text(advice)}")
     for remark in _remarks(video, advice, advised, layouts):
         session.remark(remark)
 
 
-def _conclusion(advice: Advice) -> str:
+def _conclusion_text(advice: Advice) -> str:
     best = advice.best
     if best.name == "none":
         return "no tiles: none would pay for themselves"
@@ -284,7 +284,7 @@ def _remarks(video: Video, advice: Advice, advised: Outcome, layouts: Path | Non
     if advice.idle:
         yield (
             f"{advice.idle} of {advice.queries} queries find nothing: see "
-            f"`vfsd labels ls {shown(shlex.quote(video.name))}`"
+            f"`vfsd labels ls {printable(shlex.quote(video.name))}`"
         )
     if advice.patches < advice.regions:
         yield (
@@ -293,9 +293,9 @@ def _remarks(video: Video, advice: Advice, advised: Outcome, layouts: Path | Non
         )
     if layouts is not None:
         yield (
-            f"the layouts of {advised.name}, to {shown(str(layouts))}; `vfsd retile "
-            f"{shown(shlex.quote(video.name))} --layout-file {shown(shlex.quote(str(layouts)))}` "
-            "makes them"
+            f"the layouts of {advised.name}, to {printable(str(layouts))}; "
+            f"`vfsd retile {printable(shlex.quote(video.name))} "
+            f"--layout-file {printable(shlex.quote(str(layouts)))}` makes them"
         )
     elif advice.best.making.any():
         yield "--layouts FILE writes what to make"

@@ -2,101 +2,32 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from vfsd import __version__
-from vfsd.cli.command import CONTEXT, Command, Group, Suggesting, common_options
-from vfsd.cli.exitcodes import EXIT_BROKEN_PIPE
-from vfsd.cli.failure import guarded, let_go_of_stdout
+from vfsd.cli.command import CONTEXT, Command, Group, SuggestingGroup, common_options, load
+from vfsd.cli.command_table import ENTRIES, SECTIONS, TOPICS
+from vfsd.cli.errors import discard_stdout, run_guarded
+from vfsd.cli.exit_codes import EXIT_BROKEN_PIPE
 from vfsd.cli.session import Session
-from vfsd.cli.summaries import SUMMARIES
 from vfsd.core.subprocess_entry import be_brief, be_calm
 
-SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
-    {
-        "Videos": ("ingest", "write", "recover", "ls", "find", "info", "tag", "mv", "rm"),
-        "Frames": ("frames", "read", "reads"),
-        "Tiles": (
-            "retile",
-            "tune",
-            "tune history",
-            "tune undo",
-            "layout show",
-            "layout diff",
-            "layout history",
-            "layout rollback",
-            "layout drop",
-            "compress",
-            "explain",
-            "advise",
-        ),
-        "Renditions": ("render", "rendition ls", "rendition drop"),
-        "Budget": ("budget show", "budget set", "budget what-if", "budget log", "pin", "unpin"),
-        "Originals": (
-            "policy show",
-            "policy set",
-            "replace",
-            "hold add",
-            "hold remove",
-            "hold ls",
-            "age",
-            "age log",
-        ),
-        "Labels": (
-            "detect",
-            "labels import",
-            "labels export",
-            "labels query",
-            "labels ls",
-            "labels rm",
-        ),
-        "Cameras": (
-            "overlap find",
-            "overlap show",
-            "overlap join",
-            "overlap ls",
-            "overlap split",
-        ),
-        "Mount": ("mount", "umount", "stats", "top", "metrics"),
-        "Store": (
-            "init",
-            "config",
-            "fsck",
-            "scrub",
-            "gc",
-            "backup",
-            "restore",
-            "verify",
-            "calibrate",
-            "doctor",
-        ),
-        "Help": ("help",),
-    }
-)
-"""Every command.  Each is the `command` of the module of that name beside this one, or in the
-package of that name where there are two words."""
 
-
-class App(Suggesting):
+class App(SuggestingGroup):
     """A group whose commands are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        words = (name.partition(" ")[0] for names in SECTIONS.values() for name in names)
-        return list(dict.fromkeys(words))
+        return list(dict.fromkeys(name.partition(" ")[0] for name in ENTRIES))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> Command | Group | None:
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        found = importlib.import_module(f"vfsd.cli.{cmd_name}").command
-        assert isinstance(found, (Command, Group))
-        return found
+        if cmd_name in TOPICS:
+            return Group(cmd_name)
+        return load(cmd_name) if cmd_name in ENTRIES else None
 
     def find(self, ctx: click.Context, words: Sequence[str]) -> Command | Group | None:
         """The command, or the group of commands, that these words name."""
@@ -117,15 +48,15 @@ class App(Suggesting):
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(len(name) for names in SECTIONS.values() for name in names)
+        width = max(map(len, ENTRIES))
         limit = formatter.width - width - 4
-        for title, names in SECTIONS.items():
+        for title, entries in SECTIONS.items():
             rows = [
                 (
                     name.ljust(width),
-                    click.Command(name, help=SUMMARIES[name]).get_short_help_str(limit),
+                    click.Command(name, help=entry.summary).get_short_help_str(limit),
                 )
-                for name in names
+                for name, entry in entries.items()
             ]
             with formatter.section(title):
                 formatter.write_dl(rows)
@@ -146,7 +77,7 @@ class App(Suggesting):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # click would make it a failure
-            let_go_of_stdout()
+            discard_stdout()
             ctx.exit(EXIT_BROKEN_PIPE)
 
     def main(
@@ -166,7 +97,7 @@ class App(Suggesting):
                 given, "vfsd", complete_var, standalone_mode=False, obj=Session(), **extra
             )
 
-        sys.exit(guarded(run, given))
+        sys.exit(run_guarded(run, given))
 
 
 @click.group(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import keyword
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +11,8 @@ from typing import Any
 
 import click
 
-from vfsd.cli.exitcodes import meaning
+from vfsd.cli.command_table import ENTRIES, TOPICS
+from vfsd.cli.exit_codes import meaning
 from vfsd.cli.session import Session
 from vfsd.errors import VfsdError
 
@@ -93,7 +93,7 @@ _SYNONYMS: Mapping[str, str] = MappingProxyType(
 """What other programs call it."""
 
 
-def suggested(word: str, commands: Sequence[str]) -> str | None:
+def suggest_command(word: str, commands: Sequence[str]) -> str | None:
     """The one of `commands` that somebody who typed `word` may have meant."""
     if _SYNONYMS.get(word) in commands:
         return _SYNONYMS[word]
@@ -101,7 +101,7 @@ def suggested(word: str, commands: Sequence[str]) -> str | None:
     return near[0] if near else None
 
 
-class Suggesting(click.Group):
+class SuggestingGroup(click.Group):
     """A group that says which command may have been meant by a name that none has."""
 
     def resolve_command(
@@ -110,56 +110,49 @@ class Suggesting(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            meant = suggested(args[0], self.list_commands(ctx))
+            meant = suggest_command(args[0], self.list_commands(ctx))
             if meant is None:
                 raise
             raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from error
 
 
-class Group(Suggesting):
-    """Commands of one topic, ``vfsd TOPIC COMMAND``; each is the `command` of a module.
+class Group(SuggestingGroup):
+    """The commands of one topic, ``vfsd TOPIC COMMAND``.
 
-    The module has the command's name, with an underscore for a hyphen, and where Python needs that
-    name itself.  With `alone`, ``vfsd TOPIC`` is a command, too: that of the module of this name.
+    Where the topic is a command itself (``vfsd tune``), the group runs it for lines that name no
+    other command of the topic.
     """
 
-    def __init__(
-        self,
-        name: str,
-        package: str,
-        commands: Sequence[str],
-        help: str,
-        *,
-        alone: str | None = None,
-    ) -> None:
+    def __init__(self, topic: str) -> None:
         super().__init__(
-            name,
-            help=help,
+            topic,
+            help=TOPICS[topic],
             context_settings=CONTEXT,
             invoke_without_command=True,
             params=common_options(),
-            callback=_say_how_it_is_used,
+            callback=_print_usage,
         )
-        self._package = package
-        self._names = tuple(commands)
-        self._alone = alone
+        self._topic = topic
+        self._names = [
+            rest for first, _, rest in (name.partition(" ") for name in ENTRIES) if first == topic
+        ]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._names)
+        return [name for name in self._names if name]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> Command | None:
-        if cmd_name not in self._names:
+        if not cmd_name or cmd_name not in self._names:
             return None
-        return self._imported(cmd_name.replace("-", "_") + "_" * keyword.iskeyword(cmd_name))
+        return load(f"{self._topic} {cmd_name}")
 
     @property
     def alone(self) -> Command | None:
         """The command that the topic is by itself."""
-        return None if self._alone is None else self._imported(self._alone)
+        return load(self._topic) if self._topic in ENTRIES else None
 
     def is_alone(self, words: Sequence[str]) -> bool:
         """Whether a line on which these words follow the topic means the topic by itself."""
-        if self._alone is None:
+        if self._topic not in ENTRIES:
             return False
         takes_value = False
         for word in words:
@@ -170,14 +163,17 @@ class Group(Suggesting):
                 return True
         return True
 
-    def _imported(self, module: str) -> Command:
-        found = importlib.import_module(f"{self._package}.{module}").command
-        assert isinstance(found, Command)
-        return found
+
+def load(name: str) -> Command:
+    """Import the module of a command in `ENTRIES`, and return the command."""
+    module = importlib.import_module(f"vfsd.cli.{ENTRIES[name].module}")
+    found = getattr(module, name.replace(" ", "_").replace("-", "_"))
+    assert isinstance(found, Command)
+    return found
 
 
 @click.pass_context
-def _say_how_it_is_used(ctx: click.Context) -> None:
+def _print_usage(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
@@ -219,7 +215,7 @@ def common_options() -> list[click.Parameter]:
             type=click.Path(path_type=Path),
             help="The store; else the mount that a path lies in, else VFSD_STORE.",
             expose_value=False,
-            callback=_remember,
+            callback=_store_option,
         ),
         _flag(["--json"], "Print JSON: one object, or one object a line."),
         _flag(["-q", "--quiet"], "No progress, no remarks."),
@@ -228,10 +224,10 @@ def common_options() -> list[click.Parameter]:
 
 
 def _flag(names: list[str], text: str) -> click.Option:
-    return click.Option(names, is_flag=True, help=text, expose_value=False, callback=_remember)
+    return click.Option(names, is_flag=True, help=text, expose_value=False, callback=_store_option)
 
 
-def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
+def _store_option(ctx: click.Context, param: click.Parameter, value: object) -> None:
     """Keep an option's value for the command, wherever on the line it was given."""
     if value:
         assert param.name is not None

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import print_json, print_line, shown
+from vfsd.cli.output import print_json, print_line, printable
 from vfsd.cli.progress import Progress
-from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
+from vfsd.cli.video_args import select_video_list
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
@@ -74,7 +74,7 @@ _LEVEL = 9
 )
 @click.option("--jobs", metavar="N", type=click.IntRange(1), help="Segments at a time.")
 @click.pass_obj
-def command(
+def compress(
     session: Session,
     names: tuple[str, ...],
     level: int | None,
@@ -94,27 +94,29 @@ def command(
 
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root, writing=True) as store:
-        videos = videos_named(store, paths) if names else list(store.find())
+        videos = select_video_list(store, paths) if names else list(store.find())
         if not names:
             videos = [video for video in videos if lossless_segments(store.parts, video.info)]
             if not videos and not session.json:
                 print_line("nothing to do, no video has lossless tiles or renditions")
         unread = 0
         for video in videos:
-            asked = _asked_for(store, video) if by_budget else level or _LEVEL
-            unread += _compress(session, store, video, asked, jobs)
+            asked = _budget_level(store, video) if by_budget else level or _LEVEL
+            unread += _compress_video(session, store, video, asked, jobs)
     if unread:
         session.remark("`vfsd fsck --deep --repair` forgets tiles that are damaged")
         click.get_current_context().exit(EXIT_FINDINGS)
 
 
-def _asked_for(store: Store, video: Video) -> int:
+def _budget_level(store: Store, video: Video) -> int:
     from vfsd.derive.compression_schedule import wanted_level
 
     return wanted_level(store.parts, video.info.id)
 
 
-def _compress(session: Session, store: Store, video: Video, level: int, jobs: int | None) -> int:
+def _compress_video(
+    session: Session, store: Store, video: Video, level: int, jobs: int | None
+) -> int:
     """How many segments could not be read."""
     from vfsd.derive.recompress import compressible, lossless_segments
 
@@ -140,8 +142,8 @@ def _compress(session: Session, store: Store, video: Video, level: int, jobs: in
     except KeyboardInterrupt:
         left = len(compressible(store.parts, video.info, level))
         session.remark(
-            f"{len(there) - left} of {len(there)} segments of {shown(video.name)} are compressed; "
-            "say it again to go on"
+            f"{len(there) - left} of {len(there)} segments of {printable(video.name)} are "
+            "compressed; say it again to go on"
         )
         raise
     before = sum(size.get(segment.id, segment.size) for segment in made)
@@ -150,8 +152,8 @@ def _compress(session: Session, store: Store, video: Video, level: int, jobs: in
     seconds = time.monotonic() - began
     for segment, error in unread:
         session.remark(
-            f"frames {segment.first_frame} to {segment.end_frame - 1} of {shown(video.name)} stay "
-            f"as they are: {error}"
+            f"frames {segment.first_frame} to {segment.end_frame - 1} of {printable(video.name)} "
+            f"stay as they are: {error}"
         )
     if session.json:
         print_json(
@@ -171,10 +173,10 @@ def _compress(session: Session, store: Store, video: Video, level: int, jobs: in
             nothing = "less than a quarter of its budget is used"
         else:
             nothing = f"all {kept} segments are compressed as hard" if kept else "no lossless tiles"
-        print_line(f"{shown(video.name)}: nothing to do, {nothing}")
+        print_line(f"{printable(video.name)}: nothing to do, {nothing}")
     else:
         print_line(
-            f"{shown(video.name)}: {len(made)} segments, {human_bytes(before)} became "
+            f"{printable(video.name)}: {len(made)} segments, {human_bytes(before)} became "
             f"{human_bytes(after)} in {seconds:.1f} s"
             + (f"; {kept} segments were compressed as hard" if kept else "")
         )

@@ -1,39 +1,42 @@
-"""``vfsd explain``: what a read or a view decodes, copies and encodes, and from where."""
+"""``vfsd explain``: what a read or a view decodes, copies and encodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.explainview import duration, file_form, gain, read_record, tell_view, unused
-from vfsd.cli.output import columns, facts, print_json, print_line, shown
-from vfsd.cli.selecting import for_each, named
+from vfsd.cli.output import column_lines, fact_lines, print_json, print_line, printable
+from vfsd.cli.param_types import Span
 from vfsd.cli.session import Session
-from vfsd.cli.values import Span
-from vfsd.cli.viewoptions import (
-    asked_sound,
-    check_one,
-    request_for,
+from vfsd.cli.video_args import for_each, select_videos
+from vfsd.cli.view_options import (
+    require_one_selection,
+    sound_choice,
     sound_options,
     view_options,
+    view_request,
 )
-from vfsd.core.output_formats import CODECS, ENDINGS
+from vfsd.core.output_formats import CODECS, CONTAINERS, ENDINGS
 from vfsd.core.timebase import clock, human_bytes
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
-    from vfsd.cli.measuring import Measured
+    from vfsd.cli.compare_reads import ReadComparison
+    from vfsd.core.view_path import Form, Request
     from vfsd.core.view_request import View
-    from vfsd.read.explain import Explanation, Source
+    from vfsd.read.explain import Decoding, Explanation, Source
+    from vfsd.read.unused_tiles import PassedOver
     from vfsd.tiling import Rect
     from vfsd.tiling.cost import Work
+    from vfsd.views.explain import Step, ViewExplanation
 
 
 @define(
@@ -104,7 +107,7 @@ if TYPE_CHECKING:
 @sound_options("mp4 and mkv")
 @click.option("--run", is_flag=True, help="Read it both ways as well, and measure.")
 @click.pass_obj
-def command(
+def explain(
     session: Session,
     name: str,
     asked: str | None,
@@ -137,9 +140,9 @@ def command(
     codecs, it can be off by a factor of two.  Parts in the cache cost nothing.  `--run` reads
     pixels both ways, each as the best of three cold reads, and compares the results.
     """
-    check_one(span, chosen, moment)
+    require_one_selection(span, chosen, moment)
     options = (span, chosen, moment, region, size, fps, pixel_format, psnr, codec, ending)
-    wanted = asked_sound(silent, sound)
+    wanted = sound_choice(silent, sound)
     if asked is not None and (wanted is not None or any(option is not None for option in options)):
         raise UsageError("a view is said by its name alone", hint="leave out the options")
     form_asked = None
@@ -153,13 +156,13 @@ def command(
 
     def show(path: str, video: Video) -> None:
         if asked is not None:
-            tell_view(session, video, video.explain_view(asked))
+            print_view(session, video, video.explain_view(asked))
             return
         if form_asked is not None:
-            request = request_for(video, form_asked, span, chosen, moment, region, size, fps, psnr)
-            tell_view(session, video, video.explain_request(request))
+            request = view_request(video, form_asked, span, chosen, moment, region, size, fps, psnr)
+            print_view(session, video, video.explain_request(request))
             return
-        view = _view(video, span, chosen, moment, region, size, fps)
+        view = _requested_view(video, span, chosen, moment, region, size, fps)
         found = video.explain(
             span=view.span,
             frames=None if view.frames is None else slice(*view.frames),
@@ -171,15 +174,15 @@ def command(
         )
         measured = _measured(session, place.root, video, found, view, form, psnr) if run else None
         if session.json:
-            print_json(_record(video, found, measured))
+            print_json(_read_record(video, found, measured))
             return
-        _print(video, found, measured)
+        _print_read(video, found, measured)
 
     with session.opened(place.root) as store:
-        for_each(session, named(store, [place.name]), show, headed=False)
+        for_each(session, select_videos(store, [place.name]), show, headed=False)
 
 
-def _view(
+def _requested_view(
     video: Video,
     span: Span | None,
     chosen: slice | None,
@@ -190,7 +193,7 @@ def _view(
 ) -> View:
     from vfsd.core.view_path import Form
 
-    request = request_for(video, Form("raw"), span, chosen, moment, region, size, fps)
+    request = view_request(video, Form("raw"), span, chosen, moment, region, size, fps)
     return request.sized(video.width, video.height)
 
 
@@ -202,13 +205,13 @@ def _measured(
     view: View,
     form: str,
     psnr: float | None,
-) -> Measured:
+) -> ReadComparison:
     from vfsd.api.store import Store
-    from vfsd.cli.measuring import measure
+    from vfsd.cli.compare_reads import compare_reads
     from vfsd.cli.progress import Progress
 
     with Progress(f"reading {video.name}", None, shown=session.shows_progress) as progress:
-        return measure(
+        return compare_reads(
             lambda: Store.open(root, read_only=True),  # a try is no read to be remembered
             video.name,
             found.plan,
@@ -222,12 +225,14 @@ def _measured(
 # ------------------------------------------------------------------------------ for programs
 
 
-def _record(video: Video, found: Explanation, measured: Measured | None) -> dict[str, object]:
+def _read_record(
+    video: Video, found: Explanation, measured: ReadComparison | None
+) -> dict[str, object]:
     from vfsd.read.explain import record
 
     return {
         "name": video.name,
-        **read_record(video, found),
+        **view_keys_of_read(video, found),
         **record(found),
         "measured": None if measured is None else measured.record(),
     }
@@ -236,25 +241,25 @@ def _record(video: Video, found: Explanation, measured: Measured | None) -> dict
 # -------------------------------------------------------------------------------- for people
 
 
-def _print(video: Video, found: Explanation, measured: Measured | None) -> None:
+def _print_read(video: Video, found: Explanation, measured: ReadComparison | None) -> None:
     plan = found.plan
     width, height = plan.size
-    print_line(f"{shown(video.name)}: {len(plan.frames)} frames of {width}x{height}")
+    print_line(f"{printable(video.name)}: {len(plan.frames)} frames of {width}x{height}")
     rows: list[tuple[str, ...]] = [
         ("seconds", "frames", "pictures", "pixels", "bytes", "predicted", "from")
     ]
-    for together in _rows(found.sources):
-        rows.append(_cells(video, together))
-    rows.append(("together", "", *_numbers(found.work, found.seconds), ""))
+    for together in _similar_sources(found.sources):
+        rows.append(_source_cells(video, together))
+    rows.append(("together", "", *_work_cells(found.work, found.seconds), ""))
     if plan.tiled:
-        rows.append(("untiled", "", *_numbers(found.untiled, found.untiled_seconds), "original"))
-    for line in columns(rows, "<<>>>><"):
+        rows.append(("untiled", "", *_work_cells(found.untiled, found.untiled_seconds), "original"))
+    for line in column_lines(rows, "<<>>>><"):
         print_line(line)
-    for line in facts((*_conclusions(found, measured), *unused(video, found))):
+    for line in fact_lines((*_read_facts(found, measured), *unused_facts(video, found))):
         print_line(line)
 
 
-def _rows(sources: Sequence[Source]) -> Iterator[list[Source]]:
+def _similar_sources(sources: Sequence[Source]) -> Iterator[list[Source]]:
     """Sources that follow each other and are alike, as one line."""
     for _, group in groupby(
         sources,
@@ -266,8 +271,8 @@ def _rows(sources: Sequence[Source]) -> Iterator[list[Source]]:
         yield list(group)
 
 
-def _cells(video: Video, together: Sequence[Source]) -> tuple[str, ...]:
-    from vfsd.cli.layout.records import displayed, span_of
+def _source_cells(video: Video, together: Sequence[Source]) -> tuple[str, ...]:
+    from vfsd.cli.layout import displayed_layout_of, span_of
     from vfsd.tiling.cost import JOINED_RIGHT, Work
 
     first = together[0]
@@ -282,8 +287,8 @@ def _cells(video: Video, together: Sequence[Source]) -> tuple[str, ...]:
             origin += f", {len(together)} segments"
     elif first.segment is not None:
         origin = (
-            f"{_tiles(first.tiles)} of {first.segment.layout.count}, {first.segment.profile}, "
-            f"{displayed(video, first.segment)}"
+            f"{_tiles_text(first.tiles)} of {first.segment.layout.count}, {first.segment.profile}, "
+            f"{displayed_layout_of(video, first.segment)}"
         )
         if first.segment.is_from_view:
             origin += ", encoded for a view"
@@ -293,29 +298,29 @@ def _cells(video: Video, together: Sequence[Source]) -> tuple[str, ...]:
     return (
         f"{clock(start)}-{clock(end)}",
         f"{frames.start}-{frames.stop - 1}",
-        *_numbers(work, sum(source.seconds for source in together)),
+        *_work_cells(work, sum(source.seconds for source in together)),
         origin,
     )
 
 
-def _tiles(tiles: Sequence[int]) -> str:
+def _tiles_text(tiles: Sequence[int]) -> str:
     if len(tiles) > 6:
         return f"{len(tiles)} tiles"
     return f"{'tile' if len(tiles) == 1 else 'tiles'} {', '.join(map(str, tiles))}"
 
 
-def _numbers(work: Work, seconds: float) -> tuple[str, str, str, str]:
+def _work_cells(work: Work, seconds: float) -> tuple[str, str, str, str]:
     return (
         str(work.pictures),
         f"{work.pixels / 1e6:.2f} M",
         human_bytes(work.bytes),
-        duration(seconds),
+        duration_text(seconds),
     )
 
 
-def _conclusions(found: Explanation, measured: Measured | None) -> Iterator[tuple[str, str]]:
+def _read_facts(found: Explanation, measured: ReadComparison | None) -> Iterator[tuple[str, str]]:
     if found.plan.tiled:
-        yield "gain", gain(found)
+        yield "gain", gain_text(found)
         psnr = found.plan.psnr
         yield "quality", f"at least {psnr:.1f} dB" if psnr else "nobody has measured it"
     else:
@@ -324,8 +329,9 @@ def _conclusions(found: Explanation, measured: Measured | None) -> Iterator[tupl
         return
     yield (
         "measured",
-        f"{duration(measured.seconds)} ({duration(measured.cpu_seconds)} of CPU time), untiled "
-        f"{duration(measured.untiled_seconds)} ({duration(measured.untiled_cpu_seconds)}): "
+        f"{duration_text(measured.seconds)} ({duration_text(measured.cpu_seconds)} of CPU time), "
+        f"untiled {duration_text(measured.untiled_seconds)} "
+        f"({duration_text(measured.untiled_cpu_seconds)}): "
         f"{measured.gain:.1f} times",
     )
     yield (
@@ -334,3 +340,241 @@ def _conclusions(found: Explanation, measured: Measured | None) -> Iterator[tupl
         if measured.psnr is None
         else f"{measured.psnr:.1f} dB between the results",
     )
+
+
+def file_form(
+    codec: str | None, ending: str | None, pixel_format: str | None, sound: str | None
+) -> Form:
+    """The form of the file that options ask for: mp4 where none says another.
+
+    Raises `UsageError`.
+    """
+    from vfsd.core.view_path import form_of, with_sound
+
+    if ending is None:
+        ending = "mp4" if codec is None or codec in CONTAINERS["mp4"] else "mkv"
+    return with_sound(form_of(ending, codec, pixel_format), sound)
+
+
+def view_keys_of_read(video: Video, found: Explanation) -> dict[str, Any]:
+    """The keys of a view, of a read of bare pixels."""
+    from vfsd.core.frame_index import count_within
+    from vfsd.views.explain import decode_step
+
+    steps = [decode_step(video.original, source).record for source in found.sources]
+    told = ("view", "made", "why", "lost", "sound", "sound_made", "sound_from", "silence")
+    damaged = count_within(found.plan.frames, video.original.damage)
+    return {
+        **dict.fromkeys(told),
+        "damaged": damaged,
+        "cached": None,
+        "cacheable": 0,
+        "steps": steps,
+    }
+
+
+def print_view(session: Session, video: Video, found: ViewExplanation) -> None:
+    """Print it, for people or for programs."""
+    if session.json:
+        print_json({"name": video.name, **found.record, "measured": None})
+        return
+    width, height = found.size
+    print_line(
+        f"{printable(video.name)}@/{found.view}: {found.frames} frames of {width}x{height}, "
+        f"{found.made}"
+    )
+    rows: list[tuple[str, ...]] = [
+        ("step", "seconds", "frames", "count", "bytes", "predicted", "what")
+    ]
+    rows += [_step_cells(video, step) for step in found.steps]
+    for line in column_lines(rows, "<<<>>><"):
+        print_line(line)
+    for line in fact_lines((*_view_facts(video, found), *unused_facts(video, found))):
+        print_line(line)
+
+
+def _step_cells(video: Video, step: Step) -> tuple[str, ...]:
+    from vfsd.cli.layout import span_of
+
+    start, end = span_of(video, step.frames)
+    what = step.codec if step.origin is None else f"{step.origin}, {step.codec}"
+    return (
+        step.does,
+        f"{clock(start)}-{clock(end)}",
+        f"{step.frames.start}-{step.frames.stop - 1}",
+        str(step.count),
+        ("up to " if step.does == "encode" else "") + human_bytes(step.bytes),
+        "-" if step.does == "copy" else duration_text(step.seconds),
+        what,
+    )
+
+
+def _view_facts(video: Video, found: ViewExplanation) -> Iterator[tuple[str, str]]:
+    from vfsd.views import SoundOfView
+
+    if found.cached:
+        share = "all" if found.cached == found.cacheable else f"{found.cached} of {found.cacheable}"
+        yield "cached", f"{share} of its parts come from the cache, without decoding or encoding"
+    decoding = f"{found.work.pictures} pictures, {duration_text(found.seconds)}"
+    yield "decoded", decoding if found.sources else "nothing"
+    if any(source.segment is not None for source in found.sources):
+        yield "gain", gain_text(found)
+    if found.why is not None:
+        yield "not copied", found.why
+        hint = _copy_hint(video, found)
+        if hint is not None:
+            yield "hint", hint
+    if found.lost is not None:
+        yield "lost", found.lost
+    if found.damaged:
+        yield "damaged", f"{found.damaged} of {found.frames} frames, in the file itself"
+    if found.sound is not None:
+        yield "sound", SoundOfView(found.sound, found.sound_from, None).text
+    elif found.silence is not None:
+        yield "no sound", found.silence
+
+
+def gain_text(found: Decoding) -> str:
+    """What tiles save."""
+    return (
+        f"{found.pixel_gain:.1f} times fewer pixels, {found.time_gain:.1f} times less time "
+        "(predicted CPU time of decoding)"
+    )
+
+
+def unused_facts(video: Video, found: Decoding) -> Iterator[tuple[str, str]]:
+    """Why stored tiles are not used: one line for each size, codec and reason."""
+    groups: dict[tuple[object, ...], list[PassedOver]] = {}
+    for one in found.passed_over:
+        segment = one.segment
+        key = (segment.profile, segment.picture, segment.is_joined, one.why)
+        groups.setdefault(key, []).append(one)
+    for together in groups.values():
+        yield "not used", f"{_unused_text(video, together)}: {_reason_text(together)}"
+
+
+def _unused_text(video: Video, together: Sequence[PassedOver]) -> str:
+    """What is not used, as displayed."""
+    first = together[0].segment
+    layouts = {one.segment.layout for one in together}
+    name = "what is joined with another video"
+    if not first.is_joined:
+        is_turned = video.original.media.rotation in (90, 270)
+        width, height = first.picture[::-1] if is_turned else first.picture
+        cut = "whole" if first.layout.count == 1 else f"{first.layout.count} tiles"
+        if len(layouts) > 1:
+            cut = f"{len(layouts)} layouts"
+        name = f"{first.profile} of {width}x{height}, {cut}"
+    return f"{name}, {len(together)} segments" if len(together) > 1 else name
+
+
+def _missing_text(together: Sequence[PassedOver]) -> str:
+    """Tile numbers mean something within one layout only."""
+    gone = {
+        (one.segment.layout, tile)
+        for one in together
+        for tile in one.tiles
+        if not one.segment.holds([tile])
+    }
+    if len({one.segment.layout for one in together}) > 1:
+        return "some of the tiles needed are not stored"
+    if len(gone) > _MOST_TILES:
+        return f"{len(gone)} of the tiles needed are not stored"
+    numbers = ", ".join(str(tile) for _, tile in sorted(gone, key=lambda pair: pair[1]))
+    return f"tile {numbers} is not stored" if len(gone) == 1 else f"tiles {numbers} are not stored"
+
+
+def _copy_hint(video: Video, found: ViewExplanation) -> str | None:
+    """How to ask for a similar view that is copied, where there is one."""
+    from vfsd.core import view_path
+    from vfsd.core.view_request import View
+
+    request = view_path.parse(found.view)
+    view = request.view
+    codec = request.form.codec
+    given = {
+        "roi": view.region is not None,
+        "size": request.scale is not None,
+        "fps": view.fps is not None,
+        "a step of frames": view.frames is not None and view.frames[2] != 1,
+        f"codec={codec}": codec is not None,
+    }
+    frames = None if view.frames is None else (*view.frames[:2], 1)
+    plain = replace(
+        request,
+        view=View(view.span, frames),
+        form=replace(request.form, codec=None),
+        scale=None,
+        crop=None,
+    )
+    if any(given.values()):
+        left_out = " and ".join(key for key, is_given in given.items() if is_given)
+        return f"without {left_out} it is copied" if _is_copied(video, plain) else None
+    return _key_hint(video, found, plain)
+
+
+def _key_hint(video: Video, found: ViewExplanation, request: Request) -> str | None:
+    """Where a copy could begin, of a view that does not begin at a key frame."""
+    from vfsd.cli.layout import start_of
+    from vfsd.core.view_request import View
+
+    first = min((step.frames.start for step in found.steps), default=0)
+    stop = max((step.frames.stop for step in found.steps), default=0)
+    keys = video.table.keyframes()
+    after = int(keys.searchsorted(first, "right"))
+    near = [int(key) for key in keys[max(0, after - 1) : after + 1]]
+    if first in near:
+        return None
+    good = [
+        clock(start_of(video, key))
+        for key in near
+        if key < stop and _is_copied(video, replace(request, view=View(frames=(key, stop, 1))))
+    ]
+    if not good:
+        return None
+    hint = f"a copy could begin at {' or '.join(good)}"
+    if len(near) == 2:
+        apart = float(start_of(video, near[1]) - start_of(video, near[0]))
+        hint = f"key frames are {apart:.1f} s apart here; {hint}"
+    return hint
+
+
+def _is_copied(video: Video, request: Request) -> bool:
+    try:
+        return video.explain_request(request).made in ("copied", "spliced")
+    except (UsageError, OutOfRangeError):
+        return False
+
+
+_MOST_TILES = 6
+"""How many tile numbers are listed."""
+
+
+def _reason_text(together: Sequence[PassedOver]) -> str:
+    from vfsd.read.unused_tiles import Why
+
+    first = together[0]
+    if first.why == Why.SIZE:
+        return "pictures of that size are of no use here"
+    if first.why == Why.MISSING:
+        return _missing_text(together)
+    if first.why == Why.QUALITY:
+        least = min(one.psnr or 0.0 for one in together)
+        luma = min(one.segment.cell(tile).psnr for one in together for tile in one.tiles)
+        result = f"{least:.1f} dB in the result" if least else "a result that was never measured"
+        return f"too coarse, with {luma:.1f} dB of luma and {result}"
+    seconds = duration_text(sum(one.seconds or 0.0 for one in together))
+    original = duration_text(sum(one.original_seconds for one in together))
+    if first.why == Why.OTHERS:
+        return f"{seconds}, and other tiles take less"
+    if first.why == Why.TIME:
+        return (
+            f"{seconds}, and the original's {original} are over earlier, as several cores work at "
+            "it or the frames before need it anyway"
+        )
+    return f"{seconds} are not clearly less than the original's {original}"
+
+
+def duration_text(seconds: float) -> str:
+    """Milliseconds, or seconds where there are many."""
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

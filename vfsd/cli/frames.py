@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import columns, print_json, print_line
-from vfsd.cli.selecting import for_each, named
+from vfsd.cli.output import column_lines, print_json, print_line
+from vfsd.cli.param_types import frame_range, frame_slice
 from vfsd.cli.session import Session
-from vfsd.cli.values import frame_range, some_frames
+from vfsd.cli.video_args import for_each, select_videos
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ _BLOCK = 4096
     "--range",
     "chosen",
     metavar="A:B:S",
-    type=some_frames,
+    type=frame_slice,
     help="Only frames A to B - 1, every S-th.",
 )
 @click.pass_obj
-def command(
+def frames(
     session: Session,
     names: tuple[str, ...],
     keyframes: bool,
@@ -95,7 +95,7 @@ def command(
 
     def show(path: str, video: Video) -> None:
         wanted = frame_range(chosen or slice(None, None, 1), len(video))
-        records = _gops(video, wanted) if gops else _frames(video, wanted, keyframes)
+        records = _gop_records(video, wanted) if gops else _frame_records(video, wanted, keyframes)
         if not session.json:
             _print_table(headings, records)
             return
@@ -103,10 +103,10 @@ def command(
             print_json({"name": path, **record})
 
     with session.opened(root) as store:
-        for_each(session, named(store, paths), show)
+        for_each(session, select_videos(store, paths), show)
 
 
-def _frames(video: Video, wanted: range, only_keys: bool) -> Iterator[dict[str, Any]]:
+def _frame_records(video: Video, wanted: range, only_keys: bool) -> Iterator[dict[str, Any]]:
     table, base = video.table, video.original.time_base
     first_pts = video.original.first_pts
     for index in wanted:
@@ -125,10 +125,10 @@ def _frames(video: Video, wanted: range, only_keys: bool) -> Iterator[dict[str, 
         }
 
 
-def _gops(video: Video, wanted: range) -> Iterator[dict[str, Any]]:
+def _gop_records(video: Video, wanted: range) -> Iterator[dict[str, Any]]:
     base, first_pts = video.original.time_base, video.original.first_pts
     for gop in video.table.gops():
-        if not _meets(range(gop.first_frame, gop.first_frame + gop.frames), wanted):
+        if not _overlaps(range(gop.first_frame, gop.first_frame + gop.frames), wanted):
             continue
         yield {
             "gop": gop.index,
@@ -144,7 +144,7 @@ def _gops(video: Video, wanted: range) -> Iterator[dict[str, Any]]:
         }
 
 
-def _meets(frames: range, wanted: range) -> bool:
+def _overlaps(frames: range, wanted: range) -> bool:
     """Whether a contiguous range holds one of `wanted`."""
     first = max(frames.start, wanted.start)
     behind = -(first - wanted.start) % wanted.step
@@ -164,7 +164,7 @@ def _print_table(headings: list[str], records: Iterator[dict[str, Any]]) -> None
 
 def _print_rows(rows: list[tuple[str, ...]]) -> None:
     if rows:
-        for line in columns(rows, ">" * len(rows[0])):
+        for line in column_lines(rows, ">" * len(rows[0])):
             print_line(line)
 
 

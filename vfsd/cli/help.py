@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.exitcodes import exit_codes, exit_codes_of_every_command
-from vfsd.cli.output import columns, print_json, print_line
+from vfsd.cli.exit_codes import exit_codes, exit_codes_of_every_command
+from vfsd.cli.output import column_lines, print_json, print_line
 from vfsd.cli.session import Session
 from vfsd.errors import UsageError
 
@@ -22,7 +22,7 @@ _TOPICS = ("exit-codes", "views")
 )
 @click.argument("words", metavar="[TOPIC]", nargs=-1)
 @click.pass_context
-def command(ctx: click.Context, words: tuple[str, ...]) -> None:
+def help(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Explain a command, or the topics `exit-codes` and `views`."""
     topic = " ".join(words) or None
     text = _text(ctx, topic)
@@ -59,6 +59,6 @@ def _text(ctx: click.Context, topic: str | None) -> str:
 
 
 def _exit_code_lines() -> Iterator[str]:
-    yield from columns([(str(code), text) for code, text in exit_codes().items()], "><")
+    yield from column_lines([(str(code), text) for code, text in exit_codes().items()], "><")
     every = ", ".join(map(str, exit_codes_of_every_command()))
     yield f"\nAny command may end with {every}; the help of each tells what else."

@@ -1,4 +1,4 @@
-"""``vfsd ingest``: put files and trees of files into the store."""
+"""``vfsd ingest``: add files and directory trees to the store."""
 
 from __future__ import annotations
 
@@ -6,28 +6,34 @@ import os
 import posixpath
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import columns, print_json, print_line, shown
+from vfsd.cli.errors import describe
+from vfsd.cli.output import column_lines, print_json, print_line, printable
+from vfsd.cli.param_types import word_value
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session, store_name
-from vfsd.cli.values import a_word
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
+    BusyError,
     ExistsError,
     HeldError,
     NotFoundError,
     RefusedMediaError,
+    StoreError,
     UsageError,
 )
 
 if TYPE_CHECKING:
-    from vfsd.cli.ingesting import Outcome
-
+    from vfsd.api.store import Store
+    from vfsd.core.model import LogicalVideo
+    from vfsd.write.ingest import Source
 
 _MOST_FOLDERS = 10
 
@@ -76,7 +82,7 @@ _MOST_FOLDERS = 10
     "--tag",
     "tags",
     metavar="WORD",
-    type=a_word,
+    type=word_value,
     multiple=True,
     help="Tag every video that goes in.",
 )
@@ -104,7 +110,7 @@ _MOST_FOLDERS = 10
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.pass_obj
-def command(
+def ingest(
     session: Session,
     paths: tuple[str, ...],
     target: str,
@@ -127,7 +133,6 @@ def command(
     a frame table that is damaged.  A file that is not a video is refused, and the rest goes on; the
     names of the videos that went in are printed.
     """
-    from vfsd.cli.ingesting import Ingester, plan_sources
     from vfsd.disk.external_files import require_linkable
     from vfsd.write.ingest import require_outside
 
@@ -142,7 +147,7 @@ def command(
     sources = plan_sources(paths, place.name, None if rename is None else store_name(rename))
     total = sum(source.size for source in sources)
     shown_bar = session.shows_progress and not dry_run
-    outcomes: list[Outcome] = []
+    outcomes: list[IngestOutcome] = []
     with session.opened(place.root, writing=not dry_run) as store:
         for source in sources:
             require_outside(store.parts, source)
@@ -167,7 +172,7 @@ def command(
                         outcome = ingester.ingest(source, progress)
                     outcomes.append(outcome)
                     with progress.aside():
-                        _print(session, outcome)
+                        _print_outcome(session, outcome)
                     done += source.size
                     progress.reach(done, total)
         finally:
@@ -175,14 +180,14 @@ def command(
     click.get_current_context().exit(_exit_code(outcomes, skip_refused))
 
 
-def _print(session: Session, outcome: Outcome) -> None:
+def _print_outcome(session: Session, outcome: IngestOutcome) -> None:
     if session.json:
-        print_json(_record(outcome))
+        print_json(_outcome_record(outcome))
     elif outcome.status in ("ingested", "put back", "planned"):
-        print_line(shown(outcome.source.name))
+        print_line(printable(outcome.source.name))
 
 
-def _record(outcome: Outcome) -> dict[str, Any]:
+def _outcome_record(outcome: IngestOutcome) -> dict[str, Any]:
     original = None if outcome.video is None else outcome.video.original
     return {
         "source": str(outcome.source.path),
@@ -196,7 +201,7 @@ def _record(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _summarize(session: Session, outcomes: Sequence[Outcome], planned: int) -> None:
+def _summarize(session: Session, outcomes: Sequence[IngestOutcome], planned: int) -> None:
     """How it went, and a line for every file that did not go in."""
     counts = Counter(outcome.status for outcome in outcomes)
     size = sum(o.source.size for o in outcomes if o.status == "ingested")
@@ -210,22 +215,153 @@ def _summarize(session: Session, outcomes: Sequence[Outcome], planned: int) -> N
     went_in = [o for o in outcomes if o.status in ("ingested", "planned")]
     folders = Counter(posixpath.dirname(o.source.name) for o in went_in)
     for folder, count in list(folders.items())[:_MOST_FOLDERS]:
-        session.remark(f"{count} into {shown(folder) + '/' if folder else 'the top directory'}")
+        session.remark(f"{count} into {printable(folder) + '/' if folder else 'the top directory'}")
     if len(folders) > _MOST_FOLDERS:
         session.remark(f"and {len(folders) - _MOST_FOLDERS} more directories")
     missing = [
-        (outcome.status, shown(str(outcome.source.path)), outcome.reason)
+        (outcome.status, printable(str(outcome.source.path)), outcome.reason)
         for outcome in outcomes
         if outcome.reason is not None
     ]
-    for line in columns(missing, "<<<"):
+    for line in column_lines(missing, "<<<"):
         session.remark(line)
 
 
-def _exit_code(outcomes: Sequence[Outcome], skip_refused: bool) -> int:
+def _exit_code(outcomes: Sequence[IngestOutcome], skip_refused: bool) -> int:
     """Of the worst outcome: failures, then names that were taken, then refused files."""
     for status in ("failed", "exists", "refused"):
         for outcome in outcomes:
             if outcome.status == status and not (skip_refused and status == "refused"):
                 return outcome.exit_code
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOutcome:
+    """What became of one file."""
+
+    source: Source
+    status: str  #: ingested, skipped, put back, planned, refused, exists or failed
+    reason: str | None = None
+    exit_code: int = 0
+    video: LogicalVideo | None = None
+    corrected: bool | None = None  #: whether a full decode had to correct the frame table
+
+
+@dataclass(frozen=True, slots=True)
+class Ingester:
+    """How files are taken in."""
+
+    store: Store
+    link: bool
+    replace: bool
+    tags: Sequence[str]
+    verify: bool
+    stream: int | None = None
+    size: str | None = None  #: first, largest, or None for no wish
+
+    def foretell(self, source: Source) -> IngestOutcome:
+        """What `ingest` would do, as far as can be told without looking into the file."""
+        from vfsd.write.ingest import require_free
+
+        if self._is_there(source):
+            return IngestOutcome(source, "skipped")
+        try:
+            require_free(self.store.parts, source.name, self.replace)
+        except ExistsError as error:
+            return _failure_of(source, error)
+        return IngestOutcome(source, "planned")
+
+    def ingest(self, source: Source, progress: Progress) -> IngestOutcome:
+        """Take one file in.  What is wrong with the file is an outcome; what is wrong with the
+        store is raised: the next file would meet it, too.
+        """
+        from vfsd.write.rebuild_index import put_back
+
+        progress.label(os.path.basename(source.name))
+        try:
+            if self._is_there(source):
+                was_damaged = put_back(self.store.parts, source)
+                self._tag(self.store.catalog.video(source.name))
+                return IngestOutcome(source, "put back" if was_damaged else "skipped")
+            video = self.store.ingest(
+                source.path,
+                source.name,
+                link=self.link,
+                replace=self.replace,
+                stream=self.stream,
+                size=self.size or "first",
+                on_progress=progress.advance,
+            )
+            self._tag(video.info)
+            corrected = None
+            if self.verify and not video.original.verified:
+                progress.label(f"verifying {os.path.basename(source.name)}")
+                # The bytes are counted already; this is to be stopped all the same.
+                corrected = video.verify(on_progress=lambda *_: progress.advance(0))
+            return IngestOutcome(source, "ingested", video=video.info, corrected=corrected)
+        except BusyError as error:  # the file changed while it was read
+            return _failure_of(source, error)
+        except StoreError:
+            raise
+        except ExistsError as error:
+            if not self._is_there(source):
+                return _failure_of(source, error)
+            # Somebody else has taken in the same file meanwhile.
+            self._tag(self.store.catalog.video(source.name))
+            return IngestOutcome(source, "skipped")
+        except (RefusedMediaError, NotFoundError, OSError) as error:
+            return _failure_of(source, error)
+
+    def _is_there(self, source: Source) -> bool:
+        from vfsd.write.ingest import is_there
+
+        in_largest_size = None if self.size is None else self.size == "largest"
+        return is_there(self.store.parts, source, self.stream, in_largest_size=in_largest_size)
+
+    def _tag(self, video: LogicalVideo) -> None:
+        if self.tags:
+            self.store.catalog.tag(video, *self.tags)
+
+
+def plan_sources(paths: Sequence[str], target: str, rename: str | None) -> list[Source]:
+    """Every file that `paths` mean, with its name in the store.
+
+    Raises `NotFoundError`, `RefusedMediaError` for a device or the like, `UsageError` when two
+    files would get the same name.
+    """
+    found = [source for path in paths for source in _sources_of(path, target, rename)]
+    twice = [name for name, count in Counter(s.name for s in found).items() if count > 1]
+    if twice:
+        raise UsageError(
+            f"several files would be called {twice[0]!r}", hint="ingest them one by one, with --as"
+        )
+    return found
+
+
+def _sources_of(given: str, target: str, rename: str | None) -> Iterator[Source]:
+    from vfsd.validation import no_such_file
+    from vfsd.write.ingest import Source, plan_tree
+
+    path = Path(given)
+    own = os.path.basename(given.rstrip("/"))
+    name = rename if rename is not None else "" if own in (".", "..") else own
+    name = posixpath.join(target, name) if name else target
+    if path.is_dir():
+        yield from plan_tree(path, name)
+    elif path.is_file():
+        yield Source(path, name, path.stat().st_size)
+    elif path.exists():
+        raise RefusedMediaError(f"{given} must be a regular file")
+    else:
+        raise no_such_file(given)
+
+
+def _failure_of(source: Source, error: Exception) -> IngestOutcome:
+    what = describe(error)
+    status = "failed"
+    if isinstance(error, RefusedMediaError):
+        status = "refused"
+    elif isinstance(error, ExistsError):
+        status = "exists"
+    return IngestOutcome(source, status, what.message, what.exit_code)

@@ -1,4 +1,4 @@
-"""``vfsd mount``: show a store as a directory."""
+"""``vfsd mount`` and ``vfsd umount``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import print_json, print_line, shown
+from vfsd.cli.output import print_json, print_line, printable
 from vfsd.cli.session import Session
-from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import (
     BusyError,
     ExaminerError,
@@ -50,7 +49,7 @@ from vfsd.mount import mount_log
     help=f"From where on things are worth a line.  [default: {mount_log.DEFAULT}]",
 )
 @click.pass_obj
-def command(
+def mount(
     session: Session,
     places: tuple[str, ...],
     foreground: bool,
@@ -70,6 +69,7 @@ def command(
     write into one while it is being read.  log=FILE and log_level=LEVEL are --log and --log-level
     for /etc/fstab.
     """
+    from vfsd.disk.store_layout import StoreDirectory
     from vfsd.mount import control
     from vfsd.mount.logfile import log_at
 
@@ -107,4 +107,26 @@ def _report(session: Session, root: Path, mountpoint: Path, pid: object, log: Pa
     elif not session.quiet:
         by = "this process" if pid is None else f"process {pid}"
         to = "" if log is None else f", log in {log}"
-        print_line(shown(f"{root.absolute()} at {mountpoint}, served by {by}{to}"))
+        print_line(printable(f"{root.absolute()} at {mountpoint}, served by {by}{to}"))
+
+
+@define(
+    "umount",
+    examples=["vfsd umount mnt"],
+    fields={"mountpoint": "where the store was to be seen"},
+    exits=[BusyError, MountError],
+)
+@click.argument("mountpoint", metavar="DIR", type=Path)  # click's own paths ask for their stat
+@click.pass_obj
+def umount(session: Session, mountpoint: Path) -> None:
+    """End a mount, once what was written to it is safe.
+
+    Ends with 12 while somebody has a file open in it, and where it does not answer.
+    """
+    from vfsd.mount import control
+
+    control.unmount(mountpoint)
+    if session.json:
+        print_json({"mountpoint": str(mountpoint.absolute())})
+    else:
+        session.remark(f"unmounted {printable(str(mountpoint))}")

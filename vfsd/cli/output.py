@@ -20,14 +20,14 @@ def print_json(record: Mapping[str, object]) -> None:
     click.echo(json.dumps({"schema": SCHEMA, **record}))
 
 
-def colour(stream: TextIO) -> bool:
+def use_color(stream: TextIO) -> bool:
     """Whether to send colours to `stream`."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def styled(text: str, colour_name: str) -> str:
     """A word of data in a colour, where the reader of stdout wants colours."""
-    return click.style(text, fg=colour_name) if colour(sys.stdout) else text
+    return click.style(text, fg=colour_name) if use_color(sys.stdout) else text
 
 
 def print_line(text: str) -> None:
@@ -35,7 +35,7 @@ def print_line(text: str) -> None:
     click.echo(text, color=True)
 
 
-def columns(rows: Iterable[Sequence[str]], alignment: str) -> Iterator[str]:
+def column_lines(rows: Iterable[Sequence[str]], alignment: str) -> Iterator[str]:
     """Rows as lines, each column as wide as its widest cell.
 
     `alignment` has a ``<`` or ``>`` for every column.
@@ -50,17 +50,17 @@ def columns(rows: Iterable[Sequence[str]], alignment: str) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+def fact_lines(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
     """``label  value`` lines, the values one below the other."""
-    return columns(pairs, "<<")
+    return column_lines(pairs, "<<")
 
 
-def shown(name: str) -> str:
-    """A name as a terminal may have it, see `visible`.  Pipes get it as it is."""
-    return visible(name) if sys.stdout.isatty() else name
+def printable(name: str) -> str:
+    """A name as a terminal may have it, see `escape_unprintable`.  Pipes get it as it is."""
+    return escape_unprintable(name) if sys.stdout.isatty() else name
 
 
-def visible(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Control characters, and bytes that are not text, as Python writes them: \\x1b, \\n."""
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
 
@@ -68,7 +68,7 @@ def visible(text: str) -> str:
 def print_remark(text: str) -> None:
     """Lines for people, on stderr; names in them do no harm to a terminal."""
     if sys.stderr.isatty():
-        text = "\n".join(map(visible, text.split("\n")))
+        text = "\n".join(map(escape_unprintable, text.split("\n")))
     click.echo(text, err=True, color=True)
 
 

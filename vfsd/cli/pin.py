@@ -1,16 +1,48 @@
-"""``vfsd pin``: tiles and renditions that stay, whatever budgets say."""
+"""``vfsd pin`` and ``vfsd unpin``: exempt tiles and renditions from eviction."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import print_json, shown
-from vfsd.cli.pinning import displayed, of_pins
-from vfsd.cli.selecting import named
+from vfsd.cli.output import print_json, printable
+from vfsd.cli.param_types import Span, size_value, span_value
 from vfsd.cli.session import Session
-from vfsd.cli.values import Span
+from vfsd.cli.video_args import select_videos
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
+
+if TYPE_CHECKING:
+    from vfsd.api.video import Video
+
+
+def pin_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The options that say what of a video is meant."""
+    for option in (
+        click.option(
+            "--size", metavar="WxH", type=size_value, help="Only the rendition in that size."
+        ),
+        click.option("--tiles", is_flag=True, help="Only tiles."),
+        click.option(
+            "--span", metavar="A-B", type=span_value, help="Only what appears in these seconds."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _displayed_size(video: Video, size: tuple[int, int] | None) -> tuple[int, int] | None:
+    """A size of the displayed frame of which one side may be 0: as the other has it."""
+    if size is None:
+        return None
+    from vfsd.cli.retile_plan import coded_size
+
+    media = video.original.media
+    width, height = coded_size(size, media)
+    return (height, width) if media.rotation in (90, 270) else (width, height)
 
 
 @define(
@@ -29,9 +61,9 @@ from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
-@of_pins
+@pin_options
 @click.pass_obj
-def command(
+def pin(
     session: Session,
     names: tuple[str, ...],
     span: Span | None,
@@ -46,11 +78,11 @@ def command(
     """
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
-        videos = named(store, paths)
+        videos = select_videos(store, paths)
         for video in videos.values():
             video.frames_in(span)  # a span outside one video is an error before any is pinned
         for path, video in videos.items():
-            picture = displayed(video, size)
+            picture = _displayed_size(video, size)
             pin = video.pin(span=span, tiles=tiles, size=picture)
             what = "tiles" if tiles else "all"
             if picture is not None:
@@ -61,5 +93,52 @@ def command(
             else:
                 session.remark(
                     f"pinned: {what}, frames {pin.frames.start} to {pin.frames.stop - 1} of "
-                    f"{shown(path)}"
+                    f"{printable(path)}"
                 )
+
+
+@define(
+    "unpin",
+    examples=[
+        "vfsd -s videos unpin cam1/traffic.mp4",
+        "vfsd -s videos unpin cam1/traffic.mp4 --span 0-1",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "evicted": "number of segments that had to go, of videos that it is joined with, too",
+        "bytes": "their size",
+    },
+    exits=[NotFoundError, OutOfRangeError, ReadOnlyError],
+    listing=True,
+)
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@pin_options
+@click.pass_obj
+def unpin(
+    session: Session,
+    names: tuple[str, ...],
+    span: Span | None,
+    tiles: bool,
+    size: tuple[int, int] | None,
+) -> None:
+    """Remove pins of `vfsd pin`.
+
+    A VIDEO is a name or a pattern.  The options select a pin; without options, all pins of a video
+    are removed.  With `--span`, the rest of a longer pin stays.  The bytes count for the budget
+    again, and tiles over budget are deleted.  Pieces of joined videos count for both budgets.
+    """
+    root, paths = session.places(names)
+    with session.opened(root, writing=True) as store:
+        videos = select_videos(store, paths)
+        for video in videos.values():
+            video.frames_in(span)  # a span outside one video is an error before any pin goes
+        for path, video in videos.items():
+            gone = video.unpin(span=span, tiles=tiles, size=_displayed_size(video, size))
+            freed = sum(one.bytes for one in gone)
+            if session.json:
+                print_json({"name": path, "evicted": len(gone), "bytes": freed})
+                continue
+            text = f"{printable(path)} is unpinned"
+            if gone:
+                text += f"; {len(gone)} segments, {human_bytes(freed)}, were deleted"
+            session.remark(text)

@@ -1,20 +1,63 @@
-"""Progress on stderr: for people at a terminal, and only when something takes its time.
-
-What reports progress can be stopped where it does so: `vfsd.cli.interrupt`.
-"""
+"""Progress bars on stderr, and Ctrl-C at safe points."""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING
-
-from vfsd.cli.interrupt import Interruption
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import rich.progress
+
+
+_STOPPING = b"\nvfsd: stopping; Ctrl-C again stops at once\n"
+
+
+class DeferredInterrupt:
+    """Within the block, Ctrl-C waits until `heed` is called, or the block ends.
+
+    A second one does not wait.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._before: Any = None
+
+    def __enter__(self) -> DeferredInterrupt:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+        if error is None:
+            self.heed()
+
+    def heed(self) -> None:
+        """Stop here, if that was asked for.  Raises `KeyboardInterrupt`."""
+        if self._asked and threading.current_thread() is threading.main_thread():
+            self._asked = False
+            raise KeyboardInterrupt
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self._asked:
+            self._asked = False
+            raise KeyboardInterrupt
+        self._asked = True
+        if sys.stderr.isatty():
+            os.write(2, _STOPPING)  # sys.stderr may be in the middle of something
+
 
 DELAY_SECONDS = 1.0
 
@@ -43,7 +86,7 @@ class Progress:
         self._bar: rich.progress.Progress | None = None
         self._task: rich.progress.TaskID | None = None
         self._timer = threading.Timer(delay_seconds, self._show) if shown else None
-        self._interruption = Interruption()
+        self._interruption = DeferredInterrupt()
 
     def __enter__(self) -> Progress:
         self._interruption.__enter__()

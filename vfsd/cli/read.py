@@ -1,11 +1,13 @@
-"""``vfsd read``: frames of a video, as pictures, arrays, raw pixels or another video."""
+"""``vfsd read``: write frames of a video as pictures, arrays, raw pixels or another video."""
 
 from __future__ import annotations
 
 import math
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace as changed
 from fractions import Fraction
 from functools import partial
@@ -14,17 +16,17 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import print_json, shown
+from vfsd.cli.output import print_json, printable
+from vfsd.cli.param_types import Span
 from vfsd.cli.progress import Progress
-from vfsd.cli.selecting import single_path
 from vfsd.cli.session import Session
-from vfsd.cli.values import Span
-from vfsd.cli.viewoptions import (
-    asked_sound,
-    check_one,
-    request_for,
+from vfsd.cli.video_args import single_path
+from vfsd.cli.view_options import (
+    require_one_selection,
+    sound_choice,
     sound_options,
     view_options,
+    view_request,
 )
 from vfsd.core.output_formats import CODECS
 from vfsd.errors import (
@@ -35,17 +37,22 @@ from vfsd.errors import (
     NotFoundError,
     OutdatedError,
     OutOfRangeError,
+    RefusedMediaError,
     UsageError,
 )
 
 if TYPE_CHECKING:
-    from vfsd.cli.growing import Readable
-    from vfsd.cli.writing import Target, Written
+    from vfsd.api.growing_video import GrowingVideo
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.cli.frame_output import OutputTarget, WrittenFiles
     from vfsd.core.frame_table_pages import Ints
     from vfsd.core.frames import Frame
     from vfsd.core.view_path import Request
     from vfsd.tiling import Rect
     from vfsd.views import SoundOfView
+
+    Readable = Video | GrowingVideo
 
 SHOW, RAISE, SKIP = "show", "raise", "skip"
 
@@ -99,7 +106,7 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
     help="Write over files that are there.",
 )
 @click.pass_obj
-def command(
+def read(
     session: Session,
     name: str,
     out: str,
@@ -129,26 +136,25 @@ def command(
     being written what is complete can be read, as pictures, arrays and bare pixels.
     """
     from vfsd.api.video import Video
-    from vfsd.cli.growing import readable
-    from vfsd.cli.writing import target_of, with_asked_sound
+    from vfsd.cli.frame_output import output_target, with_sound_choice
     from vfsd.core.frame_index import count_within
 
-    check_one(span, chosen, moment)
-    target = target_of(out, pixel_format, codec)
-    asked = asked_sound(silent, sound)
+    require_one_selection(span, chosen, moment)
+    target = output_target(out, pixel_format, codec)
+    asked = sound_choice(silent, sound)
     if asked is not None:
-        target = with_asked_sound(target, asked)
+        target = with_sound_choice(target, asked)
     if target.is_stdout and session.json:
         raise UsageError("pixels and JSON cannot both go to stdout", hint="name a file")
     place = session.place(name)
     with (
         session.opened(place.root) as store,
-        readable(store, single_path(store.catalog, place.name, "read")) as video,
+        open_readable(store, single_path(store.catalog, place.name, "read")) as video,
     ):
-        request = request_for(video, target.form, span, chosen, moment, region, size, fps, psnr)
+        request = view_request(video, target.form, span, chosen, moment, region, size, fps, psnr)
         if damaged != SHOW:
-            _examine_damage(video, target, request, damaged)
-        work = _work(target, video, request, damaged)
+            _check_damage(video, target, request, damaged)
+        work = _writer_for(target, video, request, damaged)
         was_verified = video.original.verified
         try:
             written = work(session, target, video, request, replace)
@@ -159,10 +165,10 @@ def command(
             if not video.original.verified and not video.verify():
                 raise
             written = work(session, target, video, request, True)
-        shown_frames, (width, height), left = _extent(target, video, request)
+        shown_frames, (width, height), left = _planned_frames(target, video, request)
         kept = shown_frames if damaged == SHOW else video.kept_frames(shown_frames, damaged)
         count, shows_damage = len(kept), count_within(kept, video.original.damage)
-        heard_as = _sound(target, video, request)
+        heard_as = _sound_of(target, video, request)
         is_growing = not isinstance(video, Video)
     if session.json:
         print_json(
@@ -186,54 +192,52 @@ def command(
     else:
         heard = "" if heard_as.codec is None else f" with {heard_as.text}"
         if heard_as.silence is not None and target.form.container in ("mp4", "matroska"):
-            heard = _unheard(video, target, heard_as.silence)
-        lost = "" if math.isinf(left) else f", made from {_known(left)}"
+            heard = _without_sound_text(video, target, heard_as.silence)
+        lost = "" if math.isinf(left) else f", made from {_quality_text(left)}"
         so_far = ", of what is there of it so far" if is_growing else ""
         hurt = f", {shows_damage} of them damaged in the stored file" if shows_damage else ""
         text = (
-            f"{count} frames of {width}x{height}, {target.format}{heard}{lost}, to {shown(out)}"
+            f"{count} frames of {width}x{height}, {target.format}{heard}{lost}, to {printable(out)}"
             f"{hurt}{so_far}"
         )
         session.remark(text)
 
 
-def _unheard(video: Readable, target: Target, silence: str) -> str:
+def _without_sound_text(video: Readable, target: OutputTarget, silence: str) -> str:
     """Said where somebody may miss the sound of the video."""
     has_sound = any(stream.kind == "audio" for stream in video.original.media.side_streams)
     return f" without sound ({silence})" if has_sound and target.form.sound else ""
 
 
-def _known(psnr: float) -> str:
+def _quality_text(psnr: float) -> str:
     return f"{psnr:.1f} dB or better" if psnr else "what nobody has measured"
 
 
-def _examine_damage(video: Readable, target: Target, request: Request, damaged: str) -> None:
+def _check_damage(video: Readable, target: OutputTarget, request: Request, damaged: str) -> None:
     """Find out which frames are damaged.  Raises `DamagedFramesError` where none may be, and
     `UsageError` where some are left out of a file that cannot do without them."""
-    from vfsd.cli.growing import whole
 
     if damaged == SKIP and target.kind == "video":
         raise UsageError(
             "a video cannot skip frames",
             hint="write pictures, an array or bare pixels, or give --damaged raise",
         )
-    numbers = _extent(target, video, request)[0]
-    if len(numbers) and not len(whole(video, "damage").kept_frames(numbers, damaged)):
+    numbers = _planned_frames(target, video, request)[0]
+    if len(numbers) and not len(require_complete(video, "damage").kept_frames(numbers, damaged)):
         raise OutOfRangeError(f"all {len(numbers)} frames are damaged")
 
 
-def _work(
-    target: Target, video: Readable, request: Request, damaged: str
-) -> Callable[[Session, Target, Readable, Request, bool], Written]:
+def _writer_for(
+    target: OutputTarget, video: Readable, request: Request, damaged: str
+) -> Callable[[Session, OutputTarget, Readable, Request, bool], WrittenFiles]:
     """The writer of a target: planes without common rows are written as a mount shows them.
 
     Raises `BusyError` for what cannot be had of a video that is still being written.
     """
-    from vfsd.cli.growing import whole
 
     if target.kind == "video":
-        whole(video, "a video")
-        return _render
+        require_complete(video, "a video")
+        return _save_view
     if target.kind == "raw":
         from vfsd.codecs.frames.raw_layouts import is_in_rows
         from vfsd.views.convert import view_picture_form
@@ -241,18 +245,18 @@ def _work(
         view = request.sized(video.width, video.height)
         form = view_picture_form(video.original.media, view, target.form)
         if not is_in_rows(form.pixel_format, *form.size):
-            whole(video, f"{form.pixel_format} of an odd size")
+            require_complete(video, f"{form.pixel_format} of an odd size")
             if damaged == SKIP:
                 raise UsageError(
                     f"{form.pixel_format} of an odd size cannot skip frames",
                     hint="give --damaged raise",
                 )
-            return _pour if target.is_stdout else _render
-    return partial(_write, damaged=damaged)
+            return _pipe_view if target.is_stdout else _save_view
+    return partial(_write_frames, damaged=damaged)
 
 
-def _extent(
-    target: Target, video: Readable, request: Request
+def _planned_frames(
+    target: OutputTarget, video: Readable, request: Request
 ) -> tuple[Ints, tuple[int, int], float]:
     """(numbers of the frames, size of one, dB of what they are made from) of what was asked for."""
     view = request.sized(video.width, video.height)
@@ -267,55 +271,52 @@ def _extent(
     return plan.frames, form.size, plan.psnr
 
 
-def _sound(target: Target, video: Readable, request: Request) -> SoundOfView:
+def _sound_of(target: OutputTarget, video: Readable, request: Request) -> SoundOfView:
     """What becomes of the sound of the video."""
-    from vfsd.cli.growing import whole
     from vfsd.views import SoundOfView
 
     if target.kind != "video":
         return SoundOfView(None, None, None)
-    return whole(video, "a video").sound_of(request)
+    return require_complete(video, "a video").sound_of(request)
 
 
-def _render(
-    session: Session, target: Target, video: Readable, request: Request, replace: bool
-) -> Written:
+def _save_view(
+    session: Session, target: OutputTarget, video: Readable, request: Request, replace: bool
+) -> WrittenFiles:
     """As a video: what a mount serves, without padding."""
-    from vfsd.cli.growing import whole
-    from vfsd.cli.writing import Written
+    from vfsd.cli.frame_output import WrittenFiles
 
     label = f"making {target.out}"
     with Progress(label, None, shown=session.shows_progress, in_bytes=True) as progress:
-        size = whole(video, "a video").save_view(
+        size = require_complete(video, "a video").save_view(
             target.out, request, replace=replace, on_progress=progress.advance
         )
-    return Written([target.out], size)
+    return WrittenFiles([target.out], size)
 
 
-def _pour(
-    session: Session, target: Target, video: Readable, request: Request, replace: bool
-) -> Written:
+def _pipe_view(
+    session: Session, target: OutputTarget, video: Readable, request: Request, replace: bool
+) -> WrittenFiles:
     """The same, to stdout."""
-    from vfsd.cli.growing import whole
-    from vfsd.cli.writing import Written
+    from vfsd.cli.frame_output import WrittenFiles
     from vfsd.core.view_path import unparse
 
-    with whole(video, "a view").view(unparse(request)) as file:
+    with require_complete(video, "a view").view(unparse(request)) as file:
         shutil.copyfileobj(file, sys.stdout.buffer)
-    return Written([], 0)
+    return WrittenFiles([], 0)
 
 
-def _write(
+def _write_frames(
     session: Session,
-    target: Target,
+    target: OutputTarget,
     video: Readable,
     request: Request,
     replace: bool,
     *,
     damaged: str,
-) -> Written:
+) -> WrittenFiles:
     """As pictures, an array or bare pixels.  Raises `OutOfRangeError` for an empty selection."""
-    from vfsd.cli.writing import write
+    from vfsd.cli.frame_output import write_frames
     from vfsd.views.timeline import no_frame
 
     view = request.sized(video.width, video.height)
@@ -334,10 +335,89 @@ def _write(
         damaged=damaged,
     )
     with Progress(f"reading {video.name}", count, shown=session.shows_progress) as progress:
-        return write(target, _counted(frames, progress), count, replace=replace)
+        return write_frames(target, _with_progress(frames, progress), count, replace=replace)
 
 
-def _counted(frames: Iterator[Frame], progress: Progress) -> Iterator[Frame]:
+def _with_progress(frames: Iterator[Frame], progress: Progress) -> Iterator[Frame]:
     for frame in frames:
         yield frame
         progress.advance()
+
+
+_PATIENCE_SECONDS = 2.0
+"""In which a mount has judged what was closed, as a rule; what it has not is being written."""
+_PAUSE_SECONDS = 0.05
+
+
+@contextmanager
+def open_readable(store: Store, name: str) -> Iterator[Readable]:
+    """The video of that name, or what is there of it while it is written.
+
+    Raises as `Store` does where there is neither, `BusyError` where it is written and nothing can
+    be read of it now, and, in the block, `OutOfRangeError` for frames that may come.
+    """
+    growing = _open_growing(store, name) if _is_unfinished(store, name) else None
+    if growing is None:
+        yield store[name]
+        return
+    with growing:
+        try:
+            yield growing
+        except OutOfRangeError as beyond:
+            raise OutOfRangeError(
+                str(beyond),
+                hint=f"it is still being written: so far it has {len(growing)} frames, "
+                f"{float(growing.duration):.3f} s",
+            ) from beyond
+
+
+def _is_unfinished(store: Store, name: str) -> bool:
+    """Whether nothing of that name is there, or it is not judged although it had the time."""
+    from vfsd.core.model import FileState
+
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            if store.node(name).state is not FileState.SPOOLED:
+                return False
+        except NotFoundError:
+            return True
+        if time.monotonic() > end:
+            return True
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _open_growing(store: Store, name: str) -> GrowingVideo | None:
+    """None where nobody writes it, or the file of that name tells better what is wrong with it.
+
+    Raises `BusyError` where the video is not ready yet, as while its writer finishes it.
+    """
+    try:
+        return store.growing(name)
+    except NotFoundError:
+        return None
+    except (BusyError, RefusedMediaError):
+        if _exists(store, name):
+            return None
+        raise
+
+
+def _exists(store: Store, name: str) -> bool:
+    """Whether there is anything of that name."""
+    try:
+        store.node(name)
+    except NotFoundError:
+        return False
+    return True
+
+
+def require_complete(video: Readable, what: str) -> Video:
+    """`video`, of which `what` is wanted; raises `BusyError` where it is still being written."""
+    from vfsd.api.video import Video
+
+    if not isinstance(video, Video):
+        raise BusyError(
+            f"{video.name!r} is still being written, and cannot be had as {what} yet",
+            hint="pictures, arrays and bare pixels can, as far as it is complete",
+        )
+    return video

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import columns, iso_time, local_time, print_json, print_line, shown
-from vfsd.cli.selecting import videos_named
+from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
 from vfsd.cli.session import Session
+from vfsd.cli.video_args import select_video_list
 from vfsd.errors import NotFoundError, ReadOnlyError
-from vfsd.validation import how_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,7 +76,7 @@ _ALIGNMENT = "<<<><<>>>><"
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
 @click.option("--clear", is_flag=True, help="Forget them instead.")
 @click.pass_obj
-def command(session: Session, names: tuple[str, ...], limit: int | None, clear: bool) -> None:
+def reads(session: Session, names: tuple[str, ...], limit: int | None, clear: bool) -> None:
     """List the reads of videos, the newest first.
 
     A VIDEO is a name or a pattern; `all` is the whole store.
@@ -86,25 +85,27 @@ def command(session: Session, names: tuple[str, ...], limit: int | None, clear: 
     count; not the bytes of files, nor views whose packets are copied.  The store remembers as many
     reads as its setting remembered_reads says.
     """
+    from vfsd.validation import how_many
+
     is_all = names == (_ALL,)
     root, paths = (session.root(), []) if is_all else session.places(names)
     with session.opened(root, writing=clear) as store:
         videos: list[LogicalVideo | None] = [None]
         if not is_all:
-            videos = [one.info for one in videos_named(store, paths)]
+            videos = [one.info for one in select_video_list(store, paths)]
         if clear:
             for video in videos:
                 _clear(session, store, video)
             return
         alone = videos[0] if len(videos) == 1 else None
-        known = _names(store, videos)
+        known = _names_by_id(store, videos)
         reads = (read for read in store.catalog.reads(alone) if read.video_id in known)
         found = islice(reads, None if limit is None else how_many(limit, "limit"))
         if session.json:
             for read in found:
-                print_json(_record(known[read.video_id], read))
+                print_json(_read_record(known[read.video_id], read))
             return
-        _print(session, known, found, alone)
+        _print_reads(session, known, found, alone)
 
 
 def _clear(session: Session, store: Store, video: LogicalVideo | None) -> None:
@@ -115,13 +116,13 @@ def _clear(session: Session, store: Store, video: LogicalVideo | None) -> None:
         session.remark(f"{count} reads forgotten")
 
 
-def _names(store: Store, videos: Sequence[LogicalVideo | None]) -> dict[int, str]:
+def _names_by_id(store: Store, videos: Sequence[LogicalVideo | None]) -> dict[int, str]:
     """Names by number; [None] is all of the store."""
     named = [video for video in videos if video is not None]
     return {one.id: one.name for one in named or store.catalog.find()}
 
 
-def _record(name: str, read: Read) -> dict[str, Any]:
+def _read_record(name: str, read: Read) -> dict[str, Any]:
     return {
         "name": name,
         "at": iso_time(read.at_ns),
@@ -142,22 +143,22 @@ def _record(name: str, read: Read) -> dict[str, Any]:
     }
 
 
-def _print(
+def _print_reads(
     session: Session, names: dict[int, str], found: Iterable[Read], video: LogicalVideo | None
 ) -> None:
     rows: list[tuple[str, ...]] = [_HEADINGS if video is not None else (*_HEADINGS, "video")]
     for read in found:
-        cells = _cells(read)
-        rows.append(cells if video is not None else (*cells, shown(names[read.video_id])))
+        cells = _read_cells(read)
+        rows.append(cells if video is not None else (*cells, printable(names[read.video_id])))
     if len(rows) == 1:
         session.remark("no read is remembered")
         return
-    for line in columns(rows, _ALIGNMENT if video is not None else _ALIGNMENT + "<"):
+    for line in column_lines(rows, _ALIGNMENT if video is not None else _ALIGNMENT + "<"):
         print_line(line)
 
 
-def _cells(read: Read) -> tuple[str, ...]:
-    from vfsd.cli.explainview import duration
+def _read_cells(read: Read) -> tuple[str, ...]:
+    from vfsd.cli.explain import duration_text
     from vfsd.core.label_query import format_labels
 
     by = read.kind if read.labels is None else f"{read.kind} {format_labels(read.labels)}"
@@ -167,14 +168,14 @@ def _cells(read: Read) -> tuple[str, ...]:
         origin += f", {read.tiles} of {segments}"
     return (
         local_time(read.at_ns),
-        shown(by),
+        printable(by),
         f"{read.first_frame}-{read.end_frame - 1}",
         str(read.frames),
         str(read.region),
         "-" if read.size is None else f"{read.size[0]}x{read.size[1]}",
         f"{read.pixels / 1e6:.2f} M",
         f"{read.untiled_pixels / 1e6:.2f} M",
-        duration(read.predicted),
-        duration(read.seconds),
+        duration_text(read.predicted),
+        duration_text(read.seconds),
         origin,
     )

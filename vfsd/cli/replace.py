@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import print_json, print_line, shown
+from vfsd.cli.output import print_json, print_line, printable
+from vfsd.cli.param_types import Number
 from vfsd.cli.progress import Progress
-from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
-from vfsd.cli.values import Number
+from vfsd.cli.video_args import select_video_list
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_INTERRUPTED,
@@ -98,7 +98,7 @@ _FIELDS: Mapping[str, str] = MappingProxyType(
 )
 @click.option("--dry-run", is_flag=True, help="Encode a few seconds, and say what it comes to.")
 @click.pass_obj
-def command(
+def replace(
     session: Session,
     names: tuple[str, ...],
     codec: str,
@@ -120,19 +120,19 @@ def command(
     """
     root, paths = session.places(names)
     with session.opened(root, writing=not dry_run) as store:
-        for video in videos_named(store, paths):
+        for video in select_video_list(store, paths):
             with Progress("", None, shown=session.shows_progress) as progress:
 
                 def report(what: str, done: int, total: int, name: str = video.name) -> None:
-                    progress.label(f"{what} {shown(name)}")
+                    progress.label(f"{what} {printable(name)}")
                     progress.reach(done, total)
 
                 if dry_run:
                     told = _forecast(video, psnr, codec, keep, report)
-                    _foretell(session, video.name, told, decays=keep is not None)
+                    _print_forecast(session, video.name, told, decays=keep is not None)
                     continue
                 done = _replace(video, psnr, codec, keep, report)
-            _tell(session, done)
+            _print_replaced(session, done)
 
 
 def _forecast(
@@ -151,34 +151,36 @@ def _replace(
     return video.replace_original(psnr=psnr, codec=codec, on_progress=report)
 
 
-def _tell(session: Session, done: Replaced) -> None:
+def _print_replaced(session: Session, done: Replaced) -> None:
     if session.json:
-        print_json(_record(done.video.name, done))
+        print_json(_replacement_record(done.video.name, done))
         return
     session.remark(
-        f"{shown(done.video.name)}: {human_bytes(done.size)} became {human_bytes(done.new_size)} "
-        f"of {done.codec}, at least {done.psnr:.1f} dB against the first original"
+        f"{printable(done.video.name)}: {human_bytes(done.size)} became "
+        f"{human_bytes(done.new_size)} of {done.codec}, "
+        f"at least {done.psnr:.1f} dB against the first original"
     )
 
 
-def _foretell(session: Session, name: str, told: Forecast, *, decays: bool) -> None:
+def _print_forecast(session: Session, name: str, told: Forecast, *, decays: bool) -> None:
     refused = told.refused or (None if told.saves else "nothing would be saved")
     if session.json:
         measured = {"frames": told.frames, "seconds": told.seconds, "refused": refused}
-        print_json({**_record(name, told), **measured})
+        print_json({**_replacement_record(name, told), **measured})
         return
     if told.stays:
-        print_line(f"{shown(name)} would stay as it is: {refused}")
+        print_line(f"{printable(name)} would stay as it is: {refused}")
         return
     where = " around what is kept," if decays else ""
     print_line(
-        f"{shown(name)}: {human_bytes(told.size)} would become about {human_bytes(told.new_size)} "
-        f"of {told.codec} in {told.seconds:.0f} s; {told.frames} frames were encoded, with "
+        f"{printable(name)}: {human_bytes(told.size)} would become about "
+        f"{human_bytes(told.new_size)} of {told.codec} in {told.seconds:.0f} s; "
+        f"{told.frames} frames were encoded, with "
         f"{told.psnr:.1f} dB{where} in the worst" + (f"; but {refused}" if refused else "")
     )
 
 
-def _record(name: str, one: Replaced | Forecast) -> dict[str, Any]:
+def _replacement_record(name: str, one: Replaced | Forecast) -> dict[str, Any]:
     return {
         "name": name,
         "codec": one.codec,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StorePath:
     """A path in a store."""
 
     root: Path  #: the store's directory
@@ -57,7 +57,7 @@ class Session:
         """The store, for commands that are about all of it."""
         return self.place("").root
 
-    def place(self, path: str) -> Place:
+    def place(self, path: str) -> StorePath:
         """Where `path` leads: the name of a store's entry, or a path inside a mount of it.
 
         ``--store`` is obeyed before anything else; it may name a place where the store is mounted.
@@ -71,11 +71,11 @@ class Session:
     def places(self, paths: Sequence[str]) -> tuple[Path, list[str]]:
         """(store, names) of several paths.  Raises `UsageError` when they are not of one store."""
         found = self._places(paths)
-        if not all(_are_one(place.root, found[0].root) for place in found):
+        if not all(_same_directory(place.root, found[0].root) for place in found):
             raise UsageError(f"{paths[0]!r} and others are not in the same store")
         return found[0].root, [place.name for place in found]
 
-    def _places(self, paths: Sequence[str]) -> list[Place]:
+    def _places(self, paths: Sequence[str]) -> list[StorePath]:
         from vfsd.mount.resolve import resolve
 
         if self.store is not None:
@@ -85,9 +85,9 @@ class Session:
         places = []
         for path, shown in zip(paths, resolve([path or "." for path in paths], known), strict=True):
             if shown is not None:
-                places.append(Place(shown.root, shown.name))
+                places.append(StorePath(shown.root, shown.name))
             elif named:
-                places.append(Place(Path(named), store_name(path)))
+                places.append(StorePath(Path(named), store_name(path)))
             else:
                 raise UsageError(
                     "no store given",
@@ -95,7 +95,7 @@ class Session:
                 )
         return places
 
-    def _in_store(self, given: Path, paths: Sequence[str]) -> list[Place]:
+    def _in_store(self, given: Path, paths: Sequence[str]) -> list[StorePath]:
         """The places of paths in the store that ``--store`` names."""
         from vfsd.mount.resolve import is_store, resolve
 
@@ -108,14 +108,14 @@ class Session:
         for path in paths:
             found = shown.get(path)
             if found is None:
-                places.append(Place(root, store_name(path)))
+                places.append(StorePath(root, store_name(path)))
                 continue
-            if not _are_one(found.root, root):
+            if not _same_directory(found.root, root):
                 raise NotFoundError(
                     f"{path} is in a mount of the store in {found.root}, not of that in {root}",
                     hint="leave out --store: the path says which store is meant",
                 )
-            places.append(Place(root, found.name))
+            places.append(StorePath(root, found.name))
         return places
 
     @contextmanager
@@ -169,7 +169,7 @@ def _is_read_only(root: Path) -> bool:
     return root.is_dir() and not os.access(root, os.W_OK)
 
 
-def _are_one(one: Path, other: Path) -> bool:
+def _same_directory(one: Path, other: Path) -> bool:
     """Whether two paths lead to one directory."""
     try:
         return one == other or one.samefile(other)

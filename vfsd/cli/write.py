@@ -1,4 +1,4 @@
-"""``vfsd write``: make a video of pixels, pictures or a stream."""
+"""``vfsd write`` and ``vfsd recover``: encode a video, or complete an unfinished one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import print_json, shown
+from vfsd.cli.errors import CommandFailure, describe
+from vfsd.cli.output import local_time, print_json, print_line, print_remark, printable
+from vfsd.cli.param_types import Number, rate_value, size_value, word_value
 from vfsd.cli.progress import Progress
-from vfsd.cli.session import Session
-from vfsd.cli.values import Number, a_rate, a_size, a_word
+from vfsd.cli.session import Session, store_name
 from vfsd.core.output_formats import PIXEL_LAYOUTS
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     BusyError,
@@ -23,12 +25,15 @@ from vfsd.errors import (
     ReadOnlyError,
     RefusedMediaError,
     UsageError,
+    VfsdError,
 )
 
 if TYPE_CHECKING:
+    from vfsd.api.store import Store
     from vfsd.api.store_writes import WriteOptions
     from vfsd.api.video import Video
-    from vfsd.cli.pixelsource import PixelSource
+    from vfsd.cli.pixel_input import PixelInput
+    from vfsd.write.recordings import Recording
 
 
 _FILE = click.Path(dir_okay=False)
@@ -66,8 +71,8 @@ _FILE = click.Path(dir_okay=False)
 )
 @click.argument("name")
 @click.argument("source", metavar="[INPUT|-]", default="-")
-@click.option("--size", metavar="WxH", type=a_size, help="Of a picture of bare pixels.")
-@click.option("--fps", metavar="F", type=a_rate, help="Pictures per second: 25, 30000/1001.")
+@click.option("--size", metavar="WxH", type=size_value, help="Of a picture of bare pixels.")
+@click.option("--fps", metavar="F", type=rate_value, help="Pictures per second: 25, 30000/1001.")
 @click.option(
     "--pix",
     "pixel_format",
@@ -101,9 +106,11 @@ _FILE = click.Path(dir_okay=False)
     is_flag=True,
     help="Put the video in the place of an old one.",
 )
-@click.option("--tag", "tags", metavar="WORD", type=a_word, multiple=True, help="Tag the video.")
+@click.option(
+    "--tag", "tags", metavar="WORD", type=word_value, multiple=True, help="Tag the video."
+)
 @click.pass_obj
-def command(
+def write(
     session: Session,
     name: str,
     source: str,
@@ -151,7 +158,7 @@ def command(
     is_said = is_said or sound or sound_codec
     place = session.place(name)
     with session.opened(place.root, writing=True) as store, ExitStack() as stack:
-        pixels, stream = _source(stack, place.name, source, size, fps, pixel_format)
+        pixels, stream = _open_source(stack, place.name, source, size, fps, pixel_format)
         if stream is not None:
             if is_said or pixel_format:
                 raise UsageError(
@@ -176,24 +183,24 @@ def command(
                 )
         if tags:
             store.catalog.tag(video.info, *tags)
-        _say(session, video)
+        _report_written(session, video)
 
 
-def _source(
+def _open_source(
     stack: ExitStack,
     name: str,
     given: str,
     size: tuple[int, int] | None,
     fps: Fraction | None,
     pixel_format: str | None,
-) -> tuple[PixelSource | None, IO[bytes] | None]:
+) -> tuple[PixelInput | None, IO[bytes] | None]:
     """Pictures, or a stream that is kept as it is."""
-    from vfsd.cli.pixelsource import (
+    from vfsd.cli.pixel_input import (
         bare_pixels,
         is_numbered,
         is_y4m,
         numbered_pictures,
-        opened,
+        open_input,
         y4m_pictures,
     )
 
@@ -201,7 +208,7 @@ def _source(
         if fps is None or size or pixel_format:
             raise UsageError("pictures need --fps, and tell their size and pixel format themselves")
         return numbered_pictures(given, fps), None
-    file = stack.enter_context(opened(given))
+    file = stack.enter_context(open_input(given))
     if size is not None:
         if fps is None:
             raise UsageError("bare pixels need --fps as well", hint="add --fps 25, or what it is")
@@ -215,7 +222,7 @@ def _source(
     return None, file
 
 
-def _say(session: Session, video: Video) -> None:
+def _report_written(session: Session, video: Video) -> None:
     original = video.original
     if session.json:
         print_json(
@@ -232,6 +239,109 @@ def _say(session: Session, video: Video) -> None:
         )
         return
     session.remark(
-        f"{shown(video.name)}: {len(video)} frames of {video.width}x{video.height}, "
+        f"{printable(video.name)}: {len(video)} frames of {video.width}x{video.height}, "
         f"{float(video.duration):.2f} s, {original.media.codec}"
     )
+
+
+@define(
+    "recover",
+    examples=["vfsd -s videos recover --dry-run", "vfsd -s videos recover --json"],
+    fields={
+        "name": "path from the root of the store that it was to have",
+        "bytes": "of what there is",
+        "written": "when it was last written, Unix time",
+        "file": "where it lies, or lay",
+        "recovered": "path of the video that was made; null where none was",
+        "frames": "how many that has; null where none was made",
+        "error": "why none was made; null where nothing is wrong",
+    },
+    exits=[
+        NotFoundError,
+        ExistsError,
+        RefusedMediaError,
+        ReadOnlyError,
+        BusyError,
+        NoSpaceError,
+    ],
+    listing=True,
+)
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--as", "wanted", metavar="NAME", help="Call the video so; of one recording only.")
+@click.option("--dry-run", is_flag=True, help="Only list them.")
+@click.pass_obj
+def recover(session: Session, names: tuple[str, ...], wanted: str | None, dry_run: bool) -> None:
+    """Make videos of recordings that were not finished.
+
+    These are left by a `vfsd write` or a writer in Python that was killed, or had no more room on
+    the disk, by one whose input ended in the middle of a picture, and by one that had everything
+    and could not publish it, as while others keep the catalog locked.  Without a NAME, all of them;
+    the oldest first.
+
+    Each gets the name that it was to have, or one like that where that is taken, or is being
+    written by now: cam-recovered.mp4.  What shows no picture stays, as all do that nobody recovers,
+    until `vfsd gc` takes it.
+    """
+    root, paths = session.places(names) if names else (session.root(), [])
+    with session.opened(root, writing=not dry_run) as store:
+        found = _recordings_named(store, paths)
+        if wanted is not None and len(found) != 1:
+            raise UsageError(
+                f"--as is for one recording, and there are {len(found)}",
+                hint="say which NAME; `vfsd recover --dry-run` lists them",
+            )
+        name = None if wanted is None else store_name(wanted)
+        failures = []
+        for one in found:
+            if dry_run:
+                _report_recovery(session, one, None, None)
+                continue
+            try:
+                _report_recovery(session, one, store.recover(one, name), None)
+            except (VfsdError, OSError) as error:
+                failures.append(describe(error))
+                _report_recovery(session, one, None, failures[-1])
+    if not found:
+        session.remark("no recording was left unfinished")
+    if failures:
+        click.get_current_context().exit(failures[0].exit_code)
+
+
+def _recordings_named(store: Store, names: list[str]) -> list[Recording]:
+    """Raises `NotFoundError`."""
+    found = store.recordings()
+    for name in names:
+        if not any(one.name == name for one in found):
+            raise NotFoundError(
+                f"no recording of {name!r} was left unfinished",
+                hint="`vfsd recover --dry-run` lists those that were",
+            )
+    return [one for one in found if not names or one.name in names]
+
+
+def _report_recovery(
+    session: Session, recording: Recording, made: Video | None, failure: CommandFailure | None
+) -> None:
+    if session.json:
+        print_json(
+            {
+                "name": recording.name,
+                "bytes": recording.size,
+                "written": recording.at_ns / 1e9,
+                "file": str(recording.path),
+                "recovered": None if made is None else made.name,
+                "frames": None if made is None else len(made),
+                "error": None if failure is None else failure.message,
+            }
+        )
+    elif made is not None:
+        print_line(f"{printable(made.name)}: {len(made)} frames, {human_bytes(recording.size)}")
+    elif failure is not None:
+        print_remark(
+            f"vfsd: {printable(recording.name)} is left in {recording.path}: {failure.message}"
+        )
+    else:
+        print_line(
+            f"{printable(recording.name)}: {human_bytes(recording.size)}, last written "
+            f"{local_time(recording.at_ns)}"
+        )

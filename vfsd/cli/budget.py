@@ -1,0 +1,416 @@
+"""``vfsd budget``: how many bytes tiles and renditions may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
+from vfsd.cli.param_types import budget_value
+from vfsd.cli.session import Session
+from vfsd.cli.video_args import select_video_list
+from vfsd.core.timebase import human_bytes
+from vfsd.errors import NotFoundError, ReadOnlyError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vfsd.api.store import Store
+    from vfsd.core.budgets import Eviction, Held, Limit, Pin, Usage, WhatIf
+    from vfsd.derive.budget_service import DerivedBudget
+
+
+LIMIT_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "path from the root of the store; null: of the whole store",
+        "limit": "bytes, Nx (times the originals as they were written) or none",
+        "allowed": "bytes that it comes to, null without a limit",
+        "used": "bytes that are charged",
+    }
+)
+
+Subject = tuple[str | None, "DerivedBudget"]
+"""A video's name, or None: the store; and its budget."""
+
+
+def budgets_of(store: Store, names: Sequence[str]) -> list[Subject]:
+    """The videos with these names; without any, the store.  Raises `NotFoundError`."""
+    if not names:
+        return [(None, store.budget)]
+    return [(video.name, video.budget) for video in select_video_list(store, names)]
+
+
+def limit_record(name: str | None, usage: Usage) -> dict[str, Any]:
+    """The values of `LIMIT_FIELDS`."""
+    return {
+        "name": name,
+        "limit": str(usage.limit),
+        "allowed": usage.allowed,
+        "used": usage.used,
+    }
+
+
+def limit_text(limit: Limit) -> str:
+    """For people."""
+    if limit.bytes is not None:
+        return human_bytes(limit.bytes)
+    return "no limit" if limit.times is None else f"{limit} originals"
+
+
+def kind_text(held: Held) -> str:
+    """What a segment is, in a word or two."""
+    from vfsd.core.model import Role
+    from vfsd.tiling.cost import VIEW_PROFILES
+
+    if held.is_retired:
+        return "retired"
+    if held.role is Role.TILED:
+        return "tiles"
+    if held.role is Role.JOINED:
+        return "joined"
+    origin = " of a view" if held.profile in VIEW_PROFILES else ""
+    return f"rendition {held.size[0]}x{held.size[1]}{origin}"
+
+
+def budget_argument(function: Callable[..., None]) -> Callable[..., None]:
+    """The last word of a line: a budget."""
+    return click.argument("limit", metavar="BUDGET", type=budget_value)(function)
+
+
+_USAGE_HEADINGS = ("allowed", "used", "tiles", "renditions", "joined", "retired", "pinned", "video")
+_USAGE_ALIGNMENT = ">>>>>>><"
+
+UsageRow = tuple[str | None, "Usage", "Sequence[Pin]"]
+
+
+@define(
+    "budget show",
+    examples=["vfsd -s videos budget show", "vfsd -s videos budget show cam1/traffic.mp4 --json"],
+    fields={
+        **LIMIT_FIELDS,
+        "original": "bytes of the originals as they were written, before others took their places",
+        "tiles": "bytes of tiles that reads may use",
+        "renditions": "bytes of renditions that reads may use",
+        "joined": "bytes of what is joined with other cameras' videos: its share",
+        "retired": "bytes of what is kept for a step back",
+        "pinned": "bytes of what is pinned, which are not charged",
+        "pins": "list of objects with frames ([first, end]) and what (all, tiles, or a size WxH)",
+    },
+    exits=[NotFoundError],
+    listing=True,
+)
+@click.argument("names", metavar="[VIDEO]...", nargs=-1)
+@click.pass_obj
+def budget_show(session: Session, names: tuple[str, ...]) -> None:
+    """Show what tiles and renditions take, and may take.
+
+    A VIDEO is a name or a pattern; without one the store as a whole is shown, and the videos that
+    have any, or of which somebody has said something.
+    """
+    root, paths = session.places(names) if names else (session.root(), [])
+    with session.opened(root) as store:
+        rows = list(_rows_of_videos(store, paths) if names else _rows_of_store(store))
+    if session.json:
+        for row in rows:
+            print_json(_usage_record(*row))
+        return
+    for line in column_lines(
+        [_USAGE_HEADINGS, *(_usage_cells(*row) for row in rows)], _USAGE_ALIGNMENT
+    ):
+        print_line(line)
+    for name, _, pins in rows:
+        for pin in pins:
+            where = f"frames {pin.frames.start} to {pin.frames.stop - 1}"
+            print_line(f"pinned: {_pin_text(pin)}, {where} of {printable(name or '')}")
+
+
+def _rows_of_videos(store: Store, paths: Sequence[str]) -> Iterator[UsageRow]:
+    for video in select_video_list(store, paths):
+        yield video.name, video.budget.usage(), video.pins()
+
+
+def _rows_of_store(store: Store) -> Iterator[UsageRow]:
+    from vfsd.core.budgets import OF_VIDEO
+
+    yield None, store.budget.usage(), ()
+    for video in store.find():
+        usage, pins = video.budget.usage(), video.pins()
+        if usage.used or usage.pinned or pins or usage.limit != OF_VIDEO:
+            yield video.name, usage, pins
+
+
+def _usage_record(name: str | None, usage: Usage, pins: Sequence[Pin]) -> dict[str, Any]:
+    return {
+        **limit_record(name, usage),
+        "original": usage.original,
+        "tiles": usage.tiles,
+        "renditions": usage.renditions,
+        "joined": usage.joined,
+        "retired": usage.retired,
+        "pinned": usage.pinned,
+        "pins": [
+            {"frames": [pin.frames.start, pin.frames.stop], "what": _pin_text(pin)} for pin in pins
+        ],
+    }
+
+
+def _usage_cells(name: str | None, usage: Usage, _: Sequence[Pin]) -> tuple[str, ...]:
+    allowed = limit_text(usage.limit)
+    if usage.limit.times is not None:
+        allowed = f"{human_bytes(usage.allowed or 0)} ({usage.limit})"
+    parts = (
+        usage.used,
+        usage.tiles,
+        usage.renditions,
+        usage.joined,
+        usage.retired,
+        usage.pinned,
+    )
+    return (
+        allowed,
+        *(human_bytes(part) for part in parts),
+        "all of the store" if name is None else printable(name),
+    )
+
+
+def _pin_text(pin: Pin) -> str:
+    if pin.size is not None:
+        return f"{pin.size[0]}x{pin.size[1]}"
+    return "all" if pin.role is None else "tiles"
+
+
+@define(
+    "budget set",
+    examples=[
+        "vfsd -s videos budget set 20G",
+        "vfsd -s videos budget set cam1/traffic.mp4 5x",
+        "vfsd -s videos budget set 'cam1/*' default",
+    ],
+    fields={
+        **LIMIT_FIELDS,
+        "evicted": "number of segments that had to go",
+        "bytes": "their size",
+    },
+    exits=[NotFoundError, ReadOnlyError],
+    listing=True,
+)
+@click.argument("names", metavar="[VIDEO]...", nargs=-1)
+@budget_argument
+@click.pass_obj
+def budget_set(session: Session, names: tuple[str, ...], limit: Limit | None) -> None:
+    """Set how much tiles and renditions may take.
+
+    A VIDEO is a name or a pattern; without one all videos together are meant.  The BUDGET is a
+    number of bytes (500000, 20M, 2G), a multiple of the original's bytes (5x), none: no limit,
+    or default: 10x for a video and no limit for the store.  What is above it goes at once: first
+    what is kept for a step back, then what saves least for its bytes.  What is pinned is neither
+    counted nor taken away.
+    """
+    root, paths = session.places(names) if names else (session.root(), [])
+    with session.opened(root, writing=True) as store:
+        for name, budget in budgets_of(store, paths):
+            gone = budget.set(limit)
+            usage, freed = budget.usage(), sum(one.bytes for one in gone)
+            if session.json:
+                record = limit_record(name, usage)
+                print_json({**record, "evicted": len(gone), "bytes": freed})
+                continue
+            text = f"{'the store' if name is None else printable(name)}: {limit_text(usage.limit)}"
+            if gone:
+                text += f"; {len(gone)} segments, {human_bytes(freed)}, had to go"
+            session.remark(text)
+
+
+@define(
+    "budget what-if",
+    examples=[
+        "vfsd -s videos budget what-if 1G",
+        "vfsd -s videos budget what-if cam1/traffic.mp4 0.5x",
+    ],
+    fields={
+        **LIMIT_FIELDS,
+        "used": "bytes that would be charged",
+        "segments": "number of segments that would go",
+        "bytes": "their size",
+        "uses": "reads that used them, those of long ago counting less",
+        "saved": "CPU seconds that they saved these reads, counted likewise",
+        "gone": "list of objects with name, what (tiles, rendition WxH, rendition WxH of a view, "
+        "joined, retired), frames ([first, end]), bytes and saved (up to its last use), what goes "
+        "first first",
+    },
+    exits=[NotFoundError],
+    listing=True,
+)
+@click.argument("names", metavar="[VIDEO]...", nargs=-1)
+@budget_argument
+@click.pass_obj
+def budget_what_if(session: Session, names: tuple[str, ...], limit: Limit | None) -> None:
+    """Tell what another budget would cost.
+
+    Nothing is changed.  VIDEO and BUDGET are as for `vfsd budget set`.  The cost is what the
+    segments that would go have saved the reads that used them: half of it fades with every 500
+    reads of the store, so that it tells what as many reads as lately would take more.
+    """
+    if limit is None:
+        raise UsageError("a budget is wanted: 20M, 10x or none")
+    root, paths = session.places(names) if names else (session.root(), [])
+    with session.opened(root) as store:
+        of_number = {video.id: video.name for video in store.catalog.find()}
+        for name, budget in budgets_of(store, paths):
+            found = budget.what_if(limit)
+            if session.json:
+                print_json(_what_if_record(name, found, of_number))
+            else:
+                _print_what_if(session, name, found, of_number)
+
+
+def _what_if_record(name: str | None, found: WhatIf, names: Mapping[int, str]) -> dict[str, Any]:
+    return {
+        **limit_record(name, found.usage),
+        "segments": len(found.gone),
+        "bytes": sum(one.bytes for one in found.gone),
+        "uses": found.uses,
+        "saved": found.saved,
+        "gone": [
+            {
+                "name": names.get(one.video_id),
+                "what": kind_text(one),
+                "frames": [one.frames.start, one.frames.stop],
+                "bytes": one.bytes,
+                "saved": one.saved,
+            }
+            for one in found.gone
+        ],
+    }
+
+
+def _print_what_if(
+    session: Session, name: str | None, found: WhatIf, names: Mapping[int, str]
+) -> None:
+    from vfsd.cli.explain import duration_text
+
+    whose = (
+        f"{'the store' if name is None else printable(name)} with {limit_text(found.usage.limit)}"
+    )
+    if not found.gone:
+        session.remark(f"{whose}: nothing would go")
+        return
+    sums: dict[tuple[str, str], list[int]] = {}
+    for one in found.gone:
+        entry = sums.setdefault((names.get(one.video_id, ""), kind_text(one)), [0, 0])
+        entry[0] += 1
+        entry[1] += one.bytes
+    size = sum(one.bytes for one in found.gone)
+    print_line(
+        f"{whose}: {len(found.gone)} segments, {human_bytes(size)}, would go; they have saved "
+        f"{duration_text(found.saved)} in {found.uses:.1f} uses lately"
+    )
+    rows = [
+        (printable(video), kind, str(count), human_bytes(part))
+        for (video, kind), (count, part) in sorted(sums.items())
+    ]
+    for line in column_lines([("video", "what", "segments", "size"), *rows], "<<>>"):
+        print_line(line)
+
+
+@define(
+    "budget log",
+    examples=["vfsd -s videos budget log --limit 20", "vfsd -s videos budget log --json"],
+    fields={
+        "name": "path from the root of the store",
+        "at": "when it went, ISO 8601, UTC",
+        "why": "whose budget was full: video, partner (that of the video that it was joined with; "
+        "its own may have had room) or store",
+        "what": "tiles, rendition or joined",
+        "size": "[width, height] of the displayed frame",
+        "frames": "[first, end]",
+        "layout": "of the stored picture",
+        "codec": "of the tiles: fast, small, stitchable or lossless; h264, hevc or av1 where they "
+        "were encoded for a view; joined-left or joined-right",
+        "bytes": "of the segment",
+        "retired": "whether it was only kept for a step back",
+        "created": "when it was made, ISO 8601, UTC",
+        "used": "when it was last read, ISO 8601, UTC; null: never",
+        "uses": "reads that used it, those of long ago counting less",
+        "saved": "CPU seconds that it saved these reads, counted likewise",
+    },
+    exits=[NotFoundError],
+    listing=True,
+)
+@click.argument("names", metavar="[VIDEO]...", nargs=-1)
+@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
+@click.pass_obj
+def budget_log(session: Session, names: tuple[str, ...], limit: int | None) -> None:
+    """List what went to make room, the newest first.
+
+    The newest 100000 are remembered.
+    """
+    root, paths = session.places(names) if names else (session.root(), [])
+    with session.opened(root) as store:
+        of_number = {video.id: video.name for video in store.catalog.find()}
+        found = [one for _, budget in budgets_of(store, paths) for one in budget.evictions(limit)]
+    newest = sorted(found, key=lambda one: -one.id)[:limit]
+    rows = [("when", "full", "what", "frames", "bytes", "saved", "video")]
+    for one in newest:
+        name = of_number.get(one.video_id, "")
+        if session.json:
+            print_json(_eviction_record(name, one))
+        else:
+            rows.append(_eviction_cells(name, one))
+    if session.json:
+        return
+    if not newest:
+        session.remark("nothing had to go")
+        return
+    for line in column_lines(rows, "<<<<>><"):
+        print_line(line)
+
+
+def _eviction_record(name: str, one: Eviction) -> dict[str, Any]:
+    return {
+        "name": name,
+        "at": iso_time(one.at_ns),
+        "why": one.why,
+        "what": _eviction_kind(one),
+        "size": list(one.size),
+        "frames": [one.frames.start, one.frames.stop],
+        "layout": one.layout,
+        "codec": one.profile,
+        "bytes": one.bytes,
+        "retired": one.is_retired,
+        "created": iso_time(one.created_ns),
+        "used": None if one.used_ns is None else iso_time(one.used_ns),
+        "uses": one.uses,
+        "saved": one.saved,
+    }
+
+
+def _eviction_cells(name: str, one: Eviction) -> tuple[str, str, str, str, str, str, str]:
+    from vfsd.cli.explain import duration_text
+    from vfsd.tiling.cost import VIEW_PROFILES
+
+    kind = _eviction_kind(one)
+    what = kind if kind == "tiles" else f"{kind} {one.size[0]}x{one.size[1]}"
+    if one.profile in VIEW_PROFILES:
+        what += " of a view"
+    return (
+        local_time(one.at_ns),
+        one.why,
+        f"{what}, retired" if one.is_retired else what,
+        f"{one.frames.start}-{one.frames.stop - 1}",
+        human_bytes(one.bytes),
+        duration_text(one.saved),
+        printable(name),
+    )
+
+
+def _eviction_kind(one: Eviction) -> str:
+    from vfsd.core.model import Role
+
+    if one.role is Role.JOINED:
+        return "joined"
+    return "tiles" if one.role is Role.TILED else "rendition"

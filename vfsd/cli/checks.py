@@ -1,0 +1,460 @@
+"""``vfsd fsck``, ``scrub``, ``verify`` and ``gc``: check and clean a store."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.errors import describe, print_failure
+from vfsd.cli.output import print_json, print_line, printable, styled
+from vfsd.cli.param_types import Number, byte_count_value
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session
+from vfsd.cli.video_args import select_video_list
+from vfsd.core.timebase import human_bytes
+from vfsd.errors import (
+    EXIT_FINDINGS,
+    EXIT_INTERRUPTED,
+    BusyError,
+    IntegrityError,
+    NoSpaceError,
+    NoStoreError,
+    NotFoundError,
+    ReadOnlyError,
+    RefusedMediaError,
+    UsageError,
+    VfsdError,
+)
+
+if TYPE_CHECKING:
+    from vfsd.api.store import Store
+    from vfsd.core.model import LogicalVideo
+    from vfsd.maintenance.scrub import Damage
+
+
+_REPAIR_HINT = (
+    "`vfsd scrub --from BACKUP` puts back bytes that are damaged or gone, and so does "
+    "`vfsd ingest` of the same files"
+)
+
+
+@define(
+    "fsck",
+    examples=["vfsd -s videos fsck", "vfsd -s videos fsck --deep --repair"],
+    fields={
+        "check": "name of the check that found it",
+        "message": "what is wrong",
+        "repaired": "whether it has been put right",
+    },
+    exits=[BusyError, EXIT_FINDINGS],
+    listing=True,
+)
+@click.option("--repair", is_flag=True, help="Put right what can be put right.")
+@click.option("--deep", is_flag=True, help="Read every byte and compare it with its checksum.")
+@click.pass_obj
+def fsck(session: Session, repair: bool, deep: bool) -> None:
+    """Check the store.
+
+    Prints a line for each thing that is wrong; nothing when all is well.  Ends with 30 when
+    something is left that was not repaired.  What only a store at rest can be asked is left out
+    while it is mounted.  Recordings that were not finished are told, and left to `vfsd recover`.
+    Originals without sums of their blocks are not wrong: how many there are
+    goes to stderr.
+    """
+    from vfsd.maintenance import fsck
+    from vfsd.storage import checksum_registry
+
+    with session.opened(session.root(), writing=repair) as store:
+        with Progress("checking", None, shown=session.shows_progress) as progress:
+
+            def on_progress(name: str, done: int, total: int) -> None:
+                progress.label(f"checking {name}")
+                progress.reach(done, total)
+
+            findings = fsck.run(store.parts, repair=repair, deep=deep, on_progress=on_progress)
+        unsummed = checksum_registry.without_sums(store.catalog)
+        under_way = fsck.under_way(store.parts)
+        for finding in findings:
+            if session.json:
+                print_json(
+                    {
+                        "check": finding.check,
+                        "message": finding.message,
+                        "repaired": finding.repaired,
+                    }
+                )
+            else:
+                print_line(_finding_line(finding.check, finding.message, finding.repaired))
+    if unsummed:
+        session.remark(f"{unsummed}; {checksum_registry.SUMS_ADVICE}")
+    if under_way:
+        session.remark(
+            f"{under_way} files were in use when this backup was made: who mounts what is restored "
+            "of it sees to them"
+        )
+    left = sum(not finding.repaired for finding in findings)
+    if not findings:
+        session.remark("nothing is wrong")
+    elif not left:
+        session.remark(f"{len(findings)} repaired")
+    else:
+        # Of these each line tells itself what can be done.
+        told = all(
+            finding.repaired or finding.check in ("recordings", "permissions")
+            for finding in findings
+        )
+        again = "--deep --repair" if deep else "--repair"
+        advice = "" if told else f"; {_REPAIR_HINT}" if repair else f"; try {again}"
+        session.remark(f"{left} not repaired{advice}")
+        click.get_current_context().exit(EXIT_FINDINGS)
+
+
+def _finding_line(check: str, message: str, repaired: bool) -> str:
+    state = styled("repaired", "green") if repaired else styled("wrong", "red")
+    return f"{state}  {check}: {printable(message)}"
+
+
+_DAY_SECONDS = 86400.0
+
+
+@define(
+    "scrub",
+    examples=[
+        "vfsd -s videos scrub",
+        "vfsd -s videos scrub 'cam1/*.mp4' --json",
+        "vfsd -s videos scrub --rate 50MiB --older-than 30",
+    ],
+    fields={
+        "kind": "original, linked (indexed in place) or tiles (or renditions, or joined)",
+        "names": "the videos that it belongs to",
+        "object": "key of the object; null for a linked file",
+        "path": "of a linked file; null for an object",
+        "message": "what is wrong",
+        "bytes": "[first, end] of each range of bytes that is damaged; empty: it is gone",
+        "frames": "[first, end] of each range of frames that need them; of originals; null where "
+        "nobody can tell, as the frame table is damaged, too",
+        "repaired": "put back, dropped (tiles: they can be made again), counted anew (its sums "
+        "were damaged), recorded (its row had gone), or null",
+    },
+    exits=[
+        NotFoundError,
+        ReadOnlyError,
+        NoStoreError,
+        NoSpaceError,
+        EXIT_FINDINGS,
+        EXIT_INTERRUPTED,
+    ],
+    listing=True,
+)
+@click.argument("names", metavar="[VIDEO]...", nargs=-1)
+@click.option(
+    "--rate",
+    metavar="BYTES",
+    type=byte_count_value,
+    help="Read so many bytes a second at most: 50MiB.",
+)
+@click.option(
+    "--older-than",
+    metavar="DAYS",
+    type=Number(0),
+    help="Leave out what was looked at since then.",
+)
+@click.option(
+    "--from",
+    "sources",
+    metavar="STORE",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Take good copies of what is damaged from this store or backup.",
+)
+@click.pass_obj
+def scrub(
+    session: Session,
+    names: tuple[str, ...],
+    rate: int | None,
+    older_than: float | None,
+    sources: tuple[Path, ...],
+) -> None:
+    """Read all that is stored, and compare it with its checksums.
+
+    Originals, files indexed in place, tiles and renditions: of the VIDEOs, which are names or
+    patterns, or of all.  What was not looked at for longest comes first, and what was interrupted
+    goes on where it was, within a file too.  It may run while the store is mounted and in use, and
+    stands back for all others.
+
+    Damaged tiles and renditions are dropped; damaged originals are put back if a store given with
+    --from has them, else a line tells which bytes and frames are lost, also of those that are left
+    out and known to be damaged.  What cannot be put back, as where the disk is full, is told at the
+    end, and the rest is.  Ends with 30 when anything was damaged, else with 1 when there was
+    something that may not be read, or a file indexed in place that cannot be reached: that is
+    named, and the rest is looked at.
+    """
+    from vfsd.core.idle_priority import stand_back
+    from vfsd.disk.object_store import ObjectStore
+    from vfsd.disk.store_layout import StoreDirectory
+    from vfsd.maintenance.scrub import Scrubber
+
+    given = [ObjectStore(StoreDirectory.open(path)) for path in sources]
+    root, paths = session.places(names) if names else (session.root(), [])
+    began = time.monotonic()
+    found: list[Damage] = []
+    with session.opened(root, writing=True) as store:
+        videos = [video.info for video in select_video_list(store, paths)] if names else None
+        stand_back()
+        with Progress("reading", None, shown=session.shows_progress, in_bytes=True) as progress:
+            scrubber = Scrubber(
+                store.parts,
+                videos,
+                older_than=None if older_than is None else older_than * _DAY_SECONDS,
+                rate=rate,
+                sources=given,
+                on_progress=progress.reach,
+            )
+            if scrubber.goes_on:
+                session.remark("going on with what was interrupted")
+            for damage in scrubber.run():
+                found.append(damage)
+                with progress.aside():
+                    _print_damage(session, damage)
+    count, size = scrubber.planned
+    session.remark(
+        f"{count} objects and files, {human_bytes(size)}, in {time.monotonic() - began:.1f} s: "
+        + _outcome_text(found, len(scrubber.unread))
+    )
+    failures = [describe(error) for error in [*scrubber.unread, *scrubber.stuck]]
+    for failure in failures:
+        print_failure(failure, as_json=session.json)
+    if found:
+        click.get_current_context().exit(EXIT_FINDINGS)
+    if failures:
+        click.get_current_context().exit(failures[0].exit_code)
+
+
+def _outcome_text(found: list[Damage], unread: int) -> str:
+    outcome = "nothing is damaged"
+    if found:
+        left = sum(damage.repaired is None for damage in found)
+        outcome = f"{len(found)} damaged, of which {left} could not be put right"
+    return f"{outcome}; {unread} could not be looked at" if unread else outcome
+
+
+def _print_damage(session: Session, damage: Damage) -> None:
+    if session.json:
+        print_json(
+            {
+                "kind": damage.kind,
+                "names": list(damage.names),
+                "object": damage.place.object_key,
+                "path": damage.place.link_path,
+                "message": damage.message,
+                "bytes": [[one.start, one.stop] for one in damage.ranges],
+                "frames": None
+                if damage.frames is None
+                else [[one.start, one.stop] for one in damage.frames],
+                "repaired": damage.repaired,
+            }
+        )
+        return
+    if damage.repaired is None:
+        state = styled("damaged", "red")
+    else:
+        state = styled(damage.repaired, "green")
+    print_line(f"{state}  {printable(damage.message)}")
+
+
+class _VerifyOutcome(NamedTuple):
+    status: str
+    frames: int
+    damaged: int | None
+    reason: str | None
+
+
+@define(
+    "verify",
+    examples=["vfsd -s videos verify cam1/traffic.mp4", "vfsd -s videos verify --all --json"],
+    fields={
+        "name": "path from the root of the store",
+        "status": "right, corrected (the frame table was wrong, or damaged, or what is known of "
+        "the pictures was), broken, or forbidden (it may not be read, or is indexed in place and "
+        "cannot be reached)",
+        "frames": "number of displayed frames, as it is now known",
+        "damaged": "number of frames that show damage the file came with, null where it is broken "
+        "or forbidden",
+        "reason": "why it is broken or forbidden, and what to do, else null",
+    },
+    exits=[NotFoundError, EXIT_FINDINGS],
+    listing=True,
+)
+@click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Every video that was not verified, or examined for damage, yet.",
+)
+@click.pass_obj
+def verify(session: Session, names: tuple[str, ...], everything: bool) -> None:
+    """Decode videos from end to end, to check their frames.
+
+    A frame table that turns out to be wrong, or is damaged, is corrected, and so is what is known
+    of the pictures: their times, codec, colours, how they are turned.  Videos that go meanwhile are
+    passed over.  Frames that show damage the file came with are counted; `vfsd info` lists them,
+    and they do not make the command fail.
+
+    Ends with 30 when a video does not decode, else with 1 if a file may not be read, or is indexed
+    in place and cannot be reached.
+    """
+    if everything == bool(names):
+        raise UsageError("name the videos, or give --all")
+    root, paths = (session.root(), []) if everything else session.places(names)
+    with session.opened(root, writing=True) as store:
+        store.parts.require_filled()  # else all of them would be broken
+        if everything:
+            videos = [v for v in store.catalog.find() if not _is_examined(v)]
+        else:
+            videos = [store[path].info for path in paths]
+        statuses = set()
+        total = sum(video.size for video in videos)
+        with Progress("verifying", total, shown=session.shows_progress, in_bytes=True) as progress:
+            done = 0
+            for video in videos:
+                # What has gone meanwhile is nobody's any more, and the others are.
+                with suppress(NotFoundError):
+                    outcome = _verify_video(store, video, progress, done, total)
+                    statuses.add(outcome.status)
+                    with progress.aside():
+                        _print_verified(session, video.name, outcome)
+                done += video.size
+                progress.reach(done, total)
+    if "broken" in statuses:
+        click.get_current_context().exit(EXIT_FINDINGS)
+    if "forbidden" in statuses:
+        click.get_current_context().exit(VfsdError.exit_code)
+
+
+def _is_examined(info: LogicalVideo) -> bool:
+    return info.original.verified and info.original.damage is not None
+
+
+def _verify_video(
+    store: Store, info: LogicalVideo, progress: Progress, before: int, total: int
+) -> _VerifyOutcome:
+    progress.label(f"verifying {info.name}")
+    video = store.open_video(info)
+
+    def tell(done: int, of: int) -> None:  # of what is read twice each time is half of it
+        progress.reach(before + info.size * done // max(1, of), total)
+
+    try:
+        corrected = video.verify(on_progress=tell)
+    except (RefusedMediaError, IntegrityError) as error:
+        return _VerifyOutcome("broken", len(video), None, _reason_text(error))
+    except OSError as error:
+        is_forbidden = isinstance(error, PermissionError) or _is_out_of_reach(store, info)
+        status = "forbidden" if is_forbidden else "broken"
+        return _VerifyOutcome(status, len(video), None, _reason_text(error))
+    status = "corrected" if corrected else "right"
+    return _VerifyOutcome(status, len(video), video.original.damaged_frames, None)
+
+
+def _reason_text(error: Exception) -> str:
+    told = describe(error)
+    return told.message if told.hint is None else f"{told.message}; {told.hint}"
+
+
+def _is_out_of_reach(store: Store, info: LogicalVideo) -> bool:
+    from vfsd.disk.external_files import is_out_of_reach
+
+    path = info.original.link_path
+    return path is not None and is_out_of_reach(path, store.path)
+
+
+def _print_verified(session: Session, name: str, outcome: _VerifyOutcome) -> None:
+    if session.json:
+        print_json({"name": name, **outcome._asdict()})
+        return
+    remark = outcome.reason
+    if outcome.damaged:
+        remark = f"{outcome.damaged} of {outcome.frames} frames are damaged"
+    print_line(f"{outcome.status.ljust(9)}  {printable(name)}" + (f"  {remark}" if remark else ""))
+
+
+@define(
+    "gc",
+    examples=[
+        "vfsd -s videos gc --dry-run",
+        "vfsd -s videos gc --json",
+        "vfsd -s videos gc --recordings 0",
+    ],
+    fields={
+        "objects": "list of the objects' keys",
+        "files": "number of private and temporary files, and of rendered parts of views",
+        "bytes": "how much room they took",
+        "dry_run": "whether they are still there",
+        "recordings": "number of recordings that were not finished, and stay",
+        "stuck": "list of what stays: directories in the places of files, in which something lies, "
+        "and what may not be deleted",
+    },
+    exits=[EXIT_FINDINGS],
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option(
+    "--recordings",
+    metavar="DAYS",
+    type=Number(0),
+    default=30,
+    show_default=True,
+    help="How old a recording that was not finished has to be to go.",
+)
+@click.pass_obj
+def gc(session: Session, dry_run: bool, recordings: float) -> None:
+    """Take away what nothing refers to.
+
+    Objects that no file uses, what was rendered of videos that have gone, and what was left
+    half-written by a process that died.  Recordings that were not finished go when nobody has
+    written to them for 30 days: `vfsd recover` makes videos of them.  Ends with 30 where something
+    stays: a directory in which something lies, or what may not be deleted.
+    """
+    from vfsd.maintenance import fsck
+
+    with session.opened(session.root(), writing=not dry_run) as store:
+        found = fsck.collect(store.parts, dry_run=dry_run, recording_days=recordings)
+    if session.json:
+        print_json(
+            {
+                "objects": list(found.objects),
+                "files": len(found.files),
+                "bytes": found.bytes,
+                "dry_run": dry_run,
+                "recordings": len(found.kept),
+                "stuck": [str(path) for path in found.stuck],
+            }
+        )
+    elif not session.quiet:
+        print_line(
+            f"{len(found.objects)} objects and {len(found.files)} files, "
+            f"{human_bytes(found.bytes)}" + (", could go" if dry_run else "")
+        )
+    if found.kept:
+        session.remark(
+            f"recordings that were not finished stay: {len(found.kept)}; `vfsd recover --dry-run` "
+            "lists them"
+        )
+    for path in found.stuck:
+        session.remark(f"{printable(str(path))} {_stuck_text(path)}")
+    if found.stuck:
+        click.get_current_context().exit(EXIT_FINDINGS)
+
+
+def _stuck_text(path: Path) -> str:
+    """What is to be done about something that stays."""
+    from vfsd.disk.safe_open import is_full_directory
+
+    if is_full_directory(path):
+        return "is a directory in which something lies: move it away"
+    return "may not be deleted: look at the permissions of the directory that it is in"

@@ -1,0 +1,74 @@
+"""The exit codes of the command line, from the error tree in `vfsd.errors`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from vfsd import errors
+
+EXIT_BROKEN_PIPE = 141
+"""The exit status in a shell of a program that SIGPIPE ended: 128 + 13."""
+
+_OUTSIDE_THE_TREE: Mapping[int, str] = MappingProxyType(
+    {
+        errors.EXIT_OK: "done",
+        errors.EXIT_FINDINGS: "a check found a problem",
+        errors.EXIT_INTERRUPTED: "interrupted with Ctrl-C (SIGINT)",
+        EXIT_BROKEN_PIPE: "the reader of the output closed the pipe (SIGPIPE)",
+    }
+)
+_OF_EVERY_COMMAND = (
+    errors.EXIT_OK,
+    errors.VfsdError.exit_code,
+    errors.UsageError.exit_code,
+    errors.ReadOnlyError.exit_code,
+    errors.StoreError.exit_code,
+    errors.StoreVersionError.exit_code,
+    errors.BusyError.exit_code,
+    errors.IntegrityError.exit_code,
+    errors.NoSpaceError.exit_code,
+    errors.EXIT_INTERRUPTED,
+    EXIT_BROKEN_PIPE,
+)
+"""Any command that opens a store may end with these."""
+_TREE_LINE = re.compile(r"[\s│├└─]*(\w+Error)\s+(\d+)\s+(E[A-Z]+)\s+(\S.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorClass:
+    """An error as the tree at the head of `vfsd.errors` describes it."""
+
+    name: str
+    code: int
+    errno: str  #: name of the errno that the mount answers with
+    meaning: str
+
+
+def error_classes() -> Iterator[ErrorClass]:
+    """Every error, from the base down, in the order of the tree."""
+    for line in (errors.__doc__ or "").splitlines():
+        match = _TREE_LINE.fullmatch(line)
+        if match is not None:
+            name, code, errno, text = match.groups()
+            yield ErrorClass(name, int(code), errno, text)
+
+
+def exit_codes() -> dict[int, str]:
+    """Every exit code with its meaning, ascending."""
+    found = dict(_OUTSIDE_THE_TREE)
+    for error in error_classes():
+        found.setdefault(error.code, error.meaning)
+    return dict(sorted(found.items()))
+
+
+def exit_codes_of_every_command() -> dict[int, str]:
+    """Those that any command may end with, with their meanings, ascending."""
+    return {code: text for code, text in exit_codes().items() if code in _OF_EVERY_COMMAND}
+
+
+def meaning(code: int) -> str:
+    """What one exit code says."""
+    return exit_codes()[code]

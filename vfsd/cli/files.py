@@ -1,0 +1,185 @@
+"""``vfsd tag``, ``vfsd mv`` and ``vfsd rm``: change entries of a store."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import print_json, print_line, printable
+from vfsd.cli.param_types import pair_value, word_value
+from vfsd.cli.session import Session
+from vfsd.cli.video_args import select_videos
+from vfsd.errors import ExistsError, HeldError, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from vfsd.api.store import Store
+    from vfsd.catalog import Catalog
+    from vfsd.core.model import LogicalVideo
+
+
+@define(
+    "tag",
+    examples=[
+        "vfsd -s videos tag cam1/traffic.mp4 --add night --add rain --set site=gate",
+        "vfsd -s videos tag cam1/traffic.mp4 --remove rain --unset site",
+        "vfsd -s videos tag cam1/traffic.mp4 --json",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "tags": "list of words",
+        "metadata": "object, as --set made it",
+    },
+    exits=[NotFoundError],
+    listing=True,
+)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--add", metavar="WORD", type=word_value, multiple=True, help="Attach a word.")
+@click.option("--remove", metavar="WORD", multiple=True, help="Take a word away.")
+@click.option(
+    "--set", "pairs", metavar="KEY=VALUE", type=pair_value, multiple=True, help="Set metadata."
+)
+@click.option("--unset", metavar="KEY", multiple=True, help="Take metadata away.")
+@click.pass_obj
+def tag(
+    session: Session,
+    names: tuple[str, ...],
+    add: tuple[str, ...],
+    remove: tuple[str, ...],
+    pairs: tuple[tuple[str, object], ...],
+    unset: tuple[str, ...],
+) -> None:
+    """Show or change the tags and metadata of videos.
+
+    A NAME is a name or a pattern.  All changes to all the videos happen together or not at all;
+    the result is printed.  A VALUE that looks like a number, `true` or `false` is kept as such,
+    anything else as text.
+    """
+    root, paths = session.places(names)
+    changes = bool(add or remove or pairs or unset)
+    with session.opened(root, writing=changes) as store:
+        found = select_videos(store, paths)
+        videos = [video.info for video in found.values()]
+        if changes:
+            videos = _change_tags(store.catalog, videos, add, remove, dict(pairs), unset)
+        for video, path in zip(videos, found, strict=True):
+            if session.json:
+                print_json(
+                    {
+                        "name": path,
+                        "tags": sorted(video.tags),
+                        "metadata": dict(video.metadata),
+                    }
+                )
+            else:
+                print_line(_tag_line(video, path))
+
+
+def _change_tags(
+    catalog: Catalog,
+    videos: list[LogicalVideo],
+    add: tuple[str, ...],
+    remove: tuple[str, ...],
+    values: dict[str, object],
+    unset: tuple[str, ...],
+) -> list[LogicalVideo]:
+    with catalog.writing() as change:
+        for video in videos:
+            change.videos.remove_tags(video.id, remove)
+            change.videos.add_tags(video.id, add)
+            if values or unset:
+                now = dict(change.videos.get(video.id).metadata) | values
+                kept = {key: value for key, value in now.items() if key not in unset}
+                change.videos.set_metadata(video.id, kept)
+        return [change.videos.get(video.id) for video in videos]
+
+
+def _tag_line(video: LogicalVideo, path: str) -> str:
+    words = sorted(video.tags)
+    values = [
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in sorted(video.metadata.items())
+    ]
+    return "  ".join(map(printable, [path, *words, *values]))
+
+
+@define(
+    "mv",
+    examples=["vfsd -s videos mv cam1/traffic.mp4 archive/2026/traffic.mp4"],
+    fields={"old": "path before", "new": "path that was asked for"},
+    exits=[NotFoundError, ExistsError, HeldError],
+)
+@click.argument("old")
+@click.argument("new")
+@click.option(
+    "-f",
+    "--overwrite",
+    "--replace",
+    "replace",
+    is_flag=True,
+    help="Let the file take the place of another one.",
+)
+@click.pass_obj
+def mv(session: Session, old: str, new: str, replace: bool) -> None:
+    """Give a file or directory another name.
+
+    Missing directories on the way to NEW are made; if NEW is a directory, or ends with a slash,
+    OLD moves into it.  Nothing is copied.
+    """
+    root, (old_name, new_name) = session.places([old, new])
+    new_name = new_name or "/"
+    if new.endswith("/") and new_name != "/":
+        new_name += "/"  # which is how a directory that is not there yet is told
+    with session.opened(root, writing=True) as store:
+        store.move(old_name, new_name, replace=replace)
+    if session.json:
+        print_json({"old": old_name, "new": new_name})
+    else:
+        session.remark(f"moved {printable(old_name)} to {printable(new_name)}")
+
+
+@define(
+    "rm",
+    examples=["vfsd -s videos rm cam1/traffic.mp4", "vfsd -s videos rm -r -y cam1"],
+    fields={
+        "path": "path from the root of the store",
+        "files": "number of files that went with it",
+    },
+    exits=[NotFoundError, HeldError],
+    listing=True,
+)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("-r", "--recursive", is_flag=True, help="Take directories with all that is in them.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def rm(session: Session, paths: tuple[str, ...], recursive: bool, yes: bool) -> None:
+    """Take files and directories out of the store.
+
+    Videos that were indexed where they lie (`ingest --link`) stay there.  At a terminal a
+    directory with something in it goes only after a question.
+    """
+    root, names = session.places(paths)
+    with session.opened(root, writing=True) as store:
+        for name in names:
+            store.node(name)  # a slip in the last name should not cost the others
+        for name in names:
+            if not yes and sys.stdin.isatty() and not _confirm_removal(store, name, recursive):
+                continue
+            count = store.remove(name, recursive=recursive)
+            if session.json:
+                print_json({"path": name, "files": count})
+            else:
+                session.remark(f"removed {printable(name)}")
+
+
+def _confirm_removal(store: Store, name: str, recursive: bool) -> bool:
+    if not recursive or not store.node(name).is_dir:
+        return True
+    if not name:
+        raise UsageError("the root of a store cannot be removed")
+    with store.catalog.reading() as seen:
+        below = sum(node.is_file for _, node in seen.tree.walk(store.node(name).ino))
+    return below == 0 or click.confirm(f"remove {name}/ with {below} files?", err=True)

@@ -1,0 +1,188 @@
+"""Writes frames to files: arrays, pictures, bare pixels and videos.
+
+A regular file appears under its name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import BinaryIO
+
+import cv2
+import numpy as np
+
+from vfsd.core.frames import Frame
+from vfsd.core.output_formats import CODECS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
+from vfsd.core.view_path import Form, form_of
+from vfsd.disk.atomic_write import whole_file
+from vfsd.errors import IntegrityError, UsageError
+
+_NUMBERED = re.compile(r"%0?\d*d")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTarget:
+    """Where frames go, and as what."""
+
+    out: str  #: as the user gave it; ``-`` for stdout
+    kind: str  #: "array", "still", "raw" or "video"
+    form: Form  #: of a video: container and codec; else its pixel format counts
+
+    @property
+    def is_stdout(self) -> bool:
+        return self.out == "-"
+
+    @property
+    def format(self) -> str:
+        """In a word: the layout of the pixels, or the container."""
+        return self.form.container if self.kind == "video" else self.form.layout
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFiles:
+    files: list[str]
+    size: int  #: bytes, of all of them
+
+
+@dataclass(frozen=True, slots=True)
+class _OutputFormat:
+    kind: str
+    formats: tuple[str, ...] = ()  #: layouts of pixels that it can hold, the default first
+
+
+_PICTURES = ("rgb24", "gray")
+_PLANAR = (*UNCOMPRESSED_LAYOUTS, "nv12")
+_ENCODED = tuple(dict.fromkeys(layout for layouts in CODECS.values() for layout in layouts))
+_FORMATS: Mapping[str, _OutputFormat] = MappingProxyType(
+    {
+        ".npy": _OutputFormat("array", PIXEL_LAYOUTS),
+        ".png": _OutputFormat("still", (*_PICTURES, "rgb48", "gray16")),
+        ".jpg": _OutputFormat("still", _PICTURES),
+        ".jpeg": _OutputFormat("still", _PICTURES),
+        ".rgb": _OutputFormat("raw", ("rgb24", "rgb48")),
+        ".yuv": _OutputFormat("raw", _PLANAR),
+        ".raw": _OutputFormat("raw", PIXEL_LAYOUTS),
+        ".mp4": _OutputFormat("video", _ENCODED),
+        ".mkv": _OutputFormat("video", _ENCODED),
+        ".h264": _OutputFormat("video", _ENCODED),
+        ".hevc": _OutputFormat("video", _ENCODED),
+        ".y4m": _OutputFormat("video", UNCOMPRESSED_LAYOUTS),
+    }
+)
+
+
+def output_target(out: str, pixel_format: str | None, codec: str | None) -> OutputTarget:
+    """What OUT means.  Raises `UsageError`."""
+    if out == "-":
+        if sys.stdout.isatty():
+            raise UsageError("bare pixels are nothing for a terminal", hint="name a file, or pipe")
+        return OutputTarget(out, "raw", Form("raw", None, pixel_format or "rgb24"))
+    suffix = os.path.splitext(out)[1].lower()
+    ending = _FORMATS.get(suffix)
+    if ending is None:
+        raise UsageError(
+            f"{out!r} does not say in what form frames are wanted",
+            hint=f"let it end in {', '.join(_FORMATS)}, or give - for stdout",
+        )
+    if pixel_format is not None and pixel_format not in ending.formats:
+        raise UsageError(
+            f"{suffix} does not hold {pixel_format}", hint=f"it holds {', '.join(ending.formats)}"
+        )
+    if ending.kind == "video":
+        return OutputTarget(
+            out, ending.kind, form_of(suffix.removeprefix("."), codec, pixel_format)
+        )
+    if codec is not None:
+        raise UsageError(f"{suffix} is not encoded", hint="leave out --codec")
+    return OutputTarget(out, ending.kind, Form("raw", None, pixel_format or ending.formats[0]))
+
+
+def with_sound_choice(target: OutputTarget, asked: str) -> OutputTarget:
+    """`asked` is "no", aac or opus.  Raises `UsageError` for files that have no sound."""
+    from vfsd.core.view_path import with_sound
+
+    if target.kind != "video" or target.form.container not in ("mp4", "matroska"):
+        raise UsageError(f"{target.out} carries no sound", hint="leave out --no-sound and --sound")
+    return replace(target, form=with_sound(target.form, asked))
+
+
+def write_frames(
+    target: OutputTarget, frames: Iterator[Frame], count: int, *, replace: bool
+) -> WrittenFiles:
+    """Write all of `frames`, of which there are `count`, to a file that is not a video.
+
+    Raises `ExistsError` unless `replace`, `UsageError` when several pictures want one name.
+    """
+    if target.kind == "still":
+        return _write_stills(target.out, frames, count, replace)
+    if target.is_stdout:
+        _write_pixels(sys.stdout.buffer, frames)
+        return WrittenFiles([], 0)
+    with whole_file(Path(target.out), replace) as file:
+        if target.kind == "array":
+            _write_array(file, frames, count)
+        else:
+            _write_pixels(file, frames)
+        size = file.tell() if file.seekable() else 0
+    return WrittenFiles([target.out], size)
+
+
+def _write_pixels(file: BinaryIO, frames: Iterator[Frame]) -> None:
+    for frame in frames:
+        file.write(np.ascontiguousarray(frame.data).data)
+
+
+def _write_array(file: BinaryIO, frames: Iterator[Frame], count: int) -> None:
+    """A .npy file without ever holding more than one frame."""
+    done = 0
+    for frame in frames:
+        if not done:
+            header = {
+                "descr": np.lib.format.dtype_to_descr(frame.data.dtype),
+                "fortran_order": False,
+                "shape": (count, *frame.data.shape),
+            }
+            np.lib.format.write_array_header_1_0(file, header)
+        file.write(np.ascontiguousarray(frame.data).data)
+        done += 1
+    if done != count:
+        raise IntegrityError(f"{count} frames were to be read, and {done} came")
+
+
+def _write_stills(out: str, frames: Iterator[Frame], count: int, replace: bool) -> WrittenFiles:
+    numbered = _NUMBERED.search(out) is not None
+    if count > 1 and not numbered:
+        raise UsageError(
+            f"{count} frames do not fit into one picture",
+            hint="choose one with --at or --frames N, or put %06d into the name",
+        )
+    files, size = [], 0
+    for frame in frames:
+        path = _numbered(out, frame.index)
+        data = _encode_picture(frame, os.path.splitext(out)[1])
+        with whole_file(Path(path), replace) as file:
+            file.write(data)
+        files.append(path)
+        size += len(data)
+    return WrittenFiles(files, size)
+
+
+def _numbered(out: str, index: int) -> str:
+    """`out` with the number in it; other percent signs stay what they are."""
+    return _NUMBERED.sub(lambda match: match.group() % index, out, count=1)
+
+
+def _encode_picture(frame: Frame, suffix: str) -> bytes:
+    pixels = frame.data
+    if pixels.shape[-1] == 3:
+        pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+    done, data = cv2.imencode(suffix, pixels)
+    if not done:
+        raise UsageError(f"a picture of {pixels.shape[1]}x{pixels.shape[0]} cannot be a {suffix}")
+    return data.tobytes()

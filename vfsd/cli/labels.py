@@ -1,0 +1,542 @@
+"""``vfsd detect``, and ``vfsd labels`` without its file formats: find, query, list and remove
+boxes.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import column_lines, print_json, print_line, printable
+from vfsd.cli.param_types import (
+    Number,
+    Span,
+    frame_range,
+    frame_slice,
+    pair_value,
+    region_value,
+    span_value,
+)
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session
+from vfsd.cli.video_args import for_each, select_videos
+from vfsd.core.timebase import clock
+from vfsd.errors import ExtraMissingError, NotFoundError, OutOfRangeError, UsageError
+
+if TYPE_CHECKING:
+    from vfsd.api.video import Video
+    from vfsd.catalog import DetectionQuery
+    from vfsd.core.detections import Detection, Source
+    from vfsd.labels.detectors.detector import Detector, Every
+    from vfsd.tiling import Rect
+
+
+FORMATS = ("coco", "mot", "yolo", "voc", "csv")
+"""Those of `vfsd.labels`, which help does not wait for."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def source_options(text: str) -> Callable[[_F], _F]:
+    """``--source``, ``--model`` and ``--version``."""
+
+    def decorate(function: _F) -> _F:
+        for option in (
+            click.option("--version", metavar="WORD", help="Of the model."),
+            click.option("--model", metavar="WORD", help="What the source ran."),
+            click.option("--source", metavar="NAME", help=text),
+        ):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def numbering_options(function: _F) -> _F:
+    """``--frame-base`` and ``--pixel-base``."""
+    base = click.IntRange(0, 1)
+    for option in (
+        click.option(
+            "--pixel-base",
+            type=base,
+            metavar="0|1",
+            help="Number of the first pixel in the file; 1 in mot and voc, else 0.",
+        ),
+        click.option(
+            "--frame-base",
+            type=base,
+            metavar="0|1",
+            help="Number of the first frame in the file; 1 in mot, else 0.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def source_selection(
+    name: str | None, model: str | None, version: str | None
+) -> str | Source | None:
+    """A name alone means every source of that name."""
+    if name is None:
+        if model or version:
+            raise UsageError("--model and --version are those of a --source", hint="name it, too")
+        return None
+    if model is None and version is None:
+        return name
+    from vfsd.core.detections import Source
+
+    return Source(name, model or "", version or "")
+
+
+_ROWS_AT_ONCE = 10_000
+
+
+@define(
+    "labels query",
+    examples=[
+        "vfsd -s videos labels query cam1/traffic.mp4 'car|truck' --span 0-2",
+        "vfsd -s videos labels query cam1/traffic.mp4 'car & red' --region 160x120+0+0 --json",
+        "vfsd -s videos labels query 'cam1/*' --min-confidence 0.5 --count",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "frame": "number of the frame, from 0",
+        "seconds": "when it appears",
+        "label": "what the box is labelled",
+        "box": "x1, y1, x2, y2 in pixels of the displayed frame, x2 and y2 exclusive",
+        "confidence": "as its source gave it, or null",
+        "track": "number of the object within its source, or null",
+        "source": "who found it",
+        "model": "what the source ran, or empty",
+        "version": "of the model, or empty",
+        "attributes": "object of what else is known",
+    },
+    variants={"--count": {"name": "path from the root of the store", "boxes": "their number"}},
+    exits=[NotFoundError, OutOfRangeError],
+    listing=True,
+)
+@click.argument("name", metavar="VIDEO")
+@click.argument("expression", metavar="[LABELS]", required=False)
+@click.option(
+    "--span", metavar="A-B", type=span_value, help="In frames that appear in these seconds."
+)
+@click.option(
+    "--frames", "chosen", metavar="A:B:S", type=frame_slice, help="In frames A to B - 1, or one."
+)
+@click.option("--region", metavar="WxH+X+Y", type=region_value, help="That share a part of it.")
+@source_options("That this source found.")
+@click.option("--min-confidence", type=float, help="With this confidence, or more.")
+@click.option("--track", type=int, help="Of this track.")
+@click.option(
+    "--attribute",
+    "attributes",
+    metavar="KEY=VALUE",
+    type=pair_value,
+    multiple=True,
+    help="With this.",
+)
+@click.option("--count", "only_count", is_flag=True, help="Only say how many there are.")
+@click.pass_obj
+def labels_query(
+    session: Session,
+    name: str,
+    expression: str | None,
+    span: Span | None,
+    chosen: slice | None,
+    region: Rect | None,
+    source: str | None,
+    model: str | None,
+    version: str | None,
+    min_confidence: float | None,
+    track: int | None,
+    attributes: tuple[tuple[str, object], ...],
+    only_count: bool,
+) -> None:
+    """Find boxes of videos, by frame.
+
+    VIDEO is a name or a pattern in quotes.  With several videos, each has its name above its boxes,
+    and videos that --span or --frames lie outside of are skipped with a warning.
+
+    LABELS is a label, several of which one has to fit (`car|truck` or `car,truck`), or several such
+    that have to fit the same object (`car|truck & red`); a label with | or & or a comma in it is
+    put into double quotes.
+    Everything that is given must hold.  A line gives frame, time, label, box, confidence, track
+    and source.
+    """
+
+    if span is not None and chosen is not None:
+        raise UsageError("give either --span or --frames, not both")
+    place = session.place(name)
+    counts: dict[str, int] = {}
+
+    def show(path: str, video: Video) -> None:
+        found = video.detections(
+            expression,
+            span=span,
+            frames=None if chosen is None else frame_range(chosen, len(video)),
+            region=region,
+            source=source_selection(source, model, version),
+            min_confidence=min_confidence,
+            track=track,
+            attributes=dict(attributes),
+        )
+        if only_count:
+            counts[path] = len(found)
+            if session.json:
+                print_json({"name": path, "boxes": counts[path]})
+        else:
+            counts[path] = _print_boxes(session, video, found)
+
+    with session.opened(place.root) as store:
+        for_each(session, select_videos(store, [place.name]), show, headed=not only_count)
+    if only_count and not session.json:
+        _print_counts(counts)
+    elif not sum(counts.values()):
+        quoted = printable(shlex.quote(place.name))
+        session.remark(f"no boxes found: `vfsd labels ls {quoted}` lists the labels")
+
+
+def _print_boxes(session: Session, video: Video, found: DetectionQuery) -> int:
+    """The number of boxes."""
+    rows = found.columns()
+    first, base = video.original.first_pts, video.original.time_base
+    for at in range(0, len(rows), _ROWS_AT_ONCE):
+        cells = []
+        for one in rows.select(slice(at, at + _ROWS_AT_ONCE)):
+            seconds = float((video.table.frame_pts(one.frame) - first) * base)
+            if session.json:
+                print_json({"name": video.name, **_box_record(one, seconds)})
+            else:
+                cells.append(_box_cells(one, seconds))
+        for line in column_lines(cells, ">><<>><"):
+            print_line(line)
+    return len(rows)
+
+
+def _print_counts(counts: Mapping[str, int]) -> None:
+    """A number alone for one video; of several each with its name, and the total."""
+    if len(counts) == 1:
+        print_line(str(*counts.values()))
+        return
+    rows = [(str(count), printable(path)) for path, count in counts.items()]
+    for line in column_lines([*rows, (str(sum(counts.values())), "total")], "><"):
+        print_line(line)
+
+
+def _box_record(one: Detection, seconds: float) -> dict[str, object]:
+    assert one.source is not None
+    return {
+        "frame": one.frame,
+        "seconds": seconds,
+        "label": one.label,
+        "box": list(one.box),
+        "confidence": one.confidence,
+        "track": one.track,
+        "source": one.source.name,
+        "model": one.source.model,
+        "version": one.source.version,
+        "attributes": dict(one.attributes),
+    }
+
+
+def _box_cells(one: Detection, seconds: float) -> tuple[str, ...]:
+    return (
+        str(one.frame),
+        clock(seconds),
+        one.label,
+        " ".join(f"{edge:g}" for edge in one.box),
+        "-" if one.confidence is None else f"{one.confidence:.3g}",
+        "-" if one.track is None else str(one.track),
+        str(one.source or ""),
+    )
+
+
+_MOST_RANGES = 6
+
+
+@define(
+    "labels ls",
+    examples=[
+        "vfsd -s videos labels ls cam1/traffic.mp4",
+        "vfsd -s videos labels ls 'cam1/*' --json",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "labels": "list of objects, one for each label of each source: label, source, model, "
+        "version, boxes, frames (that have one), tracks, first_frame, end_frame (exclusive)",
+        "sources": "list of objects: name, model, version, parameters, examined (list of "
+        "[first frame, end frame), what was looked at)",
+    },
+    exits=[NotFoundError],
+    listing=True,
+)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.pass_obj
+def labels_ls(session: Session, names: tuple[str, ...]) -> None:
+    """List the labels of videos, and frames examined.
+
+    A NAME is a name or a pattern.  With several videos, each is headed by its name.
+
+    A line gives a label, its source, the number of boxes, of frames that have one and of tracks,
+    and the first and last such frame.  Sources are never added up: two sources that saw the same
+    car have a line each.  A frame that a source has examined and that has no box of it is empty,
+    as far as that source can tell.
+    """
+    root, paths = session.places(names)
+    with session.opened(root) as store:
+        found = select_videos(store, paths)
+        for path, video in found.items():
+            record = _labels_record(video)
+            if session.json:
+                print_json({"name": path, **record})
+                continue
+            if len(found) > 1:
+                print_line(f"{printable(path)}:")
+            _print_labels(record)
+
+
+def _print_labels(record: Mapping[str, Any]) -> None:
+    rows = [
+        (
+            printable(one["label"]),
+            printable(_source_text(one["source"], one["model"], one["version"])),
+            f"{one['boxes']} boxes",
+            f"{one['frames']} frames",
+            f"{one['tracks']} tracks",
+            f"{one['first_frame']}-{one['end_frame'] - 1}",
+        )
+        for one in record["labels"]
+    ]
+    for line in column_lines(rows, "<<>>><"):
+        print_line(line)
+    for one in record["sources"]:
+        words = _source_text(one["name"], one["model"], one["version"])
+        print_line(f"{printable(words)}: {_examined_text(one['examined'])}")
+
+
+def _labels_record(video: Video) -> dict[str, Any]:
+    ranges: dict[Source, list[list[int]]] = {one: [] for one in video.sources()}
+    for one in video.examined():
+        ranges.setdefault(one.source, []).append([one.frames.start, one.frames.stop])
+    return {
+        "labels": [
+            {
+                "label": one.label,
+                "source": source.name,
+                "model": source.model,
+                "version": source.version,
+                "boxes": one.boxes,
+                "frames": one.frames,
+                "tracks": one.tracks,
+                "first_frame": one.first_frame,
+                "end_frame": one.end_frame,
+            }
+            for source in ranges
+            for one in video.labels(source=source)
+        ],
+        "sources": [
+            {
+                "name": one.name,
+                "model": one.model,
+                "version": one.version,
+                "parameters": dict(one.parameters),
+                "examined": examined,
+            }
+            for one, examined in ranges.items()
+        ],
+    }
+
+
+def _source_text(name: str, model: str, version: str) -> str:
+    return " ".join(word for word in (name, model, version) if word)
+
+
+def _examined_text(examined: list[list[int]]) -> str:
+    if not examined:
+        return "it is not known which frames were examined"
+    parts = [f"{start}-{stop - 1}" for start, stop in examined[:_MOST_RANGES]]
+    more = len(examined) - len(parts)
+    return f"examined {', '.join(parts)}{f' and {more} more ranges' if more else ''}"
+
+
+@define(
+    "labels rm",
+    examples=[
+        "vfsd -s videos labels rm cam1/traffic.mp4 --source yolo",
+        "vfsd -s videos labels rm cam1/traffic.mp4 --label car --frames 0:100",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "boxes": "number of boxes that were removed",
+    },
+    exits=[NotFoundError, OutOfRangeError],
+    listing=True,
+)
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@click.option("--label", "labels", metavar="WORD", multiple=True, help="Only with this label.")
+@source_options("Only what this source said.")
+@click.option(
+    "--frames", "chosen", metavar="A:B", type=frame_slice, help="Only in frames A to B - 1, or one."
+)
+@click.option("--all", "everything", is_flag=True, help="All boxes of the video.")
+@click.pass_obj
+def labels_rm(
+    session: Session,
+    names: tuple[str, ...],
+    labels: tuple[str, ...],
+    source: str | None,
+    model: str | None,
+    version: str | None,
+    chosen: slice | None,
+    everything: bool,
+) -> None:
+    """Remove boxes of videos.
+
+    A VIDEO is a name or a pattern.  A box is removed if it meets all options.  Without --label,
+    the frames no longer count as examined by these sources, either.
+    """
+    if not (labels or source or chosen is not None or everything):
+        raise UsageError("no boxes selected", hint="give --label, --source or --frames, or --all")
+    if chosen is not None and chosen.step not in (None, 1):
+        raise UsageError("--frames must be A:B or one number, without a step")
+    root, paths = session.places(names)
+    with session.opened(root, writing=True) as store:
+        # A range outside one video is an error before any box is removed.
+        ranges = {
+            path: (video, None if chosen is None else frame_range(chosen, len(video)))
+            for path, video in select_videos(store, paths).items()
+        }
+        for path, (video, frames) in ranges.items():
+            gone = video.remove_detections(
+                labels=list(labels) or None,
+                frames=frames,
+                source=source_selection(source, model, version),
+            )
+            if session.json:
+                print_json({"name": path, "boxes": gone})
+            else:
+                session.remark(f"{gone} boxes removed from {printable(path)}")
+
+
+@define(
+    "detect",
+    examples=[
+        "vfsd -s videos detect cam1/traffic.mp4 --with motion",
+        "vfsd -s videos detect cam1/traffic.mp4 --with motion --every 5 --label moving --replace",
+        "vfsd -s videos detect cam1/traffic.mp4 cam1/open-gop.mkv --with motion --keyframes --json",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "source": "object of name, model and version: who has looked",
+        "boxes": "number of boxes that went in",
+        "frames": "number of frames that this run examined",
+        "examined": "number of frames that this source has examined by now",
+    },
+    exits=[NotFoundError, OutOfRangeError, ExtraMissingError],
+    listing=True,
+)
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@click.option(
+    "--with",
+    "detector_text",
+    metavar="motion|people|onnx:MODEL",
+    required=True,
+    help="What moves before a fixed camera; upright people; what an ONNX model in a file finds.",
+)
+@click.option("--every", metavar="N", type=click.IntRange(1), help="Only every n-th frame.")
+@click.option("--keyframes", is_flag=True, help="Only frames at which decoding can start.")
+@click.option("--span", metavar="A-B", type=span_value, help="Only frames in these seconds.")
+@click.option(
+    "--min-confidence",
+    type=Number(0, 1),
+    metavar="C",
+    help="Only boxes with this confidence, or more; not for motion.",
+)
+@click.option("--label", metavar="WORD", help="What to call all that is found.")
+@click.option(
+    "--names",
+    "classes",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Names of the model's classes: one a line, or a data.yaml; else what the model says.",
+)
+@click.option(
+    "--replace", is_flag=True, help="Look again, and take out what the same source said before."
+)
+@click.pass_obj
+def detect(
+    session: Session,
+    names: tuple[str, ...],
+    detector_text: str,
+    every: int | None,
+    keyframes: bool,
+    span: Span | None,
+    min_confidence: float | None,
+    label: str | None,
+    classes: Path | None,
+    replace: bool,
+) -> None:
+    """Find objects in VIDEOs, and keep their boxes.
+
+    What was found goes into the index a portion of frames at a time, with the note that these
+    frames were examined.  Frames that the very same detector with the same settings has examined
+    are not looked at again, so what was interrupted is finished by saying it again.
+    """
+    if every is not None and keyframes:
+        raise UsageError("give either --every or --keyframes")
+    from vfsd.labels.detectors.registry import detector_named
+
+    rhythm: Every = "key" if keyframes else every or 1
+    root, paths = session.places(names)
+    detector = detector_named(
+        detector_text, every=rhythm, min_confidence=min_confidence, label=label, names=classes
+    )
+    with session.opened(root, writing=True) as store:
+        videos = [store[path] for path in paths]
+        for video in videos:
+            _detect(session, video, detector, rhythm, span, replace)
+
+
+def _detect(
+    session: Session,
+    video: Video,
+    detector: Detector,
+    every: Every,
+    span: Span | None,
+    replace: bool,
+) -> None:
+    source = detector.source
+    before = 0 if replace else _examined_frames(video, source)
+    with Progress(f"examining {video.name}", None, shown=session.shows_progress) as progress:
+        boxes = video.detect(detector, span, every, progress.reach, replace)
+    examined = _examined_frames(video, source)
+    # A detector of motion reads more frames than it judges: only judged ones are counted.
+    looked_at = examined - before
+    if session.json:
+        print_json(
+            {
+                "name": video.name,
+                "source": {
+                    "name": source.name,
+                    "model": source.model,
+                    "version": source.version,
+                },
+                "boxes": boxes,
+                "frames": looked_at,
+                "examined": examined,
+            }
+        )
+    else:
+        session.remark(
+            f"{boxes} boxes by {source} on {looked_at} frames of {printable(video.name)}"
+            + ("" if looked_at else ", which it has examined before")
+        )
+
+
+def _examined_frames(video: Video, source: Source) -> int:
+    return sum(len(one.frames) for one in video.examined(source))

@@ -1,0 +1,442 @@
+"""``vfsd labels import`` and ``vfsd labels export``: label files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.labels import FORMATS, numbering_options, source_options, source_selection
+from vfsd.cli.output import print_json, printable
+from vfsd.cli.param_types import Span, span_value
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session
+from vfsd.cli.video_args import for_each, select_videos, single_path
+from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
+
+if TYPE_CHECKING:
+    from vfsd.api.video import Video
+    from vfsd.core.detections import DetectionColumns, Examined, Source
+    from vfsd.labels import LabelFile, Labelled
+
+
+@define(
+    "labels import",
+    examples=[
+        "vfsd -s videos labels import cam1/traffic.mp4 labels/traffic.csv",
+        "vfsd -s videos labels import cam1/traffic.mp4 labels/traffic.csv --source yolo "
+        "--model v8n --version 8.1 --examined all --replace",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "file": "what was read",
+        "format": "as what",
+        "sources": "list of who has found the boxes: objects of name, model, version",
+        "boxes": "number of boxes that went in",
+        "removed": "number of boxes of before that --replace took out",
+        "labels": "list of their labels",
+        "skipped": "boxes without area that --skip-empty left out",
+        "examined": "number of frames that the sources have looked at, according to the file",
+    },
+    exits=[ExistsError, NotFoundError, OutOfRangeError],
+)
+@click.argument("name", metavar="VIDEO")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--format", "format_", type=click.Choice(FORMATS), help="Else as FILE looks.")
+@source_options("Who found them; else what the file says, else the file's name.")
+@click.option("--replace", is_flag=True, help="Take out what the same source said before.")
+@numbering_options
+@click.option(
+    "--frame-from",
+    type=click.Choice(("auto", "field", "name", "id", "order")),
+    default="auto",
+    help="How a picture tells its frame: a field (coco: frame_index, frame_id), the number in its "
+    "file's name, its id (coco), or its place; auto: field or name.",
+)
+@click.option(
+    "--names",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Names of classes: one a line, or a data.yaml.",
+)
+@click.option("--label", metavar="WORD", help="The label of boxes that have none.")
+@click.option(
+    "--examined",
+    type=click.Choice(("auto", "all", "none")),
+    default="auto",
+    help="Which frames the sources have looked at: those that the file is about (coco, yolo, voc), "
+    "if it does not leave open which of several has, all, or it is not known.",
+)
+@click.option("--skip-empty", is_flag=True, help="Leave boxes without area out.")
+@click.pass_obj
+def labels_import(
+    session: Session,
+    name: str,
+    file: Path,
+    format_: str | None,
+    source: str | None,
+    model: str | None,
+    version: str | None,
+    replace: bool,
+    frame_base: int | None,
+    pixel_base: int | None,
+    frame_from: str,
+    names: Path | None,
+    label: str | None,
+    examined: str,
+    skip_empty: bool,
+) -> None:
+    """Put the boxes of a label file into the index of a VIDEO.
+
+    FILE is COCO JSON, MOT text, CSV with a header, or for YOLO and Pascal VOC the folder with a
+    file for each frame.  Everything goes in, or, where one line of it cannot be, nothing; neither
+    where the same source has said some of it before, unless --replace is given.  What the boxes
+    belong to are the pixels of the video: all its encodings share them.
+    """
+    from vfsd.labels import ReadOptions, format_of, names_for, read_labels
+    from vfsd.validation import no_such_file
+
+    place = session.place(name)
+    who = source_selection(source, model, version)
+    with (
+        session.opened(place.root, writing=True) as store,
+        Progress(f"reading {file}", None, shown=session.shows_progress) as progress,
+    ):
+
+        def report(done: int, total: int) -> None:
+            progress.reach(done, max(done, total))
+
+        video = store[single_path(store.catalog, place.name, "labels import")]
+        if not file.exists():
+            raise no_such_file(file)
+        format_ = format_ or format_of(file)
+        options = ReadOptions(
+            frame_base,
+            pixel_base,
+            frame_from,
+            None if names is None else names_for(format_, names),
+            label,
+            skip_empty,
+            source or file.stem,
+        )
+        found = read_labels(file, format_, video.clip, options, on_progress=report)
+        rows = _rows_with_sources(found.columns, file, who)
+        sources = _file_sources(found, rows, file, who)
+        looked = _examined_ranges(found, examined, sources, len(video))
+        progress.label(f"storing {len(rows)} boxes")
+        removed = 0
+        if replace:
+            removed = video.replace_detections(rows, looked, sources, on_progress=report)
+        else:
+            video.add_new_detections(rows, looked, on_progress=report)
+    if session.json:
+        print_json(
+            {
+                "name": video.name,
+                "file": str(file),
+                "format": format_,
+                "sources": [
+                    {"name": one.name, "model": one.model, "version": one.version}
+                    for one in rows.sources
+                ],
+                "boxes": len(rows),
+                "removed": removed,
+                "labels": sorted(set(rows.labels)),
+                "skipped": found.skipped,
+                "examined": len(set().union(*(one.frames for one in looked))),
+            }
+        )
+    else:
+        by = ", ".join(map(str, rows.sources))
+        session.remark(f"{len(rows)} boxes{f' by {by}' if by else ''} into {printable(video.name)}")
+        if removed:
+            session.remark(f"{removed} boxes of before were taken out")
+        if examined == "auto" and found.examined and not looked and len(sources) > 1:
+            session.remark(
+                f"the file does not tell which of its {len(sources)} sources has looked at which "
+                "frames: none counts as examined"
+            )
+        _warn_of_doubts(session, video, found, rows)
+
+
+def _warn_of_doubts(
+    session: Session, video: Video, found: LabelFile, rows: DetectionColumns
+) -> None:
+    outside = len(rows) - len(rows.clipped(video.width, video.height))
+    if outside:
+        session.remark(
+            f"{outside} of them lie outside of its {video.width}x{video.height} pixels: "
+            "are they of another video, or of another size of it?"
+        )
+    if found.skipped:
+        session.remark(f"{found.skipped} boxes without area were left out")
+
+
+def _rows_with_sources(
+    rows: DetectionColumns, file: Path, who: str | Source | None
+) -> DetectionColumns:
+    """Each row with the source that was named, else its own, else one called as the file is."""
+    from vfsd.core.detections import source_from
+
+    fallback = source_from(file.stem if who is None else who)
+    own = [None if who is not None else rows.source_of(at) for at in range(len(rows))]
+    return rows.with_sources([one or fallback for one in own])
+
+
+def _file_sources(
+    found: LabelFile, rows: DetectionColumns, file: Path, who: str | Source | None
+) -> list[Source]:
+    """Whom the file is from: of one without boxes, somebody has made it all the same."""
+    from vfsd.core.detections import source_from
+
+    told = [*rows.sources]
+    if who is None:
+        told += [one.source for one in found.examined_by or ()]
+    return list(dict.fromkeys(told)) or [source_from(who or file.stem)]
+
+
+def _examined_ranges(
+    found: LabelFile, rule: str, sources: list[Source], frames: int
+) -> list[Examined]:
+    """What each of the sources has looked at.  Where nobody tells which of several has looked at
+    the frames of a file, none has."""
+    from vfsd.core.detections import Examined
+
+    if rule == "none":
+        return []
+    if rule == "all":
+        return [Examined(one, range(frames)) for one in sources]
+    if found.examined_by is not None:
+        return [
+            one if one.source in sources else Examined(sources[0], one.frames)
+            for one in found.examined_by
+        ]
+    if len(sources) > 1:
+        return []
+    return [Examined(sources[0], part) for part in found.examined or ()]
+
+
+_FOLDERS = ("yolo", "voc")
+_STREAMS = ("coco", "csv")
+
+
+@define(
+    "labels export",
+    examples=[
+        "vfsd -s videos labels export cam1/traffic.mp4 --format coco -o traffic.json",
+        "vfsd -s videos labels export cam1/traffic.mp4 'car|truck' --format csv -o -",
+        "vfsd -s videos labels export 'cam1/*' --format coco -o cam1.json",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "format": "the file format",
+        "files": "number of files that were written, for all videos together",
+        "boxes": "number of boxes of this video in them",
+        "outside": "number of boxes outside of the frame, which --clip left out",
+        "lost": "list of what the format cannot store",
+    },
+    exits=[NotFoundError, ExistsError, OutOfRangeError],
+    listing=True,
+)
+@click.argument("name", metavar="VIDEO")
+@click.argument("expression", metavar="[LABELS]", required=False)
+@click.option(
+    "--format", "format_", type=click.Choice(FORMATS), required=True, help="The file format."
+)
+@click.option(
+    "-o",
+    "--out",
+    metavar="OUT",
+    required=True,
+    help="A file; a folder for yolo and voc, and for several videos (except coco); - is stdout, "
+    "for coco and csv.",
+)
+@source_options("Only what this source says.")
+@click.option("--span", metavar="A-B", type=span_value, help="Only frames in these seconds.")
+@click.option("--min-confidence", type=float, help="Only boxes with this confidence, or more.")
+@click.option(
+    "--clip",
+    "clipped",
+    is_flag=True,
+    help="Cut boxes off at the edge of the frame, and leave out those outside.",
+)
+@numbering_options
+@click.option(
+    "-f",
+    "--overwrite",
+    "--replace",
+    "replace",
+    is_flag=True,
+    help="Write over a file that is there.",
+)
+@click.pass_obj
+def labels_export(
+    session: Session,
+    name: str,
+    expression: str | None,
+    format_: str,
+    out: str,
+    source: str | None,
+    model: str | None,
+    version: str | None,
+    span: Span | None,
+    min_confidence: float | None,
+    clipped: bool,
+    frame_base: int | None,
+    pixel_base: int | None,
+    replace: bool,
+) -> None:
+    """Write the boxes of videos as label files.
+
+    VIDEO is a name or a pattern in quotes.  Of several videos, coco makes one file with a list of
+    `videos`; other formats make a folder OUT with a file or folder called after each video.  Videos
+    that --span lies outside of are skipped with a warning.
+
+    LABELS chooses among the boxes, as in `vfsd labels query`.  Importing the file
+    gives the same boxes; the command reports what a format cannot store (attributes in yolo,
+    sources in most).  In coco, yolo and voc, each frame that was examined has an image or file;
+    coco has the source as well.  A mot file a.txt comes with a.labels.txt, the names of its
+    classes.
+    """
+    from vfsd.labels import Labelled, WriteOptions, write_dataset, write_labels
+
+    place = session.place(name)
+    if out == "-" and format_ not in _STREAMS:
+        raise UsageError(f"{format_} is several files", hint="name a file or folder with -o")
+    if out == "-" and session.json:
+        raise UsageError("labels and JSON cannot both go to stdout", hint="name a file")
+    who = source_selection(source, model, version)
+    options = WriteOptions(frame_base, pixel_base)
+    found: dict[str, tuple[Labelled, int]] = {}
+
+    def collect(path: str, video: Video) -> None:
+        rows = video.detections(
+            expression, span=span, source=who, min_confidence=min_confidence
+        ).columns()
+        inside = rows.clipped(video.width, video.height) if clipped else rows
+        found[path] = (
+            Labelled(inside, _examined_within(video, who, span), video.clip),
+            len(rows) - len(inside),
+        )
+
+    with (
+        session.opened(place.root) as store,
+        Progress(f"writing {out}", None, shown=session.shows_progress) as progress,
+    ):
+        videos = select_videos(store, [place.name])
+        if out == "-" and len(videos) > 1 and format_ != "coco":
+            raise UsageError(
+                f"{format_} is a file for each video; {len(videos)} match {place.name!r}",
+                hint="name a folder with -o",
+            )
+        for_each(session, videos, collect, headed=False)
+        if len(videos) == 1:
+            ((only, _),) = found.values()
+            files = write_labels(format_, only.columns, only.examined, only.clip, options)
+            count = _write_files(_with_progress(files, progress), format_, out, replace)
+        else:
+            labelled = [one for one, _ in found.values()]
+            several = write_dataset(format_, labelled, options)
+            count = _write_dataset(_with_progress(several, progress), format_, out, replace)
+    for path, (one, outside) in found.items():
+        _report_export(session, path, format_, count, one, outside)
+    if not session.json:
+        boxes = sum(len(one.columns) for one, _ in found.values())
+        text = f"{boxes} boxes to {printable(out)}"
+        session.remark(text if len(found) == 1 else f"{text}, of {len(found)} videos")
+
+
+def _examined_within(video: Video, who: Source | str | None, span: Span | None) -> list[Examined]:
+    from vfsd.core.detections import Examined
+    from vfsd.tiling import common
+
+    examined = video.examined(who)
+    if span is None:
+        return list(examined)
+    within = video.frames_of_span(span)
+    shared = (Examined(one.source, common(one.frames, within)) for one in examined)
+    return [one for one in shared if one.frames]
+
+
+def _report_export(
+    session: Session, path: str, format_: str, count: int, one: Labelled, outside: int
+) -> None:
+    from vfsd.labels import lost_in
+
+    lost = lost_in(format_, one.columns, one.examined)
+    if session.json:
+        print_json(
+            {
+                "name": path,
+                "format": format_,
+                "files": count,
+                "boxes": len(one.columns),
+                "outside": outside,
+                "lost": lost,
+            }
+        )
+        return
+    if outside:
+        session.remark(f"{printable(path)}: {outside} boxes outside of the frame were left out")
+    if lost:
+        session.remark(f"{printable(path)}: {format_} cannot store {', '.join(lost)}")
+
+
+Files = Iterator[tuple[str, Iterable[str]]]
+
+
+def _with_progress(files: Files, progress: Progress) -> Files:
+    def through(pieces: Iterable[str]) -> Iterator[str]:
+        for piece in pieces:
+            yield piece
+            progress.advance()
+
+    return ((name, through(pieces)) for name, pieces in files)
+
+
+def _write_files(files: Files, format_: str, out: str, replace: bool) -> int:
+    """Whole files or none under their names; how many."""
+    if out == "-":
+        for _, pieces in files:
+            sys.stdout.writelines(pieces)
+        return 1
+    path = Path(out)
+    if format_ in _FOLDERS:
+        return _write_folder(files, path)
+    from vfsd.disk.atomic_write import whole_file
+    from vfsd.labels import place_of
+
+    several = [(place_of(path, format_, name), pieces) for name, pieces in files]
+    # One after the other they get their names when all are written: the last first, so that
+    # nobody finds boxes without the names of their classes.
+    with ExitStack() as all_of_them:
+        opened = [all_of_them.enter_context(whole_file(place, replace)) for place, _ in several]
+        for file, (_, pieces) in zip(opened, several, strict=True):
+            for piece in pieces:
+                file.write(piece.encode())
+    return len(several)
+
+
+def _write_dataset(files: Files, format_: str, out: str, replace: bool) -> int:
+    """The files of several videos: one for coco, else a tree below a new folder."""
+    if format_ == "coco":
+        return _write_files(files, format_, out, replace)
+    return _write_folder(files, Path(out))
+
+
+def _write_folder(files: Files, path: Path) -> int:
+    from vfsd.disk.atomic_write import whole_folder
+
+    count = 0
+    with whole_folder(path) as folder:
+        for name, pieces in files:
+            place = folder / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text("".join(pieces), encoding="utf-8", newline="")
+            count += 1
+    return count

@@ -1,0 +1,384 @@
+"""``vfsd layout show`` and ``vfsd layout history``: the tiles of videos.
+
+Layouts and regions refer to the displayed frame, and times to the first frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import groupby
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
+from vfsd.cli.param_types import Span, span_value, time_value
+from vfsd.cli.session import Session
+from vfsd.cli.video_args import for_each, select_videos
+from vfsd.core.timebase import clock, human_bytes
+from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
+
+if TYPE_CHECKING:
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.core.model import Cell, Segment
+    from vfsd.core.text_image import Picture
+
+
+SEGMENT_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "frames": "[first, end]: its frames, the end not included",
+        "span": "[from, to] in seconds",
+        "layout": "widths x heights of its columns and rows, on the displayed frame",
+        "codec": "name of the tile codec: fast, small, stitchable or lossless",
+        "size": "bytes",
+        "psnr": "dB of its worst tile",
+        "created": "when it was made, ISO 8601, UTC",
+        "tiles": "list of objects, one for each tile that is stored: tile (its number), "
+        "region (WxH+X+Y of the displayed frame), size (bytes), quality (rate factor; of "
+        "lossless, how hard it is compressed) and "
+        "psnr (dB)",
+    }
+)
+"""What is said of a segment of tiles."""
+
+SHOW_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "path from the root of the store",
+        "width": "pixels of the displayed frame",
+        "height": "pixels of the displayed frame",
+        "total_frames": "number of frames of the video",
+        "segments": "list of objects: "
+        + "; ".join(f"{key}: {text}" for key, text in SEGMENT_FIELDS.items()),
+    }
+)
+"""What `vfsd layout show --json` prints, and `vfsd retile --layout-file` takes."""
+
+
+def start_of(video: Video, frame: int) -> Fraction:
+    """Seconds at which a frame appears; for the frame after the last, the end."""
+    if frame >= len(video):
+        return video.duration
+    return (video.table.frame_pts(frame) - video.original.first_pts) * video.original.time_base
+
+
+def span_of(video: Video, frames: range) -> tuple[Fraction, Fraction]:
+    return start_of(video, frames.start), start_of(video, frames.stop)
+
+
+def displayed_layout_of(video: Video, segment: Segment) -> str:
+    """The layout of a segment on the displayed frame."""
+    from vfsd.core.orientation import layout_in_display
+
+    return str(layout_in_display(segment.layout, video.original.media))
+
+
+def tiles_text(segment: Segment) -> str:
+    """How many are stored, and of how many where that is not all."""
+    stored = str(len(segment.cells))
+    return stored if segment.is_whole else f"{stored} of {segment.layout.count}"
+
+
+def segment_record(video: Video, segment: Segment) -> dict[str, Any]:
+    """The values of `SEGMENT_FIELDS`."""
+    return {
+        "frames": [segment.first_frame, segment.end_frame],
+        "span": [float(at) for at in span_of(video, segment.frames)],
+        "layout": displayed_layout_of(video, segment),
+        "codec": segment.profile,
+        "size": segment.size,
+        "psnr": segment.psnr,
+        "created": iso_time(segment.created_ns),
+        "tiles": [_tile_record(video, cell) for cell in segment.cells],
+    }
+
+
+def _tile_record(video: Video, cell: Cell) -> dict[str, Any]:
+    from vfsd.core.orientation import in_display
+
+    return {
+        "tile": cell.tile,
+        "region": str(in_display(cell.rect, video.original.media)),
+        "size": cell.size,
+        "quality": cell.quality,
+        "psnr": cell.psnr,
+    }
+
+
+RUN_HEADINGS = ("seconds", "frames", "segments", "tiles", "codec", "size", "dB", "layout")
+RUN_ALIGNMENT = "<<>><>><"
+
+
+def runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
+    """Segments that follow each other with the same tiles and codec."""
+    place = 0
+
+    def key(pair: tuple[int, Segment]) -> tuple[object, ...]:
+        return pair[0], pair[1].layout, pair[1].tiles, pair[1].profile
+
+    numbered: list[tuple[int, Segment]] = []
+    for segment in segments:
+        if numbered and numbered[-1][1].end_frame != segment.first_frame:
+            place += 1
+        numbered.append((place, segment))
+    for _, group in groupby(numbered, key):
+        yield [segment for _, segment in group]
+
+
+def run_cells(video: Video, run: Sequence[Segment]) -> tuple[str, ...]:
+    """A line about segments in a row, under `HEADINGS`."""
+    frames = range(run[0].first_frame, run[-1].end_frame)
+    start, end = span_of(video, frames)
+    return (
+        f"{clock(start)}-{clock(end)}",
+        f"{frames.start}-{frames.stop - 1}",
+        str(len(run)),
+        tiles_text(run[0]),
+        run[0].profile,
+        human_bytes(sum(segment.size for segment in run)),
+        f"{min(segment.psnr for segment in run):.1f}",
+        displayed_layout_of(video, run[0]),
+    )
+
+
+span_option = click.option(
+    "--span", metavar="A-B", type=span_value, help="Only what touches these seconds."
+)
+
+
+def retired_and_active(store: Store, video: Video) -> tuple[list[Segment], list[Segment]]:
+    """(retired, active) segments."""
+    with store.catalog.reading() as seen:
+        original = video.original.id
+        return seen.segments.retired(original), seen.segments.active(original)
+
+
+def segments_touching(segments: Sequence[Segment], frames: range) -> list[Segment]:
+    return [
+        segment
+        for segment in segments
+        if segment.first_frame < frames.stop and frames.start < segment.end_frame
+    ]
+
+
+_PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
+
+
+@define(
+    "layout show",
+    examples=[
+        "vfsd -s videos layout show cam1/traffic.mp4",
+        "vfsd -s videos layout show cam1/traffic.mp4 --at 1.5",
+        "vfsd -s videos layout show cam1/traffic.mp4 -o tiles.png --at 1.5",
+    ],
+    fields=SHOW_FIELDS,
+    exits=[NotFoundError, ExistsError, OutOfRangeError],
+    listing=True,
+)
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@span_option
+@click.option(
+    "--at", "moment", metavar="TIME", type=time_value, help="The tiles of the frame at this time."
+)
+@click.option(
+    "-o", "--out", metavar="FILE", help="Draw the tiles over a frame: a .png or .jpg to write."
+)
+@click.option(
+    "-f",
+    "--overwrite",
+    "--replace",
+    "replace",
+    is_flag=True,
+    help="Write over a FILE that is there.",
+)
+@click.pass_obj
+def layout_show(
+    session: Session,
+    names: tuple[str, ...],
+    span: Span | None,
+    moment: Fraction | None,
+    out: str | None,
+    replace: bool,
+) -> None:
+    """Show the tiles of videos that reads may use.
+
+    A VIDEO is a name or a pattern; of several, each has its name above its lines.  Segments in a
+    row with the same layout share a line; with --at, each tile of the frame at that time has a
+    line.  `vfsd retile --layout-file` takes the output of --json for one video.
+
+    The picture has the number, size and quality of each tile on a frame of the original (without
+    --at, one from the middle of the first segment), the boxes of that frame, faintly those of
+    the segment's other frames, and in colours how often each area of the segment was read (see
+    `vfsd reads`).
+    """
+    if span is not None and moment is not None:
+        raise UsageError("give either --span or --at, not both")
+    root, paths = session.places(names)
+
+    def show(path: str, video: Video) -> None:
+        if moment is not None:
+            index = video.index_at(moment)
+            frames = range(index, index + 1)
+        else:
+            frames = video.frames_in(span)
+        found = segments_touching(store.catalog.segments(video.info), frames)
+        if out is not None:
+            _draw_layout(
+                session, store, video, found, None if moment is None else frames.start, out, replace
+            )
+        if session.json:
+            print_json(_show_record(video, found))
+        elif moment is not None:
+            _print_tiles(video, found)
+        elif found:
+            rows = [RUN_HEADINGS, *(run_cells(video, run) for run in runs(found))]
+            for line in column_lines(rows, RUN_ALIGNMENT):
+                print_line(line)
+        else:
+            session.remark(f"{printable(path)} has no tiles there")
+
+    with session.opened(root) as store:
+        videos = select_videos(store, paths)
+        if out is not None and len(videos) > 1:
+            raise UsageError(
+                f"-o draws the tiles of one video; {len(videos)} match",
+                hint="name one video, or leave out -o",
+            )
+        for_each(session, videos, show)
+
+
+def _show_record(video: Video, found: Sequence[Segment]) -> dict[str, Any]:
+    return {
+        "name": video.name,
+        "width": video.width,
+        "height": video.height,
+        "total_frames": len(video),
+        "segments": [segment_record(video, segment) for segment in found],
+    }
+
+
+def _print_tiles(video: Video, found: Sequence[Segment]) -> None:
+    for segment in found:
+        record = segment_record(video, segment)
+        first, end = record["frames"]
+        print_line(
+            f"frames {first} to {end - 1}, {record['layout']}, {record['codec']}, "
+            f"{human_bytes(segment.size)}"
+        )
+        rows = [("tile", "region", "size", "dB", "rate factor")]
+        rows += [
+            (
+                str(tile["tile"]),
+                tile["region"],
+                human_bytes(tile["size"]),
+                f"{tile['psnr']:.1f}",
+                str(tile["quality"]),
+            )
+            for tile in record["tiles"]
+        ]
+        for line in column_lines(rows, "><>>>"):
+            print_line(line)
+
+
+def _draw_layout(
+    session: Session,
+    store: Store,
+    video: Video,
+    found: Sequence[Segment],
+    frame: int | None,
+    out: str,
+    replace: bool,
+) -> None:
+    """Write the picture of one segment; of those that share the frame, the one made last."""
+    from vfsd.views.layout_facts import layout_facts
+    from vfsd.views.layout_image import draw_layout
+
+    if Path(out).suffix.lower() not in _PICTURE_SUFFIXES:
+        raise UsageError(
+            f"the picture must be a .png or .jpg file, got {out!r}", hint="name a .png or .jpg"
+        )
+    if not found:
+        raise NotFoundError(
+            f"{video.name} has no tiles there", hint="see `vfsd layout show`, without -o"
+        )
+    at = found[0].first_frame if frame is None else frame
+    here = [segment for segment in found if at in segment.frames]
+    segment = max(here, key=lambda one: one.created_ns)
+    facts = layout_facts(store.catalog, video.info, video.table, segment, segment.frames, frame)
+    _write_picture(draw_layout(video.table, store.tools, facts), Path(out), replace)
+    session.remark(f"frame {facts.frame} with its tiles, to {printable(out)}")
+
+
+def _write_picture(picture: Picture, out: Path, replace: bool) -> None:
+    from vfsd.codecs.encoding.stills import BEST_JPEG, jpeg, png
+    from vfsd.disk.atomic_write import whole_file
+
+    data = png(picture) if out.suffix.lower() == ".png" else jpeg(picture, quantiser=BEST_JPEG)
+    with whole_file(out, replace) as file:
+        file.write(data)
+
+
+@define(
+    "layout history",
+    examples=["vfsd -s videos layout history cam1/traffic.mp4 --json"],
+    fields={
+        "name": "path from the root of the store",
+        **SEGMENT_FIELDS,
+        "retired": "when another layout took its place, ISO 8601, UTC; null: reads may use it",
+    },
+    exits=[NotFoundError],
+    listing=True,
+)
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@click.pass_obj
+def layout_history(session: Session, names: tuple[str, ...]) -> None:
+    """List the present and past tiles of videos.
+
+    A VIDEO is a name or a pattern; of several, each has its name above its lines.
+
+    Retired tiles are kept for `vfsd layout rollback`, until the layout changes again or until
+    `vfsd layout drop --retired`.
+    """
+    from vfsd.derive import layout_history
+
+    root, paths = session.places(names)
+
+    def show(path: str, video: Video) -> None:
+        found = layout_history.history(store.parts, video.info)
+        if session.json:
+            for segment in found:
+                retired = segment.retired_ns
+                print_json(
+                    {
+                        "name": video.name,
+                        **segment_record(video, segment),
+                        "retired": None if retired is None else iso_time(retired),
+                    }
+                )
+            return
+        if not found:
+            session.remark(f"{printable(path)} has never had tiles")
+            return
+        rows: list[tuple[str, ...]] = [("made", "state", *RUN_HEADINGS)]
+        for run in _history_runs(found):
+            state = "in use" if run[0].retired_ns is None else "retired"
+            made = local_time(run[0].created_ns)
+            rows.append((made, state, *run_cells(video, run)))
+        for line in column_lines(rows, "<<" + RUN_ALIGNMENT):
+            print_line(line)
+
+    with session.opened(root) as store:
+        for_each(session, select_videos(store, paths), show)
+
+
+def _history_runs(found: Sequence[Segment]) -> list[list[Segment]]:
+    """Segments of the same run of `retile` that follow each other, by when that was."""
+    steps: dict[tuple[int, bool], list[Segment]] = {}
+    for segment in sorted(found, key=lambda one: (one.physical_id, one.first_frame)):
+        steps.setdefault((segment.physical_id, segment.retired_ns is None), []).append(segment)
+    in_a_row = [run for together in steps.values() for run in runs(together)]
+    return sorted(in_a_row, key=lambda run: (run[0].physical_id, run[0].first_frame))

@@ -1,0 +1,263 @@
+"""``vfsd layout diff``, ``rollback`` and ``drop``: compare, restore and delete tiles."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.layout import (
+    displayed_layout_of,
+    retired_and_active,
+    segments_touching,
+    span_of,
+    span_option,
+)
+from vfsd.cli.output import column_lines, print_json, print_line, printable
+from vfsd.cli.param_types import Span
+from vfsd.cli.session import Session
+from vfsd.cli.video_args import for_each, select_videos
+from vfsd.core.timebase import clock, human_bytes
+from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
+
+if TYPE_CHECKING:
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.core.model import Segment
+
+
+@define(
+    "layout diff",
+    examples=["vfsd -s videos layout diff cam1/traffic.mp4"],
+    fields={
+        "name": "path from the root of the store",
+        "frames": "[first, end]: the frames that this is about, the end not included",
+        "span": "[from, to] in seconds",
+        "before": "object: layout, codec, tiles (how many are stored), size and psnr before the "
+        "last change; null: no tiles",
+        "now": "object: the same of what is there now; null: no tiles",
+    },
+    exits=[NotFoundError],
+    listing=True,
+)
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@click.pass_obj
+def layout_diff(session: Session, names: tuple[str, ...]) -> None:
+    """Compare the tiles of videos with those of the step before.
+
+    A VIDEO is a name or a pattern.  The list shows what `vfsd layout rollback` would change, with
+    the state before on the left.
+    """
+
+    root, paths = session.places(names)
+
+    def show(path: str, video: Video) -> None:
+        found = differences(video, *retired_and_active(store, video))
+        if session.json:
+            for change in found:
+                print_json(change.record(video))
+            return
+        rows = [change.cells(video) for change in found]
+        if not rows:
+            session.remark(f"{printable(path)} has no tiles")
+        for line in column_lines(rows, "<<><<>>"):
+            print_line(line)
+
+    with session.opened(root) as store:
+        for_each(session, select_videos(store, paths), show)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Frames whose tiles are others now; either side may be empty."""
+
+    frames: range
+    before: tuple[Segment, ...]
+    now: tuple[Segment, ...]
+
+    def record(self, video: Video) -> dict[str, Any]:
+        return {
+            "name": video.name,
+            "frames": [self.frames.start, self.frames.stop],
+            "span": [float(at) for at in span_of(video, self.frames)],
+            "before": _side_record(video, self.before),
+            "now": _side_record(video, self.now),
+        }
+
+    def cells(self, video: Video) -> tuple[str, ...]:
+        """Seconds, then layout and size of both sides, and how the quality changed."""
+        start, end = span_of(video, self.frames)
+        before, now = _side_record(video, self.before), _side_record(video, self.now)
+        return (
+            f"{clock(start)}-{clock(end)}",
+            "untiled" if before is None else _side_text(before),
+            "" if before is None else human_bytes(before["size"]),
+            "->",
+            "untiled" if now is None else _side_text(now),
+            "" if now is None else human_bytes(now["size"]),
+            "" if now is None else f"{now['psnr']:.1f} dB",
+        )
+
+
+def differences(
+    video: Video, before: Sequence[Segment], now: Sequence[Segment]
+) -> list[Difference]:
+    """By time, where there is or was anything; neighbours with the same change are one.
+
+    `before` are the segments that are retired, `now` those in use.
+    """
+    edges = sorted({edge for one in (*before, *now) for edge in (one.first_frame, one.end_frame)})
+    found = [
+        Difference(range(start, end), _segments_at(before, start), _segments_at(now, start))
+        for start, end in pairwise(edges)
+    ]
+    merged = []
+    for _, group in groupby(
+        (one for one in found if one.before or one.now),
+        lambda one: (_layout_names(video, one.before), _layout_names(video, one.now)),
+    ):
+        merged += _merge_adjacent(list(group))
+    return merged
+
+
+def _merge_adjacent(changes: list[Difference]) -> list[Difference]:
+    """Those that touch, as one."""
+    joined: list[Difference] = []
+    for change in changes:
+        if joined and joined[-1].frames.stop == change.frames.start:
+            last = joined[-1]
+            joined[-1] = Difference(
+                range(last.frames.start, change.frames.stop),
+                tuple(dict.fromkeys((*last.before, *change.before))),
+                tuple(dict.fromkeys((*last.now, *change.now))),
+            )
+        else:
+            joined.append(change)
+    return joined
+
+
+def _segments_at(segments: Sequence[Segment], frame: int) -> tuple[Segment, ...]:
+    return tuple(one for one in segments if frame in one.frames)
+
+
+def _layout_names(video: Video, segments: Sequence[Segment]) -> tuple[str, ...]:
+    return tuple(f"{displayed_layout_of(video, one)} {one.tiles} {one.profile}" for one in segments)
+
+
+def _side_text(side: dict[str, Any]) -> str:
+    return f"{side['layout']} ({side['tiles']} tiles)"
+
+
+def _side_record(video: Video, segments: Sequence[Segment]) -> dict[str, Any] | None:
+    if not segments:
+        return None
+    return {
+        "layout": ", ".join(dict.fromkeys(displayed_layout_of(video, one) for one in segments)),
+        "codec": ", ".join(dict.fromkeys(one.profile for one in segments)),
+        "tiles": sum(len(one.cells) for one in segments),
+        "size": sum(one.size for one in segments),
+        "psnr": min(one.psnr for one in segments),
+    }
+
+
+@define(
+    "layout rollback",
+    examples=["vfsd -s videos layout rollback cam1/traffic.mp4 --span 0-1"],
+    fields={
+        "name": "path from the root of the store",
+        "retired": "number of segments that reads use no longer",
+        "restored": "number of segments that reads use again",
+    },
+    exits=[NotFoundError, OutOfRangeError, ReadOnlyError],
+    listing=True,
+)
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@span_option
+@click.pass_obj
+def layout_rollback(session: Session, names: tuple[str, ...], span: Span | None) -> None:
+    """Go back to the layouts before the present ones.
+
+    A VIDEO is a name or a pattern.  The command works segment by segment: on all segments of a
+    video, or on those that --span touches.  A second call undoes the first.  Segments without an
+    earlier layout are read from the original.
+    """
+    from vfsd.derive import layout_history
+
+    root, paths = session.places(names)
+    with session.opened(root, writing=True) as store:
+        # A span outside one video is an error before any video changes.
+        chosen = [(video, video.frames_in(span)) for video in select_videos(store, paths).values()]
+        for video, frames in chosen:
+            retired, restored = layout_history.rollback(store.parts, video.info, frames)
+            if session.json:
+                print_json({"name": video.name, "retired": retired, "restored": restored})
+            else:
+                session.remark(
+                    f"{printable(video.name)}: {restored} segments are in use again, "
+                    f"{retired} are retired"
+                )
+
+
+@define(
+    "layout drop",
+    examples=[
+        "vfsd -s videos layout drop cam1/traffic.mp4 --retired",
+        "vfsd -s videos layout drop cam1/traffic.mp4 --span 0-1 -y",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "segments": "number of segments that were taken away",
+        "bytes": "their size",
+    },
+    exits=[NotFoundError, OutOfRangeError, ReadOnlyError],
+    listing=True,
+)
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@span_option
+@click.option("--retired", is_flag=True, help="Only what is kept for a step back.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def layout_drop(
+    session: Session, names: tuple[str, ...], span: Span | None, retired: bool, yes: bool
+) -> None:
+    """Delete tiles.
+
+    A VIDEO is a name or a pattern.  The original stays, and reads decode it.  At a terminal the
+    command asks first.
+    """
+    root, paths = session.places(names)
+    with session.opened(root, writing=True) as store:
+        # A span outside one video is an error before any tile is deleted.
+        chosen = [(video, video.frames_in(span)) for video in select_videos(store, paths).values()]
+        for video, frames in chosen:
+            found = _drop_segments(store, video, frames, retired, yes)
+            size = sum(segment.size for segment in found)
+            if session.json:
+                print_json({"name": video.name, "segments": len(found), "bytes": size})
+            else:
+                session.remark(
+                    f"{printable(video.name)}: dropped {len(found)} segments, {human_bytes(size)}"
+                )
+
+
+def _drop_segments(
+    store: Store, video: Video, frames: range, retired: bool, yes: bool
+) -> Sequence[Segment]:
+    """The segments that were deleted."""
+    from vfsd.derive import layout_history
+
+    old, active = retired_and_active(store, video)
+    count = len(segments_touching(old if retired else old + active, frames))
+    if count and not yes and sys.stdin.isatty():
+        kind = "retired segments" if retired else "segments of tiles"
+        if not click.confirm(f"drop {count} {kind} of {printable(video.name)}?", err=True):
+            return []
+    if not count:
+        return []
+    drop = layout_history.drop_retired if retired else layout_history.drop
+    return drop(store.parts, video.info, frames)

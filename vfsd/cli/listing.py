@@ -1,0 +1,342 @@
+"""``vfsd ls`` and ``vfsd find``: the entries of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
+from vfsd.cli.param_types import byte_count_value, pair_value
+from vfsd.cli.session import Session
+from vfsd.core.timebase import clock, human_bytes
+from vfsd.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from vfsd.catalog import Transaction
+    from vfsd.core.model import LogicalVideo, Node
+    from vfsd.storage.context import Parts
+
+
+VIDEO_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "frames": "number of displayed frames",
+        "width": "pixels of the displayed frame",
+        "height": "pixels of the displayed frame",
+        "seconds": "duration",
+        "rate": "frames per second: nominal, or the mean where it varies",
+        "codec": "FFmpeg's name of the codec",
+        "container": "short name of the container",
+    }
+)
+"""What is said of a video; all are null for other files."""
+
+ENTRY_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "path from the root of the store",
+        "kind": "video, file (no video), pending (not judged yet), directory, symlink or other",
+        "size": "bytes",
+        "modified": "time of the last change, ISO 8601, UTC",
+        **VIDEO_FIELDS,
+        "reason": "why a file is not a video, or could not be examined yet, else null",
+        "target": "where a symbolic link leads, else null",
+    }
+)
+
+ENTRY_ALIGNMENT = "<>>>><<<"
+"""Of the cells that `entry_cells` makes."""
+
+
+def kind_of(node: Node) -> str:
+    """One word for what an entry is."""
+    from vfsd.core.model import FileState
+
+    if node.is_dir:
+        return "directory"
+    if node.is_symlink:
+        return "symlink"
+    if node.state is FileState.VIDEO:
+        return "video"
+    if node.state is FileState.SPOOLED:
+        return "pending"
+    return "file" if node.is_file else "other"
+
+
+def size_of(parts: Parts, node: Node) -> int:
+    """Bytes; of a file that is not a video its private file knows better than the catalog."""
+    from vfsd.core.model import FileState
+
+    if node.state in (FileState.PLAIN, FileState.SPOOLED):
+        try:
+            return parts.directory.spool_file(node.ino).stat().st_size
+        except FileNotFoundError:
+            return node.size
+    return node.size
+
+
+def video_record(video: LogicalVideo | None) -> dict[str, object]:
+    """The values of `VIDEO_FIELDS`."""
+    if video is None:
+        return dict.fromkeys(VIDEO_FIELDS)
+    original = video.original
+    rate = original.mean_rate
+    return {
+        "frames": original.frames,
+        "width": original.media.display_width,
+        "height": original.media.display_height,
+        "seconds": float(original.duration),
+        "rate": None if rate is None else float(rate),
+        "codec": original.media.codec,
+        "container": original.media.container,
+    }
+
+
+def entry_record(name: str, node: Node, video: LogicalVideo | None, size: int) -> dict[str, object]:
+    """The values of `ENTRY_FIELDS`."""
+    return {
+        "name": name,
+        "kind": kind_of(node),
+        "size": size,
+        "modified": iso_time(node.mtime_ns),
+        **video_record(video),
+        "reason": node.reason,
+        "target": node.target,
+    }
+
+
+def entry_cells(label: str, node: Node, video: LogicalVideo | None, size: int) -> tuple[str, ...]:
+    """A line of a long listing: kind, size, frames, WxH, duration, codec, time, name."""
+    kind = kind_of(node)
+    frames = picture = duration = codec = "-"
+    if video is not None:
+        media = video.original.media
+        frames = str(video.original.frames)
+        picture = f"{media.display_width}x{media.display_height}"
+        duration = clock(video.original.duration)
+        codec = media.codec
+    name = printable(label)
+    if node.is_symlink and node.target is not None:
+        name += f" -> {printable(node.target)}"
+    if node.is_dir:
+        name += "/"
+    bytes_ = "-" if node.is_dir else human_bytes(size)
+    return kind, bytes_, frames, picture, duration, codec, local_time(node.mtime_ns), name
+
+
+Entry = tuple[str, "Node"]
+
+
+@define(
+    "ls",
+    examples=[
+        "vfsd -s videos ls cam1",
+        "vfsd -s videos ls -lR",
+        "vfsd -s videos ls -R --json",
+    ],
+    fields=ENTRY_FIELDS,
+    exits=[NotFoundError],
+    listing=True,
+)
+@click.argument("path", default="")
+@click.option("-l", "--long", is_flag=True, help="Say more of each entry.")
+@click.option("-R", "--recursive", is_flag=True, help="List what is in directories, too.")
+@click.pass_obj
+def ls(session: Session, path: str, long: bool, recursive: bool) -> None:
+    """List a directory, by name.
+
+    PATH is a directory or a file; without it the root of the store is listed (or the working
+    directory, when it is in a mount).  With -R names are counted from PATH.  A long line gives
+    kind, size, frames, width x height, duration, codec, time of the last change and name; kind is
+    `file` for files that are not videos.
+    """
+    place = session.place(path)
+    with (
+        session.looked_into(place.root) as parts,
+        parts.catalog.reading() as seen,
+    ):
+        entries = _entries_below(seen, place.name, recursive=recursive)
+        if session.json:
+            for name, node in entries:
+                video = _video_of(seen, node)
+                print_json(entry_record(name, node, video, size_of(parts, node)))
+            return
+        above = f"{place.name}/" if place.name else ""
+        labelled = ((name.removeprefix(above) or name, node) for name, node in entries)
+        if not long:
+            for label, node in labelled:
+                print_line(printable(label) + ("/" if node.is_dir else ""))
+            return
+        rows = (
+            entry_cells(label, node, _video_of(seen, node), size_of(parts, node))
+            for label, node in labelled
+        )
+        for line in column_lines(rows, ENTRY_ALIGNMENT):
+            print_line(line)
+
+
+def _entries_below(seen: Transaction, path: str, *, recursive: bool) -> Iterator[Entry]:
+    """(path from the root, node) of what is to be listed."""
+    node = seen.tree.resolve(path)
+    if not node.is_dir:
+        yield path, node
+    elif recursive:
+        yield from seen.tree.walk(node.ino, path)
+    else:
+        for name, child in seen.tree.children(node.ino):
+            yield f"{path}/{name}" if path else name, child
+
+
+def _video_of(seen: Transaction, node: Node) -> LogicalVideo | None:
+    if not node.is_file:
+        return None
+    try:
+        return seen.videos.of_inode(node.ino)
+    except NotFoundError:
+        return None
+
+
+_DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
+
+
+@define(
+    "find",
+    examples=[
+        "vfsd -s videos find 'cam1/**' --codec h264",
+        "vfsd -s videos find --tag night --min-seconds 2 --long",
+        "vfsd -s videos find --meta site=gate --json",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "size": "bytes",
+        "modified": "time of the last change, ISO 8601, UTC",
+        **VIDEO_FIELDS,
+        "tags": "list of words",
+        "metadata": "object, as `vfsd tag --set` made it",
+        "digest": "blake3 of the file, hexadecimal",
+    },
+    listing=True,
+)
+@click.argument("pattern", required=False)
+@click.option("--tag", "tags", metavar="WORD", multiple=True, help="Has this tag, and all others.")
+@click.option(
+    "--meta",
+    metavar="KEY=VALUE",
+    type=pair_value,
+    multiple=True,
+    help="Has this metadata: the same number, word or truth value.",
+)
+@click.option("--codec", metavar="NAME", help="Is coded so: h264, hevc, vp9 ...")
+@click.option("--container", metavar="NAME", help="Is packed so: mp4, matroska, avi ...")
+@click.option("--min-seconds", type=float, help="Is as long as this, or longer.")
+@click.option("--max-seconds", type=float, help="Is as long as this, or shorter.")
+@click.option("--min-width", type=int, help="Its displayed frame is at least as wide.")
+@click.option("--max-width", type=int, help="Its displayed frame is at most as wide.")
+@click.option("--min-height", type=int, help="Its displayed frame is at least as high.")
+@click.option("--max-height", type=int, help="Its displayed frame is at most as high.")
+@click.option(
+    "--min-bytes", metavar="BYTES", type=byte_count_value, help="Its file is at least as large."
+)
+@click.option(
+    "--max-bytes", metavar="BYTES", type=byte_count_value, help="Its file is at most as large."
+)
+@click.option("--since", type=_DATE, metavar="DATE", help="Last change (mtime) then or later.")
+@click.option("--until", type=_DATE, metavar="DATE", help="Last change (mtime) then or earlier.")
+@click.option("-l", "--long", is_flag=True, help="Say more of each video.")
+@click.pass_obj
+def find(
+    session: Session,
+    pattern: str | None,
+    tags: tuple[str, ...],
+    meta: tuple[tuple[str, object], ...],
+    codec: str | None,
+    container: str | None,
+    min_seconds: float | None,
+    max_seconds: float | None,
+    min_width: int | None,
+    max_width: int | None,
+    min_height: int | None,
+    max_height: int | None,
+    min_bytes: int | None,
+    max_bytes: int | None,
+    since: datetime | None,
+    until: datetime | None,
+    long: bool,
+) -> None:
+    """Find videos, by name and by what is in them.
+
+    PATTERN is matched with the whole path from the root of the store: `*` and `?` stop at a slash,
+    `**` does not.  All options must hold.  DATE is 2026-01-31 or 2026-01-31T13:45, in your zone;
+    --since and --until compare it with the time of the last change of a file (mtime), not with the
+    time of recording.
+    """
+    from vfsd.core.model import FileState
+
+    with session.looked_into(session.root()) as parts:
+        found = parts.catalog.find(
+            pattern,
+            tags=frozenset(tags),
+            metadata=dict(meta),
+            codec=codec,
+            container=container,
+            bytes=(min_bytes, max_bytes),
+            seconds=(min_seconds, max_seconds),
+            width=(min_width, max_width),
+            height=(min_height, max_height),
+            modified_ns=(_unix_ns(since), _unix_ns(until)),
+        )
+        if session.json:
+            for video in found:
+                print_json(_video_record(video))
+        elif long:
+            for line in column_lines(map(_video_row, found), ">>>><<<<"):
+                print_line(line)
+        else:
+            for name in found.names():
+                print_line(printable(name))
+        nothing = (
+            pattern is not None
+            and "/" not in pattern
+            and not len(found)
+            and not len(parts.catalog.find(pattern))
+        )
+        with parts.catalog.reading() as seen:
+            waiting = len(seen.tree.files_in_state(FileState.SPOOLED))
+    if nothing:
+        session.remark(f"nothing is called so; `**/{pattern}` looks into all directories, too")
+    if waiting:
+        files = "1 file is" if waiting == 1 else f"{waiting} files are"
+        session.remark(f"{files} pending: what was written lately may be videos, too")
+
+
+def _video_record(video: LogicalVideo) -> dict[str, object]:
+    return {
+        "name": video.name,
+        "size": video.size,
+        "modified": iso_time(video.modified_ns),
+        **video_record(video),
+        "tags": sorted(video.tags),
+        "metadata": dict(video.metadata),
+        "digest": video.digest,
+    }
+
+
+def _video_row(video: LogicalVideo) -> tuple[str, ...]:
+    original = video.original
+    return (
+        human_bytes(video.size),
+        str(original.frames),
+        f"{original.media.display_width}x{original.media.display_height}",
+        clock(original.duration),
+        original.media.codec,
+        local_time(video.modified_ns),
+        printable(video.name),
+        " ".join(sorted(video.tags)),
+    )
+
+
+def _unix_ns(moment: datetime | None) -> int | None:
+    return None if moment is None else int(moment.timestamp()) * 1_000_000_000

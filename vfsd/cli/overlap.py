@@ -1,0 +1,599 @@
+"""``vfsd overlap``: videos of cameras that see the same place."""
+
+from __future__ import annotations
+
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import column_lines, fact_lines, print_json, print_line, printable
+from vfsd.cli.param_types import Number, time_value
+from vfsd.cli.session import Session
+from vfsd.cli.video_args import single_path
+from vfsd.core.timebase import human_bytes
+from vfsd.errors import (
+    EXIT_FINDINGS,
+    EXIT_INTERRUPTED,
+    ExistsError,
+    IntegrityError,
+    NoSpaceError,
+    NotFoundError,
+    OutdatedError,
+    OutOfRangeError,
+    OverBudgetError,
+    ReadOnlyError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vfsd.api.store import Store
+    from vfsd.overlap.join_settings import JoinSettings
+    from vfsd.overlap.join_videos import JoinedPair, JoinReport
+    from vfsd.overlap.search import OverlapReport, VideoPair
+
+
+PAIR_FIELDS = {
+    "left": "path from the root of the store",
+    "right": "path from the root of the store",
+    "verdict": "same (both have the same bytes, which are stored once), copy (one shows just what "
+    "the other does), join (they agree at all moments), "
+    "partly (at some) or refused",
+    "why": "it is refused, only partly good, or how far it is not known; else empty",
+    "fixed": "whether one homography holds at all moments: false where the cameras move against "
+    "each other",
+    "shares": "[left, right]: the part of each frame that the other one sees",
+    "psnr": "[left, right]: dB of what each shows there, as the other one shows it",
+    "movement": "1: what moves is the same on both, 0: it has nothing to do with each other; null: "
+    "nothing moves",
+    "moments": "list of objects: seconds, psnr ([left, right]) and homography (3 rows; from "
+    "right to left, pixels of displayed frames)",
+    "exposure": "object: gains and offsets (red, green, blue) from the right one's levels to the "
+    "left one's",
+    "cut": "object: seam (columns of the left frame before it are left only) and edge (columns of "
+    "the right frame from there on are right only), at the first moment; null without one",
+    "common_bytes": "of what both see, about, in the file that has it in fewer; 0 where it is "
+    "stored once. Joining does not save them while the originals stay: it takes more",
+    "common": "the same as a part of both files",
+}
+
+
+def pair_record(pair: VideoPair) -> dict[str, Any]:
+    found = pair.overlap
+    seen = found.agreement
+    return {
+        "left": pair.left.name,
+        "right": pair.right.name,
+        "verdict": str(found.verdict),
+        "why": found.why,
+        "fixed": found.fixed,
+        "shares": list(found.shares),
+        "psnr": [seen.psnr_left, seen.psnr_right],
+        "movement": seen.movement,
+        "moments": [
+            {"seconds": float(time), "psnr": list(psnr), "homography": matrix.tolist()}
+            for time, matrix, *psnr in zip(
+                found.times, found.matrices, seen.left, seen.right, strict=True
+            )
+        ],
+        "exposure": {
+            "gains": list(seen.exposure.gains),
+            "offsets": list(seen.exposure.offsets),
+        },
+        "cut": None if found.cut is None else {"seam": found.cut.seam, "edge": found.cut.edge},
+        "common_bytes": found.common,
+        "common": pair.common,
+    }
+
+
+PAIR_HEADINGS = ("left", "right", "", "cameras", "of left", "of right", "dB", "in common", "")
+PAIR_ALIGNMENT = "<<<<>>>><"
+
+
+def pair_cells(pair: VideoPair) -> tuple[str, ...]:
+    found = pair.overlap
+    seen = found.agreement
+    common = f"{human_bytes(found.common)} ({pair.common:.0%})" if found.common else "-"
+    return (
+        printable(pair.left.name),
+        printable(pair.right.name),
+        str(found.verdict),
+        "fixed" if found.fixed else "moving",
+        f"{found.shares[0]:.0%}",
+        f"{found.shares[1]:.0%}",
+        f"{seen.psnr_left:.1f}, {seen.psnr_right:.1f}",
+        common,
+        found.why,
+    )
+
+
+JOINED_FIELDS = {
+    "left": "path from the root of the store",
+    "right": "path from the root of the store",
+    "frames": "of either, that are joined",
+    "segments": "list of objects: left and right ([first, end] of the frames), psnr ([left, "
+    "right]: dB of the worst plane of the worst picture), bytes",
+    "copied_frames": "of the right one, that are nothing but those of the left one",
+    "bytes": "that are stored for both, beside the originals",
+    "psnr": "[left, right]: dB of the worst plane of the worst picture",
+}
+JOINED_HEADINGS = ("left", "right", "frames", "segments", "beside originals", "worst dB")
+JOINED_ALIGNMENT = "<<>>>>"
+
+
+def joined_record(pair: JoinedPair) -> dict[str, Any]:
+    return {
+        "left": pair.left,
+        "right": pair.right,
+        "frames": pair.frames,
+        "segments": [
+            {
+                "left": [one.first_frame, one.end_frame],
+                "right": [other.first_frame, other.end_frame],
+                "psnr": [one.psnr, other.psnr],
+                "bytes": one.size + other.size,
+            }
+            for one, other in pair.segments
+        ],
+        "copied_frames": pair.copied,
+        "bytes": pair.bytes,
+        "psnr": list(pair.psnr),
+    }
+
+
+def joined_cells(pair: JoinedPair) -> tuple[str, ...]:
+    return (
+        printable(pair.left),
+        printable(pair.right),
+        str(pair.frames),
+        str(len(pair.segments)),
+        human_bytes(pair.bytes),
+        psnr_text(pair.psnr),
+    )
+
+
+def psnr_text(psnr: tuple[float, float]) -> str:
+    """The left one's and the right one's."""
+    return f"{psnr[0]:.1f}, {psnr[1]:.1f}"
+
+
+@define(
+    "overlap find",
+    examples=[
+        "vfsd -s videos overlap find",
+        "vfsd -s videos overlap find 'cam1/*' --refused --json",
+    ],
+    fields=PAIR_FIELDS,
+    exits=[NotFoundError, EXIT_FINDINGS],
+    listing=True,
+)
+@click.argument("names", metavar="[VIDEO...]", nargs=-1)
+@click.option(
+    "--refused", is_flag=True, help="Also pairs that show the same place, but not the same pixels."
+)
+@click.pass_obj
+def overlap_find(session: Session, names: tuple[str, ...], refused: bool) -> None:
+    """Find pairs of videos that show the same place.
+
+    Looks at all videos of a store, or at those that are named: at a few frames of each, when 0.5,
+    1, 2, 4 ... seconds have passed.  All are taken to have started at the same time.  A pair agrees
+    at a moment if what both see has 24 dB on either side, and its cameras are fixed if one
+    homography holds at all moments.  Videos whose moving things are not the same were taken at
+    different times, and are refused.
+
+    What a pair has in common is an estimate, in bytes of the file that has it in fewer.  Joining
+    does not save them: originals stay, and what is joined is stored besides.  Files with the very
+    same bytes are stored once in any case.  Ends with 30 when a video could not be read.
+    """
+    root, paths = session.places(names) if names else (session.root(), [])
+    with session.opened(root) as store:
+        report = _find_pairs(session, store, paths)
+        pairs = report.pairs if refused else report.joinable
+        if session.json:
+            for pair in pairs:
+                print_json(pair_record(pair))
+        elif pairs:
+            for line in column_lines([PAIR_HEADINGS, *map(pair_cells, pairs)], PAIR_ALIGNMENT):
+                print_line(line)
+    left_out = len(report.pairs) - len(pairs)
+    session.remark(
+        f"{len(pairs)} pairs; of {report.videos} videos {report.compared} pairs were compared"
+        + (f"; {left_out} more are refused (--refused)" if left_out else "")
+    )
+    for name, error in report.unreadable.items():
+        click.echo(f"{printable(name)} was left out: {error}", err=True)
+    if report.unreadable:
+        click.get_current_context().exit(EXIT_FINDINGS)
+
+
+def _find_pairs(session: Session, store: Store, names: list[str]) -> OverlapReport:
+    from vfsd.cli.progress import Progress
+    from vfsd.cli.video_args import select_video_list
+    from vfsd.overlap.cameras import overlaps
+
+    chosen = [video.name for video in select_video_list(store, names)] if names else None
+    with Progress("looking at videos", None, shown=session.shows_progress) as progress:
+
+        def tell(what: str, done: int, total: int) -> None:
+            progress.label(what)
+            progress.reach(done, total)
+
+        return overlaps(store, chosen, on_progress=tell)
+
+
+_JOINABLE = ("copy", "join", "partly")
+_PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
+
+
+@define(
+    "overlap show",
+    examples=[
+        "vfsd -s videos overlap show cam1/traffic.mp4 cam1/traffic.mp4",
+        "vfsd -s videos overlap show cam1/traffic.mp4 cam1/traffic.mp4 -o both.png --at 1",
+    ],
+    fields=PAIR_FIELDS,
+    exits=[NotFoundError, ExistsError, OutOfRangeError],
+)
+@click.argument("one", metavar="VIDEO")
+@click.argument("other", metavar="VIDEO")
+@click.option(
+    "-o", "--out", metavar="FILE", help="Draw both put together: a .png or .jpg to write."
+)
+@click.option(
+    "--at", "moment", metavar="TIME", type=time_value, help="Their frames at this time are drawn."
+)
+@click.option(
+    "-f",
+    "--overwrite",
+    "--replace",
+    "replace",
+    is_flag=True,
+    help="Write over a FILE that is there.",
+)
+@click.pass_obj
+def overlap_show(
+    session: Session,
+    one: str,
+    other: str,
+    out: str | None,
+    moment: Fraction | None,
+    replace: bool,
+) -> None:
+    """Show how two videos of one place lie to each other.
+
+    Pairs that `overlap find` refuses are shown as well.  The picture has the left frame in its
+    place and the right one projected to it, with the left one's exposure; where both are it has the
+    mean of the two.  Lines are drawn around what each sees, at the seam (where the left frame would
+    be cut) and at the edge (where the right one would).
+    """
+    if out is not None and Path(out).suffix.lower() not in _PICTURE_SUFFIXES:
+        raise UsageError(
+            f"the picture must be a .png or .jpg file, got {out!r}", hint="name a .png or .jpg"
+        )
+    from vfsd.overlap.cameras import overlap
+
+    root, names = session.places([one, other])
+    with session.opened(root) as store:
+        names = [single_path(store.catalog, name, "overlap show") for name in names]
+        pair = overlap(store, *names)
+        if pair is None:
+            raise NotFoundError(
+                f"{names[0]!r} and {names[1]!r} do not show the same place",
+                hint="see `vfsd overlap find` for pairs that do",
+            )
+        if out is not None:
+            _draw_pair(session, store, pair, moment, Path(out), replace)
+        if session.json:
+            print_json(pair_record(pair))
+            return
+        for line in fact_lines(_pair_facts(pair)):
+            print_line(line)
+
+
+def _pair_facts(pair: VideoPair) -> Iterator[tuple[str, str]]:
+    found = pair.overlap
+    seen = found.agreement
+    verdict = f"{found.verdict}: {found.why}" if found.why else str(found.verdict)
+    yield "left", printable(pair.left.name)
+    yield "right", printable(pair.right.name)
+    yield "verdict", verdict
+    yield "cameras", "fixed to each other" if found.fixed else "moving against each other"
+    yield "both see", f"{found.shares[0]:.0%} of the left, {found.shares[1]:.0%} of the right"
+    yield "agree", f"{seen.psnr_left:.1f} dB on the left, {seen.psnr_right:.1f} dB on the right"
+    if seen.movement is not None:
+        yield "movement", f"{seen.movement:.2f} (1: the same on both, 0: other times)"
+    if found.cut is not None:
+        yield "cut", f"left at column {found.cut.seam}, right at column {found.cut.edge}"
+    if found.common:
+        yield "in common", f"about {human_bytes(found.common)}, {pair.common:.0%} of both"
+    if found.verdict in _JOINABLE:
+        yield "saves", "nothing while both originals stay: what is joined is stored besides"
+
+
+def _draw_pair(
+    session: Session,
+    store: Store,
+    pair: VideoPair,
+    moment: Fraction | None,
+    out: Path,
+    replace: bool,
+) -> None:
+    from vfsd.codecs.encoding.stills import BEST_JPEG, jpeg, png
+    from vfsd.disk.atomic_write import whole_file
+    from vfsd.overlap.overlap_image import draw_pair
+
+    time = pair.overlap.times[0] if moment is None else moment
+    picture = draw_pair(store.tools, pair, time)
+    data = png(picture) if out.suffix.lower() == ".png" else jpeg(picture, quantiser=BEST_JPEG)
+    with whole_file(out, replace) as file:
+        file.write(data)
+    session.remark(f"both at {float(time):g} s, to {printable(str(out))}")
+
+
+@define(
+    "overlap join",
+    examples=[
+        "vfsd -s videos overlap join cam1/west.mp4 cam1/east.mp4",
+        "vfsd -s videos overlap join cam1/west.mp4 cam1/east.mp4 --merge unprojected --dry-run",
+    ],
+    fields={
+        "left": "path of the video that is the left one",
+        "right": "path of the other",
+        "frames": "of either, that were joined",
+        "before": "frames of either that were joined with each other before",
+        "left_as_they_are": "object: why frames stay as they are, as by being joined with another "
+        "video already, and how many of either",
+        "too_poor": "[from, to]: dB that segments would have had that have too few; null: none",
+        "unpaired": "frames of the left video at whose time the right one has none",
+        "segments": "number of segments that were joined",
+        "copies": "number of those in which the right one is nothing but the left one",
+        "same": "whether both have the same bytes, which are stored once: nothing is joined then",
+        "bytes": "that were stored for both: by so much the store grows, as the originals stay",
+        "original_bytes": "of the packets of the same frames in both files",
+        "psnr": "[left, right]: dB of the worst plane of the worst picture; null: none is joined",
+        "stored": "false with --dry-run",
+    },
+    exits=[
+        NotFoundError,
+        ReadOnlyError,
+        IntegrityError,
+        NoSpaceError,
+        OverBudgetError,
+        OutdatedError,
+        EXIT_FINDINGS,
+        EXIT_INTERRUPTED,
+    ],
+)
+@click.argument("one", metavar="VIDEO")
+@click.argument("other", metavar="VIDEO")
+@click.option(
+    "--merge",
+    type=click.Choice(("mean", "unprojected")),
+    default="mean",
+    help="What is kept of what both see: the mean of the two (the rule), or what the left one saw, "
+    "whose pictures are then only encoded.",
+)
+@click.option(
+    "--psnr",
+    metavar="DB",
+    type=Number(24, 100),
+    default=30.0,
+    help="What every picture of either has at least against the original, in every plane; 30 if "
+    "nothing is said.",
+)
+@click.option(
+    "--codec",
+    type=click.Choice(("fast", "small")),
+    default="fast",
+    help="Of the pieces: fast (H.264, the rule) or small (AV1).",
+)
+@click.option(
+    "--quality",
+    metavar="N",
+    type=click.IntRange(0, 63),
+    help="One rate factor for all pieces; if nothing is said, what gives each 40 dB.",
+)
+@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Segments at a time.")
+@click.option(
+    "--seconds",
+    metavar="S",
+    type=Number(0, min_open=True),
+    default=1.0,
+    help="How long a segment is, about; 1 if nothing is said.",
+)
+@click.option("--dry-run", is_flag=True, help="Do all of it, but store nothing.")
+@click.pass_obj
+def overlap_join(
+    session: Session,
+    one: str,
+    other: str,
+    merge: str,
+    psnr: float,
+    codec: str,
+    quality: int | None,
+    jobs: int | None,
+    seconds: float,
+    dry_run: bool,
+) -> None:
+    """Join two videos that show the same place at the same time.
+
+    Beside the originals, which stay as they are, three pieces are stored: what only the left one
+    sees, what both see, and what only the right one sees.  Reads of either may use them where they
+    are good enough and cheaper; they count for the budgets of both, half for each what both need.
+
+    Segments of about a second are joined by themselves, each with the homography that holds in it.
+    Every picture of both is made again from the pieces and compared with the original before they
+    are stored; segments in which one has less than is asked for stay as they are.  What was
+    interrupted goes on when it is said again.  The store grows by the pieces, as the originals
+    stay; of two files with the same bytes nothing is joined.  Both videos are taken to have started
+    at the same time; pairs that `overlap find` refuses are refused.  Ends with 30 when nothing is
+    joined.
+    """
+    from vfsd.overlap.join_settings import JoinSettings
+
+    settings = JoinSettings(merge, psnr, codec, quality=quality)
+    root, names = session.places([one, other])
+    with session.opened(root, writing=not dry_run) as store:
+        names = [single_path(store.catalog, name, "overlap join") for name in names]
+        if names[0] == names[1]:
+            raise UsageError("a video cannot be joined with itself")
+        report = _join_videos(session, store, names, settings, seconds, dry_run, jobs)
+    if session.json:
+        print_json(_join_record(report, dry_run))
+    else:
+        for line in fact_lines(_join_facts(report, dry_run)):
+            print_line(line)
+        if dry_run:
+            session.remark("nothing was stored")
+    if not report.frames and not report.before and not report.is_one_file:
+        click.get_current_context().exit(EXIT_FINDINGS)
+
+
+def _join_videos(
+    session: Session,
+    store: Store,
+    names: list[str],
+    settings: JoinSettings,
+    seconds: float,
+    dry_run: bool,
+    jobs: int | None,
+) -> JoinReport:
+    from vfsd.cli.progress import Progress
+    from vfsd.overlap.cameras import join
+
+    with Progress("joining", None, shown=session.shows_progress) as progress:
+
+        def tell(done: int, total: int) -> None:
+            progress.reach(done, total)
+
+        one, other = names
+        return join(
+            store,
+            one,
+            other,
+            settings,
+            seconds_each=seconds,
+            dry_run=dry_run,
+            jobs=jobs,
+            on_progress=tell,
+        )
+
+
+def _join_record(report: JoinReport, dry_run: bool) -> dict[str, Any]:
+    return {
+        "left": report.left,
+        "right": report.right,
+        "frames": report.frames,
+        "before": report.before,
+        "left_as_they_are": dict(report.reasons),
+        "too_poor": None if report.too_poor is None else list(report.too_poor),
+        "unpaired": report.unpaired,
+        "segments": len(report.joined),
+        "copies": sum(run.is_copy for run in report.joined),
+        "same": report.is_one_file,
+        "bytes": report.bytes,
+        "original_bytes": report.original_bytes,
+        "psnr": None if report.psnr is None else list(report.psnr),
+        "stored": not dry_run,
+    }
+
+
+def _join_facts(report: JoinReport, dry_run: bool) -> Iterator[tuple[str, str]]:
+    yield "left", printable(report.left)
+    yield "right", printable(report.right)
+    if report.is_one_file:
+        yield "joined", "nothing: both have the same bytes, which are stored once already"
+        return
+    yield "joined", f"{report.frames} frames in {len(report.joined)} segments"
+    copies = sum(run.is_copy for run in report.joined)
+    if copies:
+        yield "copies", f"{copies} segments"
+    if report.before:
+        yield "before", f"{report.before} frames"
+    for why, frames in report.reasons.most_common():
+        yield "as it is", f"{frames} frames: {why}"
+    if report.too_poor is not None:
+        yield "would have", "{:.1f} to {:.1f} dB".format(*report.too_poor)
+    if report.unpaired:
+        yield "without partner", f"{report.unpaired} frames"
+    if report.psnr is not None:
+        yield "worst picture", psnr_text(report.psnr)
+        yield (
+            "bytes",
+            f"{human_bytes(report.bytes)} for both; in the originals "
+            f"{human_bytes(report.original_bytes)}",
+        )
+        are = "would be" if dry_run else "are"
+        yield "store", f"{human_bytes(report.bytes)} {are} more: originals stay"
+
+
+@define(
+    "overlap ls",
+    examples=["vfsd -s videos overlap ls", "vfsd -s videos overlap ls cam1/west.mp4 --json"],
+    fields=JOINED_FIELDS,
+    exits=[NotFoundError],
+    listing=True,
+)
+@click.argument("name", metavar="[VIDEO]", required=False)
+@click.pass_obj
+def overlap_ls(session: Session, name: str | None) -> None:
+    """List videos that are joined, or who one is joined with."""
+    from vfsd.overlap.cameras import joined
+
+    root, names = (session.root(), []) if name is None else session.places([name])
+    with session.opened(root) as store:
+        found = joined(store, names[0] if names else None)
+    if session.json:
+        for pair in found:
+            print_json(joined_record(pair))
+    elif found:
+        for line in column_lines([JOINED_HEADINGS, *map(joined_cells, found)], JOINED_ALIGNMENT):
+            print_line(line)
+    else:
+        session.remark("nothing is joined")
+
+
+@define(
+    "overlap split",
+    examples=[
+        "vfsd -s videos overlap split cam1/west.mp4",
+        "vfsd -s videos overlap split cam1/west.mp4 cam1/east.mp4 -y",
+    ],
+    fields=JOINED_FIELDS,
+    exits=[NotFoundError, ReadOnlyError],
+    listing=True,
+)
+@click.argument("name", metavar="VIDEO")
+@click.argument("other", metavar="[VIDEO]", required=False)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def overlap_split(session: Session, name: str, other: str | None, yes: bool) -> None:
+    """Take away what is kept together of two videos.
+
+    Of a video and another, or of one and all that it is joined with.  Reads then decode the
+    originals, which always stay.  At a terminal this asks first.
+    """
+    given = [name] if other is None else [name, other]
+    from vfsd.overlap.cameras import split
+
+    root, names = session.places(given)
+    with session.opened(root, writing=True) as store:
+        names = [single_path(store.catalog, name, "overlap split") for name in names]
+        if not yes and sys.stdin.isatty():
+            whom = "those that it is joined with" if other is None else printable(names[1])
+            if not click.confirm(f"split {printable(names[0])} from {whom}?", err=True):
+                return
+        gone = split(store, *names)
+    for pair in gone:
+        if session.json:
+            print_json(joined_record(pair))
+        else:
+            session.remark(
+                f"split {printable(pair.left)} and {printable(pair.right)}: {pair.frames} frames, "
+                f"{human_bytes(pair.bytes)}"
+            )

@@ -1,0 +1,181 @@
+"""Types of options: times, ranges, sizes, rates and regions.
+
+Each function converts the text of one option, as does a `Number`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from vfsd.core.timebase import byte_count, seconds
+from vfsd.errors import OutOfRangeError, UsageError
+
+if TYPE_CHECKING:
+    from vfsd.core.budgets import Limit
+    from vfsd.tiling import Rect
+
+Span = tuple[Fraction, Fraction | None]
+
+_T = TypeVar("_T")
+
+
+class Number(click.FloatRange):
+    """A number within a range.  NaN, which click finds within all of them, is in none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"must be a number, got {value!r}", param, ctx)
+        return number
+
+
+def _expecting(form: str) -> Callable[[Callable[[str], _T]], Callable[[str], _T]]:
+    """Let what does not parse be a mistake in the option, with a word on how to write it."""
+
+    def decorate(parse: Callable[[str], _T]) -> Callable[[str], _T]:
+        @functools.wraps(parse)
+        def convert(text: str) -> _T:
+            try:
+                return parse(text)
+            except UsageError as error:
+                told = f"{error}: {error.hint}" if error.hint else str(error)
+                raise click.BadParameter(told) from error
+            except (ValueError, ZeroDivisionError) as error:
+                raise click.BadParameter(f"{text!r} is not of the form {form}") from error
+
+        return convert
+
+    return decorate
+
+
+@_expecting("12.5 or 1:02:03.5")
+def time_value(text: str) -> Fraction:
+    return seconds(text)
+
+
+@_expecting("A-B, in seconds or as 1:02:03.5")
+def span_value(text: str) -> Span:
+    start, dash, stop = text.partition("-")
+    if not dash:
+        raise UsageError(_span_error(text))
+    if "-" in stop:
+        raise ValueError(text)
+    return (seconds(start) if start else Fraction(0), seconds(stop) if stop else None)
+
+
+def _span_error(text: str) -> str:
+    """Why a span without a dash is refused: 1:30 may mean two times or one."""
+    start, colon, stop = text.partition(":")
+    if not colon:
+        return f"{text!r} is a time, not a span; write {text}- for everything from there on"
+    parts = f"{start or 0}-{stop}"
+    try:
+        one = seconds(text)
+        seconds(start or "0")
+    except UsageError:
+        return f"{text!r} has no dash; write {parts}"
+    return (
+        f"{text!r} may mean {start} s to {stop} s or the time {float(one):g} s; "
+        f"write {parts} or {text}-"
+    )
+
+
+@_expecting("A:B, A:B:STEP or N")
+def frame_slice(text: str) -> slice:
+    parts = [int(part) if part else None for part in text.split(":")]
+    if len(parts) == 1 and parts[0] is not None:
+        return slice(parts[0], parts[0] + 1 or None, 1)
+    start, stop, step = parts if len(parts) == 3 else (*parts, 1)
+    if step is not None and step < 1:
+        raise ValueError(text)
+    return slice(start, stop, step or 1)
+
+
+@_expecting("WxH")
+def size_value(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)x(\d+)", text)
+    if match is None:
+        raise ValueError(text)
+    width, height = int(match[1]), int(match[2])
+    if not (width or height):
+        raise UsageError(
+            f"size must be at least 1 pixel, got {text}",
+            hint="width and height are at least 1, or one of them is 0 where that keeps the shape",
+        )
+    return width, height
+
+
+@_expecting("5000000, 500M or 2G")
+def byte_count_value(text: str) -> int:
+    return byte_count(text)
+
+
+@_expecting("500000, 20M, 2G, 10x, none or default")
+def budget_value(text: str) -> Limit | None:
+    from vfsd.core.budgets import Limit
+
+    return None if text.lower() == "default" else Limit.parse(text)
+
+
+@_expecting("5, 29.97 or 30000/1001")
+def rate_value(text: str) -> Fraction:
+    rate = Fraction(text)
+    if rate <= 0:
+        raise ValueError(text)
+    return rate
+
+
+@_expecting("WxH+X+Y")
+def region_value(text: str) -> Rect:
+    from vfsd.tiling import Rect
+
+    return Rect.parse(text)
+
+
+@_expecting("WORD, which is not empty")
+def word_value(text: str) -> str:
+    if not text.strip():
+        raise ValueError(text)
+    return text
+
+
+@_expecting("KEY=VALUE")
+def pair_value(text: str) -> tuple[str, object]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(text)
+    return key, _scalar(value)
+
+
+def frame_range(chosen: slice, count: int) -> range:
+    """The frames that a slice means in a video of `count`; negative numbers count from the end.
+
+    Unlike a slice of a list it has to lie within the video.  Raises `OutOfRangeError`.
+    """
+    start = 0 if chosen.start is None else chosen.start
+    stop = count if chosen.stop is None else chosen.stop
+    start, stop = (at + count if at < 0 else at for at in (start, stop))
+    if not 0 <= start < stop <= count:
+        raise OutOfRangeError(f"frames {start} to {stop} were asked for; the video has {count}")
+    return range(start, stop, chosen.step)
+
+
+def _scalar(text: str) -> object:
+    """A number or truth value where it looks like one, else the text itself."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(value, float) and not math.isfinite(value):
+        return text  # JSON, which keeps it, has no such numbers
+    return value if isinstance(value, (bool, int, float)) else text

@@ -1,0 +1,182 @@
+"""The inputs of ``vfsd write``: bare pixels, YUV4MPEG2, numbered pictures or a video file."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import IO, Protocol, cast
+
+import cv2
+
+from vfsd.core.frames import Pixels
+from vfsd.errors import NotFoundError, UsageError
+from vfsd.validation import no_such_file
+from vfsd.write.pixel_input import pictures_of_bytes
+from vfsd.write.y4m import MAGIC, read_header, read_pictures
+
+_BUFFER = 1 << 20
+_KINDS = {
+    ("uint8", 3): "rgb24",
+    ("uint8", 1): "gray",
+    ("uint16", 3): "rgb48",
+    ("uint16", 1): "gray16",
+}
+"""Pixel formats of pictures, by type and number of channels."""
+_NUMBERED = re.compile(r"%0?\d*d")
+
+
+@dataclass(frozen=True, slots=True)
+class PixelInput:
+    """Pictures, and what is known of them."""
+
+    pictures: Iterator[Pixels]
+    size: tuple[int, int]
+    format: str
+    fps: Fraction
+    color_range: str | None = None
+    sample_aspect_ratio: Fraction | None = None
+    count: int | None = None  #: of pictures; None: not known
+
+
+@contextmanager
+def open_input(given: str) -> Iterator[IO[bytes]]:
+    """The file called `given`, or stdin for ``-``.  Raises `NotFoundError`, `UsageError`."""
+    if given == "-":
+        if sys.stdin.isatty():
+            raise UsageError("pixels are not typed", hint="pipe them in, or name a file")
+        yield io.BufferedReader(_Piped(cast(_Buffered, sys.stdin.buffer)), _BUFFER)
+        return
+    if not os.path.exists(given):
+        raise no_such_file(given)
+    if os.path.isdir(given):
+        raise UsageError(
+            f"{given} is a directory",
+            hint=f"name a file in it, or its pictures: {os.path.join(given, '%06d.png')}",
+        )
+    with open(given, "rb", _BUFFER) as file:
+        yield file
+
+
+class _Buffered(Protocol):
+    """A stream that gives what it has."""
+
+    def read1(self, size: int = -1, /) -> bytes: ...
+
+
+class _Piped(io.RawIOBase):
+    """Any stream of bytes; its first ones come together, so that they can be peeked at."""
+
+    def __init__(self, stream: _Buffered) -> None:
+        self._stream = stream
+        self._head = b""
+        while len(self._head) < len(MAGIC) and (part := stream.read1(len(MAGIC))):
+            self._head += part
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        data = self._head
+        if data:
+            self._head = b""
+        else:
+            data = self._stream.read1(len(buffer))  # what there is, at once
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def is_y4m(file: IO[bytes]) -> bool:
+    """Whether YUV4MPEG2 comes; nothing is taken from the stream."""
+    assert isinstance(file, io.BufferedReader)
+    return file.peek(len(MAGIC))[: len(MAGIC)] == MAGIC
+
+
+def is_numbered(given: str) -> bool:
+    """Whether a name is a pattern for numbered pictures."""
+    return given != "-" and _NUMBERED.search(os.path.basename(given)) is not None
+
+
+def bare_pixels(
+    file: IO[bytes], pixel_format: str, size: tuple[int, int], fps: Fraction
+) -> PixelInput:
+    return PixelInput(pictures_of_bytes(file, pixel_format, size), size, pixel_format, fps)
+
+
+def y4m_pictures(file: IO[bytes], fps: Fraction | None) -> PixelInput:
+    """`fps`: instead of the rate that the stream tells.
+
+    Raises `UsageError` where that is not told either.
+    """
+    header = read_header(file)
+    rate = fps or header.rate
+    if rate is None:
+        raise UsageError(
+            "YUV4MPEG2 with F0:0 does not tell its rate", hint="add --fps 25, or what it is"
+        )
+    return PixelInput(
+        read_pictures(file, header),
+        (header.width, header.height),
+        header.pixel_format,
+        rate,
+        header.color_range,
+        header.sample_aspect_ratio,
+    )
+
+
+def numbered_pictures(given: str, fps: Fraction) -> PixelInput:
+    """All pictures whose names are `given` with a number for its ``%06d``, by number.
+
+    Raises `NotFoundError`, `UsageError` for pictures that are not of one size and kind.
+    """
+    files = _files(Path(given))
+    if not files:
+        raise NotFoundError(f"picture not found: {given}")
+    first = _picture(files[0])
+    kind = _KINDS.get((first.dtype.name, first.shape[2]))
+    if kind is None:
+        raise UsageError(
+            f"{files[0]} has {first.shape[2]} channels of {first.dtype}",
+            hint="gray and RGB of 8 or 16 bits are written; flatten what is transparent",
+        )
+    size = first.shape[1], first.shape[0]
+
+    def pictures() -> Iterator[Pixels]:
+        for file in files:
+            picture = _picture(file)
+            if (picture.shape, picture.dtype) != (first.shape, first.dtype):
+                raise UsageError(f"{file} is not of the size and kind of {files[0]}")
+            yield picture
+
+    return PixelInput(pictures(), size, kind, fps, count=len(files))
+
+
+def _files(given: Path) -> list[Path]:
+    before, after = _NUMBERED.split(given.name, maxsplit=1)
+    pattern = re.compile(f"{re.escape(before)}(\\d+){re.escape(after)}")
+    found = []
+    if given.parent.is_dir():
+        for entry in os.scandir(given.parent):
+            match = pattern.fullmatch(entry.name)
+            if match is not None:
+                found.append((int(match[1]), Path(entry.path)))
+    return [path for _, path in sorted(found)]
+
+
+def _picture(file: Path) -> Pixels:
+    # Only what cannot be transparent is turned upright as its EXIF data say.
+    how = cv2.IMREAD_UNCHANGED
+    if file.suffix.lower() in (".jpg", ".jpeg"):
+        how = cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH
+    picture = cv2.imread(str(file), how)
+    if picture is None:
+        raise UsageError(f"{file} cannot be read as a picture")
+    if picture.ndim == 2:
+        return picture[..., None]
+    return cv2.cvtColor(picture, cv2.COLOR_BGR2RGB) if picture.shape[2] == 3 else picture

@@ -1,0 +1,300 @@
+"""``vfsd render`` and ``vfsd rendition``: whole frames in other sizes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import column_lines, print_json, print_line, printable
+from vfsd.cli.param_types import Number, Span, size_value, span_value
+from vfsd.cli.retile import (
+    DEFAULT_PSNR,
+    ESTIMATE_FIELDS,
+    MADE_FIELDS,
+    make_tiles,
+    print_estimate,
+    require_consent,
+)
+from vfsd.cli.session import Session
+from vfsd.cli.video_args import select_video_list, select_videos
+from vfsd.core.timebase import human_bytes
+from vfsd.errors import (
+    EXIT_INTERRUPTED,
+    IntegrityError,
+    NoSpaceError,
+    NotFoundError,
+    NothingSavedError,
+    OutdatedError,
+    OutOfRangeError,
+    OverBudgetError,
+    ReadOnlyError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.core.model import Segment
+
+
+_CODEC_FOR = {"decoding": "fast", "web": "small"}
+"""Codec of `--for`."""
+
+
+@define(
+    "render",
+    examples=[
+        "vfsd -s videos render cam1/traffic.mp4 --size 160x120",
+        "vfsd -s videos render 'cam1/*.mp4' --size 160x0 --for web --dry-run",
+    ],
+    fields=MADE_FIELDS,
+    variants={"--dry-run": ESTIMATE_FIELDS},
+    exits=[
+        NotFoundError,
+        NothingSavedError,
+        OutOfRangeError,
+        ReadOnlyError,
+        IntegrityError,
+        NoSpaceError,
+        OverBudgetError,
+        OutdatedError,
+        EXIT_INTERRUPTED,
+    ],
+    listing=True,
+)
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@click.option(
+    "--size",
+    metavar="WxH",
+    type=size_value,
+    required=True,
+    help="Of the displayed frame; both even, or one 0: as the other has it.",
+)
+@click.option("--span", metavar="A-B", type=span_value, help="Only what appears in these seconds.")
+@click.option(
+    "--codec",
+    type=click.Choice(("fast", "small", "lossless")),
+    help="fast (H.264) decodes fastest and is the default, small (AV1) takes least space, lossless "
+    "keeps every pixel of that size and takes most.",
+)
+@click.option(
+    "--for",
+    "purpose",
+    type=click.Choice(tuple(_CODEC_FOR)),
+    help="decoding: H.264, which may be larger than the original; web: AV1, the smallest.",
+)
+@click.option(
+    "--psnr",
+    metavar="DB",
+    type=Number(1, 100),
+    help="What luma of every segment has at least against the original in that size; "
+    f"{DEFAULT_PSNR:.0f} if nothing is said.",
+)
+@click.option(
+    "--quality",
+    metavar="N",
+    type=click.IntRange(0, 63),
+    help="One rate factor for all segments instead; lower is better. Of lossless: how hard to "
+    "compress, 0 (not at all) to 19; 1 if nothing is said.",
+)
+@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Segments at a time.")
+@click.option("-y", "--yes", is_flag=True, help="Also if it is larger than the original.")
+@click.option("--dry-run", is_flag=True, help="Only estimate size and time.")
+@click.pass_obj
+def render(
+    session: Session,
+    names: tuple[str, ...],
+    size: tuple[int, int],
+    span: Span | None,
+    codec: str | None,
+    purpose: str | None,
+    psnr: float | None,
+    quality: int | None,
+    jobs: int | None,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Store whole frames in a smaller size as well.
+
+    A VIDEO is a name or a pattern.  The original stays.  Reads and views of this size, or of a half
+    or a third of it, use the rendition where it is cheaper.  So do reads of regions whose edges are
+    whole pixels in it.  Segments of about a second are made one by one, and each is used at once.
+    After Ctrl-C, the same command makes the rest.
+
+    The command first encodes one segment of each video to estimate the size.  A rendition that is
+    larger than the original gets a warning.  If it is 1.5 times as large and at least 1 MiB larger,
+    the command asks at a terminal, and else ends with exit code 8; --yes or --for decoding makes it
+    without the estimate.  --dry-run only prints the estimate.
+    """
+    if codec is not None and purpose is not None:
+        raise UsageError("give either --codec or --for, not both")
+    if psnr is not None and quality is not None:
+        raise UsageError("give either --psnr or --quality, not both")
+    from vfsd.cli.retile_plan import RetileOrder
+    from vfsd.derive.tile_spec import TileSettings
+
+    codec = codec or _CODEC_FOR.get(purpose or "", "fast")
+    settings = TileSettings(codec, DEFAULT_PSNR if psnr is None else psnr, quality)
+    order = RetileOrder(None, (), None, None, span, 1.0, True, settings, size)
+    root, paths = session.places(names)
+    with session.opened(root, writing=not dry_run) as store:
+        videos = select_video_list(store, paths)
+        for video in videos:
+            order.plan(video)  # what cannot be done should not cost the others
+        is_agreed = yes or dry_run or purpose == "decoding"
+        if not is_agreed and not require_consent(session, store, videos, order, jobs):
+            return
+        for video in videos:
+            if dry_run:
+                print_estimate(session, store, video, order, jobs)
+            else:
+                make_tiles(session, store, video, order, jobs)
+
+
+@define(
+    "rendition ls",
+    examples=[
+        "vfsd -s videos rendition ls",
+        "vfsd -s videos rendition ls cam1/traffic.mp4",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "width": "pixels of the displayed frame",
+        "height": "pixels of the displayed frame",
+        "codecs": "list of the names of codecs in it: fast, small, lossless; h264, hevc or av1 "
+        "where it was encoded for a view",
+        "origins": "list of where its segments come from: command (`vfsd render`, or frames that "
+        "were written), tuner, view (encoded for somebody who read one)",
+        "segments": "number of segments",
+        "frames": "number of frames in them",
+        "total_frames": "number of frames of the video",
+        "bytes": "their size",
+        "psnr": "dB of luma of the worst segment, against the original in that size",
+    },
+    exits=[NotFoundError],
+    listing=True,
+)
+@click.argument("names", metavar="[VIDEO]...", nargs=-1)
+@click.pass_obj
+def rendition_ls(session: Session, names: tuple[str, ...]) -> None:
+    """List the sizes in which videos are stored besides their own.
+
+    A VIDEO is a name or a pattern; without one all are listed.
+    """
+    root, paths = session.places(names) if names else (session.root(), [])
+    with session.opened(root) as store:
+        found = [
+            record
+            for video in (select_video_list(store, paths) if names else _all_videos(store))
+            for record in _rendition_records(store, video)
+        ]
+        if session.json:
+            for record in found:
+                print_json(record)
+            return
+        if not found:
+            session.remark("no renditions yet; `vfsd render` makes them")
+        rows = [_rendition_cells(record) for record in found]
+        for line in column_lines(rows, "<><<>>>"):
+            print_line(line)
+
+
+def _all_videos(store: Store) -> Iterator[Video]:
+    return store.find()
+
+
+def _rendition_records(store: Store, video: Video) -> Iterator[dict[str, Any]]:
+    by_size: dict[tuple[int, int], list[Segment]] = {}
+    for segment in store.catalog.renditions(video.info):
+        by_size.setdefault(segment.picture, []).append(segment)
+    decided = {one.segment_id for one in store.catalog.decisions(video.info)}
+    is_turned = video.original.media.rotation in (90, 270)
+    for size, segments in sorted(by_size.items(), reverse=True):
+        width, height = size[::-1] if is_turned else size
+        yield {
+            "name": video.name,
+            "width": width,
+            "height": height,
+            "codecs": sorted({segment.profile for segment in segments}),
+            "origins": sorted({_origin_of(segment, decided) for segment in segments}),
+            "segments": len(segments),
+            "frames": sum(len(segment.frames) for segment in segments),
+            "total_frames": len(video),
+            "bytes": sum(segment.size for segment in segments),
+            "psnr": min(segment.psnr for segment in segments),
+        }
+
+
+def _rendition_cells(record: Mapping[str, Any]) -> Sequence[str]:
+    return (
+        printable(record["name"]),
+        f"{record['width']}x{record['height']}",
+        ", ".join(record["codecs"]),
+        "by " + ", ".join(record["origins"]),
+        f"{record['frames'] / record['total_frames']:.0%} of frames",
+        human_bytes(record["bytes"]),
+        f"{record['psnr']:.1f} dB",
+    )
+
+
+@define(
+    "rendition drop",
+    examples=[
+        "vfsd -s videos rendition drop cam1/traffic.mp4 --size 160x120 -y",
+        "vfsd -s videos rendition drop cam1/traffic.mp4 -y",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "segments": "number of segments that were taken away",
+        "bytes": "their size",
+    },
+    exits=[NotFoundError, ReadOnlyError],
+    listing=True,
+)
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@click.option("--size", metavar="WxH", type=size_value, help="Only this one; all by default.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def rendition_drop(
+    session: Session, names: tuple[str, ...], size: tuple[int, int] | None, yes: bool
+) -> None:
+    """Delete renditions of videos.
+
+    A VIDEO is a name or a pattern.  The original stays, and reads decode it.  At a terminal the
+    command asks first.
+    """
+    from vfsd.cli.retile_plan import coded_size
+    from vfsd.derive import layout_history
+
+    root, paths = session.places(names)
+    with session.opened(root, writing=True) as store:
+        for path, video in select_videos(store, paths).items():
+            picture = None if size is None else coded_size(size, video.original.media)
+            what = "all renditions" if size is None else f"the rendition in {size[0]}x{size[1]}"
+            question = f"drop {what} of {printable(path)}?"
+            if not yes and sys.stdin.isatty() and not click.confirm(question, err=True):
+                found = []
+            else:
+                found = layout_history.drop_renditions(store.parts, video.info, picture)
+            total = sum(segment.size for segment in found)
+            if session.json:
+                print_json({"name": path, "segments": len(found), "bytes": total})
+            else:
+                session.remark(
+                    f"{printable(path)}: dropped {len(found)} segments, {human_bytes(total)}"
+                )
+
+
+def _origin_of(segment: Segment, decided: Collection[int | None]) -> str:
+    """``view``: it was encoded for somebody who read one; ``tuner`` or ``command``: who had it
+    made.
+
+    `decided` are the numbers of segments that decisions made.
+    """
+    if segment.is_from_view:
+        return "view"
+    return "tuner" if segment.id in decided else "command"

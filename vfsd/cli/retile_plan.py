@@ -1,0 +1,260 @@
+"""Plans and estimates for ``vfsd retile`` and ``vfsd render``.
+
+Users give layouts and regions of the displayed frame; segments store those of the coded picture.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.cli.layout import SEGMENT_FIELDS, SHOW_FIELDS
+from vfsd.cli.layout_io import read_layout_file
+from vfsd.codecs.cells.tile_codecs import TileCodec, tile_codec
+from vfsd.codecs.frames.scale import require_smaller
+from vfsd.codecs.frames.to_array import needed_area
+from vfsd.core.hostinfo import cores
+from vfsd.core.label_query import parse_labels
+from vfsd.core.model import MediaInfo, Segment
+from vfsd.core.orientation import layout_in_picture
+from vfsd.derive.retile import Sample, missing, sample
+from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.read.tile_planner import original_work, tile_work
+from vfsd.tiling import Rect, TileLayout, coarse, fine, parse_layout
+from vfsd.tiling.cost import Work
+from vfsd.tiling.roi_layout import around
+
+Span = tuple[Fraction, Fraction | None]
+Plans = list[PlannedSegment]
+
+_UNIFORM = re.compile(r"uniform:(\d+)x(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutAround:
+    """Layouts around what was seen."""
+
+    labels: str  #: an expression, as of `vfsd.core.label_query`
+    coarse: bool  #: one tile for everything, instead of tiles that tell it apart
+    padding: int  #: pixels around each box
+
+    def plan(self, video: Video, span: Span | None, seconds: float, codec: str) -> Plans:
+        """Raises `UsageError`; gives nothing where tiles would not pay."""
+        return video.around(
+            parse_labels(self.labels),
+            partition=coarse if self.coarse else fine,
+            span=span,
+            codec=codec,
+            padding=self.padding,
+            seconds_each=seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RetileOrder:
+    """What the user asks for; one of `layout`, `regions`, `boxes`, `file` and `size` is given."""
+
+    layout: str | None
+    regions: tuple[Rect, ...]  #: of the displayed frame
+    boxes: LayoutAround | None
+    file: Path | None
+    span: Span | None
+    seconds: float  #: that a segment lasts, about
+    whole: bool  #: store all tiles, not just those that hold what is wanted
+    settings: TileSettings
+    size: tuple[int, int] | None = None  #: whole frames in this size; a side may be 0
+
+    def plan(self, video: Video) -> list[PlannedSegment]:
+        """Every segment that is wanted.  Raises `UsageError`, `OutOfRangeError`."""
+        media = video.original.media
+        codec = tile_codec(self.settings.codec, media)
+        if self.file is not None:
+            known = {"show": frozenset({"schema", *SHOW_FIELDS}), "segment": SEGMENT_FIELDS.keys()}
+            planned = read_layout_file(
+                self.file,
+                len(video),
+                lambda text: layout_of_text(text, media, codec),
+                {kind: frozenset(keys) for kind, keys in known.items()},
+            )
+            chosen = video.frames_in(self.span)
+            return [
+                one
+                for one in planned
+                if one.frames.start < chosen.stop and chosen.start < one.frames.stop
+            ]
+        if self.size is not None:
+            layout = TileLayout.untiled(*coded_size(self.size, media))
+            sequences = video.sequences(self.span, self.seconds)
+            return [PlannedSegment(frames, layout) for frames in sequences]
+        if self.boxes is not None:
+            planned = self.boxes.plan(video, self.span, self.seconds, self.settings.codec)
+            return [one.whole() for one in planned] if self.whole else planned
+        wanted = None
+        if self.layout is not None:
+            layout = layout_of_text(self.layout, media, codec)
+        else:
+            needed = self.needed(media)
+            layout = around(needed, media.width, media.height, codec.rules)
+            if codec.takes_parts and not self.whole:
+                wanted = tuple(layout.covering(needed))
+        sequences = video.sequences(self.span, self.seconds)
+        return [PlannedSegment(frames, layout, wanted) for frames in sequences]
+
+    def needed(self, media: MediaInfo) -> Rect:
+        """What of the stored picture a read of the regions looks at."""
+        for region in self.regions:
+            if not media.frame_rect.contains(region):
+                raise OutOfRangeError(
+                    f"the region {region} reaches outside the frame of "
+                    f"{media.display_width}x{media.display_height}"
+                )
+        return needed_area(media, "rgb24", Rect.around(self.regions), None)
+
+
+def coded_size(size: tuple[int, int], media: MediaInfo) -> tuple[int, int]:
+    """A size of the displayed frame, as one of the stored picture.
+
+    A side that is 0 follows from the other, rounded to even.  Raises `UsageError`.
+    """
+    width, height = size
+    if not width:
+        width = 2 * round(height * media.display_width / media.display_height / 2)
+    if not height:
+        height = 2 * round(width * media.display_height / media.display_width / 2)
+    if media.rotation in (90, 270):
+        width, height = height, width
+    require_smaller(width, height, media)
+    if (width, height) == (media.width, media.height):
+        raise UsageError(
+            f"the frames have {size[0]}x{size[1]} pixels already",
+            hint="`vfsd retile` stores them in tiles",
+        )
+    return width, height
+
+
+def layout_of_text(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:
+    """A layout that is written down for the displayed frame, as one of the stored picture.
+
+    Raises `UsageError` where it does not fit the picture or the codec's rules.
+    """
+    grid = _UNIFORM.fullmatch(text)
+    if grid is not None and media.rotation in (90, 270):
+        return _turned_grid(f"uniform:{grid[2]}x{grid[1]}", media, codec)
+    if grid is not None or text == "untiled":
+        return parse_layout(text, media.width, media.height, codec.rules)
+    layout = TileLayout.parse(text)
+    if (layout.width, layout.height) != (media.display_width, media.display_height):
+        raise UsageError(
+            f"the layout {text} is for frames of {layout.width}x{layout.height}, "
+            f"not of {media.display_width}x{media.display_height}"
+        )
+    turned = layout_in_picture(layout, media)
+    try:
+        codec.rules.check(turned)
+    except UsageError as error:
+        hint = "write uniform:RxC, or give regions with --roi, and edges are put where they may be"
+        if media.is_turned:
+            hint = _orientation_hint(media, turned)
+        raise UsageError(str(error), hint=hint) from error
+    return turned
+
+
+def _turned_grid(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:
+    """Raises `UsageError`, in whose words rows and columns are those of the stored picture."""
+    try:
+        return parse_layout(text, media.width, media.height, codec.rules)
+    except UsageError as error:
+        raise UsageError(str(error), hint=_orientation_hint(media, text)) from error
+
+
+def _orientation_hint(media: MediaInfo, cut: object) -> str:
+    how = [f"turned by {media.rotation} degrees"] if media.rotation else []
+    how += ["mirrored"] if media.mirrored else []
+    return f"the picture is stored {' and '.join(how)}, and cut as {cut}"
+
+
+@dataclass(frozen=True, slots=True)
+class RetileEstimate:
+    """What tiling a video comes to, going by one segment."""
+
+    planned: Sequence[PlannedSegment]
+    missing: Sequence[PlannedSegment]
+    sample: Sample | None  #: None where nothing is missing
+    bytes: int  #: of what is missing
+    seconds: float  #: until it is made
+    read: Work  #: a read of the regions, or of an average tile, from all that is planned
+    read_seconds: float
+    untiled: Work  #: the same from the original
+    untiled_seconds: float
+
+    @property
+    def frames(self) -> int:
+        return sum(len(one.frames) for one in self.missing)
+
+    @property
+    def tiles(self) -> int:
+        return sum(len(one.stored) for one in self.missing)
+
+
+def estimate(store: Store, video: Video, order: RetileOrder, jobs: int | None) -> RetileEstimate:
+    """Encode one segment in memory and conclude from it.  Nothing is stored."""
+    planned = order.plan(video)
+    wanted = missing(store.parts, video.info, planned, order.settings)
+    if not wanted:
+        return RetileEstimate(planned, (), None, 0, 0.0, Work(), 0.0, Work(), 0.0)
+    middle = wanted[len(wanted) // 2]
+    one = sample(store.parts, store.tools.pool, video.info, video.table, middle, order.settings)
+    frames = sum(len(plan.frames) for plan in wanted)
+    share = frames / len(middle.frames)
+    hands = max(1, min(jobs or cores(), cores(), len(wanted)))
+    costs = video.costs
+    like = _segment_like(one, video)
+    tiles: Sequence[int] = one.tiles
+    parts = len(tiles)  # a read of the average one
+    if order.regions:
+        tiles, parts = one.layout.covering(order.needed(video.original.media)), 1
+    whole = tile_work(like, tiles, one.frames[-1])
+    times = sum(len(plan.frames) for plan in planned) / len(one.frames) / parts
+    read = Work(
+        round(whole.starts * len(planned) / parts),
+        round(whole.pictures * times),
+        round(whole.pixels * times),
+        whole.bytes * times,
+    )
+    all_frames = [frame for plan in planned for frame in plan.frames]
+    untiled = original_work(video.original, video.table, all_frames)
+    return RetileEstimate(
+        planned,
+        wanted,
+        one,
+        round(one.bytes * share),
+        one.seconds * share / hands,
+        read,
+        costs.seconds_of_tiles(like, read, together=len(tiles) // parts),
+        untiled,
+        costs.of_original(video.original).seconds(untiled),
+    )
+
+
+def _segment_like(one: Sample, video: Video) -> Segment:
+    return Segment(
+        id=0,
+        physical_id=0,
+        original_id=video.original.id,
+        first_frame=one.frames.start,
+        end_frame=one.frames.stop,
+        layout=one.layout,
+        profile=one.profile,
+        object_key="",
+        size=one.bytes,
+        psnr=one.psnr,
+        created_ns=0,
+        retired_ns=None,
+        cells=one.cells,
+    )

@@ -1,0 +1,180 @@
+"""``vfsd init``, ``vfsd config`` and ``vfsd calibrate``: create and configure a store."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import print_json, print_line, printable
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session, require_writable
+from vfsd.errors import BusyError, ExistsError, NoStoreError, UsageError
+
+if TYPE_CHECKING:
+    from vfsd.core.model import MeasuredCost
+
+
+@define(
+    "init",
+    examples=[
+        "vfsd init new-store",
+        "vfsd init other-store --catalog sqlite:///$PWD/elsewhere.sqlite3",
+    ],
+    fields={"store": "the new store's directory", "id": "its identity, which stays when it moves"},
+    exits=[ExistsError, BusyError],
+)
+@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--catalog",
+    metavar="URL",
+    help="Keep the catalog in this database (an SQLAlchemy URL) instead of in the store.",
+)
+@click.pass_obj
+def init(session: Session, directory: Path | None, catalog: str | None) -> None:
+    """Make a store.
+
+    DIR is empty or does not exist yet; its default is the directory of --store or VFSD_STORE.  A
+    store is a directory of objects and a catalog.  The catalog is an SQLite file in it, or the
+    database that --catalog names, which must not contain a catalog yet.  Other users can see that
+    URL in the list of processes while this runs: put the password in ~/.pgpass.
+    """
+    from vfsd.api.store import Store
+
+    if directory is None and not session.names_store:
+        raise UsageError("a directory for the store must be given", hint="`vfsd init DIR`")
+    with Store.create(directory or session.root(), catalog_url=catalog) as store:
+        if session.json:
+            print_json({"store": str(store.path), "id": store.parts.directory.id})
+        else:
+            print_line(printable(str(store.path)))
+
+
+@define(
+    "config",
+    examples=[
+        "vfsd -s videos config",
+        "vfsd -s videos config verify false",
+        "vfsd -s videos config view_cache_bytes 4GiB",
+        "vfsd -s videos config workers --json",
+    ],
+    fields={
+        "key": "name of the setting",
+        "value": "what it is set to",
+        "default": "what it is when nobody has set it",
+        "help": "what it does",
+    },
+    listing=True,
+)
+@click.argument("key", required=False)
+@click.argument("value", required=False)
+@click.pass_obj
+def config(session: Session, key: str | None, value: str | None) -> None:
+    """Show or change the settings of a store.
+
+    Without KEY all settings are shown, with KEY its value alone.  Bytes may be written with a unit,
+    as in 500M or 4GiB.  A mount takes changes up when it is next made.
+    """
+    from vfsd.disk.config import Settings, describe
+    from vfsd.disk.store_layout import StoreDirectory
+    from vfsd.validation import not_one_of
+
+    directory = StoreDirectory.open(session.root())
+    settings = Settings.load(directory.settings)
+    known = [field.name for field in dataclasses.fields(Settings)]
+    if key is not None and key not in known:
+        raise not_one_of("a setting", key, known)
+    if key is not None and value is not None:
+        settings = settings.with_text(key, value)
+        require_writable(directory.root)
+        settings.save(directory.settings)
+    for name in known if key is None else [key]:
+        if session.json:
+            print_json(
+                {
+                    "key": name,
+                    "value": getattr(settings, name),
+                    "default": getattr(Settings(), name),
+                    "help": describe(name),
+                }
+            )
+        elif key is not None:
+            print_line(_setting_text(getattr(settings, name)))
+        else:
+            print_line(f"{name} = {_setting_text(getattr(settings, name))}  # {describe(name)}")
+
+
+def _setting_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_COST_HEADING = "codec        start   picture     Mpixel       MB    encode Mpixel      R2"
+
+
+@define(
+    "calibrate",
+    examples=["vfsd -s videos calibrate fast", "vfsd -s videos calibrate --show --json"],
+    fields={
+        "name": "a codec as FFmpeg calls it, or a tile codec",
+        "start": "CPU seconds to start at a key picture",
+        "picture": "CPU seconds for each picture",
+        "pixel": "CPU seconds for each pixel",
+        "byte": "CPU seconds for each byte",
+        "encode_pixel": "CPU seconds to encode a pixel; null for codecs that tiles are not made in",
+        "r2": "share of the variance of decoding times that these explain",
+        "samples": "decodes that were timed",
+    },
+    exits=[NoStoreError],
+    listing=True,
+)
+@click.argument("codecs", nargs=-1, metavar="[CODEC]...")
+@click.option("--show", is_flag=True, help="Only tell what was measured before.")
+@click.pass_obj
+def calibrate(session: Session, codecs: tuple[str, ...], show: bool) -> None:
+    """Measure what decoding costs on this host.
+
+    Reads are served from tiles where that costs less than the original, and this tells what it
+    costs.  Takes about a minute, in which the machine should have nothing else to do, or a part of
+    that for some CODECs only.  What is measured is kept in the catalog, by name of the host, and
+    used by all who open the store there.
+    """
+    from vfsd.core.hostinfo import host_name
+    from vfsd.derive.calibrate import calibrate
+
+    with session.opened(session.root(), writing=not show) as store:
+        if show:
+            known = store.catalog.costs(host_name())
+            costs = [cost for cost in known if not codecs or cost.name in codecs]
+        else:
+            with Progress("calibrating", None, shown=session.shows_progress) as progress:
+                costs = calibrate(store.parts, codecs, on_progress=progress.reach)
+    if not session.json and costs:
+        print_line(_COST_HEADING)
+    for cost in costs:
+        _print_cost(session, cost)
+
+
+def _print_cost(session: Session, cost: MeasuredCost) -> None:
+    decode = cost.decode
+    if session.json:
+        print_json(
+            {
+                "name": cost.name,
+                "start": decode.start,
+                "picture": decode.picture,
+                "pixel": decode.pixel,
+                "byte": decode.byte,
+                "encode_pixel": cost.encode_pixel,
+                "r2": cost.r2,
+                "samples": cost.samples,
+            }
+        )
+        return
+    encode = "" if cost.encode_pixel is None else f"{cost.encode_pixel * 1e9:.2f} ms"
+    print_line(
+        f"{cost.name:8} {decode.start * 1e6:6.0f} us {decode.picture * 1e6:6.1f} us"
+        f" {decode.pixel * 1e9:7.3f} ms {decode.byte * 1e9:5.0f} ms  {encode:>13} {cost.r2:7.3f}"
+    )

@@ -1,0 +1,508 @@
+"""``vfsd tune``: tiles and renditions that the read log suggests.
+
+Layouts, regions and sizes refer to the displayed frame, and times to the first frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.layout import span_of
+from vfsd.cli.output import (
+    column_lines,
+    iso_time,
+    local_time,
+    print_json,
+    print_line,
+    print_remark,
+    printable,
+)
+from vfsd.cli.param_types import Number, byte_count_value
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session
+from vfsd.cli.video_args import select_video_list
+from vfsd.core.timebase import clock, human_bytes
+from vfsd.errors import (
+    EXIT_FINDINGS,
+    EXIT_INTERRUPTED,
+    ExistsError,
+    IntegrityError,
+    NoSpaceError,
+    NotFoundError,
+    OutdatedError,
+    ReadOnlyError,
+    UsageError,
+    VfsdError,
+)
+
+if TYPE_CHECKING:
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.core.model import Decision, LogicalVideo, Reason
+    from vfsd.derive.proposals import Proposal
+    from vfsd.derive.tile_spec import PlannedSegment
+    from vfsd.derive.tuner import Budget
+
+
+_PLACE_FIELDS = {
+    "name": "path from the root of the store",
+    "frames": "[first, end]: its frames, the end not included",
+    "span": "[from, to] in seconds",
+    "layout": "widths x heights of its columns and rows, on the displayed frame; of a rendition "
+    "the size of its pictures",
+    "tiles": "list of the regions (WxH+X+Y of the displayed frame, or of the rendition's pictures) "
+    "that are stored",
+    "codec": "name of the tile codec: fast, small or stitchable; h264, hevc or av1: of what was "
+    "encoded for a view, and is kept",
+    "reasons": "what is read there: list of objects with label (an expression, or null), region "
+    "(WxH+X+Y of the displayed frame, or null), size ([width, height] of whole frames, or null) "
+    "and reads (how often)",
+    "reads": "number of remembered reads that it makes cheaper",
+}
+
+PROPOSAL_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        **_PLACE_FIELDS,
+        "seconds": "CPU seconds that making it would take, predicted",
+        "bytes": "that it would have, predicted",
+        "spent": "CPU seconds of decoding that the reads take as things are, predicted",
+        "saved": "CPU seconds of these that they would take less",
+        "value": "saved / seconds",
+        "allowed": "whether the budget allows it, after those before it",
+    }
+)
+
+DECISION_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "id": "number of the decision",
+        "at": "when its tiles were there, ISO 8601, UTC",
+        "maker": "who made it: tune or background",
+        **_PLACE_FIELDS,
+        "predicted_seconds": "CPU seconds that making it would take, as was thought",
+        "seconds": "that making it took, measured",
+        "predicted_bytes": "bytes that it would have, as was thought",
+        "bytes": "that it has",
+        "saved": "CPU seconds that the reads would have taken less, as was thought",
+        "state": "in use, undone, replaced (later tiles took its place) or gone",
+        "undone": "when somebody took it back, ISO 8601, UTC; null: nobody did",
+    }
+)
+
+
+def proposal_record(video: Video, proposal: Proposal, *, allowed: bool) -> dict[str, Any]:
+    """The values of `PROPOSAL_FIELDS`."""
+    return {
+        **_plan_record(video, proposal.plan, proposal.settings.codec, proposal.reasons),
+        "reads": proposal.reads,
+        "seconds": proposal.seconds,
+        "bytes": proposal.bytes,
+        "spent": proposal.spent,
+        "saved": proposal.saved,
+        "value": proposal.value,
+        "allowed": allowed,
+    }
+
+
+def decision_record(video: Video, decision: Decision) -> dict[str, Any]:
+    """The values of `DECISION_FIELDS`."""
+    from vfsd.derive.tile_spec import PlannedSegment
+
+    plan = PlannedSegment(decision.frames, decision.layout, decision.tiles)
+    return {
+        "id": decision.id,
+        "at": iso_time(decision.at_ns),
+        "maker": decision.maker,
+        **_plan_record(video, plan, decision.profile, decision.reasons),
+        "reads": decision.reads,
+        "predicted_seconds": decision.predicted_seconds,
+        "seconds": decision.seconds,
+        "predicted_bytes": decision.predicted_bytes,
+        "bytes": decision.bytes,
+        "saved": decision.predicted_saved,
+        "state": decision.state,
+        "undone": None if decision.undone_ns is None else iso_time(decision.undone_ns),
+    }
+
+
+def reasons_text(video: Video, reasons: Sequence[Iterable[Reason]]) -> str:
+    """What several segments are good for, in words, what is read most first."""
+    counted: dict[str, int] = {}
+    for reason in (one for mine in reasons for one in mine):
+        size = _displayed_size(video, reason)
+        name = reason.label or _displayed_region(video, reason) or "x".join(map(str, size or ()))
+        counted[name] = counted.get(name, 0) + reason.reads
+    return ", ".join(sorted(counted, key=lambda name: (-counted[name], name)))
+
+
+def _plan_record(
+    video: Video, plan: PlannedSegment, codec: str, reasons: Iterable[Reason]
+) -> dict[str, Any]:
+    from vfsd.core.orientation import in_display, layout_in_display
+
+    # A rendition has pictures of its own size.
+    media = replace(video.original.media, width=plan.layout.width, height=plan.layout.height)
+    return {
+        "name": video.name,
+        "frames": [plan.frames.start, plan.frames.stop],
+        "span": [float(at) for at in span_of(video, plan.frames)],
+        "layout": str(layout_in_display(plan.layout, media)),
+        "tiles": [str(in_display(plan.layout.tile(tile), media)) for tile in plan.stored],
+        "codec": codec,
+        "reasons": [
+            {
+                "label": one.label,
+                "region": _displayed_region(video, one),
+                "size": _displayed_size(video, one),
+                "reads": one.reads,
+            }
+            for one in reasons
+        ],
+    }
+
+
+def _displayed_size(video: Video, reason: Reason) -> list[int] | None:
+    if reason.size is None:
+        return None
+    return list(reason.size if video.original.media.rotation % 180 == 0 else reason.size[::-1])
+
+
+def _displayed_region(video: Video, reason: Reason) -> str | None:
+    from vfsd.core.orientation import in_display
+
+    if reason.region is None:
+        return None
+    return str(in_display(reason.region, video.original.media))
+
+
+_PROPOSAL_HEADINGS = ("video", "seconds", "segments", "for", "reads", "costs", "saves", "size")
+_PROPOSAL_ALIGNMENT = "<<><>>>>"
+
+
+@define(
+    "tune",
+    examples=[
+        "vfsd -s videos tune",
+        "vfsd -s videos tune cam1/traffic.mp4 --json",
+        "vfsd -s videos tune --apply --budget-seconds 60 --budget-bytes 500M",
+    ],
+    fields=PROPOSAL_FIELDS,
+    variants={"--apply": DECISION_FIELDS},
+    exits=[
+        NotFoundError,
+        ReadOnlyError,
+        IntegrityError,
+        NoSpaceError,
+        EXIT_FINDINGS,
+        EXIT_INTERRUPTED,
+    ],
+    listing=True,
+)
+@click.argument("names", metavar="[VIDEO]...", nargs=-1)
+@click.option(
+    "--apply/--dry-run",
+    "apply",
+    default=False,
+    help="Make them, or (the rule) only say which they are.",
+)
+@click.option(
+    "--budget-seconds",
+    metavar="S",
+    type=Number(0),
+    help="Begin no segment that would go beyond so many seconds of making them.",
+)
+@click.option(
+    "--budget-bytes",
+    metavar="B",
+    type=byte_count_value,
+    help="Begin no segment with which they would have more bytes: 5000000, 500M or 2G.",
+)
+@click.pass_obj
+def tune(
+    session: Session,
+    names: tuple[str, ...],
+    apply: bool,
+    budget_seconds: float | None,
+    budget_bytes: int | None,
+) -> None:
+    """Say which tiles pay, going by what was read, and make them.
+
+    A VIDEO is a name or a pattern; without one all are looked at of which reads are remembered (see
+    `vfsd reads`).  It is told what they would be for (labels, regions), what making them costs, and
+    what they save of the reads that were seen: in seconds of CPU time, by the store's own
+    figures.  Where whole frames were read in a smaller size, renditions are proposed as well.
+
+    With --apply they are made, those first that save most for what they cost.  Each second is
+    made and used by itself: what was interrupted with Ctrl-C goes on when it is said again.
+    `vfsd tune history` tells what was decided and why, `vfsd tune undo` takes it back.
+    It ends with 30 where a video is damaged, or cannot be tiled: it is named, and left out.
+    """
+    from vfsd.derive.tuner import Budget
+
+    budget = Budget(budget_seconds, budget_bytes)
+    root, paths = session.places(names) if names else (session.root(), [])
+    with session.opened(root, writing=apply) as store:
+        chosen = [video.name for video in select_video_list(store, paths)] if names else None
+        if apply:
+            _make_proposals(session, store, chosen, budget)
+        else:
+            _print_proposals(session, store, chosen, budget)
+
+
+# ------------------------------------------------------------------------------------- for real
+
+
+def _make_proposals(
+    session: Session, store: Store, names: Sequence[str] | None, budget: Budget
+) -> None:
+    failed: list[tuple[LogicalVideo, VfsdError]] = []
+    with Progress("tiling what is read", None, shown=session.shows_progress) as progress:
+        made = store.tune(
+            names,
+            budget=budget,
+            on_progress=progress.reach,
+            on_failed=lambda *one: failed.append(one),
+        )
+    for video, error in failed:
+        print_remark(f"{printable(video.name)} is left out: {error}")
+    if session.json:
+        for decision in made:
+            print_json(decision_record(_video_of(store, decision.video_id), decision))
+    elif made:
+        _print_made(made)
+    elif not failed:
+        session.remark("nothing to make: `vfsd tune` says what there would be")
+    if failed:
+        click.get_current_context().exit(EXIT_FINDINGS)
+
+
+def _print_made(made: Sequence[Decision]) -> None:
+    first, last = made[0].id, made[-1].id
+    numbers = f"decision {first}" if first == last else f"decisions {first} to {last}"
+    print_line(
+        f"{len(made)} segments made in {sum(one.seconds for one in made):.1f} s, "
+        f"{human_bytes(sum(one.bytes for one in made))}, which save "
+        f"{sum(one.predicted_saved for one in made):.1f} s on the reads seen; {numbers}"
+    )
+
+
+def _video_of(store: Store, video_id: int) -> Video:
+    with store.catalog.reading() as seen:
+        return store.open_video(seen.videos.get(video_id))
+
+
+# -------------------------------------------------------------------------------------- dry run
+
+
+def _print_proposals(
+    session: Session, store: Store, names: Sequence[str] | None, budget: Budget
+) -> None:
+    with Progress("going through the reads", None, shown=session.shows_progress):
+        proposals = store.proposals(names)
+    videos = {one.video.id: store.open_video(one.video) for one in proposals}
+    allowed = []
+    for proposal in proposals:
+        if is_allowed := budget.allows(proposal):
+            budget = budget.less(proposal.seconds, proposal.bytes)
+            allowed.append(proposal)
+        if session.json:
+            video = videos[proposal.video.id]
+            print_json(proposal_record(video, proposal, allowed=is_allowed))
+    if session.json:
+        return
+    if not proposals:
+        session.remark("nothing to make: tiles and renditions would not pay for the reads so far")
+        return
+    if allowed:
+        rows: list[tuple[str, ...]] = [_PROPOSAL_HEADINGS]
+        rows += [_proposal_cells(videos[run[0].video.id], run) for run in _runs(allowed)]
+        for line in column_lines(rows, _PROPOSAL_ALIGNMENT):
+            print_line(line)
+    session.remark(
+        f"{len(allowed)} segments would take {_seconds_text(sum(one.seconds for one in allowed))} "
+        f"and {human_bytes(sum(one.bytes for one in allowed))}, and save "
+        f"{_seconds_text(sum(one.saved for one in allowed))} on the reads seen; "
+        "`vfsd tune --apply` makes them"
+    )
+    if len(allowed) < len(proposals):
+        session.remark(f"{len(proposals) - len(allowed)} more go beyond the budget")
+
+
+def _runs(proposals: Sequence[Proposal]) -> Iterator[list[Proposal]]:
+    """Neighbours in a video that are made for the same."""
+
+    def by_place(proposal: Proposal) -> tuple[str, tuple[int, int], int]:
+        layout, frames = proposal.plan.layout, proposal.plan.frames
+        return proposal.video.name, (layout.width, layout.height), frames.start
+
+    order = sorted(proposals, key=by_place)
+    place, numbered = 0, []
+    for number, proposal in enumerate(order):
+        before = order[number - 1]
+        follows = before.plan.frames.stop == proposal.plan.frames.start
+        if before.video.id != proposal.video.id or not follows:
+            place += 1
+        aims = frozenset((one.label, one.region, one.size) for one in proposal.reasons)
+        numbered.append(((place, aims), proposal))
+    for _, group in groupby(numbered, key=lambda pair: pair[0]):
+        yield [proposal for _, proposal in group]
+
+
+def _proposal_cells(video: Video, run: Sequence[Proposal]) -> tuple[str, ...]:
+    from vfsd.cli.layout import span_of
+
+    start, end = span_of(video, range(run[0].plan.frames.start, run[-1].plan.frames.stop))
+    return (
+        printable(video.name),
+        f"{clock(start)}-{clock(end)}",
+        str(len(run)),
+        printable(reasons_text(video, [one.reasons for one in run])),
+        str(max(one.reads for one in run)),
+        _seconds_text(sum(one.seconds for one in run)),
+        _seconds_text(sum(one.saved for one in run)),
+        human_bytes(sum(one.bytes for one in run)),
+    )
+
+
+def _seconds_text(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+_DECISION_HEADINGS = (
+    "id",
+    "made",
+    "by",
+    "video",
+    "seconds",
+    "for",
+    "reads",
+    "thought",
+    "took",
+    "saves",
+    "size",
+    "state",
+)
+_DECISION_ALIGNMENT = "><<<<<>>>>><"
+
+
+@define(
+    "tune history",
+    examples=[
+        "vfsd -s videos tune history",
+        "vfsd -s videos tune history cam1/traffic.mp4 --limit 10 --json",
+    ],
+    fields=DECISION_FIELDS,
+    exits=[NotFoundError],
+    listing=True,
+)
+@click.argument("names", metavar="[VIDEO]...", nargs=-1)
+@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
+@click.pass_obj
+def tune_history(session: Session, names: tuple[str, ...], limit: int | None) -> None:
+    """List what was made because of reads, the newest first.
+
+    Told are what it was thought to take and what it took, in seconds, and what was thought to be
+    saved on the reads seen by then.
+    """
+    root, paths = session.places(names) if names else (session.root(), [])
+    with session.opened(root) as store:
+        chosen = {video.info.id for video in select_video_list(store, paths)} if names else None
+        found = [
+            one for one in store.catalog.decisions() if chosen is None or one.video_id in chosen
+        ][:limit]
+        videos = _videos_of(store, found)
+        if session.json:
+            for one in found:
+                print_json(decision_record(videos[one.video_id], one))
+            return
+        if not found:
+            session.remark("nothing was decided yet; `vfsd tune` says what could be")
+            return
+        rows = [_DECISION_HEADINGS, *(_decision_cells(videos[one.video_id], one) for one in found)]
+        for line in column_lines(rows, _DECISION_ALIGNMENT):
+            print_line(line)
+
+
+def _videos_of(store: Store, found: Sequence[Decision]) -> dict[int, Video]:
+    with store.catalog.reading() as seen:
+        return {
+            number: store.open_video(seen.videos.get(number))
+            for number in {one.video_id for one in found}
+        }
+
+
+def _decision_cells(video: Video, one: Decision) -> tuple[str, ...]:
+    from vfsd.cli.layout import span_of
+
+    start, end = span_of(video, one.frames)
+    return (
+        str(one.id),
+        local_time(one.at_ns),
+        one.maker,
+        printable(video.name),
+        f"{clock(start)}-{clock(end)}",
+        printable(reasons_text(video, [one.reasons])),
+        str(one.reads),
+        f"{one.predicted_seconds:.2f}",
+        f"{one.seconds:.2f}",
+        f"{one.predicted_saved:.2f}",
+        human_bytes(one.bytes),
+        one.state,
+    )
+
+
+@define(
+    "tune undo",
+    examples=["vfsd -s videos tune undo --last"],
+    fields={
+        "id": "number of the decision",
+        "name": "path from the root of the store",
+        "frames": "[first, end]: the frames that it is about, the end not included",
+        "span": "[from, to] in seconds",
+        "restored": "number of segments that reads use again",
+    },
+    exits=[NotFoundError, ExistsError, ReadOnlyError, OutdatedError],
+)
+@click.argument("number", metavar="[ID]", type=int, required=False)
+@click.option("--last", is_flag=True, help="The last decision that is in use.")
+@click.pass_obj
+def tune_undo(session: Session, number: int | None, last: bool) -> None:
+    """Take a decision back: reads use what was there before.
+
+    The reads that were seen until now do not speak for the same again; later ones may.  Saying
+    `vfsd layout rollback` takes the taking back back.
+    """
+    from vfsd.cli.layout import span_of
+    from vfsd.derive.tuner import undo
+
+    if (number is None) != last:
+        raise UsageError(
+            "give either the number of a decision or --last", hint="see `vfsd tune history`"
+        )
+    with session.opened(session.root(), writing=True) as store:
+        decision, restored = undo(store.parts, number)
+        with store.catalog.reading() as seen:
+            video = store.open_video(seen.videos.get(decision.video_id))
+        start, end = span_of(video, decision.frames)
+    if session.json:
+        print_json(
+            {
+                "id": decision.id,
+                "name": video.name,
+                "frames": [decision.first_frame, decision.end_frame],
+                "span": [float(start), float(end)],
+                "restored": len(restored),
+            }
+        )
+        return
+    before = f"{len(restored)} segments are in use again" if restored else "the original is read"
+    session.remark(
+        f"decision {decision.id} is taken back: in {printable(video.name)}, {clock(start)} to "
+        f"{clock(end)}, {before}"
+    )
