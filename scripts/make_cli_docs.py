@@ -1,4 +1,4 @@
-"""Writes docs/cli.md: every command, option, example, JSON key and exit code, from the code.
+"""Writes docs/reference/cli.md from the code: commands, options, examples, JSON keys, exit codes.
 
 python -m scripts.make_cli_docs            write it
 python -m scripts.make_cli_docs --check    end with 1 when it is out of date
@@ -19,7 +19,7 @@ from vfsd.cli.command import Command, common_options
 from vfsd.cli.command_table import SECTIONS
 from vfsd.cli.exit_codes import error_classes, exit_codes, exit_codes_of_every_command
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 
 _HEAD = """\
 # Command line

@@ -1,13 +1,15 @@
-"""Writes the man pages in docs/man from what the commands say of themselves.
+"""Writes the man pages from the help of the commands.
 
-python -m scripts.make_man_pages            write them
-python -m scripts.make_man_pages --check    end with 1 when one of them is out of date
+python -m scripts.make_man_pages [DIR]    build/man by default
 
-Pages are in man(7): vfsd(1), one for each command, and mount.fuse.vfsd(8).
+setup.py runs this for each build, so that the pages need not be committed.  Pages are in man(7):
+vfsd(1), one for each command, and mount.fuse.vfsd(8).
 """
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import inspect
 import re
 import sys
@@ -23,10 +25,7 @@ from vfsd.cli.app import cli
 from vfsd.cli.command import Command, common_options
 from vfsd.cli.command_table import SECTIONS
 from vfsd.cli.exit_codes import exit_codes, exit_codes_of_every_command
-from vfsd.core import view_path
 from vfsd.mount.fuse.options import described_options
-
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "man"
 
 _DATE = "2026-11-22"
 """Of all pages; to be changed with a release."""
@@ -85,7 +84,7 @@ def _main_page() -> Iterator[str]:
     yield "They may stand before or after the name of the command."
     yield from _options(common_options())
     yield ".SH VIEWS"
-    yield from _listing((view_path.__doc__ or "").strip().splitlines())
+    yield from _listing(_docstring("vfsd.core.view_path").splitlines())
     yield ".SH OUTPUT FOR PROGRAMS"
     yield from _paragraphs(_JSON)
     yield ".SH EXIT STATUS"
@@ -289,19 +288,23 @@ def _guarded(line: str) -> str:
     return f"\\&{line}" if line.startswith((".", "'")) else line
 
 
-def main(arguments: list[str]) -> int:
-    """Returns the exit code."""
-    wanted = pages()
-    there = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.[18]")}
-    if arguments == ["--check"]:
-        return int(there != wanted)
-    FOLDER.mkdir(exist_ok=True)
-    for name in there.keys() - wanted.keys():
-        (FOLDER / name).unlink()
-    for name, text in wanted.items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-    return 0
+def _docstring(module: str) -> str:
+    """The docstring of a module without importing it: a build has no numpy."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+
+
+def write_pages(folder: Path) -> list[Path]:
+    """Write all pages into `folder`, and return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, text in pages().items():
+        paths.append(folder / name)
+        paths[-1].write_text(text, encoding="utf-8")
+    return paths
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    write_pages(Path(sys.argv[1] if len(sys.argv) > 1 else "build/man"))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import configparser
 import shutil
 import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 from scripts.make_cli_docs import commands
-from scripts.make_man_pages import FOLDER, main, pages
+from scripts.make_man_pages import pages, write_pages
 from vfsd.mount.fuse.options import described_options, parse_options
 
-
-def test_they_are_up_to_date() -> None:
-    assert main(["--check"]) == 0, "run python -m scripts.make_man_pages"
+ROOT = Path(__file__).resolve().parent.parent
+_NO_BUILD = shutil.ignore_patterns(".venv*", ".git", "*.egg-info", "build", ".*_cache")
 
 
 def test_every_command_has_one_with_all_its_options() -> None:
@@ -37,20 +38,33 @@ def test_every_mount_option_is_described() -> None:
 
 
 @pytest.mark.parametrize("name", ["vfsd.1", "vfsd-mount.1", "vfsd-read.1", "mount.fuse.vfsd.8"])
-def test_they_are_shown_without_complaints(name: str) -> None:
+def test_they_are_shown_without_complaints(name: str, tmp_path: Path) -> None:
     programs = (["mandoc", "-T", "lint"], ["groff", "-ww", "-man", "-Tutf8"])
     there = [words for words in programs if shutil.which(words[0])]
     if not there:
         pytest.skip("neither mandoc nor groff is installed")
+    write_pages(tmp_path)
     for words in there:
-        done = subprocess.run([*words, FOLDER / name], capture_output=True, text=True)
+        done = subprocess.run([*words, tmp_path / name], capture_output=True, text=True)
         complaints = done.stderr + (done.stdout if words[0] == "mandoc" else "")
         assert (done.returncode, complaints) == (0, "")
 
 
-def test_they_are_installed() -> None:
-    parser = configparser.ConfigParser()
-    parser.read(FOLDER.parent.parent / "setup.cfg")
-    listed = parser["options.data_files"]
-    assert listed["share/man/man1"].strip() == "docs/man/*.1"
-    assert listed["share/man/man8"].strip() == "docs/man/*.8"
+@pytest.mark.thorough
+def test_they_are_in_the_wheel(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools")
+    shutil.copytree(ROOT, tmp_path / "tree", symlinks=True, ignore=_NO_BUILD)
+    program = "from setuptools.build_meta import build_wheel; print(build_wheel('..'))"
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path / "tree", check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    installed = {Path(name).name for name in ZipFile(wheel).namelist() if "/share/man/" in name}
+    assert installed == set(pages())
+
+
+def test_a_build_makes_them_without_libraries() -> None:
+    """Setuptools builds in an environment that has nothing but click."""
+    program = "import sys; from scripts.make_man_pages import pages; pages(); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert not {"numpy", "av", "cv2", "sqlalchemy", "yaml", "rich"} & set(done.stdout.split())
