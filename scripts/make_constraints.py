@@ -23,9 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 _PYTHONS = (11, 12, 13, 14)
 """The minor versions that are supported, in a row."""
 _FILES = {"highest": "constraints.txt", "lowest-direct": "constraints-lowest.txt"}
-_APART = ("fuzz", "people")
-"""Extras that are left out: atheris has no wheels for some Pythons, and `people` wants another
-OpenCV than everything else."""
+_APART = ("fuzz",)
+"""Extras that are left out: atheris has no wheels for some Pythons."""
 _SOURCES = ("fusepy",)
 """Packages without wheels.  For all others a version counts only if it has a wheel."""
 _NAME = re.compile(r"[\w.-]+(\[[\w,]+\])?")

@@ -444,9 +444,9 @@ def labels_rm(
 @click.option(
     "--with",
     "detector_text",
-    metavar="motion|people|onnx:MODEL",
+    metavar="motion|onnx:MODEL",
     required=True,
-    help="What moves before a fixed camera; upright people; what an ONNX model in a file finds.",
+    help="The detector: motion before a fixed camera, or an ONNX model in a file.",
 )
 @click.option("--every", metavar="N", type=click.IntRange(1), help="Only every n-th frame.")
 @click.option("--keyframes", is_flag=True, help="Only frames at which decoding can start.")

@@ -7,7 +7,6 @@ what it finds; nothing in here knows stores or videos, and nothing is downloaded
 from vfsd.labels.detectors.detector import Detector, Every, Wanted
 from vfsd.labels.detectors.motion import MotionDetector, motion_regions
 from vfsd.labels.detectors.onnx import OnnxDetector
-from vfsd.labels.detectors.people import PeopleDetector
 from vfsd.labels.detectors.registry import detector_named
 
 __all__ = [
@@ -15,7 +14,6 @@ __all__ = [
     "Every",
     "MotionDetector",
     "OnnxDetector",
-    "PeopleDetector",
     "Wanted",
     "detector_named",
     "motion_regions",

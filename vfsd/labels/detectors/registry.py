@@ -8,7 +8,6 @@ from vfsd.errors import UsageError
 from vfsd.labels.detectors.detector import Detector, Every
 from vfsd.labels.detectors.motion import MotionDetector
 from vfsd.labels.detectors.onnx import OnnxDetector
-from vfsd.labels.detectors.people import PeopleDetector
 from vfsd.validation import not_one_of
 
 
@@ -20,7 +19,7 @@ def detector_named(
     label: str | None = None,
     names: Path | None = None,
 ) -> Detector:
-    """``motion``, ``people`` or ``onnx:MODEL.onnx``, with its usual settings but for those given.
+    """``motion`` or ``onnx:MODEL.onnx``, with default settings where none are given.
 
     `every` matters to those alone whose findings depend on it.  Raises `UsageError`, and what
     the detector itself raises.
@@ -32,13 +31,8 @@ def detector_named(
         if min_confidence is not None:
             raise UsageError("motion has no confidence")
         return MotionDetector(every) if label is None else MotionDetector(every, label)
-    if text == "people":
-        usual = PeopleDetector() if label is None else PeopleDetector(label=label)
-        if min_confidence is None:
-            return usual
-        return PeopleDetector(min_confidence, usual.label)
     if kind == "onnx" and path:
         if min_confidence is None:
             return OnnxDetector(path, label=label, names=names)
         return OnnxDetector(path, label=label, names=names, min_confidence=min_confidence)
-    raise not_one_of("the detector", text, ("motion", "people", "onnx:MODEL.onnx"))
+    raise not_one_of("the detector", text, ("motion", "onnx:MODEL.onnx"))
