@@ -18,6 +18,7 @@ from sqlalchemy.engine import Dialect, Engine
 from sqlalchemy.util import LRUCache
 
 from sample_videos import Encoding, Scene, write
+from tests.examining import RememberingExaminer
 from tests.mountstarter import MountStarter
 from tests.selection import (
     pytest_addoption,
@@ -36,7 +37,7 @@ from vfsd.errors import EnvironmentMissingError
 from vfsd.mount.fuse.binding import require_fuse
 from vfsd.mount.fuse.options import MountOptions
 from vfsd.read.tile_index import TileSources
-from vfsd.storage.sandbox_pool import Examiner, Workers
+from vfsd.storage.sandbox_pool import Workers
 
 # Hooks of pytest, which it looks for in this module.
 __all__ = [
@@ -87,11 +88,13 @@ def footage_folder() -> Path | None:
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_workers() -> Iterator[None]:
-    """All stores of this process have files examined by the same processes, as in a mount: to start
-    one takes longer than most tests do."""
+    """All stores of this process share the processes that examine files, as in a mount, and the
+    results.  To start a process or to examine a file takes longer than the rest of most tests."""
     workers = Workers()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vfsd.storage.context.Examiner", partial(Examiner, workers=workers))
+        patch.setattr(
+            "vfsd.storage.context.Examiner", partial(RememberingExaminer, workers=workers)
+        )
         yield
     workers.close()
 
