@@ -224,6 +224,6 @@ def test_info_tells_of_tiles(run: Run) -> None:
     assert tiles["retired_bytes"] > 0
     assert [one["role"] for one in found["physical_videos"]] == ["original", "tiled", "tiled"]
     text = run("info", TRAFFIC).out
-    assert "75% of the time, 3 segments" in text
+    assert "75% of the duration, 3 segments" in text
     assert "None" not in text
     assert run("info", "cam1", "--json").object["tiles"] is None

@@ -151,7 +151,7 @@ def test_info_tells_what_is_stored(run: Run) -> None:
 
 def test_info_is_readable(run: Run) -> None:
     text = run("info", TRAFFIC).out
-    for part in ("120, 30.000 a second", "320x240", "h264", "4 of 30 to 30 frames", "blake3"):
+    for part in ("120, 30.000 per second", "320x240", "h264", "4 of 30 to 30 frames", "blake3"):
         assert part in text
 
 

@@ -12,7 +12,7 @@ from vfsd.write.partial_files import begin
 
 
 def test_recordings_are_listed_and_recovered(run: Run, place: Path) -> None:
-    assert "no recording" in run("recover").err
+    assert "no unfinished recordings" in run("recover").err
     for name in ("cam1/day.mp4", "cam1/live.mp4"):
         killed_recording(place / "videos", name)
     listed = run("recover", "--dry-run", "--json").objects

@@ -28,7 +28,7 @@ BEYOND = str(10**20)
         (("layout", "show", TRAFFIC, "--at", "100"), 6, "from 0 to 4", "from the first frame"),
         (("read", TRAFFIC, "not/there/x.png", "--at", "1"), 3, "not/there", "mkdir -p"),
         (("read", TRAFFIC, "not/there/x.mp4", "--span", "0-1"), 3, "not/there", "mkdir -p"),
-        (("read", TRAFFIC, "footage/.mp4", "--at", "1"), 2, "form", ""),
+        (("read", TRAFFIC, "footage/.mp4", "--at", "1"), 2, "suffix", ""),
         (
             ("read", TRAFFIC, "x.npy", "--size", "0x0"),
             2,

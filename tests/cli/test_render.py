@@ -68,7 +68,7 @@ def test_sizes_are_those_of_the_displayed_frame(run: Run) -> None:
 
 
 def test_sizes_that_cannot_be(run: Run) -> None:
-    for size, word in (("161x120", "even"), ("640x480", "larger"), ("320x240", "already")):
+    for size, word in (("161x120", "even"), ("640x480", "larger"), ("320x240", "differ")):
         done = run("render", TRAFFIC, "--size", size)
         assert (done.code, done.out) == (2, "")
         assert word in done.err

@@ -1,4 +1,4 @@
-"""``vfsd`` itself: its commands, found when they are needed, and how they end."""
+"""The program ``vfsd``: imports commands when they are needed, and sets the exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vfsd.core.subprocess_entry import be_brief, be_calm
 
 
 class App(SuggestingGroup):
-    """A group whose commands are imported when they are asked for."""
+    """A group that imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(dict.fromkeys(name.partition(" ")[0] for name in ENTRIES))
@@ -30,7 +30,7 @@ class App(SuggestingGroup):
         return load(cmd_name) if cmd_name in ENTRIES else None
 
     def find(self, ctx: click.Context, words: Sequence[str]) -> Command | Group | None:
-        """The command, or the group of commands, that these words name."""
+        """The command, or the group of commands, with this name."""
         found: App | Command | Group | None = self
         for word in words:
             if not isinstance(found, (App, Group)):
@@ -69,8 +69,8 @@ class App(SuggestingGroup):
             formatter.write_text("mkdir mnt && vfsd mount videos mnt")
         formatter.write_paragraph()
         formatter.write_text(
-            "The store is named by --store, by a path inside a mount, or by VFSD_STORE.  "
-            "0 is success; `vfsd help exit-codes` lists what else a command may end with."
+            "--store, a path inside a mount, or VFSD_STORE names the store. Exit code 0 is "
+            "success; `vfsd help exit-codes` lists the others."
         )
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -89,7 +89,7 @@ class App(SuggestingGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run; ends with the exit code that `vfsd.errors` gives to what went wrong."""
+        """Run the program and exit. `vfsd.errors` defines the exit code of each error."""
         given = list(sys.argv[1:] if args is None else args)
 
         def run() -> object:
@@ -108,8 +108,7 @@ class App(SuggestingGroup):
 def cli(ctx: click.Context) -> None:
     """A video store that is used as a directory.
 
-    Videos go in as they are and come out byte for byte; frames are read exactly, by number or by
-    time.
+    Videos keep their bytes. Frames are read exactly, by number or by time.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
@@ -117,9 +116,9 @@ def cli(ctx: click.Context) -> None:
 
 
 def _open_closed_streams() -> None:
-    """Let nothing that is opened later, as the catalog, have the number of stdout or stderr.
+    """Open /dev/null for each standard stream that the caller has closed (``>&-``).
 
-    Who starts a command with one of them closed (``>&-``, some daemons) wants nothing of it.
+    Otherwise the next file that is opened, such as the catalog, would get the number of stdout.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:

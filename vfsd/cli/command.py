@@ -1,4 +1,4 @@
-"""What all commands have in common: options, examples, documented fields and exit codes."""
+"""The base of all commands: common options, examples, documented fields and exit codes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
 class Command(click.Command):
-    """A command that says how it is used and what it ends with.
+    """A command with examples, JSON fields and exit codes in its help.
 
-    `examples` are command lines that run as they stand, on a store called ``videos``, folders
-    called ``footage`` and ``labels`` and a file ``workload.json`` (the tests run them).  `fields`
-    are the keys of each object that ``--json`` prints, `variants` those that it prints with certain
-    options; `exits` are the exit codes that are particular to it.  A command of a group has the
-    group's name before its own.
+    `examples` are command lines that the tests run. They find a store ``videos``, the folders
+    ``footage`` and ``labels``, and a file ``workload.json``. `fields` are the keys of each object
+    that ``--json`` prints, `variants` those with certain options. `exits` are the exit codes of
+    this command alone. The name of a command in a group includes the name of the group.
     """
 
     def __init__(
@@ -90,11 +89,11 @@ _SYNONYMS: Mapping[str, str] = MappingProxyType(
         "unmount": "umount",
     }
 )
-"""What other programs call it."""
+"""Names that other programs use for the same action."""
 
 
 def suggest_command(word: str, commands: Sequence[str]) -> str | None:
-    """The one of `commands` that somebody who typed `word` may have meant."""
+    """The one of `commands` that was probably meant by `word`, or None."""
     if _SYNONYMS.get(word) in commands:
         return _SYNONYMS[word]
     near = difflib.get_close_matches(word, commands, 1)
@@ -102,7 +101,7 @@ def suggest_command(word: str, commands: Sequence[str]) -> str | None:
 
 
 class SuggestingGroup(click.Group):
-    """A group that says which command may have been meant by a name that none has."""
+    """A group that suggests a command for an unknown name."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -151,7 +150,7 @@ class Group(SuggestingGroup):
         return load(self._topic) if self._topic in ENTRIES else None
 
     def is_alone(self, words: Sequence[str]) -> bool:
-        """Whether a line on which these words follow the topic means the topic by itself."""
+        """Whether a line with these words after the topic runs the topic itself."""
         if self._topic not in ENTRIES:
             return False
         takes_value = False
@@ -188,7 +187,7 @@ def define(
     exits: Sequence[type[VfsdError] | int] = (),
     listing: bool = False,
 ) -> Callable[[Callable[..., None]], Command]:
-    """Make a function a `Command`; `listing`: ``--json`` prints one object a line."""
+    """Make a function a `Command`. With `listing`, ``--json`` prints one object a line."""
     codes = [code if isinstance(code, int) else code.exit_code for code in exits]
 
     def decorate(function: Callable[..., None]) -> Command:
@@ -207,19 +206,19 @@ def define(
 
 
 def common_options() -> list[click.Parameter]:
-    """The options that are taken before a command's name as well as after it."""
+    """The options that may stand before or after the name of a command."""
     return [
         click.Option(
             ["-s", "--store"],
             metavar="DIR",
             type=click.Path(path_type=Path),
-            help="The store; else the mount that a path lies in, else VFSD_STORE.",
+            help="The store; by default the mount that a path lies in, else VFSD_STORE.",
             expose_value=False,
             callback=_store_option,
         ),
         _flag(["--json"], "Print JSON: one object, or one object a line."),
-        _flag(["-q", "--quiet"], "No progress, no remarks."),
-        _flag(["--debug"], "Show where an error comes from."),
+        _flag(["-q", "--quiet"], "Print no progress and no remarks."),
+        _flag(["--debug"], "Print the traceback of an error."),
     ]
 
 
@@ -228,7 +227,7 @@ def _flag(names: list[str], text: str) -> click.Option:
 
 
 def _store_option(ctx: click.Context, param: click.Parameter, value: object) -> None:
-    """Keep an option's value for the command, wherever on the line it was given."""
+    """Store the value of a common option in the session."""
     if value:
         assert param.name is not None
         setattr(ctx.ensure_object(Session), param.name, value)

@@ -20,20 +20,20 @@ class Entry(NamedTuple):
 SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
     {
         "Videos": {
-            "ingest": Entry("ingest", "Put videos into the store."),
-            "write": Entry("write", "Make a video of pixels, pictures or a stream."),
-            "recover": Entry("write", "Make videos of recordings that were not finished."),
+            "ingest": Entry("ingest", "Add videos to the store."),
+            "write": Entry("write", "Make a video from pixels, pictures or a stream."),
+            "recover": Entry("write", "Make videos of unfinished recordings."),
             "ls": Entry("listing", "List a directory, by name."),
-            "find": Entry("listing", "Find videos, by name and by what is in them."),
+            "find": Entry("listing", "Find videos by name and contents."),
             "info": Entry("info", "Show everything known about files or directories."),
             "tag": Entry("files", "Show or change the tags and metadata of videos."),
-            "mv": Entry("files", "Give a file or directory another name."),
-            "rm": Entry("files", "Take files and directories out of the store."),
+            "mv": Entry("files", "Rename or move a file or directory."),
+            "rm": Entry("files", "Remove files and directories from the store."),
         },
         "Frames": {
             "frames": Entry("frames", "List the frames of videos: times, key frames, bytes."),
             "read": Entry("read", "Read frames of a video, exactly, and write them to OUT."),
-            "reads": Entry("reads", "List the reads of videos, the newest first."),
+            "reads": Entry("reads", "List the reads of videos, newest first."),
         },
         "Tiles": {
             "retile": Entry("retile", "Store pixels in tiles, for cheap reads of regions."),
@@ -60,7 +60,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
         "Renditions": {
             "render": Entry("rendition", "Store whole frames in a smaller size as well."),
             "rendition ls": Entry(
-                "rendition", "List the sizes in which videos are stored besides their own."
+                "rendition", "List the renditions of videos: their frames in other sizes."
             ),
             "rendition drop": Entry("rendition", "Delete renditions of videos."),
         },

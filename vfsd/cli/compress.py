@@ -1,4 +1,4 @@
-"""``vfsd compress``: take less room for what is stored losslessly."""
+"""``vfsd compress``: recompress lossless tiles and renditions."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _LEVEL = 9
     ],
     fields={
         "name": "path from the root of the store",
-        "level": "how hard they are compressed now, at least; 0: as they were",
-        "segments": "number of segments that were compressed",
-        "kept": "number of segments of lossless tiles that were compressed as hard already",
-        "unread": "[first, end] of the frames of each segment whose tiles are damaged, or could "
-        "not be read: they stay as they are",
-        "before": "bytes that they took before",
-        "bytes": "bytes that they take now",
-        "seconds": "that it took",
+        "level": "compression level now, at least; 0: unchanged",
+        "segments": "number of compressed segments",
+        "kept": "number of lossless segments that had this level already",
+        "unread": "[first, end] of the frames of each segment whose tiles are damaged or "
+        "unreadable; they are unchanged",
+        "before": "size of the compressed segments before",
+        "bytes": "their size now",
+        "seconds": "duration",
     },
     exits=[
         NotFoundError,
@@ -64,15 +64,15 @@ _LEVEL = 9
     "--level",
     metavar="N",
     type=click.IntRange(1, 19),
-    help=f"1 (fastest) to 19 (smallest); {_LEVEL} if nothing is said.",
+    help=f"1 (fastest) to 19 (smallest); the default is {_LEVEL}.",
 )
 @click.option(
     "--by-budget",
     is_flag=True,
-    help="As hard as budgets ask for, which mounts do by themselves: not at all where less than a "
-    "quarter of them is used, then the harder the fuller.",
+    help="Use the level that the budget requires, as mounts do: none below a quarter of the "
+    "budget, then higher the fuller it is.",
 )
-@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Segments at a time.")
+@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Number of parallel segments.")
 @click.pass_obj
 def compress(
     session: Session,
@@ -83,10 +83,9 @@ def compress(
 ) -> None:
     """Compress lossless tiles and renditions.
 
-    A VIDEO is a name or a pattern; without one all are looked at.  What is compressed as hard
-    already stays as it is.  Pixels stay the same, and each segment is replaced by itself: what was
-    interrupted with Ctrl-C goes on when it is said again.  Ends with 30 where tiles are damaged or
-    could not be read.
+    A VIDEO is a name or a pattern; the default is all videos. Pixels stay the same, and segments
+    that have the level already are skipped. After Ctrl-C, the same command continues. Ends with 30
+    if tiles are damaged or unreadable.
     """
     if by_budget and level is not None:
         raise UsageError("give either --level or --by-budget, not both")
@@ -104,7 +103,7 @@ def compress(
             asked = _budget_level(store, video) if by_budget else level or _LEVEL
             unread += _compress_video(session, store, video, asked, jobs)
     if unread:
-        session.remark("`vfsd fsck --deep --repair` forgets tiles that are damaged")
+        session.remark("`vfsd fsck --deep --repair` removes damaged tiles")
         click.get_current_context().exit(EXIT_FINDINGS)
 
 
@@ -117,7 +116,7 @@ def _budget_level(store: Store, video: Video) -> int:
 def _compress_video(
     session: Session, store: Store, video: Video, level: int, jobs: int | None
 ) -> int:
-    """How many segments could not be read."""
+    """Compress the segments of a video. Returns the number of unreadable segments."""
     from vfsd.derive.recompress import compressible, lossless_segments
 
     there = lossless_segments(store.parts, video.info)
@@ -143,7 +142,7 @@ def _compress_video(
         left = len(compressible(store.parts, video.info, level))
         session.remark(
             f"{len(there) - left} of {len(there)} segments of {printable(video.name)} are "
-            "compressed; say it again to go on"
+            "compressed; run the command again to continue"
         )
         raise
     before = sum(size.get(segment.id, segment.size) for segment in made)
@@ -153,7 +152,7 @@ def _compress_video(
     for segment, error in unread:
         session.remark(
             f"frames {segment.first_frame} to {segment.end_frame - 1} of {printable(video.name)} "
-            f"stay as they are: {error}"
+            f"are unchanged: {error}"
         )
     if session.json:
         print_json(
@@ -172,12 +171,14 @@ def _compress_video(
         if there and not level:
             nothing = "less than a quarter of its budget is used"
         else:
-            nothing = f"all {kept} segments are compressed as hard" if kept else "no lossless tiles"
+            nothing = (
+                f"all {kept} segments have this level already" if kept else "no lossless tiles"
+            )
         print_line(f"{printable(video.name)}: nothing to do, {nothing}")
     else:
         print_line(
             f"{printable(video.name)}: {len(made)} segments, {human_bytes(before)} became "
             f"{human_bytes(after)} in {seconds:.1f} s"
-            + (f"; {kept} segments were compressed as hard" if kept else "")
+            + (f"; {kept} segments had this level already" if kept else "")
         )
     return len(unread)

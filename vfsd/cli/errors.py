@@ -27,7 +27,7 @@ from vfsd.errors import (
 
 @dataclass(frozen=True, slots=True)
 class CommandFailure:
-    """An error as the user sees it."""
+    """An error as it is printed."""
 
     error: str  #: name of the error's class
     message: str
@@ -36,21 +36,24 @@ class CommandFailure:
 
 
 _OS_ERRORS: dict[int, tuple[int, str]] = {
-    errno.ENOSPC: (NoSpaceError.exit_code, "delete files, or make room on the disk"),
+    errno.ENOSPC: (NoSpaceError.exit_code, "delete files, or free space on the disk"),
     errno.EDQUOT: (NoSpaceError.exit_code, "delete files, or ask for a larger quota"),
     errno.EMFILE: (VfsdError.exit_code, "allow the process more open files: `ulimit -n 4096`"),
-    errno.EROFS: (ReadOnlyError.exit_code, "that disk is mounted read-only; choose another place"),
+    errno.EROFS: (
+        ReadOnlyError.exit_code,
+        "that disk is mounted read-only; choose another directory",
+    ),
     errno.EACCES: (VfsdError.exit_code, "check the permissions of the file and of its directories"),
     errno.EIO: (VfsdError.exit_code, "the disk has failed: see `dmesg`, then run `vfsd fsck`"),
 }
-"""By errno: the exit code, and a hint."""
+"""Exit code and hint by errno."""
 
 
 def run_guarded(run: Callable[[], object], args: Sequence[str]) -> int:
-    """Run a command line; returns its exit code after saying what went wrong.
+    """Run a command line, print its error if it fails, and return the exit code.
 
-    `args` are looked at for ``--json`` and ``--debug``, which count even where the rest of the
-    line cannot be understood.
+    ``--json`` and ``--debug`` are searched in `args` itself, so that they also apply to a line that
+    cannot be parsed.
     """
     flags = set(args[: args.index("--")] if "--" in args else args)
     try:
@@ -72,7 +75,7 @@ def run_guarded(run: Callable[[], object], args: Sequence[str]) -> int:
 
 
 def describe(error: Exception) -> CommandFailure:
-    """An exception in the words, and with the exit code, that the user gets."""
+    """Message, hint and exit code for an exception."""
     if isinstance(error, VfsdError):
         hint = error.command_hint
         if hint is None and error.exit_code == NoSpaceError.exit_code:
@@ -96,7 +99,7 @@ def describe(error: Exception) -> CommandFailure:
         return CommandFailure(
             type(error).__name__,
             f"a library cannot be loaded: {error}",
-            "run `vfsd doctor`; `pip check` lists packages whose versions do not fit",
+            "run `vfsd doctor`; `pip check` lists packages with conflicting versions",
             EnvironmentMissingError.exit_code,
         )
     return CommandFailure(
@@ -108,13 +111,13 @@ def describe(error: Exception) -> CommandFailure:
 
 
 def _full_hint(error: Exception, hint: str | None) -> str | None:
-    """What to do, and what has been done: the notes of an error tell what is not lost by it."""
+    """The notes of the error, which say what is already done, and the hint."""
     told = [*getattr(error, "__notes__", ()), *([] if hint is None else [hint])]
     return "; ".join(told) or None
 
 
 def print_failure(failure: CommandFailure, *, as_json: bool) -> None:
-    """Say on stderr what went wrong."""
+    """Print an error on stderr."""
     if as_json:
         record = {
             "schema": SCHEMA,
@@ -133,7 +136,7 @@ def print_failure(failure: CommandFailure, *, as_json: bool) -> None:
 
 
 def discard_stdout() -> None:
-    """Point stdout at /dev/null, so that flushing at exit does not fail again."""
+    """Redirect stdout to /dev/null, so that flushing at exit does not fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

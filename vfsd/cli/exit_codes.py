@@ -10,7 +10,7 @@ from types import MappingProxyType
 from vfsd import errors
 
 EXIT_BROKEN_PIPE = 141
-"""The exit status in a shell of a program that SIGPIPE ended: 128 + 13."""
+"""Exit status of a program in a shell after SIGPIPE: 128 + 13."""
 
 _OUTSIDE_THE_TREE: Mapping[int, str] = MappingProxyType(
     {
@@ -39,7 +39,7 @@ _TREE_LINE = re.compile(r"[\s│├└─]*(\w+Error)\s+(\d+)\s+(E[A-Z]+)\s+(\S.
 
 @dataclass(frozen=True, slots=True)
 class ErrorClass:
-    """An error as the tree at the head of `vfsd.errors` describes it."""
+    """A row of the error tree in the docstring of `vfsd.errors`."""
 
     name: str
     code: int
@@ -48,7 +48,7 @@ class ErrorClass:
 
 
 def error_classes() -> Iterator[ErrorClass]:
-    """Every error, from the base down, in the order of the tree."""
+    """Every error, from the base class down, in the order of the tree."""
     for line in (errors.__doc__ or "").splitlines():
         match = _TREE_LINE.fullmatch(line)
         if match is not None:
@@ -57,7 +57,7 @@ def error_classes() -> Iterator[ErrorClass]:
 
 
 def exit_codes() -> dict[int, str]:
-    """Every exit code with its meaning, ascending."""
+    """Every exit code with its meaning, in ascending order."""
     found = dict(_OUTSIDE_THE_TREE)
     for error in error_classes():
         found.setdefault(error.code, error.meaning)
@@ -65,10 +65,10 @@ def exit_codes() -> dict[int, str]:
 
 
 def exit_codes_of_every_command() -> dict[int, str]:
-    """Those that any command may end with, with their meanings, ascending."""
+    """The exit codes that any command may end with, in ascending order."""
     return {code: text for code, text in exit_codes().items() if code in _OF_EVERY_COMMAND}
 
 
 def meaning(code: int) -> str:
-    """What one exit code says."""
+    """The meaning of one exit code."""
     return exit_codes()[code]

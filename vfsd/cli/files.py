@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     fields={
         "name": "path from the root of the store",
         "tags": "list of words",
-        "metadata": "object, as --set made it",
+        "metadata": "object, as set by --set",
     },
     exits=[NotFoundError],
     listing=True,
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--add", metavar="WORD", type=word_value, multiple=True, help="Attach a word.")
-@click.option("--remove", metavar="WORD", multiple=True, help="Take a word away.")
+@click.option("--add", metavar="WORD", type=word_value, multiple=True, help="Add a tag.")
+@click.option("--remove", metavar="WORD", multiple=True, help="Remove a tag.")
 @click.option(
     "--set", "pairs", metavar="KEY=VALUE", type=pair_value, multiple=True, help="Set metadata."
 )
-@click.option("--unset", metavar="KEY", multiple=True, help="Take metadata away.")
+@click.option("--unset", metavar="KEY", multiple=True, help="Remove metadata.")
 @click.pass_obj
 def tag(
     session: Session,
@@ -54,9 +54,9 @@ def tag(
 ) -> None:
     """Show or change the tags and metadata of videos.
 
-    A NAME is a name or a pattern.  All changes to all the videos happen together or not at all;
-    the result is printed.  A VALUE that looks like a number, `true` or `false` is kept as such,
-    anything else as text.
+    A NAME is a name or a pattern. All changes to all videos are one transaction; the result is
+    printed. A VALUE that looks like a number, `true` or `false` is stored as such, anything else as
+    text.
     """
     root, paths = session.places(names)
     changes = bool(add or remove or pairs or unset)
@@ -109,7 +109,7 @@ def _tag_line(video: LogicalVideo, path: str) -> str:
 @define(
     "mv",
     examples=["vfsd -s videos mv cam1/traffic.mp4 archive/2026/traffic.mp4"],
-    fields={"old": "path before", "new": "path that was asked for"},
+    fields={"old": "path before", "new": "path after"},
     exits=[NotFoundError, ExistsError, HeldError],
 )
 @click.argument("old")
@@ -120,14 +120,14 @@ def _tag_line(video: LogicalVideo, path: str) -> str:
     "--replace",
     "replace",
     is_flag=True,
-    help="Let the file take the place of another one.",
+    help="Replace an existing file.",
 )
 @click.pass_obj
 def mv(session: Session, old: str, new: str, replace: bool) -> None:
-    """Give a file or directory another name.
+    """Rename or move a file or directory.
 
-    Missing directories on the way to NEW are made; if NEW is a directory, or ends with a slash,
-    OLD moves into it.  Nothing is copied.
+    Missing directories of NEW are created. If NEW is a directory, or ends with a slash, OLD moves
+    into it. No data is copied.
     """
     root, (old_name, new_name) = session.places([old, new])
     new_name = new_name or "/"
@@ -146,20 +146,20 @@ def mv(session: Session, old: str, new: str, replace: bool) -> None:
     examples=["vfsd -s videos rm cam1/traffic.mp4", "vfsd -s videos rm -r -y cam1"],
     fields={
         "path": "path from the root of the store",
-        "files": "number of files that went with it",
+        "files": "number of files removed",
     },
     exits=[NotFoundError, HeldError],
     listing=True,
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("-r", "--recursive", is_flag=True, help="Take directories with all that is in them.")
+@click.option("-r", "--recursive", is_flag=True, help="Remove directories with their contents.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def rm(session: Session, paths: tuple[str, ...], recursive: bool, yes: bool) -> None:
-    """Take files and directories out of the store.
+    """Remove files and directories from the store.
 
-    Videos that were indexed where they lie (`ingest --link`) stay there.  At a terminal a
-    directory with something in it goes only after a question.
+    Videos that were indexed in place (`ingest --link`) stay on disk. At a terminal, the command
+    asks before it removes a directory with files.
     """
     root, names = session.places(paths)
     with session.opened(root, writing=True) as store:

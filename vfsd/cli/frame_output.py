@@ -1,4 +1,4 @@
-"""Writes frames to files: arrays, pictures, bare pixels and videos.
+"""Writes frames to files: arrays, pictures, raw pixels and videos.
 
 A regular file appears under its name only when it is complete.
 """
@@ -28,7 +28,7 @@ _NUMBERED = re.compile(r"%0?\d*d")
 
 @dataclass(frozen=True, slots=True)
 class OutputTarget:
-    """Where frames go, and as what."""
+    """The output file and its format."""
 
     out: str  #: as the user gave it; ``-`` for stdout
     kind: str  #: "array", "still", "raw" or "video"
@@ -40,7 +40,7 @@ class OutputTarget:
 
     @property
     def format(self) -> str:
-        """In a word: the layout of the pixels, or the container."""
+        """One word: the layout of the pixels, or the container."""
         return self.form.container if self.kind == "video" else self.form.layout
 
 
@@ -78,46 +78,51 @@ _FORMATS: Mapping[str, _OutputFormat] = MappingProxyType(
 
 
 def output_target(out: str, pixel_format: str | None, codec: str | None) -> OutputTarget:
-    """What OUT means.  Raises `UsageError`."""
+    """The output that OUT names. Raises `UsageError`."""
     if out == "-":
         if sys.stdout.isatty():
-            raise UsageError("bare pixels are nothing for a terminal", hint="name a file, or pipe")
+            raise UsageError(
+                "raw pixels cannot go to a terminal", hint="name a file, or use a pipe"
+            )
         return OutputTarget(out, "raw", Form("raw", None, pixel_format or "rgb24"))
     suffix = os.path.splitext(out)[1].lower()
     ending = _FORMATS.get(suffix)
     if ending is None:
         raise UsageError(
-            f"{out!r} does not say in what form frames are wanted",
-            hint=f"let it end in {', '.join(_FORMATS)}, or give - for stdout",
+            f"{out!r} must end with a known suffix",
+            hint=f"use {', '.join(_FORMATS)}, or - for stdout",
         )
     if pixel_format is not None and pixel_format not in ending.formats:
         raise UsageError(
-            f"{suffix} does not hold {pixel_format}", hint=f"it holds {', '.join(ending.formats)}"
+            f"{suffix} cannot hold {pixel_format}", hint=f"it can hold {', '.join(ending.formats)}"
         )
     if ending.kind == "video":
         return OutputTarget(
             out, ending.kind, form_of(suffix.removeprefix("."), codec, pixel_format)
         )
     if codec is not None:
-        raise UsageError(f"{suffix} is not encoded", hint="leave out --codec")
+        raise UsageError(f"{suffix} files have no codec", hint="leave out --codec")
     return OutputTarget(out, ending.kind, Form("raw", None, pixel_format or ending.formats[0]))
 
 
 def with_sound_choice(target: OutputTarget, asked: str) -> OutputTarget:
-    """`asked` is "no", aac or opus.  Raises `UsageError` for files that have no sound."""
+    """The target with the choice `asked`: "no", "aac" or "opus".
+
+    Raises `UsageError` for files without sound.
+    """
     from vfsd.core.view_path import with_sound
 
     if target.kind != "video" or target.form.container not in ("mp4", "matroska"):
-        raise UsageError(f"{target.out} carries no sound", hint="leave out --no-sound and --sound")
+        raise UsageError(f"{target.out} cannot have sound", hint="leave out --no-sound and --sound")
     return replace(target, form=with_sound(target.form, asked))
 
 
 def write_frames(
     target: OutputTarget, frames: Iterator[Frame], count: int, *, replace: bool
 ) -> WrittenFiles:
-    """Write all of `frames`, of which there are `count`, to a file that is not a video.
+    """Write `count` frames to a file that is not a video.
 
-    Raises `ExistsError` unless `replace`, `UsageError` when several pictures want one name.
+    Raises `ExistsError` unless `replace`, `UsageError` if several frames have one file name.
     """
     if target.kind == "still":
         return _write_stills(target.out, frames, count, replace)
@@ -139,7 +144,7 @@ def _write_pixels(file: BinaryIO, frames: Iterator[Frame]) -> None:
 
 
 def _write_array(file: BinaryIO, frames: Iterator[Frame], count: int) -> None:
-    """A .npy file without ever holding more than one frame."""
+    """Write a .npy file with one frame in memory at a time."""
     done = 0
     for frame in frames:
         if not done:
@@ -152,14 +157,14 @@ def _write_array(file: BinaryIO, frames: Iterator[Frame], count: int) -> None:
         file.write(np.ascontiguousarray(frame.data).data)
         done += 1
     if done != count:
-        raise IntegrityError(f"{count} frames were to be read, and {done} came")
+        raise IntegrityError(f"{count} frames were expected, got {done}")
 
 
 def _write_stills(out: str, frames: Iterator[Frame], count: int, replace: bool) -> WrittenFiles:
     numbered = _NUMBERED.search(out) is not None
     if count > 1 and not numbered:
         raise UsageError(
-            f"{count} frames do not fit into one picture",
+            f"one picture must be one frame, got {count}",
             hint="choose one with --at or --frames N, or put %06d into the name",
         )
     files, size = [], 0
@@ -174,7 +179,7 @@ def _write_stills(out: str, frames: Iterator[Frame], count: int, replace: bool) 
 
 
 def _numbered(out: str, index: int) -> str:
-    """`out` with the number in it; other percent signs stay what they are."""
+    """`out` with the number in it; other percent signs are kept."""
     return _NUMBERED.sub(lambda match: match.group() % index, out, count=1)
 
 
@@ -184,5 +189,7 @@ def _encode_picture(frame: Frame, suffix: str) -> bytes:
         pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
     done, data = cv2.imencode(suffix, pixels)
     if not done:
-        raise UsageError(f"a picture of {pixels.shape[1]}x{pixels.shape[0]} cannot be a {suffix}")
+        raise UsageError(
+            f"{pixels.shape[1]}x{pixels.shape[0]} pixels cannot be written as {suffix}"
+        )
     return data.tobytes()

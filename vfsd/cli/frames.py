@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _FRAME_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "name": "path from the root of the store",
-        "frame": "number, from 0, in the order in which frames are shown",
+        "frame": "number, from 0, in display order",
         "pts": "ticks of the stream's time base, as in the file",
-        "seconds": "from the first frame's appearance",
-        "duration": "seconds until the next frame is shown",
+        "seconds": "time since the first frame",
+        "duration": "seconds until the next frame",
         "key": "whether decoding can start here",
         "packet": "number of its packet, in decode order",
         "position": "byte offset of its packet",
@@ -35,10 +35,10 @@ _GOP_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "name": "path from the root of the store",
         "gop": "number, from 0",
-        "first_frame": "first frame, in display order, that belongs to it",
+        "first_frame": "first frame of the GOP, in display order",
         "frames": "number of frames",
-        "pts": "ticks at which it is first shown",
-        "seconds": "from the first frame's appearance",
+        "pts": "ticks of its first frame",
+        "seconds": "time since the first frame of the video",
         "packet": "number of its first packet, in decode order",
         "packets": "number of packets",
         "position": "byte offset of its first packet",
@@ -47,7 +47,7 @@ _GOP_FIELDS: Mapping[str, str] = MappingProxyType(
     }
 )
 _BLOCK = 4096
-"""Lines that are made at a time."""
+"""Lines formatted at a time."""
 
 
 @define(
@@ -64,7 +64,7 @@ _BLOCK = 4096
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @click.option("--keyframes", is_flag=True, help="Only frames at which decoding can start.")
-@click.option("--gops", is_flag=True, help="Groups of pictures instead of frames.")
+@click.option("--gops", is_flag=True, help="List groups of pictures instead of frames.")
 @click.option(
     "--range",
     "chosen",
@@ -82,14 +82,14 @@ def frames(
 ) -> None:
     """List the frames of videos: times, key frames, bytes.
 
-    A VIDEO is a name or a pattern.  With several videos, each table has its video's name above it;
-    videos that --range lies outside of are skipped with a warning.
+    A VIDEO is a name or a pattern. With several videos, each table has its video's name above it,
+    and videos that --range lies outside of are skipped with a warning.
 
-    Each frame has its exact time and the place of its packet in the file.  With --gops, --range
-    selects the groups that contain one of its frames.  The columns are the keys of --json.
+    Each frame has its exact time and the position of its packet in the file. With --gops, --range
+    selects the groups that contain one of its frames. The columns are the keys of --json.
     """
     if keyframes and gops:
-        raise UsageError("give --keyframes or --gops, not both")
+        raise UsageError("give either --keyframes or --gops, not both")
     root, paths = session.places(names)
     headings = [key for key in (_GOP_FIELDS if gops else _FRAME_FIELDS) if key != "name"]
 
@@ -145,14 +145,14 @@ def _gop_records(video: Video, wanted: range) -> Iterator[dict[str, Any]]:
 
 
 def _overlaps(frames: range, wanted: range) -> bool:
-    """Whether a contiguous range holds one of `wanted`."""
+    """Whether a contiguous range contains one of `wanted`."""
     first = max(frames.start, wanted.start)
     behind = -(first - wanted.start) % wanted.step
     return first + behind < min(frames.stop, wanted.stop)
 
 
 def _print_table(headings: list[str], records: Iterator[dict[str, Any]]) -> None:
-    """In blocks: a day of video has millions of frames."""
+    """Print in blocks: a day of video has millions of frames."""
     rows = [tuple(headings)]
     for record in records:
         rows.append(tuple(_cell(record[key]) for key in headings))

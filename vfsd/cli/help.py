@@ -18,7 +18,7 @@ _TOPICS = ("exit-codes", "views")
 @define(
     "help",
     examples=["vfsd help read", "vfsd help labels import", "vfsd help exit-codes"],
-    fields={"topic": "what was asked for", "text": "what there is to say"},
+    fields={"topic": "the argument", "text": "the help"},
 )
 @click.argument("words", metavar="[TOPIC]", nargs=-1)
 @click.pass_context
@@ -61,4 +61,4 @@ def _text(ctx: click.Context, topic: str | None) -> str:
 def _exit_code_lines() -> Iterator[str]:
     yield from column_lines([(str(code), text) for code, text in exit_codes().items()], "><")
     every = ", ".join(map(str, exit_codes_of_every_command()))
-    yield f"\nAny command may end with {every}; the help of each tells what else."
+    yield f"\nAny command may end with {every}; the help of each command lists the others."

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _MOST_LAYOUTS = 3
-"""How many are named, for people."""
+"""Number of layouts in the text output."""
 
 
 @define(
@@ -31,32 +31,32 @@ _MOST_LAYOUTS = 3
     examples=["vfsd -s videos info cam1/traffic.mp4", "vfsd -s videos info cam1 --json"],
     fields={
         **ENTRY_FIELDS,
-        "names": "every name of the file; more than one where it has hard links",
-        "digest": "blake3 of the file, hexadecimal",
+        "names": "all names of the file; more than one with hard links",
+        "digest": "BLAKE3 of the file, hexadecimal",
         "created": "when it became a video, ISO 8601, UTC",
         "tags": "list of words",
-        "metadata": "object, as `vfsd tag --set` made it",
+        "metadata": "object, as set by `vfsd tag --set`",
         "keyframes": "number of frames at which decoding can start",
         "gops": "object: count, open, and the shortest, median and longest length in frames",
         "physical_videos": "list of objects: every stored encoding, the original first",
         "sound": "object, null without sound: codec, stream (its number in the file), "
-        "sample_rate, channels, packets, seconds, and silence (why it is not in views, else null)",
-        "tiles": "object, null without tiles that reads may use: segments, frames (that "
-        "have tiles), share (of the time, 0 to 1), bytes, psnr (dB of the worst tile), codecs and "
-        "layouts (of the displayed frame; lists, those with most frames first), and retired_bytes "
-        "(kept for a step back)",
-        "damaged_frames": "number of frames that show damage the file came with; null: no full "
-        "decode has examined it yet (`vfsd verify` does)",
-        "damaged": "those frames, list of [first, end]; null: as above",
-        "policy": "what may become of the original, as `vfsd policy set` takes it; null: no video",
-        "holds": "list of reasons why nobody may change or remove it",
-        "replaced": "object, null where the original is as it was first written: at (ISO 8601, "
-        "UTC), digest and bytes (of the file before), psnr (dB that each picture has at least "
-        "against the very first original), kept (labels of what alone has kept its quality, or "
+        "sample_rate, channels, packets, seconds, and silence (why views have no sound, else "
         "null)",
-        "damage": "object, null where nothing is known to be damaged: found (ISO 8601, UTC), bytes "
-        "and frames (lists of [first, end]: of the file, and those that need them)",
-        "looked": "when all bytes were last looked at by `vfsd scrub`, ISO 8601, UTC, or null",
+        "tiles": "object, null without tiles for reads: segments, frames (with tiles), share (of "
+        "the duration, 0 to 1), bytes, psnr (dB of the worst tile), codecs and layouts (of the "
+        "displayed frame; lists, most frames first), and retired_bytes (kept for a rollback)",
+        "damaged_frames": "number of frames with damage that the file had on arrival; null "
+        "before the first full decode (`vfsd verify`)",
+        "damaged": "those frames, list of [first, end]; null before the first full decode",
+        "policy": "policy of the original, in the syntax of `vfsd policy set`; null for other "
+        "files",
+        "holds": "list of the reasons of its holds",
+        "replaced": "object, null for an original as first written: at (ISO 8601, UTC), digest "
+        "and bytes (of the file before), psnr (minimum dB of each picture against the very first "
+        "original), kept (labels of the regions that kept their quality, or null)",
+        "damage": "object, null without known damage: found (ISO 8601, UTC), bytes (list of "
+        "[first, end] in the file), frames (list of [first, end] that need these bytes)",
+        "looked": "when `vfsd scrub` last checked all bytes, ISO 8601, UTC, or null",
     },
     exits=[NotFoundError],
     listing=True,
@@ -66,11 +66,10 @@ _MOST_LAYOUTS = 3
 def info(session: Session, names: tuple[str, ...]) -> None:
     """Show everything known about files or directories.
 
-    A NAME is a name, or a pattern for the names of videos.  An empty line separates the results.
+    A NAME is a name, or a pattern for the names of videos. An empty line separates the results.
 
-    For a video: its codec, frames, groups of pictures, tiles and renditions, tags, metadata, and
-    remarks from when it was indexed.  For a file that is not a video, or could not be examined yet:
-    the reason.
+    A video has codec, frames, GOPs, tiles, renditions, tags, metadata and notes from indexing. A
+    file that is not a video, or not examined yet, has the reason.
     """
     root, paths = session.places(names)
     with session.looked_into(root) as parts:
@@ -99,9 +98,9 @@ def _plain_facts(node: Node, record: Mapping[str, Any]) -> Iterator[tuple[str, s
     yield "name", printable(record["name"] or "/")
     yield "kind", record["kind"]
     if node.reason:
-        yield ("reason" if record["kind"] == "pending" else "no video"), node.reason
+        yield ("reason" if record["kind"] == "pending" else "not a video"), node.reason
     if node.target is not None:
-        yield "leads to", printable(node.target)
+        yield "target", printable(node.target)
     if node.is_file:
         yield "size", human_bytes(record["size"])
     yield "modified", local_time(node.mtime_ns)
@@ -114,7 +113,7 @@ def _video_facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tup
     yield "size", f"{human_bytes(video.size)} ({video.size} bytes)"
     yield "modified", local_time(video.modified_ns)
     yield "duration", f"{clock(original.duration)}  ({float(original.duration):.6f} s)"
-    steps = "irregular steps" if media.variable_rate else f"{record['rate'] or 0:.3f} a second"
+    steps = "irregular steps" if media.variable_rate else f"{record['rate'] or 0:.3f} per second"
     yield "frames", f"{original.frames}, {steps}"
     yield "picture", _picture_text(original)
     yield "codec", " ".join(filter(None, (media.codec, media.profile, f"in {media.container}")))
@@ -129,7 +128,7 @@ def _video_facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tup
         yield stream.kind, " ".join(filter(None, (stream.codec, language)))
     sound = record["sound"]
     if sound is not None:
-        heard = f"{sound['codec']}, in views too"
+        heard = f"{sound['codec']}, also in views"
         yield "sound", f"not in views: {sound['silence']}" if sound["silence"] else heard
     for physical in record["physical_videos"]:
         yield "stored", _stored_text(physical)
@@ -142,7 +141,7 @@ def _video_facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tup
     for reason in record["holds"]:
         yield "held", printable(reason)
     if original.damage is None:
-        yield "damaged frames", "not examined yet: `vfsd verify` does"
+        yield "damaged frames", "not examined yet; run `vfsd verify`"
     else:
         count = original.damaged_frames
         yield "damaged frames", f"{count}: {_ranges_text(original.damage)}" if count else "none"
@@ -171,11 +170,11 @@ def _picture_text(physical: PhysicalVideo) -> str:
     if media.mirrored:
         parts.append("mirrored")
     if media.rotation:
-        parts.append(f"turned by {media.rotation} degrees")
+        parts.append(f"rotated by {media.rotation} degrees")
     if media.interlaced:
         parts.append("interlaced")
     if media.sample_aspect_ratio not in (None, 1):
-        parts.append(f"pixels {media.sample_aspect_ratio} as wide as high")
+        parts.append(f"pixel aspect ratio {media.sample_aspect_ratio}")
     return ", ".join(parts)
 
 
@@ -185,12 +184,12 @@ def _tiles_text(tiles: Mapping[str, Any]) -> str:
     if len(layouts) > _MOST_LAYOUTS:
         shown_layouts += f" and {len(layouts) - _MOST_LAYOUTS} more"
     text = (
-        f"{tiles['share']:.0%} of the time, {tiles['segments']} segments, "
-        f"{human_bytes(tiles['bytes'])}, {' and '.join(tiles['codecs'])}, "
-        f"at least {tiles['psnr']:.1f} dB, {shown_layouts}"
+        f"{tiles['share']:.0%} of the duration, {tiles['segments']} segments, "
+        f"{human_bytes(tiles['bytes'])}, {' and '.join(tiles['codecs'])}, at least "
+        f"{tiles['psnr']:.1f} dB, {shown_layouts}"
     )
     if tiles["retired_bytes"]:
-        text += f"; {human_bytes(tiles['retired_bytes'])} kept for a step back"
+        text += f"; {human_bytes(tiles['retired_bytes'])} kept for a rollback"
     return text
 
 
@@ -217,7 +216,7 @@ def _replaced_text(replaced: Mapping[str, Any]) -> str:
     if replaced["kept"]:
         quality += f"; only {replaced['kept']} kept its quality"
     return (
-        f"{replaced['at'][:10]}, {human_bytes(replaced['bytes'])} before (blake3 "
+        f"{replaced['at'][:10]}, {human_bytes(replaced['bytes'])} before (BLAKE3 "
         f"{replaced['digest'][:16]}...){quality}"
     )
 
@@ -235,7 +234,7 @@ def _stored_text(physical: Mapping[str, Any]) -> str:
 def info_record(
     parts: Parts, name: str, node: Node, names: list[str], video: LogicalVideo | None
 ) -> dict[str, Any]:
-    """All fields of `vfsd info`; those of videos are null or empty where `video` is None."""
+    """All fields of `vfsd info`; those of videos are null or empty if `video` is None."""
     catalog = parts.catalog
     record = entry_record(name, node, video, size_of(parts, node)) | {"names": names}
     if video is None:
@@ -307,7 +306,7 @@ def _original_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
 
 
 def _integrity_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
-    """What was found by looking at the bytes of the original."""
+    """Results of the last scrub of the original."""
     with catalog.reading() as seen:
         found = seen.integrity.inspection(video.original.place)
     damage = None
@@ -361,7 +360,7 @@ def _tiles_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | Non
 
 
 class _FrameUnion:
-    """The union of ranges that come by their first number."""
+    """The union of ranges that arrive in ascending order."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[int, int]] = []

@@ -47,15 +47,15 @@ _MOST_FOLDERS = 10
         "vfsd -s videos ingest footage/portrait.mp4 --as front-door-0.mp4 --stream 0",
     ],
     fields={
-        "source": "the file that was to be taken in",
-        "name": "its path from the root of the store",
-        "status": "ingested, skipped (was there), put back (was there, and damaged), refused, "
-        "exists, failed; planned with --dry-run",
+        "source": "path of the file",
+        "name": "path from the root of the store",
+        "status": "ingested, skipped (exists), put back (exists, was damaged), refused, exists "
+        "(as another file), failed; planned with --dry-run",
         "size": "bytes",
         "reason": "why it was refused or failed, else null",
-        "frames": "number of displayed frames, null for what was not ingested",
-        "seconds": "duration, null for what was not ingested",
-        "corrected": "whether --verify had to correct the frame table; null where it did not look",
+        "frames": "number of displayed frames, null if not ingested",
+        "seconds": "duration, null if not ingested",
+        "corrected": "whether --verify corrected the frame table; null without a check",
     },
     exits=[RefusedMediaError, ExistsError, NotFoundError, HeldError],
     listing=True,
@@ -66,17 +66,17 @@ _MOST_FOLDERS = 10
     "target",
     metavar="DIR",
     default="",
-    help="Into this directory of the store; a PATH that is a directory keeps its name in it.",
+    help="Directory in the store. A PATH that is a directory keeps its name in it.",
 )
-@click.option("--as", "rename", metavar="NAME", help="Under this name; for a single PATH.")
-@click.option("--link", is_flag=True, help="Index files where they lie instead of copying them.")
+@click.option("--as", "rename", metavar="NAME", help="Name in the store, for a single PATH.")
+@click.option("--link", is_flag=True, help="Index files in place instead of copying them.")
 @click.option(
     "-f",
     "--overwrite",
     "--replace",
     "replace",
     is_flag=True,
-    help="Put new files in the place of old ones.",
+    help="Replace existing files.",
 )
 @click.option(
     "--tag",
@@ -84,31 +84,29 @@ _MOST_FOLDERS = 10
     metavar="WORD",
     type=word_value,
     multiple=True,
-    help="Tag every video that goes in.",
+    help="Tag every new video.",
 )
 @click.option(
     "--stream",
     metavar="N",
     type=click.IntRange(min=0),
-    help="Take the frames of this stream, counted among all streams of the file; else those of the "
-    "video stream that FFmpeg takes for the best.",
+    help="Number of the video stream to index, among all streams of the file. The default is "
+    "FFmpeg's choice.",
 )
 @click.option(
     "--size",
     type=click.Choice(("first", "largest")),
-    help="Pictures that change their size on the way are scaled to that of the first one (the "
-    "default), or to the largest.",
+    help="If the pictures change their size, scale them to the first size (the default) or to "
+    "the largest.",
 )
 @click.option(
     "--verify/--no-verify",
     default=False,
-    help="Decode each new video at once, to be sure of every frame; else a mount does it in idle "
-    "time, or `vfsd verify`.",
+    help="Decode each new video at once, to check every frame. By default a mount does it in "
+    "idle time, or `vfsd verify`.",
 )
-@click.option(
-    "--skip-refused", is_flag=True, help="Do not fail because of files that are not videos."
-)
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--skip-refused", is_flag=True, help="Do not fail for files that are not videos.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 @click.pass_obj
 def ingest(
     session: Session,
@@ -124,23 +122,23 @@ def ingest(
     skip_refused: bool,
     dry_run: bool,
 ) -> None:
-    """Put videos into the store.
+    """Add videos to the store.
 
-    Each PATH is a file, or a directory that is taken in whole, under its own name (`DIR/.`: only
-    what is in it).  Missing directories in the store are made.  A video that is there already with
-    the same name, size and time is skipped, so what was interrupted is finished by saying it
-    again; if its bytes in the store are known to be damaged, or gone, they are put back, and so is
-    a frame table that is damaged.  A file that is not a video is refused, and the rest goes on; the
-    names of the videos that went in are printed.
+    Each PATH is a file, or a directory that is added with its name (`DIR/.`: only its contents).
+    Missing directories in the store are created. The names of new videos are printed.
+
+    A video with the same name, size and time is skipped, so the same command continues after an
+    interruption. If the bytes in the store are damaged or missing, they are put back; a damaged
+    frame table is rebuilt. A file that is not a video is refused, and the command continues.
     """
     from vfsd.disk.external_files import require_linkable
     from vfsd.write.ingest import require_outside
 
     if rename is not None and len(paths) != 1:
-        raise UsageError("--as names a single file or directory", hint="use --to for several")
+        raise UsageError("--as takes a single file or directory", hint="use --to for several")
     if rename is not None and rename.endswith("/") and not os.path.isdir(paths[0]):
         raise UsageError(
-            f"{rename!r} is the name of a directory",
+            f"{rename!r} names a directory",
             hint=f"`--to {shlex.quote(rename)}` puts the file into it",
         )
     place = session.place(target)
@@ -202,7 +200,7 @@ def _outcome_record(outcome: IngestOutcome) -> dict[str, Any]:
 
 
 def _summarize(session: Session, outcomes: Sequence[IngestOutcome], planned: int) -> None:
-    """How it went, and a line for every file that did not go in."""
+    """Print the totals, and a line for every file that was not ingested."""
     counts = Counter(outcome.status for outcome in outcomes)
     size = sum(o.source.size for o in outcomes if o.status == "ingested")
     parts = [f"{count} {status}" for status, count in counts.items()]
@@ -228,7 +226,7 @@ def _summarize(session: Session, outcomes: Sequence[IngestOutcome], planned: int
 
 
 def _exit_code(outcomes: Sequence[IngestOutcome], skip_refused: bool) -> int:
-    """Of the worst outcome: failures, then names that were taken, then refused files."""
+    """The exit code of the worst outcome: failures, then existing names, then refused files."""
     for status in ("failed", "exists", "refused"):
         for outcome in outcomes:
             if outcome.status == status and not (skip_refused and status == "refused"):
@@ -238,7 +236,7 @@ def _exit_code(outcomes: Sequence[IngestOutcome], skip_refused: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class IngestOutcome:
-    """What became of one file."""
+    """The result for one file."""
 
     source: Source
     status: str  #: ingested, skipped, put back, planned, refused, exists or failed
@@ -250,7 +248,7 @@ class IngestOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Ingester:
-    """How files are taken in."""
+    """Settings of an ingest, for all of its files."""
 
     store: Store
     link: bool
@@ -261,7 +259,7 @@ class Ingester:
     size: str | None = None  #: first, largest, or None for no wish
 
     def foretell(self, source: Source) -> IngestOutcome:
-        """What `ingest` would do, as far as can be told without looking into the file."""
+        """The outcome of `ingest`, as far as it is known without reading the file."""
         from vfsd.write.ingest import require_free
 
         if self._is_there(source):
@@ -273,8 +271,10 @@ class Ingester:
         return IngestOutcome(source, "planned")
 
     def ingest(self, source: Source, progress: Progress) -> IngestOutcome:
-        """Take one file in.  What is wrong with the file is an outcome; what is wrong with the
-        store is raised: the next file would meet it, too.
+        """Ingest one file.
+
+        An error of the file becomes its outcome. An error of the store is raised, since it would
+        hit the next file, too.
         """
         from vfsd.write.rebuild_index import put_back
 
@@ -325,16 +325,16 @@ class Ingester:
 
 
 def plan_sources(paths: Sequence[str], target: str, rename: str | None) -> list[Source]:
-    """Every file that `paths` mean, with its name in the store.
+    """Every file in `paths`, with its name in the store.
 
-    Raises `NotFoundError`, `RefusedMediaError` for a device or the like, `UsageError` when two
-    files would get the same name.
+    Raises `NotFoundError`, `RefusedMediaError` for a special file such as a device, `UsageError` if
+    two files would get the same name.
     """
     found = [source for path in paths for source in _sources_of(path, target, rename)]
     twice = [name for name, count in Counter(s.name for s in found).items() if count > 1]
     if twice:
         raise UsageError(
-            f"several files would be called {twice[0]!r}", hint="ingest them one by one, with --as"
+            f"several files would be named {twice[0]!r}", hint="ingest them one by one, with --as"
         )
     return found
 

@@ -23,10 +23,10 @@ def read_layout_file(
     as_layout: Callable[[str], TileLayout],
     known: Mapping[str, frozenset[str]],
 ) -> list[PlannedSegment]:
-    """The segments that a file describes, for a video of so many frames.
+    """The segments in a file, for a video of `frames` frames.
 
-    `known` has the keys that may stand in the object ("show") and in each of its segments
-    ("segment").  Raises `UsageError` that names what is wrong, `NotFoundError`.
+    `known` has the allowed keys of the object ("show") and of each segment ("segment"). Raises
+    `UsageError` with the wrong key or value, `NotFoundError`.
     """
     entries, allowed = _entries(path, known)
     planned: list[PlannedSegment] = []
@@ -52,7 +52,7 @@ def read_layout_file(
 
 
 def _entries(path: Path, known: Mapping[str, frozenset[str]]) -> tuple[list[Any], frozenset[str]]:
-    """The segments, and the keys that each may have."""
+    """The segments, and the allowed keys of each."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def _entries(path: Path, known: Mapping[str, frozenset[str]]) -> tuple[list[Any]
         return content, frozenset((*_REQUIRED, _TILES))
     if not isinstance(content, dict) or not isinstance(content.get("segments"), list):
         raise UsageError(
-            f'{path} has no list of "segments"', hint="write one with `vfsd layout show --json`"
+            f'{path} must have a list "segments"', hint="write one with `vfsd layout show --json`"
         )
     _check_keys(str(path), content, known["show"])
     return content["segments"], known["segment"]
@@ -75,18 +75,18 @@ def _check_keys(where: str, entry: Mapping[str, Any], allowed: frozenset[str]) -
     unknown = sorted(set(entry) - allowed)
     if unknown:
         raise UsageError(
-            f"{where} has a key {unknown[0]!r}, which means nothing here",
-            hint=f"known: {', '.join(sorted(allowed))}",
+            f"{where} has an unknown key {unknown[0]!r}",
+            hint=f"known keys: {', '.join(sorted(allowed))}",
         )
 
 
 def _frames(where: str, given: Any, frames: int) -> range:
     whole = isinstance(given, list) and len(given) == 2 and all(type(at) is int for at in given)
     if not whole:
-        raise UsageError(f'{where} has "frames" that are not [first, end], as in [0, 30]')
+        raise UsageError(f'"frames" of {where} must be [first, end], as in [0, 30], got {given!r}')
     first, end = given
     if not 0 <= first < end <= frames:
-        raise UsageError(f"{where} has frames {first} to {end}; the video has 0 to {frames}")
+        raise UsageError(f'"frames" of {where} must be within 0 to {frames}, got {first} to {end}')
     return range(first, end)
 
 
@@ -100,7 +100,7 @@ def _layout(where: str, given: Any, as_layout: Callable[[str], TileLayout]) -> T
 
 
 def _tiles(where: str, entry: Mapping[str, Any], layout: TileLayout) -> tuple[int, ...] | None:
-    """Those to be stored: numbers, or objects that have them as `vfsd layout show` prints them."""
+    """The numbers of the tiles to store, from numbers or from objects of `vfsd layout show`."""
     given = entry.get(_TILES)
     if given is None:
         return None
@@ -109,9 +109,11 @@ def _tiles(where: str, entry: Mapping[str, Any], layout: TileLayout) -> tuple[in
     if not numbers or any(type(one) is not int for one in numbers):
         raise UsageError(
             f'"tiles" of {where} must be a list of numbers, got {given!r}',
-            hint="leave them out to store all",
+            hint="leave it out to store all tiles",
         )
     wrong = [one for one in numbers if not 0 <= one < layout.count]
     if wrong:
-        raise UsageError(f"{where} has a tile {wrong[0]}; {layout} has 0 to {layout.count - 1}")
+        raise UsageError(
+            f"tile numbers of {where} must be 0 to {layout.count - 1} for {layout}, got {wrong[0]}"
+        )
     return tuple(numbers)

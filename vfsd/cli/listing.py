@@ -29,30 +29,31 @@ VIDEO_FIELDS: Mapping[str, str] = MappingProxyType(
         "height": "pixels of the displayed frame",
         "seconds": "duration",
         "rate": "frames per second: nominal, or the mean where it varies",
-        "codec": "FFmpeg's name of the codec",
+        "codec": "codec name in FFmpeg",
         "container": "short name of the container",
     }
 )
-"""What is said of a video; all are null for other files."""
+"""Keys of a video; all are null for other files."""
 
 ENTRY_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "name": "path from the root of the store",
-        "kind": "video, file (no video), pending (not judged yet), directory, symlink or other",
+        "kind": "video, file (not a video), pending (not examined yet), directory, symlink or "
+        "other",
         "size": "bytes",
         "modified": "time of the last change, ISO 8601, UTC",
         **VIDEO_FIELDS,
-        "reason": "why a file is not a video, or could not be examined yet, else null",
-        "target": "where a symbolic link leads, else null",
+        "reason": "why a file is not a video or not examined yet, else null",
+        "target": "target of a symbolic link, else null",
     }
 )
 
 ENTRY_ALIGNMENT = "<>>>><<<"
-"""Of the cells that `entry_cells` makes."""
+"""Alignment of the cells of `entry_cells`."""
 
 
 def kind_of(node: Node) -> str:
-    """One word for what an entry is."""
+    """The kind of an entry, as one word."""
     from vfsd.core.model import FileState
 
     if node.is_dir:
@@ -67,7 +68,7 @@ def kind_of(node: Node) -> str:
 
 
 def size_of(parts: Parts, node: Node) -> int:
-    """Bytes; of a file that is not a video its private file knows better than the catalog."""
+    """Size in bytes. For a file that is not a video, the private file is newer than the catalog."""
     from vfsd.core.model import FileState
 
     if node.state in (FileState.PLAIN, FileState.SPOOLED):
@@ -142,16 +143,16 @@ Entry = tuple[str, "Node"]
     listing=True,
 )
 @click.argument("path", default="")
-@click.option("-l", "--long", is_flag=True, help="Say more of each entry.")
-@click.option("-R", "--recursive", is_flag=True, help="List what is in directories, too.")
+@click.option("-l", "--long", is_flag=True, help="Print details of each entry.")
+@click.option("-R", "--recursive", is_flag=True, help="List the contents of directories, too.")
 @click.pass_obj
 def ls(session: Session, path: str, long: bool, recursive: bool) -> None:
     """List a directory, by name.
 
-    PATH is a directory or a file; without it the root of the store is listed (or the working
-    directory, when it is in a mount).  With -R names are counted from PATH.  A long line gives
-    kind, size, frames, width x height, duration, codec, time of the last change and name; kind is
-    `file` for files that are not videos.
+    PATH is a directory or a file. The default is the root of the store, or the working directory if
+    it is in a mount. With -R, names are relative to PATH. A long line has kind, size, frames, width
+    x height, duration, codec, time of the last change and name. The kind is `file` for files that
+    are not videos.
     """
     place = session.place(path)
     with (
@@ -179,7 +180,7 @@ def ls(session: Session, path: str, long: bool, recursive: bool) -> None:
 
 
 def _entries_below(seen: Transaction, path: str, *, recursive: bool) -> Iterator[Entry]:
-    """(path from the root, node) of what is to be listed."""
+    """(path from the root, node) of each entry to list."""
     node = seen.tree.resolve(path)
     if not node.is_dir:
         yield path, node
@@ -215,37 +216,47 @@ _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
         "modified": "time of the last change, ISO 8601, UTC",
         **VIDEO_FIELDS,
         "tags": "list of words",
-        "metadata": "object, as `vfsd tag --set` made it",
-        "digest": "blake3 of the file, hexadecimal",
+        "metadata": "object, as set by `vfsd tag --set`",
+        "digest": "BLAKE3 of the file, hexadecimal",
     },
     listing=True,
 )
 @click.argument("pattern", required=False)
-@click.option("--tag", "tags", metavar="WORD", multiple=True, help="Has this tag, and all others.")
+@click.option(
+    "--tag",
+    "tags",
+    metavar="WORD",
+    multiple=True,
+    help="With this tag, and with all other tags given.",
+)
 @click.option(
     "--meta",
     metavar="KEY=VALUE",
     type=pair_value,
     multiple=True,
-    help="Has this metadata: the same number, word or truth value.",
+    help="With this metadata: the same number, word or truth value.",
 )
-@click.option("--codec", metavar="NAME", help="Is coded so: h264, hevc, vp9 ...")
-@click.option("--container", metavar="NAME", help="Is packed so: mp4, matroska, avi ...")
-@click.option("--min-seconds", type=float, help="Is as long as this, or longer.")
-@click.option("--max-seconds", type=float, help="Is as long as this, or shorter.")
-@click.option("--min-width", type=int, help="Its displayed frame is at least as wide.")
-@click.option("--max-width", type=int, help="Its displayed frame is at most as wide.")
-@click.option("--min-height", type=int, help="Its displayed frame is at least as high.")
-@click.option("--max-height", type=int, help="Its displayed frame is at most as high.")
+@click.option("--codec", metavar="NAME", help="With this codec: h264, hevc, vp9 ...")
+@click.option("--container", metavar="NAME", help="In this container: mp4, matroska, avi ...")
+@click.option("--min-seconds", type=float, help="Minimum duration.")
+@click.option("--max-seconds", type=float, help="Maximum duration.")
+@click.option("--min-width", type=int, help="Minimum width of the displayed frame.")
+@click.option("--max-width", type=int, help="Maximum width of the displayed frame.")
+@click.option("--min-height", type=int, help="Minimum height of the displayed frame.")
+@click.option("--max-height", type=int, help="Maximum height of the displayed frame.")
 @click.option(
-    "--min-bytes", metavar="BYTES", type=byte_count_value, help="Its file is at least as large."
+    "--min-bytes", metavar="BYTES", type=byte_count_value, help="Minimum size of the file."
 )
 @click.option(
-    "--max-bytes", metavar="BYTES", type=byte_count_value, help="Its file is at most as large."
+    "--max-bytes", metavar="BYTES", type=byte_count_value, help="Maximum size of the file."
 )
-@click.option("--since", type=_DATE, metavar="DATE", help="Last change (mtime) then or later.")
-@click.option("--until", type=_DATE, metavar="DATE", help="Last change (mtime) then or earlier.")
-@click.option("-l", "--long", is_flag=True, help="Say more of each video.")
+@click.option(
+    "--since", type=_DATE, metavar="DATE", help="Last changed (mtime) at this time or later."
+)
+@click.option(
+    "--until", type=_DATE, metavar="DATE", help="Last changed (mtime) at this time or earlier."
+)
+@click.option("-l", "--long", is_flag=True, help="Print details of each video.")
 @click.pass_obj
 def find(
     session: Session,
@@ -266,11 +277,11 @@ def find(
     until: datetime | None,
     long: bool,
 ) -> None:
-    """Find videos, by name and by what is in them.
+    """Find videos by name and contents.
 
-    PATTERN is matched with the whole path from the root of the store: `*` and `?` stop at a slash,
-    `**` does not.  All options must hold.  DATE is 2026-01-31 or 2026-01-31T13:45, in your zone;
-    --since and --until compare it with the time of the last change of a file (mtime), not with the
+    PATTERN must match the whole path from the root of the store: `*` and `?` stop at a slash, `**`
+    does not. A video must meet all options. DATE is 2026-01-31 or 2026-01-31T13:45, in the local
+    time zone. --since and --until compare it with the last change of a file (mtime), not with the
     time of recording.
     """
     from vfsd.core.model import FileState
@@ -306,10 +317,10 @@ def find(
         with parts.catalog.reading() as seen:
             waiting = len(seen.tree.files_in_state(FileState.SPOOLED))
     if nothing:
-        session.remark(f"nothing is called so; `**/{pattern}` looks into all directories, too")
+        session.remark(f"no name matches; `**/{pattern}` searches all directories, too")
     if waiting:
         files = "1 file is" if waiting == 1 else f"{waiting} files are"
-        session.remark(f"{files} pending: what was written lately may be videos, too")
+        session.remark(f"{files} pending: recently written files may be videos, too")
 
 
 def _video_record(video: LogicalVideo) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What goes to stdout: JSON for programs, aligned columns for people."""
+"""Output on stdout: JSON for programs, aligned columns for people."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from typing import TextIO
 import click
 
 SCHEMA = 1
-"""Of the JSON that all commands print; counted up when a key changes its meaning or goes."""
+"""Version of the JSON of all commands. It is incremented when a key changes its meaning or is
+removed.
+"""
 
 
 def print_json(record: Mapping[str, object]) -> None:
-    """One object on one line."""
+    """Print one object on one line."""
     click.echo(json.dumps({"schema": SCHEMA, **record}))
 
 
 def use_color(stream: TextIO) -> bool:
-    """Whether to send colours to `stream`."""
+    """Whether `stream` shows colours."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def styled(text: str, colour_name: str) -> str:
-    """A word of data in a colour, where the reader of stdout wants colours."""
+    """A word in a colour, if stdout shows colours."""
     return click.style(text, fg=colour_name) if use_color(sys.stdout) else text
 
 
 def print_line(text: str) -> None:
-    """A line of data, as it is: what looks like a style may be part of a name."""
+    """Print a line of data unchanged: escape sequences may be part of a name."""
     click.echo(text, color=True)
 
 
 def column_lines(rows: Iterable[Sequence[str]], alignment: str) -> Iterator[str]:
-    """Rows as lines, each column as wide as its widest cell.
+    """Rows as lines, with each column as wide as its widest cell.
 
     `alignment` has a ``<`` or ``>`` for every column.
     """
@@ -51,22 +53,22 @@ def column_lines(rows: Iterable[Sequence[str]], alignment: str) -> Iterator[str]
 
 
 def fact_lines(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """``label  value`` lines, the values one below the other."""
+    """``label  value`` lines with aligned values."""
     return column_lines(pairs, "<<")
 
 
 def printable(name: str) -> str:
-    """A name as a terminal may have it, see `escape_unprintable`.  Pipes get it as it is."""
+    """A name that is safe to print: escaped for a terminal, unchanged for a pipe."""
     return escape_unprintable(name) if sys.stdout.isatty() else name
 
 
 def escape_unprintable(text: str) -> str:
-    """Control characters, and bytes that are not text, as Python writes them: \\x1b, \\n."""
+    """Replace control characters, and bytes that are not text, by Python's escapes: \x1b, \n."""
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
 def print_remark(text: str) -> None:
-    """Lines for people, on stderr; names in them do no harm to a terminal."""
+    """Print lines for people on stderr, with control characters escaped on a terminal."""
     if sys.stderr.isatty():
         text = "\n".join(map(escape_unprintable, text.split("\n")))
     click.echo(text, err=True, color=True)
@@ -79,12 +81,12 @@ def _escaped(char: str) -> str:
 
 
 def iso_time(time_ns: int) -> str:
-    """Unix time as ISO 8601 in UTC, to the microsecond: for JSON."""
+    """Unix time as ISO 8601 in UTC, to the microsecond, for JSON."""
     moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
     moment = moment.replace(microsecond=time_ns // 1000 % 1_000_000)
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def local_time(time_ns: int) -> str:
-    """Unix time in the user's zone: for people."""
+    """Unix time in the user's time zone, for people."""
     return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M")

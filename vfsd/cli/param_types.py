@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class Number(click.FloatRange):
-    """A number within a range.  NaN, which click finds within all of them, is in none."""
+    """A number within a range. NaN is refused: click would accept it in every range."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -40,7 +40,7 @@ class Number(click.FloatRange):
 
 
 def _expecting(form: str) -> Callable[[Callable[[str], _T]], Callable[[str], _T]]:
-    """Let what does not parse be a mistake in the option, with a word on how to write it."""
+    """Report text that cannot be parsed as a bad option value, with the expected form."""
 
     def decorate(parse: Callable[[str], _T]) -> Callable[[str], _T]:
         @functools.wraps(parse)
@@ -51,7 +51,7 @@ def _expecting(form: str) -> Callable[[Callable[[str], _T]], Callable[[str], _T]
                 told = f"{error}: {error.hint}" if error.hint else str(error)
                 raise click.BadParameter(told) from error
             except (ValueError, ZeroDivisionError) as error:
-                raise click.BadParameter(f"{text!r} is not of the form {form}") from error
+                raise click.BadParameter(f"{text!r} must have the form {form}") from error
 
         return convert
 
@@ -77,7 +77,7 @@ def _span_error(text: str) -> str:
     """Why a span without a dash is refused: 1:30 may mean two times or one."""
     start, colon, stop = text.partition(":")
     if not colon:
-        return f"{text!r} is a time, not a span; write {text}- for everything from there on"
+        return f"{text!r} is a time, not a span; write {text}- to read to the end"
     parts = f"{start or 0}-{stop}"
     try:
         one = seconds(text)
@@ -85,8 +85,8 @@ def _span_error(text: str) -> str:
     except UsageError:
         return f"{text!r} has no dash; write {parts}"
     return (
-        f"{text!r} may mean {start} s to {stop} s or the time {float(one):g} s; "
-        f"write {parts} or {text}-"
+        f"{text!r} may mean {start} s to {stop} s, or the time {float(one):g} s; write {parts} "
+        f"or {text}-"
     )
 
 
@@ -110,7 +110,8 @@ def size_value(text: str) -> tuple[int, int]:
     if not (width or height):
         raise UsageError(
             f"size must be at least 1 pixel, got {text}",
-            hint="width and height are at least 1, or one of them is 0 where that keeps the shape",
+            hint="width and height must be at least 1; one of them may be 0 where that keeps the "
+            "aspect ratio",
         )
     return width, height
 
@@ -142,7 +143,7 @@ def region_value(text: str) -> Rect:
     return Rect.parse(text)
 
 
-@_expecting("WORD, which is not empty")
+@_expecting("a WORD that is not empty")
 def word_value(text: str) -> str:
     if not text.strip():
         raise ValueError(text)
@@ -158,20 +159,21 @@ def pair_value(text: str) -> tuple[str, object]:
 
 
 def frame_range(chosen: slice, count: int) -> range:
-    """The frames that a slice means in a video of `count`; negative numbers count from the end.
+    """The frames that a slice selects in a video of `count` frames.
 
-    Unlike a slice of a list it has to lie within the video.  Raises `OutOfRangeError`.
+    Negative numbers count from the end. Unlike the slice of a list, the range must lie within the
+    video: raises `OutOfRangeError`.
     """
     start = 0 if chosen.start is None else chosen.start
     stop = count if chosen.stop is None else chosen.stop
     start, stop = (at + count if at < 0 else at for at in (start, stop))
     if not 0 <= start < stop <= count:
-        raise OutOfRangeError(f"frames {start} to {stop} were asked for; the video has {count}")
+        raise OutOfRangeError(f"frames must be within 0 to {count}, got {start} to {stop}")
     return range(start, stop, chosen.step)
 
 
 def _scalar(text: str) -> object:
-    """A number or truth value where it looks like one, else the text itself."""
+    """A number or truth value if the text looks like one, else the text itself."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

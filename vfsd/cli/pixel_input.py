@@ -1,4 +1,4 @@
-"""The inputs of ``vfsd write``: bare pixels, YUV4MPEG2, numbered pictures or a video file."""
+"""The inputs of ``vfsd write``: raw pixels, YUV4MPEG2, numbered pictures or a video file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NUMBERED = re.compile(r"%0?\d*d")
 
 @dataclass(frozen=True, slots=True)
 class PixelInput:
-    """Pictures, and what is known of them."""
+    """Frames with their format and rate."""
 
     pictures: Iterator[Pixels]
     size: tuple[int, int]
@@ -47,10 +47,12 @@ class PixelInput:
 
 @contextmanager
 def open_input(given: str) -> Iterator[IO[bytes]]:
-    """The file called `given`, or stdin for ``-``.  Raises `NotFoundError`, `UsageError`."""
+    """Open the file `given`, or stdin for ``-``. Raises `NotFoundError`, `UsageError`."""
     if given == "-":
         if sys.stdin.isatty():
-            raise UsageError("pixels are not typed", hint="pipe them in, or name a file")
+            raise UsageError(
+                "pixels cannot come from a terminal", hint="use a pipe, or name a file"
+            )
         yield io.BufferedReader(_Piped(cast(_Buffered, sys.stdin.buffer)), _BUFFER)
         return
     if not os.path.exists(given):
@@ -65,13 +67,13 @@ def open_input(given: str) -> Iterator[IO[bytes]]:
 
 
 class _Buffered(Protocol):
-    """A stream that gives what it has."""
+    """A stream that returns the bytes that are available."""
 
     def read1(self, size: int = -1, /) -> bytes: ...
 
 
 class _Piped(io.RawIOBase):
-    """Any stream of bytes; its first ones come together, so that they can be peeked at."""
+    """A pipe whose first bytes arrive together, so that they can be peeked at."""
 
     def __init__(self, stream: _Buffered) -> None:
         self._stream = stream
@@ -93,7 +95,7 @@ class _Piped(io.RawIOBase):
 
 
 def is_y4m(file: IO[bytes]) -> bool:
-    """Whether YUV4MPEG2 comes; nothing is taken from the stream."""
+    """Whether the stream is YUV4MPEG2. No bytes are consumed."""
     assert isinstance(file, io.BufferedReader)
     return file.peek(len(MAGIC))[: len(MAGIC)] == MAGIC
 
@@ -110,15 +112,15 @@ def bare_pixels(
 
 
 def y4m_pictures(file: IO[bytes], fps: Fraction | None) -> PixelInput:
-    """`fps`: instead of the rate that the stream tells.
+    """Frames of a YUV4MPEG2 stream; `fps` overrides its rate.
 
-    Raises `UsageError` where that is not told either.
+    Raises `UsageError` if there is no rate.
     """
     header = read_header(file)
     rate = fps or header.rate
     if rate is None:
         raise UsageError(
-            "YUV4MPEG2 with F0:0 does not tell its rate", hint="add --fps 25, or what it is"
+            "a YUV4MPEG2 stream with F0:0 has no rate", hint="add --fps 25, or the real rate"
         )
     return PixelInput(
         read_pictures(file, header),
@@ -131,9 +133,9 @@ def y4m_pictures(file: IO[bytes], fps: Fraction | None) -> PixelInput:
 
 
 def numbered_pictures(given: str, fps: Fraction) -> PixelInput:
-    """All pictures whose names are `given` with a number for its ``%06d``, by number.
+    """All pictures whose names match `given`, such as ``%06d.png``, in numerical order.
 
-    Raises `NotFoundError`, `UsageError` for pictures that are not of one size and kind.
+    Raises `NotFoundError`, `UsageError` for pictures of different sizes or types.
     """
     files = _files(Path(given))
     if not files:
@@ -142,8 +144,9 @@ def numbered_pictures(given: str, fps: Fraction) -> PixelInput:
     kind = _KINDS.get((first.dtype.name, first.shape[2]))
     if kind is None:
         raise UsageError(
-            f"{files[0]} has {first.shape[2]} channels of {first.dtype}",
-            hint="gray and RGB of 8 or 16 bits are written; flatten what is transparent",
+            f"pictures must have 8 or 16 bits and 1 or 3 channels, got {first.shape[2]} channels "
+            f"of {first.dtype} in {files[0]}",
+            hint="remove the alpha channel",
         )
     size = first.shape[1], first.shape[0]
 
@@ -151,7 +154,7 @@ def numbered_pictures(given: str, fps: Fraction) -> PixelInput:
         for file in files:
             picture = _picture(file)
             if (picture.shape, picture.dtype) != (first.shape, first.dtype):
-                raise UsageError(f"{file} is not of the size and kind of {files[0]}")
+                raise UsageError(f"{file} differs from {files[0]} in size or type")
             yield picture
 
     return PixelInput(pictures(), size, kind, fps, count=len(files))

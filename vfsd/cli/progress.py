@@ -1,4 +1,8 @@
-"""Progress bars on stderr, and Ctrl-C at safe points."""
+"""Progress bars on stderr, and Ctrl-C at safe points.
+
+Python raises KeyboardInterrupt wherever the main thread is. Inside a callback of FFmpeg the
+exception would be lost.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +23,9 @@ _STOPPING = b"\nvfsd: stopping; Ctrl-C again stops at once\n"
 
 
 class DeferredInterrupt:
-    """Within the block, Ctrl-C waits until `heed` is called, or the block ends.
+    """Within the block, Ctrl-C waits for the next call of `heed`, or for the end of the block.
 
-    A second one does not wait.
+    A second Ctrl-C interrupts at once.
     """
 
     def __init__(self) -> None:
@@ -45,7 +49,7 @@ class DeferredInterrupt:
             self.heed()
 
     def heed(self) -> None:
-        """Stop here, if that was asked for.  Raises `KeyboardInterrupt`."""
+        """Raise `KeyboardInterrupt` if Ctrl-C was pressed."""
         if self._asked and threading.current_thread() is threading.main_thread():
             self._asked = False
             raise KeyboardInterrupt
@@ -63,10 +67,10 @@ DELAY_SECONDS = 1.0
 
 
 class Progress:
-    """A bar that appears after a second; used as a context manager.
+    """A progress bar that appears after a second; used as a context manager.
 
-    `total` counts bytes (`in_bytes`) or pieces; None shows a bar that only moves.  After Ctrl-C
-    the next report raises `KeyboardInterrupt`.
+    `total` counts bytes (`in_bytes`) or items; with None the bar has no end. After Ctrl-C the next
+    update raises `KeyboardInterrupt`.
     """
 
     def __init__(
@@ -114,14 +118,14 @@ class Progress:
             self._update()
 
     def reach(self, done: int, total: int) -> None:
-        """So much of so much is done."""
+        """Set the progress to `done` of `total`."""
         with self._guard:
             self._done, self._total = done, total
             self._update()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Something else is written to the terminal meanwhile."""
+        """Hide the bar while other lines are printed."""
         with self._guard:
             if self._bar is not None:
                 self._bar.stop()
@@ -132,7 +136,7 @@ class Progress:
                     self._bar.start()
 
     def label(self, text: str) -> None:
-        """What is being done now."""
+        """Set the text next to the bar."""
         with self._guard:
             self._label = text
             self._update()

@@ -67,35 +67,39 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
     ],
     fields={
         "name": "path from the root of the store",
-        "files": "list of the files that were written",
+        "files": "list of the files written",
         "frames": "number of frames in them",
         "width": "pixels of a written frame",
         "height": "pixels of a written frame",
         "format": "layout of the pixels, or the container of a video",
         "bytes": "size of the files together",
-        "sound": "the codec of the sound in them, null without sound",
+        "sound": "codec of the sound, null without sound",
         "sound_made": "copied or transcoded, null without sound",
-        "sound_from": "the codec of the stored sound, null without sound",
+        "sound_from": "codec of the stored sound, null without sound",
         "silence": "why a video has no sound, else null",
-        "psnr": "dB that the pictures that they were made from have at least, in each plane or "
-        "channel, against the very first original; 0: nobody has measured it; null: they are that",
-        "damaged": "number of frames in them that show damage of the file, null where no full "
-        "decode has examined the video",
-        "growing": "whether the video is still being written: these are frames that were there",
+        "psnr": "minimum dB of the pictures it was made from, per plane or channel, against the "
+        "very first original; 0: not measured; null: the original itself",
+        "damaged": "number of frames with damage of the file, null before the first full decode "
+        "of the video",
+        "growing": "whether the video is still being written; the result has the frames so far",
     },
     exits=[NotFoundError, ExistsError, OutOfRangeError, BusyError, DamagedFramesError],
 )
 @click.argument("name")
 @click.argument("out")
 @view_options
-@click.option("--codec", type=click.Choice(tuple(CODECS)), help="Of a video; else as it suits.")
+@click.option(
+    "--codec",
+    type=click.Choice(tuple(CODECS)),
+    help="For a video; the default depends on the container.",
+)
 @sound_options(".mp4 and .mkv")
 @click.option(
     "--damaged",
     type=click.Choice((SHOW, RAISE, SKIP)),
     default=SHOW,
-    help="Frames that show damage of the file are written (the default), end the command before "
-    "anything is written, or are left out, which is not possible in a video.",
+    help="Show frames with damage of the file (the default), fail before anything is written, or "
+    "skip them. A video cannot skip frames.",
 )
 @click.option(
     "-f",
@@ -103,7 +107,7 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
     "--replace",
     "replace",
     is_flag=True,
-    help="Write over files that are there.",
+    help="Replace existing files.",
 )
 @click.pass_obj
 def read(
@@ -126,14 +130,20 @@ def read(
 ) -> None:
     """Read frames of a video, exactly, and write them to OUT.
 
-    The ending of OUT says as what: .npy, an array of frames x height x width x channels; .png or
-    .jpg, one picture, or with `%06d` in the name one for every frame, under its number; .rgb,
-    .yuv or .raw, bare pixels one after the other; .mp4, .mkv, .h264, .hevc or .y4m, a video, as a
-    mount has it (`vfsd help views`) but with no padding, of which .mp4 and .mkv carry the sound of
-    the span where they can; - is bare pixels to stdout.
-    Without --span, --frames or --at every frame is read.  Where a video has tiles (`vfsd retile`)
-    pixels may come from them; `--psnr inf` takes the original alone.  Of a video that is still
-    being written what is complete can be read, as pictures, arrays and bare pixels.
+    The suffix of OUT selects the format:
+
+    \b
+    - .npy: an array of frames x height x width x channels
+    - .png, .jpg: one picture; with `%06d` in the name, one for each frame
+    - .rgb, .yuv, .raw: raw pixels, frame by frame
+    - .mp4, .mkv, .h264, .hevc, .y4m: a video, as a view of a mount
+      (`vfsd help views`) without padding; .mp4 and .mkv have the sound of
+      the span
+    - `-`: raw pixels on stdout
+
+    Without --span, --frames or --at every frame is read. If a video has tiles (`vfsd retile`),
+    pixels may come from them; `--psnr inf` reads the original alone. From a video that is still
+    being written, the complete part can be read as pictures, arrays and raw pixels.
     """
     from vfsd.api.video import Video
     from vfsd.cli.frame_output import output_target, with_sound_choice
@@ -194,7 +204,7 @@ def read(
         if heard_as.silence is not None and target.form.container in ("mp4", "matroska"):
             heard = _without_sound_text(video, target, heard_as.silence)
         lost = "" if math.isinf(left) else f", made from {_quality_text(left)}"
-        so_far = ", of what is there of it so far" if is_growing else ""
+        so_far = ", from the part written so far" if is_growing else ""
         hurt = f", {shows_damage} of them damaged in the stored file" if shows_damage else ""
         text = (
             f"{count} frames of {width}x{height}, {target.format}{heard}{lost}, to {printable(out)}"
@@ -204,23 +214,26 @@ def read(
 
 
 def _without_sound_text(video: Readable, target: OutputTarget, silence: str) -> str:
-    """Said where somebody may miss the sound of the video."""
+    """Remark for a video whose sound is missing in the output."""
     has_sound = any(stream.kind == "audio" for stream in video.original.media.side_streams)
     return f" without sound ({silence})" if has_sound and target.form.sound else ""
 
 
 def _quality_text(psnr: float) -> str:
-    return f"{psnr:.1f} dB or better" if psnr else "what nobody has measured"
+    return f"{psnr:.1f} dB or better" if psnr else "pixels of unknown quality"
 
 
 def _check_damage(video: Readable, target: OutputTarget, request: Request, damaged: str) -> None:
-    """Find out which frames are damaged.  Raises `DamagedFramesError` where none may be, and
-    `UsageError` where some are left out of a file that cannot do without them."""
+    """Find the damaged frames among the requested ones.
+
+    Raises `DamagedFramesError` if there are some and none may be, `UsageError` if the output cannot
+    skip frames.
+    """
 
     if damaged == SKIP and target.kind == "video":
         raise UsageError(
             "a video cannot skip frames",
-            hint="write pictures, an array or bare pixels, or give --damaged raise",
+            hint="write pictures, an array or raw pixels, or give --damaged raise",
         )
     numbers = _planned_frames(target, video, request)[0]
     if len(numbers) and not len(require_complete(video, "damage").kept_frames(numbers, damaged)):
@@ -230,9 +243,10 @@ def _check_damage(video: Readable, target: OutputTarget, request: Request, damag
 def _writer_for(
     target: OutputTarget, video: Readable, request: Request, damaged: str
 ) -> Callable[[Session, OutputTarget, Readable, Request, bool], WrittenFiles]:
-    """The writer of a target: planes without common rows are written as a mount shows them.
+    """The function that writes the target.
 
-    Raises `BusyError` for what cannot be had of a video that is still being written.
+    Planes that do not share rows are written like a view of a mount. Raises `BusyError` for outputs
+    that need a complete video.
     """
 
     if target.kind == "video":
@@ -258,7 +272,7 @@ def _writer_for(
 def _planned_frames(
     target: OutputTarget, video: Readable, request: Request
 ) -> tuple[Ints, tuple[int, int], float]:
-    """(numbers of the frames, size of one, dB of what they are made from) of what was asked for."""
+    """(numbers of the frames, size of a frame, dB of their source) of the request."""
     view = request.sized(video.width, video.height)
     if target.kind != "video":
         plan = video.plan(view, format=target.form.layout, psnr=request.psnr)
@@ -272,7 +286,7 @@ def _planned_frames(
 
 
 def _sound_of(target: OutputTarget, video: Readable, request: Request) -> SoundOfView:
-    """What becomes of the sound of the video."""
+    """The sound of the output."""
     from vfsd.views import SoundOfView
 
     if target.kind != "video":
@@ -283,7 +297,7 @@ def _sound_of(target: OutputTarget, video: Readable, request: Request) -> SoundO
 def _save_view(
     session: Session, target: OutputTarget, video: Readable, request: Request, replace: bool
 ) -> WrittenFiles:
-    """As a video: what a mount serves, without padding."""
+    """Write a video: a view of the mount, without padding."""
     from vfsd.cli.frame_output import WrittenFiles
 
     label = f"making {target.out}"
@@ -297,7 +311,7 @@ def _save_view(
 def _pipe_view(
     session: Session, target: OutputTarget, video: Readable, request: Request, replace: bool
 ) -> WrittenFiles:
-    """The same, to stdout."""
+    """Write a view to stdout."""
     from vfsd.cli.frame_output import WrittenFiles
     from vfsd.core.view_path import unparse
 
@@ -315,7 +329,7 @@ def _write_frames(
     *,
     damaged: str,
 ) -> WrittenFiles:
-    """As pictures, an array or bare pixels.  Raises `OutOfRangeError` for an empty selection."""
+    """Write pictures, an array or raw pixels. Raises `OutOfRangeError` for an empty selection."""
     from vfsd.cli.frame_output import write_frames
     from vfsd.views.timeline import no_frame
 
@@ -345,16 +359,18 @@ def _with_progress(frames: Iterator[Frame], progress: Progress) -> Iterator[Fram
 
 
 _PATIENCE_SECONDS = 2.0
-"""In which a mount has judged what was closed, as a rule; what it has not is being written."""
+"""Time in which a mount usually classifies a closed file. A file that is still pending then is
+being written.
+"""
 _PAUSE_SECONDS = 0.05
 
 
 @contextmanager
 def open_readable(store: Store, name: str) -> Iterator[Readable]:
-    """The video of that name, or what is there of it while it is written.
+    """Open the video of that name, or the part of it that is written so far.
 
-    Raises as `Store` does where there is neither, `BusyError` where it is written and nothing can
-    be read of it now, and, in the block, `OutOfRangeError` for frames that may come.
+    Raises the errors of `Store` if there is neither, and `BusyError` if nothing can be read yet. In
+    the block, `OutOfRangeError` gets a hint for frames that are not written yet.
     """
     growing = _open_growing(store, name) if _is_unfinished(store, name) else None
     if growing is None:
@@ -366,13 +382,13 @@ def open_readable(store: Store, name: str) -> Iterator[Readable]:
         except OutOfRangeError as beyond:
             raise OutOfRangeError(
                 str(beyond),
-                hint=f"it is still being written: so far it has {len(growing)} frames, "
+                hint=f"still being written: so far {len(growing)} frames, "
                 f"{float(growing.duration):.3f} s",
             ) from beyond
 
 
 def _is_unfinished(store: Store, name: str) -> bool:
-    """Whether nothing of that name is there, or it is not judged although it had the time."""
+    """Whether the name does not exist, or its file stays pending."""
     from vfsd.core.model import FileState
 
     end = time.monotonic() + _PATIENCE_SECONDS
@@ -388,9 +404,9 @@ def _is_unfinished(store: Store, name: str) -> bool:
 
 
 def _open_growing(store: Store, name: str) -> GrowingVideo | None:
-    """None where nobody writes it, or the file of that name tells better what is wrong with it.
+    """The video while it is written, or None if it is not, or if its file explains the error.
 
-    Raises `BusyError` where the video is not ready yet, as while its writer finishes it.
+    Raises `BusyError` if the video is not ready yet, such as while its writer finishes it.
     """
     try:
         return store.growing(name)
@@ -403,7 +419,7 @@ def _open_growing(store: Store, name: str) -> GrowingVideo | None:
 
 
 def _exists(store: Store, name: str) -> bool:
-    """Whether there is anything of that name."""
+    """Whether an entry has that name."""
     try:
         store.node(name)
     except NotFoundError:
@@ -412,12 +428,12 @@ def _exists(store: Store, name: str) -> bool:
 
 
 def require_complete(video: Readable, what: str) -> Video:
-    """`video`, of which `what` is wanted; raises `BusyError` where it is still being written."""
+    """Return `video` if it is complete; raises `BusyError` while it is being written."""
     from vfsd.api.video import Video
 
     if not isinstance(video, Video):
         raise BusyError(
-            f"{video.name!r} is still being written, and cannot be had as {what} yet",
-            hint="pictures, arrays and bare pixels can, as far as it is complete",
+            f"{video.name!r} is still being written, and cannot be read as {what} yet",
+            hint="pictures, arrays and raw pixels can be read up to the last complete frame",
         )
     return video

@@ -1,4 +1,4 @@
-"""``vfsd reads``: what was read of videos lately, and what that took."""
+"""``vfsd reads``: the read log."""
 
 from __future__ import annotations
 
@@ -45,28 +45,28 @@ _ALIGNMENT = "<<<><<>>>><"
     ],
     fields={
         "name": "path from the root of the store",
-        "at": "when it began, ISO 8601, UTC",
-        "kind": "through what: api (Python, vfsd read), scan (of what was seen), view (below "
-        "NAME@/, or a video that vfsd read has written) or detect (a detector)",
-        "frames": "[first, end]: from the lowest to after the highest",
-        "count": "number of pictures of the result",
-        "region": "WxH+X+Y of the displayed frame; of a scan, around all that it was for",
-        "size": "[width, height] of a picture of the result, null where each has its own",
-        "labels": "scans by label, and crops below NAME@/objects/: list of lists, an AND of ORs; "
-        "else null",
+        "at": "start of the read, ISO 8601, UTC",
+        "kind": "api (Python, vfsd read), scan (of detections), view (below NAME@/, or a video "
+        "written by vfsd read) or detect (a detector)",
+        "frames": "[first, end] of all frames read",
+        "count": "number of frames in the result",
+        "region": "WxH+X+Y of the displayed frame; of a scan, around all of its regions",
+        "size": "[width, height] of a frame of the result, null if the sizes differ",
+        "labels": "labels of a scan or of crops below NAME@/objects/: list of lists, an AND of "
+        "ORs; else null",
         "source": "original, tiles or both",
-        "segments": "segments of tiles that were used",
-        "tiles": "tiles that were decoded, of all segments together",
-        "pixels": "to be decoded, by the plan",
-        "untiled_pixels": "to be decoded if all came from the original",
-        "predicted": "CPU seconds of decoding, by the plan",
-        "untiled_predicted": "the same if all came from the original",
-        "seconds": "that it took its reader, measured",
+        "segments": "number of segments of tiles used",
+        "tiles": "number of tiles decoded, in all segments",
+        "pixels": "number of pixels to decode, according to the plan",
+        "untiled_pixels": "the same from the original alone",
+        "predicted": "CPU seconds of decoding, according to the plan",
+        "untiled_predicted": "the same from the original alone",
+        "seconds": "measured duration of the read",
     },
     variants={
         "--clear": {
             "name": "path from the root of the store, or all",
-            "reads": "number of reads that were forgotten",
+            "reads": "number of reads deleted",
         }
     },
     exits=[NotFoundError, ReadOnlyError],
@@ -74,16 +74,16 @@ _ALIGNMENT = "<<<><<>>>><"
 )
 @click.argument("names", metavar="VIDEO...|all", nargs=-1, required=True)
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
-@click.option("--clear", is_flag=True, help="Forget them instead.")
+@click.option("--clear", is_flag=True, help="Delete them instead.")
 @click.pass_obj
 def reads(session: Session, names: tuple[str, ...], limit: int | None, clear: bool) -> None:
-    """List the reads of videos, the newest first.
+    """List the reads of videos, newest first.
 
     A VIDEO is a name or a pattern; `all` is the whole store.
 
-    Pixels that were had through Python, `vfsd read`, scans, detectors and the views of a mount
-    count; not the bytes of files, nor views whose packets are copied.  The store remembers as many
-    reads as its setting remembered_reads says.
+    The log contains reads of pixels: by Python, `vfsd read`, scans, detectors and the views of a
+    mount. It does not contain reads of files, or of views that copy packets. Its length is the
+    setting remembered_reads.
     """
     from vfsd.validation import how_many
 
@@ -113,11 +113,11 @@ def _clear(session: Session, store: Store, video: LogicalVideo | None) -> None:
     if session.json:
         print_json({"name": _ALL if video is None else video.name, "reads": count})
     else:
-        session.remark(f"{count} reads forgotten")
+        session.remark(f"{count} reads deleted")
 
 
 def _names_by_id(store: Store, videos: Sequence[LogicalVideo | None]) -> dict[int, str]:
-    """Names by number; [None] is all of the store."""
+    """Names by video id; [None] means all of the store."""
     named = [video for video in videos if video is not None]
     return {one.id: one.name for one in named or store.catalog.find()}
 
@@ -151,7 +151,7 @@ def _print_reads(
         cells = _read_cells(read)
         rows.append(cells if video is not None else (*cells, printable(names[read.video_id])))
     if len(rows) == 1:
-        session.remark("no read is remembered")
+        session.remark("the read log is empty")
         return
     for line in column_lines(rows, _ALIGNMENT if video is not None else _ALIGNMENT + "<"):
         print_line(line)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 _CODEC_FOR = {"decoding": "fast", "web": "small"}
-"""Codec of `--for`."""
+"""Codec of each `--for`."""
 
 
 @define(
@@ -72,14 +72,14 @@ _CODEC_FOR = {"decoding": "fast", "web": "small"}
     metavar="WxH",
     type=size_value,
     required=True,
-    help="Of the displayed frame; both even, or one 0: as the other has it.",
+    help="Size of the displayed frame, both even; 0 for width or height keeps the aspect ratio.",
 )
-@click.option("--span", metavar="A-B", type=span_value, help="Only what appears in these seconds.")
+@click.option("--span", metavar="A-B", type=span_value, help="Only frames in these seconds.")
 @click.option(
     "--codec",
     type=click.Choice(("fast", "small", "lossless")),
-    help="fast (H.264) decodes fastest and is the default, small (AV1) takes least space, lossless "
-    "keeps every pixel of that size and takes most.",
+    help="fast (H.264, the default) decodes fastest; small (AV1) is smallest; lossless keeps "
+    "every pixel of that size and is largest.",
 )
 @click.option(
     "--for",
@@ -91,18 +91,20 @@ _CODEC_FOR = {"decoding": "fast", "web": "small"}
     "--psnr",
     metavar="DB",
     type=Number(1, 100),
-    help="What luma of every segment has at least against the original in that size; "
-    f"{DEFAULT_PSNR:.0f} if nothing is said.",
+    help="Minimum luma PSNR of every segment against the original in that size; the default is "
+    f"{DEFAULT_PSNR:.0f}.",
 )
 @click.option(
     "--quality",
     metavar="N",
     type=click.IntRange(0, 63),
-    help="One rate factor for all segments instead; lower is better. Of lossless: how hard to "
-    "compress, 0 (not at all) to 19; 1 if nothing is said.",
+    help="One rate factor for all segments instead; lower is better. For lossless: compression "
+    "level, 0 (none) to 19; the default is 1.",
 )
-@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Segments at a time.")
-@click.option("-y", "--yes", is_flag=True, help="Also if it is larger than the original.")
+@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Number of parallel segments.")
+@click.option(
+    "-y", "--yes", is_flag=True, help="Also make a rendition that is larger than the original."
+)
 @click.option("--dry-run", is_flag=True, help="Only estimate size and time.")
 @click.pass_obj
 def render(
@@ -120,15 +122,15 @@ def render(
 ) -> None:
     """Store whole frames in a smaller size as well.
 
-    A VIDEO is a name or a pattern.  The original stays.  Reads and views of this size, or of a half
-    or a third of it, use the rendition where it is cheaper.  So do reads of regions whose edges are
-    whole pixels in it.  Segments of about a second are made one by one, and each is used at once.
-    After Ctrl-C, the same command makes the rest.
+    A VIDEO is a name or a pattern. The original stays. Reads and views of this size, or of a half
+    or a third of it, use the rendition where it is cheaper. So do reads of regions whose edges are
+    whole pixels in it. Segments of about a second are made one by one, and reads use each of them
+    at once. After Ctrl-C, the same command continues.
 
-    The command first encodes one segment of each video to estimate the size.  A rendition that is
-    larger than the original gets a warning.  If it is 1.5 times as large and at least 1 MiB larger,
+    The command first encodes one segment of each video to estimate the size. A rendition that is
+    larger than the original gets a warning. If it is 1.5 times as large and at least 1 MiB larger,
     the command asks at a terminal, and else ends with exit code 8; --yes or --for decoding makes it
-    without the estimate.  --dry-run only prints the estimate.
+    without the estimate. --dry-run only prints the estimate.
     """
     if codec is not None and purpose is not None:
         raise UsageError("give either --codec or --for, not both")
@@ -165,10 +167,9 @@ def render(
         "name": "path from the root of the store",
         "width": "pixels of the displayed frame",
         "height": "pixels of the displayed frame",
-        "codecs": "list of the names of codecs in it: fast, small, lossless; h264, hevc or av1 "
-        "where it was encoded for a view",
-        "origins": "list of where its segments come from: command (`vfsd render`, or frames that "
-        "were written), tuner, view (encoded for somebody who read one)",
+        "codecs": "list of codecs: fast, small, lossless; h264, hevc or av1 if encoded for a view",
+        "origins": "list of sources of its segments: command (`vfsd render`, or frames that were "
+        "written), tuner, view (encoded for a view)",
         "segments": "number of segments",
         "frames": "number of frames in them",
         "total_frames": "number of frames of the video",
@@ -181,9 +182,9 @@ def render(
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
 @click.pass_obj
 def rendition_ls(session: Session, names: tuple[str, ...]) -> None:
-    """List the sizes in which videos are stored besides their own.
+    """List the renditions of videos: their frames in other sizes.
 
-    A VIDEO is a name or a pattern; without one all are listed.
+    A VIDEO is a name or a pattern; the default is all videos.
     """
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root) as store:
@@ -249,14 +250,19 @@ def _rendition_cells(record: Mapping[str, Any]) -> Sequence[str]:
     ],
     fields={
         "name": "path from the root of the store",
-        "segments": "number of segments that were taken away",
+        "segments": "number of deleted segments",
         "bytes": "their size",
     },
     exits=[NotFoundError, ReadOnlyError],
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
-@click.option("--size", metavar="WxH", type=size_value, help="Only this one; all by default.")
+@click.option(
+    "--size",
+    metavar="WxH",
+    type=size_value,
+    help="Only the rendition of this size; the default is all.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def rendition_drop(
@@ -290,10 +296,10 @@ def rendition_drop(
 
 
 def _origin_of(segment: Segment, decided: Collection[int | None]) -> str:
-    """``view``: it was encoded for somebody who read one; ``tuner`` or ``command``: who had it
-    made.
+    """The source of a segment: ``view`` if it was encoded for a view, else ``tuner`` or
+    ``command``.
 
-    `decided` are the numbers of segments that decisions made.
+    `decided` has the ids of the segments that decisions made.
     """
     if segment.is_from_view:
         return "view"

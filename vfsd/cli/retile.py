@@ -44,41 +44,41 @@ DEFAULT_PSNR = 40.0
 
 _LARGE_TIMES = 1.5
 _LARGE_BYTES = 1 << 20
-"""A rendition that is larger than the original by both of these needs consent."""
+"""A rendition needs consent if it exceeds the original by both of these."""
 
 MADE_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "name": "path from the root of the store",
-        "segments": "number of segments that were made",
-        "kept": "number of segments that were there already",
-        "frames": "number of frames in the segments that were made",
+        "segments": "number of new segments",
+        "kept": "number of segments that existed already",
+        "frames": "number of frames in the new segments",
         "tiles": "number of tiles in them",
         "bytes": "their size",
-        "original_bytes": "size of the same frames in the original, about",
-        "psnr": "dB of the worst tile that was made, null where none was",
-        "seconds": "that it took",
-        "rate": "frames a second, null where none was tiled",
+        "original_bytes": "approximate size of the same frames in the original",
+        "psnr": "dB of the worst new tile, null without new tiles",
+        "seconds": "duration",
+        "rate": "frames per second, null without new tiles",
     }
 )
-"""What is printed of what was made."""
+"""Keys of a result."""
 
 ESTIMATE_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "name": "path from the root of the store",
-        "segments": "number of segments that would be made",
-        "kept": "number of segments that are there already",
+        "segments": "number of segments to make",
+        "kept": "number of segments that exist already",
         "frames": "number of frames in the segments to make",
         "tiles": "number of tiles in them",
-        "bytes": "their size, estimated",
-        "seconds": "that making them would take, estimated",
-        "psnr": "dB of the worst tile of the segment that was tried",
-        "sampled": "[first, end]: the frames of that segment; null where nothing is to make",
-        "read": "object: what a read of the regions (or of an average tile) decodes: pixels, "
-        "seconds (predicted), untiled_pixels, untiled_seconds, and gain (untiled_pixels / "
-        "pixels); null where nothing is to make",
+        "bytes": "their estimated size",
+        "seconds": "estimated duration",
+        "psnr": "dB of the worst tile of the sample segment",
+        "sampled": "[first, end]: the frames of the sample segment; null if nothing is to be made",
+        "read": "object, null if nothing is to be made: work of a read of the regions, or of an "
+        "average tile: pixels, seconds (predicted), untiled_pixels, untiled_seconds, and gain "
+        "(untiled_pixels / pixels)",
     }
 )
-"""What is printed of what would be made."""
+"""Keys of an estimate."""
 
 
 @define(
@@ -116,69 +116,69 @@ ESTIMATE_FIELDS: Mapping[str, str] = MappingProxyType(
     metavar="WxH+X+Y",
     type=region_value,
     multiple=True,
-    help="One tile around this region of the displayed frame; several are one together.",
+    help="One tile around this region of the displayed frame; several regions share one tile.",
 )
 @click.option(
     "--around",
     metavar="LABELS",
-    help="Around what was seen with these labels, where that pays: car,truck or another expression "
-    "as of `vfsd labels query`.",
+    help="Tiles around boxes with these labels, where tiles pay: car,truck or another expression "
+    "of `vfsd labels query`.",
 )
 @click.option(
     "--coarse/--fine",
     default=None,
-    help="With --around: one tile for all that was seen, or tiles that tell it apart (the rule).",
+    help="With --around: one tile for all boxes, or separate tiles (the default).",
 )
 @click.option(
     "--padding",
     metavar="PIXELS",
     type=click.IntRange(0),
-    help="With --around: kept around each box.",
+    help="With --around: margin around each box.",
 )
 @click.option(
     "--whole",
     is_flag=True,
-    help="With --roi or --around: all tiles of the layout, not just those that hold what is "
-    "wanted; what is not in tiles is read from the original.",
+    help="With --roi or --around: store all tiles of the layout, not only those with regions or "
+    "boxes. The original serves areas without tiles.",
 )
 @click.option(
     "--layout-file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help='What `vfsd layout show --json` printed, or a list of {"frames": [first, end], '
-    '"layout": LAYOUT, "tiles": [NUMBER, ...]}; without "tiles": all.',
+    help='Output of `vfsd layout show --json`, or a list of {"frames": [first, end], "layout": '
+    'LAYOUT, "tiles": [NUMBER, ...]}; without "tiles": all tiles.',
 )
-@click.option("--span", metavar="A-B", type=span_value, help="Only what appears in these seconds.")
+@click.option("--span", metavar="A-B", type=span_value, help="Only frames in these seconds.")
 @click.option(
     "--codec",
     type=click.Choice(("fast", "small", "stitchable", "lossless")),
     default="fast",
-    help="fast (H.264) decodes fastest and is the default, small (AV1) takes least space, "
-    "stitchable (HEVC, needs the extra stitch to make) is served without decoding, lossless keeps "
-    "every pixel as it is and takes most space.",
+    help="fast (H.264, the default) decodes fastest; small (AV1) is smallest; stitchable (HEVC, "
+    "made with the extra `stitch`) is served without decoding; lossless keeps every pixel and is "
+    "largest.",
 )
 @click.option(
     "--psnr",
     metavar="DB",
     type=Number(1, 100),
-    help="What luma of every tile has at least against the original; "
-    f"{DEFAULT_PSNR:.0f} if nothing is said.",
+    help="Minimum luma PSNR of every tile against the original; the default is "
+    f"{DEFAULT_PSNR:.0f}.",
 )
 @click.option(
     "--quality",
     metavar="N",
     type=click.IntRange(0, 63),
-    help="One rate factor for all tiles instead; lower is better. Of lossless: how hard to "
-    "compress, 0 (not at all) to 19; 1 if nothing is said.",
+    help="One rate factor for all tiles instead; lower is better. For lossless: compression "
+    "level, 0 (none) to 19; the default is 1.",
 )
-@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Segments at a time.")
+@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Number of parallel segments.")
 @click.option(
     "--seconds",
     metavar="S",
     type=Number(0, min_open=True),
-    help="How long a segment is, about; 1 if nothing is said.",
+    help="Approximate length of a segment; the default is 1.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what it would come to.")
+@click.option("--dry-run", is_flag=True, help="Only print an estimate.")
 @click.pass_obj
 def retile(
     session: Session,
@@ -200,23 +200,22 @@ def retile(
 ) -> None:
     """Store pixels in tiles, for cheap reads of regions.
 
-    A VIDEO is a name or a pattern.  The original stays as it is, and reads take whichever is
-    cheaper.  Segments of about a second are made and used one by one: what was interrupted with
-    Ctrl-C goes on when it is said again.  A new layout takes the place of the one before
-    (`vfsd layout rollback` takes that back, of all segments or those of a span).  `--dry-run`
-    encodes one segment without storing it.
+    A VIDEO is a name or a pattern. The original stays, and reads use whichever is cheaper. Segments
+    of about a second are made one by one, and reads use each of them at once. After Ctrl-C, the
+    same command continues. A new layout replaces the one before; `vfsd layout rollback` reverts
+    that, for all segments or for a span. `--dry-run` encodes one segment without storing it.
     """
     ways = (layout is not None, bool(regions), around is not None, layout_file is not None)
     if sum(ways) != 1:
         raise UsageError("give one of --layout, --roi, --around and --layout-file")
     if around is None and (coarse is not None or padding is not None):
-        raise UsageError("--coarse, --fine and --padding go with --around")
+        raise UsageError("--coarse, --fine and --padding need --around")
     if whole and around is None and not regions:
-        raise UsageError("--whole goes with --around and --roi")
+        raise UsageError("--whole needs --around or --roi")
     if psnr is not None and quality is not None:
         raise UsageError("give either --psnr or --quality, not both")
     if layout_file is not None and seconds is not None:
-        raise UsageError("a --layout-file says how long segments are", hint="leave out --seconds")
+        raise UsageError("a --layout-file sets the length of segments", hint="leave out --seconds")
     from vfsd.cli.retile_plan import LayoutAround, RetileOrder
     from vfsd.derive.tile_spec import TileSettings
 
@@ -267,10 +266,10 @@ def make_tiles(
 def require_consent(
     session: Session, store: Store, videos: Sequence[Video], order: RetileOrder, jobs: int | None
 ) -> bool:
-    """Compare the expected size with that of the original; whether to go on.
+    """Compare the expected size with that of the original. Returns whether to continue.
 
-    A warning says by how much a rendition is larger.  Where it is much larger, a terminal is asked.
-    Raises `NothingSavedError` for that without a terminal.
+    A larger rendition gets a warning. If it is much larger, the user is asked at a terminal. Raises
+    `NothingSavedError` for that without a terminal.
     """
     total = original = 0.0
     for video in videos:
@@ -282,21 +281,23 @@ def require_consent(
         return True
     what = printable(videos[0].name) if len(videos) == 1 else f"{len(videos)} videos"
     if sys.stdin.isatty():
-        return click.confirm(f"{what}: {_size_comparison(total, original)}. Go on?", err=True)
+        return click.confirm(f"{what}: {_size_comparison(total, original)}. Continue?", err=True)
     raise NothingSavedError(
         f"{what}: {_size_comparison(total, original)}",
         hint="`--yes` or `--for decoding` makes it anyway; `--for web` or a lower `--psnr` takes "
-        "less",
+        "less space",
     )
 
 
 def _expected_sizes(
     session: Session, store: Store, video: Video, order: RetileOrder, jobs: int | None
 ) -> tuple[float, float]:
-    """(bytes of the rendition, bytes of the same frames in the original), from one segment."""
+    """(bytes of the rendition, bytes of the same frames in the original), estimated from one
+    segment.
+    """
     from vfsd.cli.retile_plan import estimate
 
-    with Progress(f"trying a segment of {video.name}", None, shown=session.shows_progress):
+    with Progress(f"encoding a sample of {video.name}", None, shown=session.shows_progress):
         found = estimate(store, video, order, jobs)
     return found.bytes, video.original.size * found.frames / len(video)
 
@@ -319,8 +320,8 @@ def _report_progress(
 
     left = len(missing(store.parts, video.info, planned, order.settings))
     session.remark(
-        f"{len(planned) - left} of {len(planned)} segments of {printable(video.name)} are there; "
-        "say it again to go on"
+        f"{len(planned) - left} of {len(planned)} segments of {printable(video.name)} are "
+        "stored; run the command again to continue"
     )
 
 
@@ -360,25 +361,25 @@ def _report_made(
         print_line(f"{printable(video.name)}: {_nothing_to_make_text(order)}")
         return
     if worst is None:
-        print_line(f"{printable(video.name)}: nothing to do, all {kept} segments are there")
+        print_line(f"{printable(video.name)}: nothing to do, all {kept} segments exist")
         return
     print_line(
-        f"{printable(video.name)}: {len(made)} segments of {tiles} tiles together, "
-        f"{human_bytes(size)} ({size / original:.0%} of those frames in the original), "
-        f"at least {worst:.1f} dB; {frames} frames in {seconds:.1f} s, "
-        f"{frames / seconds:.0f} a second" + (f"; {kept} segments were there" if kept else "")
+        f"{printable(video.name)}: {len(made)} segments with {tiles} tiles, {human_bytes(size)} "
+        f"({size / original:.0%} of those frames in the original), at least {worst:.1f} dB; "
+        f"{frames} frames in {seconds:.1f} s, {frames / seconds:.0f} per second"
+        + (f"; {kept} segments existed already" if kept else "")
     )
     usual = usual_psnr(store.parts, video.info)
     if worst < usual:
         session.remark(
-            f"reads use tiles from {usual:g} dB on, which not all of these have; `vfsd config "
-            "minimum_psnr` changes that, or reads=DB in the policy of the video"
+            f"reads use tiles with at least {usual:g} dB, and some of these have less; change "
+            "`vfsd config minimum_psnr`, or reads=DB in the policy of the video"
         )
 
 
 def _nothing_to_make_text(order: RetileOrder) -> str:
     if order.file is not None:
-        return f"nothing to make: {printable(str(order.file))} wants no tiles there"
+        return f"nothing to make: {printable(str(order.file))} has no tiles there"
     return (
         "nothing to make: either no box has these labels (see `vfsd labels ls`), or tiles around "
         "them would not pay"
@@ -393,7 +394,7 @@ def print_estimate(
 ) -> None:
     from vfsd.cli.retile_plan import estimate
 
-    label = f"trying a segment of {video.name}"
+    label = f"encoding a sample of {video.name}"
     with Progress(label, None, shown=session.shows_progress):
         found = estimate(store, video, order, jobs)
     if session.json:
@@ -433,7 +434,7 @@ def _estimate_facts(
     from vfsd.core.orientation import layout_in_display
 
     kept = len(found.planned) - len(found.missing)
-    segments = f"{len(found.missing)} to make, {kept} already there"
+    segments = f"{len(found.missing)} to make, {kept} exist already"
     lines = [
         ("name", printable(video.name)),
         ("segments", segments if found.planned else _nothing_to_make_text(order)),
@@ -448,8 +449,7 @@ def _estimate_facts(
         *lines,
         (
             "tiles",
-            f"{found.tiles}; the segment tried has {_tiles_of_layout_text(one.tiles, layout)}: "
-            f"{layout}",
+            f"{found.tiles}; the sample has {_tiles_of_layout_text(one.tiles, layout)}: {layout}",
         ),
         ("size", f"about {human_bytes(found.bytes)}, {share:.0%} of the original"),
         ("time", f"about {found.seconds:.1f} s for {found.frames} frames"),
@@ -465,8 +465,8 @@ def _estimate_facts(
         ),
         (
             "estimated",
-            f"from one segment, frames {one.frames.start} to {one.frames.stop - 1}, which was "
-            "encoded and not stored",
+            f"from one segment, frames {one.frames.start} to {one.frames.stop - 1}, encoded and "
+            "not stored",
         ),
     ]
 

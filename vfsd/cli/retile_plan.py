@@ -38,14 +38,14 @@ _UNIFORM = re.compile(r"uniform:(\d+)x(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class LayoutAround:
-    """Layouts around what was seen."""
+    """Layouts around detected objects."""
 
     labels: str  #: an expression, as of `vfsd.core.label_query`
     coarse: bool  #: one tile for everything, instead of tiles that tell it apart
     padding: int  #: pixels around each box
 
     def plan(self, video: Video, span: Span | None, seconds: float, codec: str) -> Plans:
-        """Raises `UsageError`; gives nothing where tiles would not pay."""
+        """Plan segments around the boxes; empty where tiles would not pay. Raises `UsageError`."""
         return video.around(
             parse_labels(self.labels),
             partition=coarse if self.coarse else fine,
@@ -58,7 +58,9 @@ class LayoutAround:
 
 @dataclass(frozen=True, slots=True)
 class RetileOrder:
-    """What the user asks for; one of `layout`, `regions`, `boxes`, `file` and `size` is given."""
+    """The tiles that the user requests. One of `layout`, `regions`, `boxes`, `file`, `size` is
+    set.
+    """
 
     layout: str | None
     regions: tuple[Rect, ...]  #: of the displayed frame
@@ -71,7 +73,7 @@ class RetileOrder:
     size: tuple[int, int] | None = None  #: whole frames in this size; a side may be 0
 
     def plan(self, video: Video) -> list[PlannedSegment]:
-        """Every segment that is wanted.  Raises `UsageError`, `OutOfRangeError`."""
+        """Every requested segment. Raises `UsageError`, `OutOfRangeError`."""
         media = video.original.media
         codec = tile_codec(self.settings.codec, media)
         if self.file is not None:
@@ -107,20 +109,20 @@ class RetileOrder:
         return [PlannedSegment(frames, layout, wanted) for frames in sequences]
 
     def needed(self, media: MediaInfo) -> Rect:
-        """What of the stored picture a read of the regions looks at."""
+        """The area of the coded picture that a read of the regions decodes."""
         for region in self.regions:
             if not media.frame_rect.contains(region):
                 raise OutOfRangeError(
-                    f"the region {region} reaches outside the frame of "
+                    f"the region {region} must be within the frame of "
                     f"{media.display_width}x{media.display_height}"
                 )
         return needed_area(media, "rgb24", Rect.around(self.regions), None)
 
 
 def coded_size(size: tuple[int, int], media: MediaInfo) -> tuple[int, int]:
-    """A size of the displayed frame, as one of the stored picture.
+    """The size of the coded picture for a size of the displayed frame.
 
-    A side that is 0 follows from the other, rounded to even.  Raises `UsageError`.
+    A side of 0 follows from the other one, rounded to even. Raises `UsageError`.
     """
     width, height = size
     if not width:
@@ -132,16 +134,16 @@ def coded_size(size: tuple[int, int], media: MediaInfo) -> tuple[int, int]:
     require_smaller(width, height, media)
     if (width, height) == (media.width, media.height):
         raise UsageError(
-            f"the frames have {size[0]}x{size[1]} pixels already",
-            hint="`vfsd retile` stores them in tiles",
+            f"size must differ from the frame size, got {size[0]}x{size[1]}",
+            hint="`vfsd retile` stores frames of this size in tiles",
         )
     return width, height
 
 
 def layout_of_text(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:
-    """A layout that is written down for the displayed frame, as one of the stored picture.
+    """The layout of the coded picture for a layout of the displayed frame.
 
-    Raises `UsageError` where it does not fit the picture or the codec's rules.
+    Raises `UsageError` if it does not fit the picture or the rules of the codec.
     """
     grid = _UNIFORM.fullmatch(text)
     if grid is not None and media.rotation in (90, 270):
@@ -151,14 +153,15 @@ def layout_of_text(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:
     layout = TileLayout.parse(text)
     if (layout.width, layout.height) != (media.display_width, media.display_height):
         raise UsageError(
-            f"the layout {text} is for frames of {layout.width}x{layout.height}, "
-            f"not of {media.display_width}x{media.display_height}"
+            f"the layout {text} is for frames of {layout.width}x{layout.height}, not of "
+            f"{media.display_width}x{media.display_height}"
         )
     turned = layout_in_picture(layout, media)
     try:
         codec.rules.check(turned)
     except UsageError as error:
-        hint = "write uniform:RxC, or give regions with --roi, and edges are put where they may be"
+        hint = "use uniform:RxC, or regions with --roi, whose edges are moved to allowed "
+        "positions"
         if media.is_turned:
             hint = _orientation_hint(media, turned)
         raise UsageError(str(error), hint=hint) from error
@@ -166,7 +169,7 @@ def layout_of_text(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:
 
 
 def _turned_grid(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:
-    """Raises `UsageError`, in whose words rows and columns are those of the stored picture."""
+    """Raises `UsageError` with rows and columns of the coded picture."""
     try:
         return parse_layout(text, media.width, media.height, codec.rules)
     except UsageError as error:
@@ -174,14 +177,14 @@ def _turned_grid(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:
 
 
 def _orientation_hint(media: MediaInfo, cut: object) -> str:
-    how = [f"turned by {media.rotation} degrees"] if media.rotation else []
+    how = [f"rotated by {media.rotation} degrees"] if media.rotation else []
     how += ["mirrored"] if media.mirrored else []
-    return f"the picture is stored {' and '.join(how)}, and cut as {cut}"
+    return f"the picture is stored {' and '.join(how)}, with the layout {cut}"
 
 
 @dataclass(frozen=True, slots=True)
 class RetileEstimate:
-    """What tiling a video comes to, going by one segment."""
+    """Size, time and gain of tiles, estimated from one segment."""
 
     planned: Sequence[PlannedSegment]
     missing: Sequence[PlannedSegment]
@@ -203,7 +206,7 @@ class RetileEstimate:
 
 
 def estimate(store: Store, video: Video, order: RetileOrder, jobs: int | None) -> RetileEstimate:
-    """Encode one segment in memory and conclude from it.  Nothing is stored."""
+    """Encode one segment in memory, and extrapolate from it. Nothing is stored."""
     planned = order.plan(video)
     wanted = missing(store.parts, video.info, planned, order.settings)
     if not wanted:

@@ -1,4 +1,4 @@
-"""What the common options say, and which store a command works on."""
+"""The common options of a command line, and the store that it works on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Session:
         return not self.quiet and sys.stderr.isatty()
 
     def remark(self, text: str) -> None:
-        """Something for people, beside the data."""
+        """Print a remark for people on stderr, next to the data on stdout."""
         if not self.quiet and not self.json:
             print_remark(text)
 
@@ -50,29 +50,32 @@ class Session:
 
     @property
     def names_store(self) -> bool:
-        """Whether --store or VFSD_STORE say which store is meant, or where one is to be."""
+        """Whether --store or VFSD_STORE names a store."""
         return self.store is not None or bool(os.environ.get("VFSD_STORE"))
 
     def root(self) -> Path:
-        """The store, for commands that are about all of it."""
+        """The store, for commands that concern all of it."""
         return self.place("").root
 
     def place(self, path: str) -> StorePath:
-        """Where `path` leads: the name of a store's entry, or a path inside a mount of it.
+        """Resolve `path`: a name in the store, or a path inside a mount of it.
 
-        ``--store`` is obeyed before anything else; it may name a place where the store is mounted.
-        Without it a path that lies inside a mount
-        (a relative one: when the working directory does) names its store by itself; only then
-        VFSD_STORE is asked.  Raises `UsageError` where nothing names a store, `NotFoundError` for a
-        path in a mount of another store, and as `resolve`.
+        ``--store`` comes first, and may name a mount point. Next comes the mount that the path lies
+        in; a relative path lies in the mount of the working directory. VFSD_STORE is the last
+        choice.
+
+        Raises `UsageError` if nothing names a store, `NotFoundError` for a path in a mount of
+        another store, and the errors of `resolve`.
         """
         return self._places([path])[0]
 
     def places(self, paths: Sequence[str]) -> tuple[Path, list[str]]:
-        """(store, names) of several paths.  Raises `UsageError` when they are not of one store."""
+        """(store, names) of several paths. Raises `UsageError` if they belong to different
+        stores.
+        """
         found = self._places(paths)
         if not all(_same_directory(place.root, found[0].root) for place in found):
-            raise UsageError(f"{paths[0]!r} and others are not in the same store")
+            raise UsageError(f"all paths must be in one store, got {paths[0]!r} and others")
         return found[0].root, [place.name for place in found]
 
     def _places(self, paths: Sequence[str]) -> list[StorePath]:
@@ -112,15 +115,18 @@ class Session:
                 continue
             if not _same_directory(found.root, root):
                 raise NotFoundError(
-                    f"{path} is in a mount of the store in {found.root}, not of that in {root}",
-                    hint="leave out --store: the path says which store is meant",
+                    f"{path} is in a mount of the store in {found.root}, not of the one in {root}",
+                    hint="leave out --store: the path names the store",
                 )
             places.append(StorePath(root, found.name))
         return places
 
     @contextmanager
     def opened(self, root: Path, *, writing: bool = False) -> Iterator[Store]:
-        """The store in `root`; one that may only be read will do where nothing is written."""
+        """Open the store in `root`, read-only where it cannot be written.
+
+        Raises `ReadOnlyError` for such a store if `writing`.
+        """
         from vfsd.api.store import Store
 
         if writing:
@@ -133,7 +139,7 @@ class Session:
 
     @contextmanager
     def _warnings_shown(self) -> Iterator[None]:
-        """Print the library's warnings as remarks, each once, instead of as Python prints them."""
+        """Print each warning of the library once, as a remark."""
 
         def show(message: Warning | str, *_: object, **__: object) -> None:
             if not self.quiet:
@@ -146,9 +152,9 @@ class Session:
 
     @contextmanager
     def looked_into(self, root: Path) -> Iterator[Parts]:
-        """The parts of the store in `root`, for commands that neither read a picture nor write.
+        """The context of the store in `root`, for commands that neither decode nor write.
 
-        What reading takes is not imported then, which is a fifth of what such a command takes.
+        It skips the imports that reading needs: a fifth of the run time of such a command.
         """
         from vfsd.storage.context import Parts
 
@@ -157,11 +163,11 @@ class Session:
 
 
 def require_writable(root: Path) -> None:
-    """Raises `ReadOnlyError` where the store in `root` can only be read."""
+    """Raises `ReadOnlyError` if the store in `root` cannot be written."""
     if _is_read_only(root):
         raise ReadOnlyError(
             f"{root} cannot be written",
-            hint="look at its owner and permissions, and at how its disk is mounted",
+            hint="check its owner and permissions, and how its disk is mounted",
         )
 
 
@@ -170,7 +176,7 @@ def _is_read_only(root: Path) -> bool:
 
 
 def _same_directory(one: Path, other: Path) -> bool:
-    """Whether two paths lead to one directory."""
+    """Whether two paths lead to the same directory."""
     try:
         return one == other or one.samefile(other)
     except OSError:
@@ -178,7 +184,7 @@ def _same_directory(one: Path, other: Path) -> bool:
 
 
 def store_name(path: str) -> str:
-    """A path in a store in its one form: no slash at either end, no ``.`` and ``..``."""
+    """Normalize a path in a store: no slash at either end, no ``.`` and no ``..``."""
     name = posixpath.normpath(path.lstrip("/"))
     if name == ".." or name.startswith("../"):
         raise UsageError(f"{path!r} leads out of the store")

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def select_video_list(store: Store, names: Sequence[str]) -> list[Video]:
-    """As `select_videos`, without the names."""
+    """The videos of `select_videos`, without the names."""
     return list(select_videos(store, names).values())
 
 
 def select_videos(store: Store, names: Sequence[str]) -> dict[str, Video]:
-    """The videos with these names, each once, in that order; by the name that was given.
+    """The videos with these names, without duplicates and in this order, by name.
 
-    A name with ``*``, ``?`` or ``[`` in it that nothing has is a pattern, as of `vfsd find`.
-    Raises `NotFoundError` for a name that no video has, or a pattern that no name fits.
+    A name with ``*``, ``?`` or ``[`` is a pattern of `vfsd find`, unless a video has exactly this
+    name. Raises `NotFoundError` for a name or pattern without a video.
     """
     found: dict[str, Video] = {}
     for name in names:
@@ -43,10 +43,10 @@ def select_videos(store: Store, names: Sequence[str]) -> dict[str, Video]:
 
 
 def matched_paths(catalog: Catalog, names: Sequence[str]) -> list[str]:
-    """Paths of entries of any kind, each once, in the order given.
+    """Paths of entries of any kind, without duplicates and in this order.
 
-    A name with ``*``, ``?`` or ``[`` in it that has no entry is a pattern for the names of videos.
-    Raises `NotFoundError` for a pattern that no name fits; other names are not looked up.
+    A name with ``*``, ``?`` or ``[`` is a pattern for names of videos, unless an entry has exactly
+    this name. Raises `NotFoundError` for a pattern without a match; other names are not looked up.
     """
     found: dict[str, None] = {}
     for name in names:
@@ -83,10 +83,10 @@ def for_each(
     *,
     headed: bool = True,
 ) -> None:
-    """Call `work` with path and video; with several videos, print a heading before each one.
+    """Call `work` with path and video, and print a heading before each one of several videos.
 
-    Of several, a video that a span, range or region lies outside of is skipped with a warning.
-    Raises `OutOfRangeError` where no video is left, and what `work` raises.
+    With several videos, one that lies outside of the requested span, range or region is skipped
+    with a warning. Raises `OutOfRangeError` if no video is left, and the errors of `work`.
     """
     several, beyond, done = len(videos) > 1, None, 0
     for path, video in videos.items():

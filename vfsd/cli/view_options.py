@@ -34,21 +34,21 @@ _OPTIONS = (
         "--span",
         metavar="A:B",
         type=span_value,
-        help="Frames that appear in these seconds: 10-20, 1:05-1:10, 20-.",
+        help="Frames shown during these seconds: 10-20, 1:05-1:10, 20-.",
     ),
     click.option(
         "--frames",
         "chosen",
         metavar="A:B:S",
         type=frame_slice,
-        help="Frames A to B - 1, every S-th; or one.",
+        help="Frames A to B - 1, every S-th; or one frame.",
     ),
     click.option(
         "--at",
         "moment",
         metavar="TIME",
         type=time_value,
-        help="The frame on the screen at this time.",
+        help="The frame shown at this time.",
     ),
     click.option(
         "--region",
@@ -60,13 +60,13 @@ _OPTIONS = (
         "--size",
         metavar="WxH",
         type=size_value,
-        help="Scale to this size; 0 for one of the two keeps the shape.",
+        help="Scale to this size; 0 for width or height keeps the aspect ratio.",
     ),
     click.option(
         "--fps",
         metavar="RATE",
         type=rate_value,
-        help="So many frames a second: 5, 29.97 or 30000/1001.",
+        help="Frames per second: 5, 29.97 or 30000/1001.",
     ),
     click.option(
         "--format", "pixel_format", type=click.Choice(PIXEL_LAYOUTS), help="Layout of the pixels."
@@ -76,23 +76,23 @@ _PSNR = click.option(
     "--psnr",
     metavar="DB",
     type=Number(0),
-    help="Each frame has so many dB, in each plane or channel of its format, against what the "
-    "original gives; inf: it is that. Else luma has what the video's policy says (reads=DB), or "
-    "what the store wants in minimum_psnr, and FFV1 is made from the original.",
+    help="Minimum PSNR of each frame, per plane or channel of its format, against the result "
+    "from the original; inf: read the original. By default the video's policy (reads=DB) or the "
+    "setting minimum_psnr bounds the luma of tiles, and FFV1 is made from the original.",
 )
 
 
 def sound_options(of: str) -> Callable[[_F], _F]:
-    """Give a command the parameters `silent` and `sound`, for files `of` some kinds."""
+    """Add the parameters `silent` and `sound` to a command, for the file types in `of`."""
 
     def decorated(function: _F) -> _F:
         for option in (
-            click.option("--no-sound", "silent", is_flag=True, help=f"Of {of}: pictures only."),
+            click.option("--no-sound", "silent", is_flag=True, help=f"For {of}: no sound."),
             click.option(
                 "--sound",
                 type=click.Choice(("aac", "opus")),
-                help=f"Of {of}: transcode sound to this codec unless it is that. Else it is "
-                "copied, or becomes AAC where the container does not take it.",
+                help=f"For {of}: transcode the sound to this codec if it has another. By default "
+                "the sound is copied, or becomes AAC if the container does not take it.",
             ),
         ):
             function = option(function)
@@ -102,15 +102,18 @@ def sound_options(of: str) -> Callable[[_F], _F]:
 
 
 def sound_choice(silent: bool, sound: str | None) -> str | None:
-    """As `vfsd.core.view_path.with_sound` takes it.  Raises `UsageError` for both options."""
+    """The choice of sound for `vfsd.core.view_path.with_sound`.
+
+    Raises `UsageError` if both options are given.
+    """
     if silent and sound is not None:
-        raise UsageError("give one of --sound and --no-sound")
+        raise UsageError("give either --sound or --no-sound, not both")
     return "no" if silent else sound
 
 
 def view_options(function: _F) -> _F:
-    """Give a command the parameters `span`, `chosen` (frames), `moment`, `region`, `size`, `fps`,
-    `pixel_format` and `psnr`.
+    """Add the parameters `span`, `chosen` (frames), `moment`, `region`, `size`, `fps`,
+    `pixel_format` and `psnr` to a command.
     """
     for option in reversed((*_OPTIONS, _PSNR)):
         function = option(function)
@@ -118,7 +121,7 @@ def view_options(function: _F) -> _F:
 
 
 def require_one_selection(span: Span | None, chosen: slice | None, moment: Fraction | None) -> None:
-    """Raises `UsageError` where frames are said in more than one way."""
+    """Raises `UsageError` if more than one option selects frames."""
     if sum(given is not None for given in (span, chosen, moment)) > 1:
         raise UsageError("give one of --span, --frames and --at")
 
@@ -134,7 +137,7 @@ def view_request(
     fps: Fraction | None,
     psnr: float | None = None,
 ) -> Request:
-    """What the options ask for.  Raises `OutOfRangeError`, `UsageError`."""
+    """The request of these options. Raises `OutOfRangeError`, `UsageError`."""
     from vfsd.core.view_path import Request
     from vfsd.core.view_request import View
 

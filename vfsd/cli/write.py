@@ -55,8 +55,8 @@ _FILE = click.Path(dir_okay=False)
         "seconds": "duration",
         "width": "pixels of a displayed frame",
         "height": "pixels of a displayed frame",
-        "codec": "FFmpeg's name of the codec",
-        "pixel_format": "of decoded pictures, FFmpeg's name",
+        "codec": "codec name in FFmpeg",
+        "pixel_format": "FFmpeg's pixel format of the decoded frames",
         "bytes": "size of the file",
     },
     exits=[
@@ -71,32 +71,41 @@ _FILE = click.Path(dir_okay=False)
 )
 @click.argument("name")
 @click.argument("source", metavar="[INPUT|-]", default="-")
-@click.option("--size", metavar="WxH", type=size_value, help="Of a picture of bare pixels.")
-@click.option("--fps", metavar="F", type=rate_value, help="Pictures per second: 25, 30000/1001.")
+@click.option("--size", metavar="WxH", type=size_value, help="Size of a frame of raw pixels.")
+@click.option("--fps", metavar="F", type=rate_value, help="Frames per second: 25, 30000/1001.")
 @click.option(
     "--pix",
     "pixel_format",
     metavar="FORMAT",
     type=click.Choice(PIXEL_LAYOUTS),
-    help="Layout of bare pixels; rgb24 if nothing is said.",
+    help="Layout of raw pixels; the default is rgb24.",
 )
 @click.option(
     "--codec",
     type=click.Choice(("h264", "hevc", "av1", "mjpeg", "ffv1", "raw")),
-    help="h264 if nothing is said; ffv1 and raw keep every bit.",
+    help="The default is h264; ffv1 and raw are lossless.",
 )
 @click.option("--encode-as", metavar="FORMAT", help="Encode in this pixel format: yuv444p ...")
 @click.option(
     "--quality", metavar="N", type=click.IntRange(0, 63), help="Rate factor; lower is better."
 )
-@click.option("--psnr", metavar="DB", type=Number(0, min_open=True), help="Of the worst picture.")
+@click.option(
+    "--psnr", metavar="DB", type=Number(0, min_open=True), help="Minimum PSNR of each frame."
+)
 @click.option("--lossless", is_flag=True, help="Keep every sample, or fail.")
-@click.option("--key-interval", metavar="N", type=click.IntRange(1), help="Frames; else a second.")
-@click.option("--sound", metavar="FILE", type=_FILE, help="A media file of which sound is taken.")
+@click.option(
+    "--key-interval",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Frames between key frames; the default is one second.",
+)
+@click.option(
+    "--sound", metavar="FILE", type=_FILE, help="A media file with the sound of the video."
+)
 @click.option(
     "--sound-codec",
     type=click.Choice(("aac", "flac", "opus", "pcm")),
-    help="As it is in FILE where it can be, else aac.",
+    help="By default the codec of FILE if the container takes it, else aac.",
 )
 @click.option(
     "-f",
@@ -104,7 +113,7 @@ _FILE = click.Path(dir_okay=False)
     "--replace",
     "replace",
     is_flag=True,
-    help="Put the video in the place of an old one.",
+    help="Replace an existing video.",
 )
 @click.option(
     "--tag", "tags", metavar="WORD", type=word_value, multiple=True, help="Tag the video."
@@ -128,24 +137,26 @@ def write(
     replace: bool,
     tags: tuple[str, ...],
 ) -> None:
-    """Make a video of pixels, pictures or a stream.
+    """Make a video from pixels, pictures or a stream.
 
-    INPUT is a file, or - (stdin, which is also the default):
+    INPUT is a file, or - for stdin (the default):
 
     \b
-    - bare pixels, one picture after the other, with --size and --fps
-    - YUV4MPEG2, which says itself what it is; with --fps where it knows no rate (F0:0); not
-      interlaced: deinterlace it, or give the encoded stream, which is kept as it is
-    - `dir/%06d.png`, the pictures of all numbers that there are, with --fps
-    - any video that `ingest` takes, which is kept as it is: without --size and --fps
+    - raw pixels, frame by frame, with --size and --fps
+    - progressive YUV4MPEG2; with --fps if the stream has no rate (F0:0)
+    - `dir/%06d.png`: all pictures with such a number, with --fps
+    - any video that `ingest` takes, without --size and --fps; it is stored
+      unchanged
 
-    The ending of NAME says as what pixels are written: .mp4, .mov or .mkv (times in milliseconds).
-    Every second begins with a key picture.  The video is there when all of it is written; what was
-    interrupted leaves nothing, and of what a full disk or a kill has cut off `vfsd recover` makes a
-    video: also where the program that writes into a pipe is killed, of all whole pictures.
+    The suffix of NAME selects the container: .mp4, .mov or .mkv (times in milliseconds). By default
+    every second begins with a key frame. Deinterlace interlaced YUV4MPEG2, or write the encoded
+    stream instead.
 
-    Sound begins with the first picture of FILE, if it has any, and ends with the last one that is
-    written.
+    The video appears when it is complete, and an interrupted command leaves nothing. After a full
+    disk or a kill, `vfsd recover` makes a video of the complete frames, also if the program that
+    writes into the pipe was killed.
+
+    Sound starts with the first frame of FILE, if it has any, and ends with the last frame written.
 
     `ffmpeg -i rtsp://... -f yuv4mpegpipe - | vfsd write cam1/today.mp4`
     """
@@ -162,8 +173,8 @@ def write(
         if stream is not None:
             if is_said or pixel_format:
                 raise UsageError(
-                    "a video is kept as it is, and bare pixels need --size and --fps",
-                    hint="give both, or no option of how to encode",
+                    "a video file is stored unchanged, and raw pixels need --size and --fps",
+                    hint="give both, or no encoding option",
                 )
             with Progress("writing", None, shown=session.shows_progress, in_bytes=True) as bar:
                 video = store.write(place.name, stream, replace=replace, on_progress=bar.advance)
@@ -194,7 +205,7 @@ def _open_source(
     fps: Fraction | None,
     pixel_format: str | None,
 ) -> tuple[PixelInput | None, IO[bytes] | None]:
-    """Pictures, or a stream that is kept as it is."""
+    """Frames, or a stream to store unchanged."""
     from vfsd.cli.pixel_input import (
         bare_pixels,
         is_numbered,
@@ -206,19 +217,21 @@ def _open_source(
 
     if is_numbered(given):
         if fps is None or size or pixel_format:
-            raise UsageError("pictures need --fps, and tell their size and pixel format themselves")
+            raise UsageError("numbered pictures need --fps, and no --size or --pix")
         return numbered_pictures(given, fps), None
     file = stack.enter_context(open_input(given))
     if size is not None:
         if fps is None:
-            raise UsageError("bare pixels need --fps as well", hint="add --fps 25, or what it is")
+            raise UsageError("raw pixels need --fps as well", hint="add --fps 25, or the real rate")
         return bare_pixels(file, pixel_format or "rgb24", size, fps), None
     if is_y4m(file) and not name.lower().endswith(".y4m"):
         if pixel_format is not None:
-            raise UsageError("YUV4MPEG2 tells its pixel format itself", hint="leave out --pix")
+            raise UsageError(
+                "the pixel format of YUV4MPEG2 is in the stream", hint="leave out --pix"
+            )
         return y4m_pictures(file, fps), None
     if fps is not None:
-        raise UsageError("bare pixels need --size as well", hint="add --size WxH")
+        raise UsageError("raw pixels need --size as well", hint="add --size WxH")
     return None, file
 
 
@@ -248,13 +261,13 @@ def _report_written(session: Session, video: Video) -> None:
     "recover",
     examples=["vfsd -s videos recover --dry-run", "vfsd -s videos recover --json"],
     fields={
-        "name": "path from the root of the store that it was to have",
-        "bytes": "of what there is",
-        "written": "when it was last written, Unix time",
-        "file": "where it lies, or lay",
-        "recovered": "path of the video that was made; null where none was",
-        "frames": "how many that has; null where none was made",
-        "error": "why none was made; null where nothing is wrong",
+        "name": "intended path from the root of the store",
+        "bytes": "size of the recording",
+        "written": "time of the last write, Unix time",
+        "file": "path of the recording on disk",
+        "recovered": "path of the new video, else null",
+        "frames": "number of frames of the new video, else null",
+        "error": "error message, else null",
     },
     exits=[
         NotFoundError,
@@ -267,28 +280,29 @@ def _report_written(session: Session, video: Video) -> None:
     listing=True,
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--as", "wanted", metavar="NAME", help="Call the video so; of one recording only.")
-@click.option("--dry-run", is_flag=True, help="Only list them.")
+@click.option(
+    "--as", "wanted", metavar="NAME", help="Name of the new video; for one recording only."
+)
+@click.option("--dry-run", is_flag=True, help="Only list the recordings.")
 @click.pass_obj
 def recover(session: Session, names: tuple[str, ...], wanted: str | None, dry_run: bool) -> None:
-    """Make videos of recordings that were not finished.
+    """Make videos of unfinished recordings.
 
-    These are left by a `vfsd write` or a writer in Python that was killed, or had no more room on
-    the disk, by one whose input ended in the middle of a picture, and by one that had everything
-    and could not publish it, as while others keep the catalog locked.  Without a NAME, all of them;
-    the oldest first.
+    A `vfsd write` or a Python writer leaves a recording if it is killed, if the disk is full, if
+    its input ends inside a frame, or if it cannot publish the video, such as while the catalog is
+    locked. Without a NAME, all recordings are processed, oldest first.
 
-    Each gets the name that it was to have, or one like that where that is taken, or is being
-    written by now: cam-recovered.mp4.  What shows no picture stays, as all do that nobody recovers,
-    until `vfsd gc` takes it.
+    Each video gets its intended name. If that is taken, or being written, it gets a similar one:
+    cam-recovered.mp4. A recording without a complete frame stays until `vfsd gc` deletes it, as do
+    recordings that are never recovered.
     """
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root, writing=not dry_run) as store:
         found = _recordings_named(store, paths)
         if wanted is not None and len(found) != 1:
             raise UsageError(
-                f"--as is for one recording, and there are {len(found)}",
-                hint="say which NAME; `vfsd recover --dry-run` lists them",
+                f"--as needs exactly one recording, got {len(found)}",
+                hint="add a NAME; `vfsd recover --dry-run` lists them",
             )
         name = None if wanted is None else store_name(wanted)
         failures = []
@@ -302,7 +316,7 @@ def recover(session: Session, names: tuple[str, ...], wanted: str | None, dry_ru
                 failures.append(describe(error))
                 _report_recovery(session, one, None, failures[-1])
     if not found:
-        session.remark("no recording was left unfinished")
+        session.remark("there are no unfinished recordings")
     if failures:
         click.get_current_context().exit(failures[0].exit_code)
 
@@ -313,8 +327,8 @@ def _recordings_named(store: Store, names: list[str]) -> list[Recording]:
     for name in names:
         if not any(one.name == name for one in found):
             raise NotFoundError(
-                f"no recording of {name!r} was left unfinished",
-                hint="`vfsd recover --dry-run` lists those that were",
+                f"no unfinished recording of {name!r}",
+                hint="`vfsd recover --dry-run` lists the recordings",
             )
     return [one for one in found if not names or one.name in names]
 
@@ -338,7 +352,7 @@ def _report_recovery(
         print_line(f"{printable(made.name)}: {len(made)} frames, {human_bytes(recording.size)}")
     elif failure is not None:
         print_remark(
-            f"vfsd: {printable(recording.name)} is left in {recording.path}: {failure.message}"
+            f"vfsd: {printable(recording.name)} stays in {recording.path}: {failure.message}"
         )
     else:
         print_line(
