@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.common import arguments, existing_file, finish, footage, table
 from vfsd.api.store import Store
-from vfsd.disk.config import Settings
+from vfsd.disk.store_config import StoreSettings
 
 CLIPS = ("real/futsal_1080p.mp4", "real/nflx_BirdsInCage_1080p.mp4", "real/sam2_dog_720p.mp4")
 LATER = ("mkv", "the same", "arrays")
@@ -69,7 +69,7 @@ def measured(path: Path, options: Namespace) -> dict[str, Figures]:
 
 def run(path: Path, folder: Path, is_kept: bool, part: int) -> Figures:
     with Store.create(folder / "store") as store:
-        Settings(admit_views=is_kept).save(store.parts.directory.settings)
+        StoreSettings(admit_views=is_kept).save(store.parts.directory.settings)
     with Store.open(folder / "store") as store:
         store.ingest(path, "a").verify()
         media = store["a"].original.media

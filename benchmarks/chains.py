@@ -18,11 +18,16 @@ import av
 import numpy as np
 
 from benchmarks.common import arguments, existing_file, finish, footage, table
-from vfsd.codecs.encoding.compare import picture_error
-from vfsd.codecs.encoding.file_encoder import ARCHIVE_CODECS, ArchiveCodec, decode_run, encode_run
+from vfsd.codecs.encoding.archive_encoder import (
+    ARCHIVE_CODECS,
+    ArchiveCodec,
+    decode_run,
+    encode_run,
+    frame_error,
+)
 from vfsd.codecs.probing.probe import examine
 from vfsd.core.model import MediaInfo
-from vfsd.core.psnr import psnr_of
+from vfsd.core.psnr import psnr_from_error
 
 STEPS = 10
 CLIPS = (
@@ -118,7 +123,7 @@ def chain(path: Path, name: str, codecs: Sequence[str], frames: int, steps: int)
         now, error = _encoded(codec, media, quality, now)
         total += error
         vss = error**2 if number == 1 else 2 * (vss + error**2)
-        measured = max(picture_error(a, b) for a, b in zip(first, now, strict=True))
+        measured = max(frame_error(a, b) for a, b in zip(first, now, strict=True))
         found.append(
             Step(
                 path.name,
@@ -126,10 +131,10 @@ def chain(path: Path, name: str, codecs: Sequence[str], frames: int, steps: int)
                 number,
                 codec.name,
                 quality,
-                psnr_of(measured),
-                psnr_of(total),
-                psnr_of(math.sqrt(vss)),
-                psnr_of(error),
+                psnr_from_error(measured),
+                psnr_from_error(total),
+                psnr_from_error(math.sqrt(vss)),
+                psnr_from_error(error),
             )
         )
     return found

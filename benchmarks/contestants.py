@@ -12,30 +12,30 @@ import numpy.typing as npt
 from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST
 from vfsd.tiling.policy import (
     BoxWorld,
-    Density,
-    Footage,
+    ByteDensity,
+    CostRates,
     IncrementalMore,
     IncrementalRegret,
-    Lazy,
     Ledger,
-    Policy,
+    LedgerParameters,
     Query,
-    Rates,
-    Terms,
-    TilesAlways,
+    TileOnFirstQuery,
+    TilesOnly,
+    TilingPolicy,
+    VideoProfile,
     World,
     all_objects,
     every_tile,
     known_queries,
     not_tiled,
-    replay,
+    replay_queries,
     wanted_tiles,
 )
-from vfsd.tiling.policy.box_world import Made
-from vfsd.tiling.policy.read_rate import Outlook
+from vfsd.tiling.policy.box_world import TileSelection
+from vfsd.tiling.policy.ledger import ReadForecast
 
-RATES = Rates(
-    DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, Density(still=0.004, moving=0.05)
+RATES = CostRates(
+    DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, ByteDensity(still=0.004, moving=0.05)
 )
 """Most bytes of footage of a fixed camera are where something moves."""
 
@@ -46,8 +46,8 @@ Seconds = npt.NDArray[np.float64]
 @dataclass(frozen=True)
 class Contestant:
     name: str
-    make: Callable[[World, Sequence[Query]], Policy]
-    made: Made = every_tile
+    make: Callable[[World, Sequence[Query]], TilingPolicy]
+    made: TileSelection = every_tile
 
 
 UNTILED = Contestant("none", lambda world, queries: not_tiled(world))
@@ -62,7 +62,7 @@ CONTESTANTS = (
     UNTILED,
     Contestant("known", known_queries),
     *PAPERS,
-    Contestant("lazy", lambda world, queries: Lazy(world)),
+    Contestant("lazy", lambda world, queries: TileOnFirstQuery(world)),
     Contestant(
         "regret, wanted tiles", lambda world, queries: IncrementalRegret(world), wanted_tiles
     ),
@@ -75,23 +75,23 @@ CONTESTANTS = (
 class Case:
     """A workload on one video."""
 
-    footage: Footage
-    rates: Rates
+    footage: VideoProfile
+    rates: CostRates
     queries: Sequence[Query]
 
     def run(self, who: Contestant, truth: World, belief: World) -> Seconds:
-        bill = replay(who.make(belief, self.queries), truth, self.queries)
+        bill = replay_queries(who.make(belief, self.queries), truth, self.queries)
         return np.cumsum(np.array(bill.decoding) + np.array(bill.making))
 
 
 class Worlds:
     """The worlds of each video: what they know is asked by one contestant after the other."""
 
-    def __init__(self, reading: TilesAlways | None) -> None:
+    def __init__(self, reading: TilesOnly | None) -> None:
         self._reading = reading
         self._known: dict[tuple[int, int], BoxWorld] = {}
 
-    def of(self, case: Case, made: Made, rates: Rates | None = None) -> BoxWorld:
+    def of(self, case: Case, made: TileSelection, rates: CostRates | None = None) -> BoxWorld:
         """The true one, or one of other rates."""
         key = id(case.footage), id(made)
         if key not in self._known:
@@ -114,14 +114,14 @@ def by_eta() -> list[Contestant]:
     return [with_eta(eta) for eta in (0, 0.5, 1, 2, 5)]
 
 
-class OwnReads(Outlook):
+class OwnReads(ReadForecast):
     """Expects of a SOT what it was read itself."""
 
     def reads_to_come(self, sot: int) -> float:
         return self.to_come(self.reads(sot))
 
 
-class MeanReads(Outlook):
+class MeanReads(ReadForecast):
     """Expects of each SOT what all were read in the mean."""
 
     def reads_to_come(self, sot: int) -> float:
@@ -130,7 +130,7 @@ class MeanReads(Outlook):
 
 def ablated() -> list[Contestant]:
     """Ours with one figure each set to what makes its term do nothing, or to something else."""
-    terms = Terms()
+    terms = LedgerParameters()
     changed = {
         "as it is": terms,
         "nothing foreseen: no early tilings": replace(terms, horizon=1.0),
@@ -146,11 +146,13 @@ def ablated() -> list[Contestant]:
         "twice of eta": replace(terms, eta=2.0),
     }
 
-    def with_terms(name: str, some: Terms) -> Contestant:
+    def with_terms(name: str, some: LedgerParameters) -> Contestant:
         return Contestant(name, lambda world, queries: Ledger(world, some), wanted_tiles)
 
-    def with_outlook(name: str, kind: type[Outlook], horizon: float = terms.horizon) -> Contestant:
-        def make(world: World, queries: Sequence[Query]) -> Policy:
+    def with_outlook(
+        name: str, kind: type[ReadForecast], horizon: float = terms.horizon
+    ) -> Contestant:
+        def make(world: World, queries: Sequence[Query]) -> TilingPolicy:
             return Ledger(world, terms, kind(len(world.sots), horizon))
 
         return Contestant(name, make, wanted_tiles)
@@ -163,7 +165,7 @@ def ablated() -> list[Contestant]:
     ]
 
 
-def beliefs(true: Rates) -> dict[str, Rates]:
+def beliefs(true: CostRates) -> dict[str, CostRates]:
     """Costs that a policy may believe in: half or double of what one thing takes."""
     return {
         "true costs": true,

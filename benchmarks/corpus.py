@@ -47,9 +47,9 @@ from benchmarks.fidelity import frames_of_vfsd
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.frames import Pixels
-from vfsd.disk.config import Settings
+from vfsd.disk.store_config import StoreSettings
 from vfsd.errors import ForbiddenError, RefusedMediaError, VfsdError
-from vfsd.write.ingest import Source, ingest_copy
+from vfsd.write.ingest_file import SourceFile, ingest_copy
 
 _CHUNK = 8
 """Files that are checked in one store."""
@@ -195,7 +195,7 @@ def check_files(paths: list[Path], corpus: Path, checks: Checks) -> list[Checked
     with tempfile.TemporaryDirectory(prefix="corpus-") as name:
         work = Path(name)
         with Store.create(work / "store") as store:
-            Settings(tune=False).save(store.parts.directory.settings)
+            StoreSettings(tune=False).save(store.parts.directory.settings)
         with Store.open(work / "store") as store:
             return [_check_file(store, path, corpus, checks) for path in paths]
 
@@ -234,7 +234,7 @@ def _check(store: Store, path: Path, work: Path, checks: Checks, result: Checked
     truth = play_video(checks.ffmpeg, path, checks.frames)
     result.expected, result.plays = len(truth), truth.clean
     try:
-        ingest_copy(store.parts, Source(path, result.file, path.stat().st_size))
+        ingest_copy(store.parts, SourceFile(path, result.file, path.stat().st_size))
     except RefusedMediaError as error:
         result.state, result.reason = "refused", str(error)
         return

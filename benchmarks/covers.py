@@ -23,15 +23,15 @@ from benchmarks.joined import camera_pairs
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.encoding.file_encoder import archive_codec, decode_run, encode_run
-from vfsd.codecs.frames.chroma_location import blank_like
-from vfsd.codecs.frames.compose import cut_out
+from vfsd.codecs.encoding.archive_encoder import archive_codec, decode_run, encode_run
+from vfsd.codecs.frames.chroma_siting import blank_like
+from vfsd.codecs.frames.frame_transforms import cut_out
 from vfsd.codecs.frames.planes import plane_samples
-from vfsd.codecs.joints.plane_merge import Joint, Weaver, errors_of
-from vfsd.core.psnr import psnr_of_squares
+from vfsd.codecs.joints.plane_merge import PlaneJoint, PlaneMerger, plane_mean_squares
+from vfsd.core.psnr import psnr_from_mse
 from vfsd.errors import NotFoundError, NothingSavedError
 from vfsd.overlap.cameras import join, split
-from vfsd.overlap.join_fit import JointFit
+from vfsd.overlap.join_encoder import JoinFit
 from vfsd.overlap.join_settings import JoinSettings
 from vfsd.tiling import Rect
 
@@ -105,7 +105,7 @@ def coded_pieces(
 ) -> Pieces | None:
     """The pieces, as coarse as both sides may be; None where no quality will do."""
     media = (left.original.media, right.original.media)
-    fit = JointFit(sides[0], sides[1], media, JoinSettings().merge)
+    fit = JoinFit(sides[0], sides[1], media, JoinSettings().merge)
     joint = next(fit.joints(None), None)
     if joint is None:
         return None
@@ -121,8 +121,10 @@ def coded_pieces(
     return best
 
 
-def _coded(joint: Joint, like: Video, sides: Sequence[list[VideoFrame]], quality: int) -> Pieces:
-    weaver, cut = Weaver(joint), joint.cut
+def _coded(
+    joint: PlaneJoint, like: Video, sides: Sequence[list[VideoFrame]], quality: int
+) -> Pieces:
+    weaver, cut = PlaneMerger(joint), joint.cut
     sources: dict[str, list[VideoFrame]] = {"left": [], "middle": [], "right": []}
     for one, other in zip(*sides, strict=True):
         middle = blank_like(one, *cut.middle)
@@ -151,8 +153,10 @@ def _coded(joint: Joint, like: Video, sides: Sequence[list[VideoFrame]], quality
         weaver.left(planes.get("left"), planes["middle"], out[0])
         weaver.right(planes["middle"], planes.get("right"), out[1])
         for side in range(2):
-            worst[side] = max(worst[side], *errors_of(out[side], plane_samples(pair[side])))
-    return Pieces(size, (psnr_of_squares(worst[0], 255), psnr_of_squares(worst[1], 255)))
+            worst[side] = max(
+                worst[side], *plane_mean_squares(out[side], plane_samples(pair[side]))
+            )
+    return Pieces(size, (psnr_from_mse(worst[0], 255), psnr_from_mse(worst[1], 255)))
 
 
 def _part(picture: VideoFrame, rect: Rect) -> VideoFrame:

@@ -22,7 +22,7 @@ import zstandard
 
 from benchmarks.common import Result, arguments, existing_file, finish, footage, table
 from vfsd.codecs.cells.lossless import PicturePacker, PictureUnpacker
-from vfsd.codecs.frames.chroma_location import siting_of
+from vfsd.codecs.frames.chroma_siting import frame_siting
 from vfsd.codecs.frames.planes import plane_bytes
 
 CLIPS = (
@@ -87,7 +87,9 @@ class Ours:
 
     def unpack(self, packets: Sequence[bytes]) -> Iterator[av.VideoFrame]:
         first = self._pictures[0]
-        unpacker = PictureUnpacker(first.width, first.height, first.format.name, siting_of(first))
+        unpacker = PictureUnpacker(
+            first.width, first.height, first.format.name, frame_siting(first)
+        )
         return (unpacker.unpack(memoryview(packet)) for packet in packets)
 
     def samples(self, packets: Sequence[bytes]) -> list[bytes]:

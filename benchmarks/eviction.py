@@ -26,10 +26,18 @@ import numpy as np
 from benchmarks.common import arguments, finish, table
 from benchmarks.contestants import RATES
 from benchmarks.simulated import RATE, SIZE, SPARSE, WORKLOADS, Workload, sparse
-from vfsd.core.eviction import Entry, Order, by_benefit, faded, lru, lru_vss, victims
+from vfsd.core.budgets import (
+    EvictionCandidate,
+    EvictionOrder,
+    by_benefit,
+    decayed,
+    lru,
+    lru_vss,
+    victims,
+)
 from vfsd.tiling import Rect, TileLayout
-from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST, RAW_CELLS, DecodeCost, Work
-from vfsd.tiling.policy import BoxWorld, Footage, Query, Tiling, wanted_tiles
+from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST, RAW_CELLS, DecodeCost, DecodeWork
+from vfsd.tiling.policy import BoxWorld, Query, Tiling, VideoProfile, wanted_tiles
 
 Kind = tuple[int, int] | str
 """What is kept: frames in a size, or the tiles around a label."""
@@ -37,14 +45,14 @@ Kind = tuple[int, int] | str
 Key = tuple[Kind, int]
 """Of which second."""
 
-ORDERS: dict[str, Order] = {"LRU": lru, "LRU_VSS": lru_vss, "ours": by_benefit}
+ORDERS: dict[str, EvictionOrder] = {"LRU": lru, "LRU_VSS": lru_vss, "ours": by_benefit}
 SIZES = tuple((SIZE[0] // part, SIZE[1] // part) for part in (2, 3, 4, 6))
 LONGEST = 10
 """Seconds of a read."""
 BYTES_PER_PIXEL = 0.02
 """Of the original."""
 TILES_BYTES = 1.9
-"""As many times those of the original, as `vfsd.derive.what_if_cost` has it."""
+"""As many times those of the original, as `vfsd.derive.catalog_world` has it."""
 LEAD = 1.25
 """As `vfsd.storage.enforce_budget` has it."""
 NEARLY = 1.005
@@ -73,7 +81,7 @@ class Cache:
     """What is kept of a video, within a budget."""
 
     budget: float  #: bytes
-    order: Order
+    order: EvictionOrder
     now: int = 0  #: reads so far
     bytes: int = 0
     kept: dict[Key, Kept] = field(default_factory=dict)
@@ -81,8 +89,8 @@ class Cache:
 
     def use(self, key: Key, saved: float) -> None:
         one = self.kept[key]
-        one.uses = faded(one.uses, self.now - one.used) + 1
-        one.saved = faded(one.saved, self.now - one.used) + saved
+        one.uses = decayed(one.uses, self.now - one.used) + 1
+        one.saved = decayed(one.saved, self.now - one.used) + saved
         one.used = self.now
 
     def add(
@@ -118,14 +126,14 @@ class Cache:
 
     def _worth(self, key: Key) -> float:
         one = self.kept[key]
-        expected = faded(one.expected, self.now - one.made)
-        return faded(one.saved, self.now - one.used) + expected
+        expected = decayed(one.expected, self.now - one.made)
+        return decayed(one.saved, self.now - one.used) + expected
 
-    def _entries(self) -> Iterable[Entry]:
+    def _entries(self) -> Iterable[EvictionCandidate]:
         """As a store makes them, see `vfsd.storage.enforce_budget`."""
         places = dict(self._places())
         for (kind, second), one in self.kept.items():
-            yield Entry(
+            yield EvictionCandidate(
                 one.id,
                 one.bytes,
                 self.now - one.used,
@@ -155,7 +163,9 @@ def _serves(size: Kind, kind: Kind) -> bool:
 
 
 ORIGINAL_BYTES = BYTES_PER_PIXEL * SIZE[0] * SIZE[1] * RATE
-ORIGINAL_SECONDS = RATES.original.seconds(Work(1, RATE, RATE * SIZE[0] * SIZE[1], ORIGINAL_BYTES))
+ORIGINAL_SECONDS = RATES.original.seconds(
+    DecodeWork(1, RATE, RATE * SIZE[0] * SIZE[1], ORIGINAL_BYTES)
+)
 GROUP = 4
 """Seconds from one key frame of the original to the next."""
 
@@ -171,7 +181,7 @@ class Form:
     def seconds(self, size: tuple[int, int]) -> float:
         """Of decoding one second."""
         pixels = RATE * size[0] * size[1]
-        return self.rates.seconds(Work(1, RATE, pixels, self.bytes(size)))
+        return self.rates.seconds(DecodeWork(1, RATE, pixels, self.bytes(size)))
 
 
 def _encoded(size: tuple[int, int]) -> int:
@@ -296,7 +306,7 @@ def read_and_keep(cache: Cache, form: Form, reads: Sequence[Span]) -> float:
 
 def _use(cache: Cache, steps: Sequence[Step], seconds: range) -> None:
     """What was used has saved its part of what the original would have taken, as a store has it
-    (see `vfsd.read.read_cost`)."""
+    (see `vfsd.read.read_log`)."""
     alone = {
         step.source: from_original(second, goes_on=False).seconds
         for step, second in zip(steps, seconds, strict=True)
@@ -353,7 +363,7 @@ class Wish:
     size: tuple[int, int] | None
 
 
-def wishes(workload: Workload, video: Footage, seed: int) -> list[Wish]:
+def wishes(workload: Workload, video: VideoProfile, seed: int) -> list[Wish]:
     rng = np.random.default_rng((seed, 21))
     forms = (None, SIXTH, HALF)
     return [Wish(query, forms[int(rng.integers(3))]) for query in workload.draw(video, seed)]
@@ -362,7 +372,7 @@ def wishes(workload: Workload, video: Footage, seed: int) -> list[Wish]:
 class Seconds:
     """What each second of a video costs in each form; asked once for each query of a kind."""
 
-    def __init__(self, video: Footage) -> None:
+    def __init__(self, video: VideoProfile) -> None:
         self.sots = video.sots
         self._world = BoxWorld(video, RATES, wanted_tiles)
         self._full = frozenset({Rect.of_size(*SIZE)})
@@ -423,7 +433,7 @@ class Seconds:
             return self._world.decode(sot, Query(frames, self._full), None)
         count = frames.stop - sots.start
         part = count / len(sots)
-        work = Work(1, count, count * kind[0] * kind[1], part * self.size(key))
+        work = DecodeWork(1, count, count * kind[0] * kind[1], part * self.size(key))
         return RATES.tiles.seconds(work)
 
 

@@ -28,7 +28,7 @@ from benchmarks.daemonwatch import cpu_of
 from benchmarks.loadtruth import save, truth_of
 from benchmarks.mounting import vfsd_mount
 from vfsd.api.store import Store
-from vfsd.disk.config import Settings
+from vfsd.disk.store_config import StoreSettings
 
 BOUND = 3.0
 """p99 of plain reads beside renders, of that without."""
@@ -62,7 +62,7 @@ def prepare(work: Path) -> None:
         clip = footage() / "traffic.mp4"
     long = repeated(clip, 8, work).rename(work / "long.mp4")
     with Store.create(work / "store") as store:
-        Settings(tune=False, verify=False).save(store.parts.directory.settings)
+        StoreSettings(tune=False, verify=False).save(store.parts.directory.settings)
         store.ingest(long, "long.mp4")
     truth = truth_of(long, "long.mp4", work)
     assert truth is not None

@@ -30,7 +30,7 @@ from benchmarks.mounting import vfsd_mount
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.codecs.frames.planes import plane_bytes
-from vfsd.disk.config import Settings
+from vfsd.disk.store_config import StoreSettings
 
 ODD_SECONDS = 10.0
 SLOW_PLAYERS_SECONDS = 120.0
@@ -84,7 +84,7 @@ def default_files(*, odd: bool) -> Iterator[Path]:
 
 def check_all(work: Path, files: list[Path]) -> list[Verdict]:
     with Store.create(work / "store") as store:
-        Settings(tune=False).save(store.parts.directory.settings)  # tiles are not the original
+        StoreSettings(tune=False).save(store.parts.directory.settings)  # tiles are not the original
     names = [f"{path.parent.name}-{path.name}" for path in files]
     verdicts = [Verdict(name) for name in names]
     with vfsd_mount(work / "store", work / "mnt") as mounted:

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.simulated import Boxes
 from vfsd.tiling.cost import DEFAULT_COSTS
-from vfsd.tiling.policy import Density, Footage, Rates
+from vfsd.tiling.policy import ByteDensity, CostRates, VideoProfile
 
 OFTEN = 0.1
 """Labels that are on a smaller part of the frames are left out: mistakes, mostly."""
@@ -39,7 +39,9 @@ class Clip:
             return cls(codec.width, codec.height, rate, len(sizes), codec.name, sum(sizes))
 
 
-def filmed(folder: Path, seconds: int, rates: Rates) -> dict[str, tuple[Footage, Rates]]:
+def filmed(
+    folder: Path, seconds: int, rates: CostRates
+) -> dict[str, tuple[VideoProfile, CostRates]]:
     """By name, the clips of `folder`/real that have boxes in `folder`/gt, so many seconds of each.
 
     Decoding the original costs what its codec does, and bytes are scaled to those of the file.
@@ -53,7 +55,9 @@ def filmed(folder: Path, seconds: int, rates: Rates) -> dict[str, tuple[Footage,
     return found
 
 
-def _looped(clip: Clip, file: Path, seconds: int, rates: Rates) -> tuple[Footage, Rates]:
+def _looped(
+    clip: Clip, file: Path, seconds: int, rates: CostRates
+) -> tuple[VideoProfile, CostRates]:
     boxes = _read(clip, file)
     frames = seconds * clip.rate
     times = -(-frames // clip.frames)
@@ -64,7 +68,7 @@ def _looped(clip: Clip, file: Path, seconds: int, rates: Rates) -> tuple[Footage
         np.tile(boxes.corners, (times, 1)),
     )
     footage = looped.footage(clip.width, clip.height, frames, clip.rate)
-    return footage, Rates(
+    return footage, CostRates(
         DEFAULT_COSTS[clip.codec], rates.tiles, rates.encode, _density(clip, boxes, rates.density)
     )
 
@@ -88,10 +92,10 @@ def _read(clip: Clip, file: Path) -> Boxes:
     return Boxes(numbers[kept], labels[kept], corners[kept])
 
 
-def _density(clip: Clip, boxes: Boxes, usual: Density) -> Density:
+def _density(clip: Clip, boxes: Boxes, usual: ByteDensity) -> ByteDensity:
     """The usual one, so many times as high that all of the clip has the bytes of its file."""
     x1, y1, x2, y2 = boxes.corners.T
     moving = int(((x2 - x1) * (y2 - y1)).sum())
     bytes_ = usual.still * clip.width * clip.height * clip.frames + usual.moving * moving
     factor = clip.bytes / bytes_
-    return Density(usual.still * factor, usual.moving * factor)
+    return ByteDensity(usual.still * factor, usual.moving * factor)

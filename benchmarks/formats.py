@@ -45,7 +45,7 @@ from benchmarks.mounting import vfsd_mount
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core import view_path
-from vfsd.disk.config import Settings
+from vfsd.disk.store_config import StoreSettings
 
 FIRST, AGAIN = 1.15, 0.8
 """Times of ffmpeg that a first read may take; times a plain file's speed that a second one has."""
@@ -128,7 +128,7 @@ def main() -> None:
         }
         with Store.create(work / "store") as store, ExitStack() as stack:
             # Renditions that a mount makes of what was read would be in the next rows' favour.
-            Settings(verify=False, tune=False).save(store.parts.directory.settings)
+            StoreSettings(verify=False, tune=False).save(store.parts.directory.settings)
             videos = {key: store.ingest(path, path.name) for key, path in clips.items()}
             mounted = None
             words = ("passthrough",) if options.passthrough else ()
@@ -239,7 +239,7 @@ class Row:
         )
 
     def _save(self) -> None:
-        self._video.save_view(self._out("save"), view_path.parse(self._name()))
+        self._video.save_view(self._out("save"), view_path.parse_view_path(self._name()))
 
     def _first_read(self) -> None:
         """Of a new view, into a file, as ffmpeg's command does."""
@@ -278,7 +278,7 @@ class Row:
 
     def _checked(self, out: Path) -> tuple[int, float]:
         """(number of pictures, PSNR of luma of the worst one that was looked at)."""
-        request = view_path.parse(f"{self._keys}.{self._suffix}")
+        request = view_path.parse_view_path(f"{self._keys}.{self._suffix}")
         view = request.sized(self._video.width, self._video.height)
         frames = self._video.plan(view).frames
         pictures = 0

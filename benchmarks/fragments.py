@@ -50,10 +50,17 @@ from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import PhysicalVideo, Segment
 from vfsd.core.view_request import View
-from vfsd.derive.tile_spec import PlannedSegment
-from vfsd.read.tile_planner import Costs, Good, Needed, TileRun, choose_tiles, tile_work
+from vfsd.derive.tile_settings import PlannedSegment
+from vfsd.read.tile_planner import (
+    DecodeCosts,
+    IsGoodEnough,
+    NeededRegion,
+    TileRun,
+    choose_tiles,
+    tile_work,
+)
 from vfsd.tiling import Rect, TileLayout, parse_layout
-from vfsd.tiling.cost import Work
+from vfsd.tiling.cost import DecodeWork
 
 CLIP = "real/carpov_highway_960x540.mp4"
 BEST_BOUND = 0.54
@@ -212,7 +219,7 @@ def timed(store: Store, video: Video, query: Query, runs: int) -> Times:
             choose, psnr = contestants[name]
             store.tools.pool.empty()
             store.tools.packs.empty()
-            with patch("vfsd.read.plan.choose_tiles", choose):  # plans are made so meanwhile
+            with patch("vfsd.read.read_plan.choose_tiles", choose):  # plans are made so meanwhile
                 _, usage = used(partial(read, video, query, psnr))
                 wall[name].append(usage.wall)
                 cpu[name].append(usage.cpu)
@@ -232,13 +239,13 @@ def read(video: Video, query: Query, psnr: float | None) -> None:
 
 def greedy(
     frames: Ints,
-    needed: Needed,
+    needed: NeededRegion,
     physical: PhysicalVideo,
     frame_table: FrameTable,
     segments: Sequence[Segment],
-    costs: Costs,
+    costs: DecodeCosts,
     *,
-    good: Good,
+    good: IsGoodEnough,
     unreadable: Sequence[range] = (),
 ) -> list[TileRun]:
     """Of each interval between the ends of fragments the one whose pictures there cost least."""
@@ -260,7 +267,7 @@ def greedy(
             continue
         packets = frame_table.packets_of(range(part[0], part[-1] + 1))
         size = frame_table.bytes_of(int(packets.min()), int(packets.max()) + 1)
-        work = Work(0, len(part), len(part) * media.width * media.height, float(size))
+        work = DecodeWork(0, len(part), len(part) * media.width * media.height, float(size))
         cheapest, chosen = costs.of_original(physical).seconds(work), None
         for segment, tiles in usable:
             if segment.first_frame <= part[0] and part[-1] < segment.end_frame:

@@ -40,12 +40,11 @@ from sample_videos.writing import write
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.codecs.cells.tile_codecs import tile_codec
-from vfsd.core.crops import Crop
-from vfsd.core.frames import Pixels
+from vfsd.core.frames import Crop, Pixels
 from vfsd.derive.layout_history import drop
 from vfsd.labels.detectors import MotionDetector
-from vfsd.tiling import Rect, TileLayout, coarse, fine
-from vfsd.tiling.roi_layout import around
+from vfsd.tiling import Rect, TileLayout, coarse_layout, fine_layout
+from vfsd.tiling.layout import layout_around
 
 CLIPS = (
     "carpov_highway_960x540.mp4",
@@ -107,8 +106,10 @@ def measure(path: Path, folder: Path, runs: int) -> dict[str, Any]:
             untiled["ffmpeg"] = lambda: consume(ffmpeg_whole(path))
         manual = best_region(video)
         tiled: dict[str, dict[str, Any]] = {
-            "motion, coarse": {"layouts": video.around("motion", partition=coarse, alpha=1.0)},
-            "motion, fine": {"layouts": video.around("motion", partition=fine, alpha=1.0)},
+            "motion, coarse": {
+                "layouts": video.around("motion", partition=coarse_layout, alpha=1.0)
+            },
+            "motion, fine": {"layouts": video.around("motion", partition=fine_layout, alpha=1.0)},
             "manual": {"layouts": manual_layouts(video, manual)},
         }
         for name, found in tiled.items():
@@ -154,7 +155,7 @@ def best_region(video: Video) -> Rect:
 
 def manual_layouts(video: Video, region: Rect) -> TileLayout:
     media = video.original.media
-    return around(region, media.width, media.height, tile_codec("fast", media).rules)
+    return layout_around(region, media.width, media.height, tile_codec("fast", media).rules)
 
 
 # -- who delivers pictures, and what is done with them

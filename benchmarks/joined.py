@@ -13,9 +13,9 @@ from benchmarks.common import footage, table
 from benchmarks.joining import OVERLAPS, sources
 from sample_videos.cameras import Cameras, write_pictures
 from vfsd.api.store import Store
-from vfsd.codecs.joints.stitch_planes import MERGES
+from vfsd.codecs.joints.plane_merge import MERGES
 from vfsd.core.model import Segment
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.tile_settings import TileSettings
 from vfsd.errors import NotFoundError
 from vfsd.maintenance.fsck import run as check
 from vfsd.overlap.cameras import join, joined, split

@@ -16,16 +16,24 @@ from benchmarks.common import footage, table
 from sample_videos.cameras import Cameras
 from sample_videos.scene import Scene
 from vfsd.codecs.cells.cell_decoders import cell_decoder
+from vfsd.codecs.cells.cell_encoders import encode_cells
 from vfsd.codecs.cells.pack import CellStream, PackedCell
-from vfsd.codecs.cells.segment_cells import encode_cells
 from vfsd.codecs.cells.tile_codecs import tile_codec
-from vfsd.codecs.frames.quality import Shot
-from vfsd.codecs.joints.geometry import Picture, size_of
-from vfsd.codecs.joints.stitch_planes import MERGES, Merge, Pieces, joined_left, joined_right, split
-from vfsd.codecs.joints.warp import decibels, mean_square
+from vfsd.codecs.frames.quality import SourcePicture
+from vfsd.codecs.joints.overlap_geometry import PixelArray, image_size
+from vfsd.codecs.joints.plane_merge import (
+    MERGES,
+    MergeFunction,
+    OverlapPieces,
+    mean_square,
+    psnr_of_square,
+    restore_left,
+    restore_right,
+    split_pair,
+)
 from vfsd.core.model import MediaInfo
-from vfsd.overlap.features import features_of
-from vfsd.overlap.overlap_pair import Moments, Overlap, compare
+from vfsd.overlap.homography import features_of
+from vfsd.overlap.overlap_pair import Overlap, VideoSamples, compare_videos
 from vfsd.tiling import Rect
 
 WIDE = (
@@ -50,7 +58,7 @@ class Source:
 
     name: str
     rate: Fraction
-    frames: Callable[[tuple[int, int], int], Iterator[Picture]]  #: of a size, so many
+    frames: Callable[[tuple[int, int], int], Iterator[PixelArray]]  #: of a size, so many
     noise: float  #: that the cameras have: what is filmed has its own
 
 
@@ -73,7 +81,7 @@ def joining(width: int, frames: int, quality: int) -> Iterator[dict[str, Any]]:
 
 
 def sources() -> Iterator[Source]:
-    def generated(size: tuple[int, int], count: int) -> Iterator[Picture]:
+    def generated(size: tuple[int, int], count: int) -> Iterator[PixelArray]:
         width, height = size
         scene = Scene(width, height, frames=count, noise=0, density=0.1, seed=1, numbered=False)
         return map(scene.frame, range(count))
@@ -85,7 +93,7 @@ def sources() -> Iterator[Source]:
             yield Source(path.stem, Fraction(25), lambda *what, path=path: filmed(path, *what), 1.0)
 
 
-def filmed(path: Path, size: tuple[int, int], count: int) -> Iterator[Picture]:
+def filmed(path: Path, size: tuple[int, int], count: int) -> Iterator[PixelArray]:
     """The largest part of each frame that has those proportions, scaled."""
     width, height = size
     with av.open(str(path)) as file:
@@ -102,26 +110,26 @@ def filmed(path: Path, size: tuple[int, int], count: int) -> Iterator[Picture]:
             yield np.asarray(cv2.resize(part, size, interpolation=method), dtype=np.uint8)
 
 
-def overlap_of(left: list[Picture], right: list[Picture], rate: Fraction) -> Overlap | None:
+def overlap_of(left: list[PixelArray], right: list[PixelArray], rate: Fraction) -> Overlap | None:
     """As a store finds it, but from five moments of these pictures and in their own size."""
     chosen = np.unique(np.linspace(0, len(left) - 1, 5).astype(int)).tolist()
     sides = []
     for pictures in (left, right):
         shown = {Fraction(at) / rate: pictures[at] for at in chosen}
         sides.append(
-            Moments(
-                size_of(pictures[0]),
+            VideoSamples(
+                image_size(pictures[0]),
                 len(pictures) / rate,
                 1_000_000,
                 shown,
                 {moment: features_of(picture) for moment, picture in shown.items()},
             )
         )
-    return compare(*sides)
+    return compare_videos(*sides)
 
 
 def measured(
-    left: list[Picture], right: list[Picture], found: Overlap, quality: int
+    left: list[PixelArray], right: list[PixelArray], found: Overlap, quality: int
 ) -> dict[str, Any]:
     cut, light = found.cut, found.agreement.exposure
     assert cut is not None
@@ -139,16 +147,16 @@ def measured(
     for name, merge in MERGES.items():
         result["merges"][name] = joined(left, right, found, merge, quality, separate)
     result["coarse"] = coarsest(left, right, found, quality, separate)
-    pieces = split(left[0], right[0], cut, light, MERGES["unprojected"])
+    pieces = split_pair(left[0], right[0], cut, light, MERGES["unprojected"])
     result["untouched"] = bool(
-        np.array_equal(joined_left(pieces, cut), left[0])
+        np.array_equal(restore_left(pieces, cut), left[0])
         and np.array_equal(pieces.right, right[0][:, cut.edge :])
     )
     return result
 
 
 def coarsest(
-    left: list[Picture], right: list[Picture], found: Overlap, quality: int, separate: int
+    left: list[PixelArray], right: list[PixelArray], found: Overlap, quality: int, separate: int
 ) -> dict[str, Any]:
     """The mean of both, coded as coarsely as leaves either the dB that VSS asks for."""
     low, high = quality, COARSEST + 1  # good enough; too coarse
@@ -165,36 +173,38 @@ def coarsest(
 
 
 def joined(
-    left: list[Picture],
-    right: list[Picture],
+    left: list[PixelArray],
+    right: list[PixelArray],
     found: Overlap,
-    merge: Merge,
+    merge: MergeFunction,
     quality: int,
     separate: int,
 ) -> dict[str, Any]:
     """What a pair comes to in pieces."""
     cut, light = found.cut, found.agreement.exposure
     assert cut is not None
-    pieces = [split(a, b, cut, light, merge) for a, b in zip(left, right, strict=True)]
+    pieces = [split_pair(a, b, cut, light, merge) for a, b in zip(left, right, strict=True)]
     coded_pieces = [
         coded([getattr(one, part) for one in pieces], quality)
         for part in ("left", "middle", "right")
     ]
-    again = [Pieces(*three) for three in zip(*(shown for _, shown in coded_pieces), strict=True)]
+    again = [
+        OverlapPieces(*three) for three in zip(*(shown for _, shown in coded_pieces), strict=True)
+    ]
     size = sum(size for size, _ in coded_pieces)
     return {
         "bytes": size,
         "saved": 1 - size / separate,
         "psnr": [
-            psnr([joined_left(one, cut) for one in again], left),
-            psnr([joined_right(one, cut, light) for one in again], right),
+            psnr([restore_left(one, cut) for one in again], left),
+            psnr([restore_right(one, cut, light) for one in again], right),
         ],
     }
 
 
-def coded(pictures: list[Picture], quality: int) -> tuple[int, list[Picture]]:
+def coded(pictures: list[PixelArray], quality: int) -> tuple[int, list[PixelArray]]:
     """(bytes, what they decode to) of pictures as one cell; nothing where they have no pixels."""
-    width, height = size_of(pictures[0])
+    width, height = image_size(pictures[0])
     if not width:
         return 0, pictures
     media = MediaInfo("mp4", "h264", None, width, height, "yuv420p", Fraction(1, 30), Fraction(30))
@@ -206,12 +216,12 @@ def coded(pictures: list[Picture], quality: int) -> tuple[int, list[Picture]]:
     )
     codec = tile_codec("fast", media)
     ((cell, _),) = encode_cells(
-        codec, media, {Rect.of_size(width, height): quality}, map(Shot, frames)
+        codec, media, {Rect.of_size(width, height): quality}, map(SourcePicture, frames)
     )
     return sum(map(len, cell.packets)), [one[:height, :width] for one in decoded(cell)]
 
 
-def decoded(cell: CellStream) -> list[Picture]:
+def decoded(cell: CellStream) -> list[PixelArray]:
     decoder = cell_decoder(PackedCell(cell.codec, cell.width, cell.height, cell.extradata, (0, 0)))
     shown = [found for packet in cell.packets for found in decoder.decode(memoryview(packet))]
     shown += decoder.drain()
@@ -220,13 +230,13 @@ def decoded(cell: CellStream) -> list[Picture]:
     return [np.asarray(picture.to_ndarray(format="rgb24"), np.uint8) for _, picture in shown]
 
 
-def psnr(shown: Sequence[Picture], seen: Sequence[Picture]) -> float:
+def psnr(shown: Sequence[PixelArray], seen: Sequence[PixelArray]) -> float:
     """dB of luma, over all pictures together."""
     squares = [mean_square(luma(a), luma(b)) for a, b in zip(shown, seen, strict=True)]
-    return decibels(float(np.mean(squares)))
+    return psnr_of_square(float(np.mean(squares)))
 
 
-def luma(picture: Picture) -> Picture:
+def luma(picture: PixelArray) -> PixelArray:
     return np.asarray(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY), dtype=np.uint8)
 
 

@@ -41,8 +41,8 @@ from sample_videos.truth import GroundTruth
 from sample_videos.writing import write
 from vfsd.api.store import Store
 from vfsd.core.detections import Detection
-from vfsd.core.model import Read
-from vfsd.disk.config import Settings
+from vfsd.core.model import LoggedRead
+from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.tiling import Rect
 
@@ -129,7 +129,7 @@ def main() -> None:
         tuned = Contestant("tuned", work / "tuned", work / "mnt-tuned")
         plain = Contestant("not tuned", work / "plain", work / "mnt-plain")
         for one, tune in ((tuned, True), (plain, False)):
-            make_store(one.store, subject, Settings(tune=tune, tune_max_load=options.max_load))
+            make_store(one.store, subject, StoreSettings(tune=tune, tune_max_load=options.max_load))
         with vfsd_mount(tuned.store, tuned.at), vfsd_mount(plain.store, plain.at):
             for one in (tuned, plain):
                 one.pid = int(str((StoreDirectory.open(one.store).mounted_by() or {})["pid"]))
@@ -188,7 +188,7 @@ def whole(x1: float, y1: float, x2: float, y2: float) -> Rect:
     return Rect(math.floor(x1), math.floor(y1), math.ceil(x2), math.ceil(y2))
 
 
-def make_store(root: Path, subject: Subject, settings: Settings) -> None:
+def make_store(root: Path, subject: Subject, settings: StoreSettings) -> None:
     """Both clips, fully decoded once, and boxes."""
     with Store.create(root) as store:
         settings.save(store.parts.directory.settings)
@@ -397,7 +397,7 @@ def figures_of(requests: Sequence[Request], tuned: Contestant, plain: Contestant
 def decoding_of(one: Contestant, requests: Sequence[Request]) -> list[float]:
     """Seconds of decoding by the plans of each request, as the store remembers them."""
     with Store.open(one.store, read_only=True) as store:
-        reads: list[Read] = list(store.catalog.reads(store[NAME].info))[::-1]
+        reads: list[LoggedRead] = list(store.catalog.reads(store[NAME].info))[::-1]
     if len(reads) != sum(len(request.parts) for request in requests):
         raise SystemExit(f"{one.name}: {len(reads)} reads are remembered, which is not all")
     left = iter(reads)

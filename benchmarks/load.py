@@ -28,9 +28,9 @@ from benchmarks.loadchores import Chores
 from benchmarks.loadtruth import Truth, save, truth_of
 from benchmarks.mounting import vfsd_mount
 from vfsd.api.store import Store
-from vfsd.core.hostinfo import cores
-from vfsd.disk.config import Settings
-from vfsd.views.rendering import DECODERS_A_CORE, encoders
+from vfsd.core.hostinfo import available_cores
+from vfsd.disk.store_config import StoreSettings
+from vfsd.views.rendering import DECODERS_PER_CORE, encoder_threads
 
 READERS = {
     "sequential": 8,
@@ -101,7 +101,7 @@ def prepared(work: Path, decoder_memory: int) -> list[Truth]:
         clips = [footage() / name for name in SAMPLES]
     truths = []
     with Store.create(work / "store") as store:
-        settings = Settings(view_cache_bytes=_VIEW_CACHE, decoder_memory=decoder_memory)
+        settings = StoreSettings(view_cache_bytes=_VIEW_CACHE, decoder_memory=decoder_memory)
         settings.save(store.parts.directory.settings)
         for clip in clips:
             truth = truth_of(clip, clip.name, work)
@@ -197,7 +197,7 @@ def daemon_figures(start: Sample, during: list[Sample], end: Sample) -> dict[str
 def allowed(start: Sample, during: list[Sample], decoder_memory: int) -> float:
     """MiB that the daemon may take, from what it had before anything was rendered."""
     threads = max(one.threads for one in during)
-    making = encoders() * A_SEGMENT + DECODERS_A_CORE * cores() * A_PICTURE
+    making = encoder_threads() * A_SEGMENT + DECODERS_PER_CORE * available_cores() * A_PICTURE
     held = decoder_memory + BESIDE_DECODERS + making + threads * A_REQUEST
     return start.memory / MIB + held + FREE
 

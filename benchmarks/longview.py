@@ -33,7 +33,7 @@ from benchmarks.live import facts
 from benchmarks.mounting import vfsd_mount
 from benchmarks.players import Luma, Shown, as_luma, players, show
 from vfsd.api.store import Store
-from vfsd.disk.config import Settings
+from vfsd.disk.store_config import StoreSettings
 
 CLIP = "real/futsal_1080p.mp4"
 NAME = "long.mkv"
@@ -196,7 +196,7 @@ def pictures(path: Path, at: float, size: tuple[int, int], count: int) -> list[L
 def ours(work: Path, long: Path, size: tuple[int, int]) -> Mount:
     root = work / "store"
     with Store.create(root) as store:
-        Settings(verify=False, tune=False).save(store.parts.directory.settings)
+        StoreSettings(verify=False, tune=False).save(store.parts.directory.settings)
         store.ingest(long, NAME)
 
     @contextlib.contextmanager

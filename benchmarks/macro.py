@@ -28,20 +28,20 @@ from benchmarks.common import arguments, finish, table
 from benchmarks.contestants import RATES
 from benchmarks.simulated import RATE, SPARSE, sparse, zipf
 from vfsd.tiling import TileLayout
-from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST, Work
-from vfsd.tiling.decode_work import areas, decoded_frames
+from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST, DecodeWork
+from vfsd.tiling.decode_work import decoded_frames, tile_areas
 from vfsd.tiling.policy import (
     Aims,
     BoxWorld,
-    Footage,
+    CostRates,
     IncrementalMore,
     IncrementalRegret,
     Ledger,
-    Making,
-    Policy,
     Query,
-    Rates,
     Tiling,
+    TilingCost,
+    TilingPolicy,
+    VideoProfile,
     World,
     not_tiled,
 )
@@ -60,7 +60,7 @@ ORDERS = 6
 TOTAL_BOUND = 0.9
 """Of no tiles."""
 
-POLICIES: Mapping[str, Callable[[World], Policy]] = {
+POLICIES: Mapping[str, Callable[[World], TilingPolicy]] = {
     "none": not_tiled,
     "more": IncrementalMore,
     "regret": IncrementalRegret,
@@ -75,7 +75,7 @@ class Drawing:
     What its `decode` tells is all of that: decoding, encoding again, and stitching.
     """
 
-    def __init__(self, footage: Footage, rates: Rates) -> None:
+    def __init__(self, footage: VideoProfile, rates: CostRates) -> None:
         self._footage = footage
         self._rates = rates
         self._boxes = BoxWorld(footage, rates)
@@ -107,19 +107,19 @@ class Drawing:
         numbers = np.concatenate([boxes.frames for boxes in seen])
         touched = np.flatnonzero(decoded_frames(layout, corners, numbers, frames.start))
         again = self._encoding(sot, Tiling(layout, tuple(touched.tolist())))
-        read = Work(
+        read = DecodeWork(
             starts=len(touched),
             pictures=len(touched) * len(frames),
-            pixels=int(areas(layout)[touched].sum()) * len(frames),
+            pixels=int(tile_areas(layout)[touched].sum()) * len(frames),
             bytes=again.bytes,
         )
         stitching = STITCHING * layout.count * len(frames)
         return min(untiled, self._rates.tiles.seconds(read) + again.seconds + stitching)
 
-    def _encoding(self, sot: int, tiling: Tiling) -> Making:
+    def _encoding(self, sot: int, tiling: Tiling) -> TilingCost:
         """Without decoding the source."""
         making, nothing = (self.making(sot, one) for one in (tiling, Tiling(tiling.layout, ())))
-        return Making(making.seconds - nothing.seconds, making.bytes)
+        return TilingCost(making.seconds - nothing.seconds, making.bytes)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def main() -> None:
     finish(options, "macro", figures, passed=not missed)
 
 
-def drawn(footage: Footage, count: int, seed: int) -> list[Query]:
+def drawn(footage: VideoProfile, count: int, seed: int) -> list[Query]:
     """Windows of whole seconds in which there is something of the label."""
     rng = np.random.default_rng((seed, 9))
     queries: list[Query] = []
@@ -187,7 +187,7 @@ def ordered(queries: Sequence[Query], seed: int) -> list[list[Query]]:
     return [[queries[at] for at in rng.permutation(len(queries))] for _ in range(ORDERS)]
 
 
-def course(policy: Policy, world: Drawing, queries: Sequence[Query]) -> Course:
+def course(policy: TilingPolicy, world: Drawing, queries: Sequence[Query]) -> Course:
     tilings: dict[int, Tiling] = {}
     known: set[int] = set()
     seconds, looked_at = [], []

@@ -15,7 +15,7 @@ from vfsd.catalog import Catalog
 from vfsd.core.frame_table_pages import PacketColumns, paginate
 from vfsd.core.model import Access, FileState, MediaInfo, PhysicalVideo, Role
 from vfsd.core.view_request import View
-from vfsd.read.plan import plan_frames
+from vfsd.read.read_plan import plan_frames
 
 
 def main() -> None:

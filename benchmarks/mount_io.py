@@ -50,8 +50,8 @@ from benchmarks.mounting import (
 from vfsd.api.store import Store
 from vfsd.errors import VfsdError
 from vfsd.mount.fuse import binding
+from vfsd.mount.fuse.fuse_session import kernel_version
 from vfsd.mount.fuse.passthrough import require_passthrough
-from vfsd.mount.fuse.session import kernel_version
 
 MIB = 1 << 20
 PASSING = "vfsd, passthrough"

@@ -28,7 +28,7 @@ from benchmarks.common import arguments, finish, folder_option, footage, table
 from benchmarks.mutating import mutated
 from sample_videos import FOLDER
 from vfsd.api.store import Store
-from vfsd.disk.config import Settings
+from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import VfsdError
 from vfsd.maintenance import fsck
@@ -204,7 +204,7 @@ def run(folder: Path, options: object) -> tuple[dict[str, object], list[str]]:
     store, at = folder / "store", folder / "mnt"
     at.mkdir()
     with Store.create(store) as made:
-        Settings(tune=False, compress=False).save(made.parts.directory.settings)
+        StoreSettings(tune=False, compress=False).save(made.parts.directory.settings)
     control.mount(store, at, log_file=folder / "log")
     told = {key: wanted[key] for key in ("seed", "patience", "views")}
     campaign = Campaign(store, at, seeds(wanted["most_bytes"]), **told)

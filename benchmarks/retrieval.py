@@ -38,10 +38,17 @@ from vfsd.codecs.cells.tile_codecs import TILE_CODECS
 from vfsd.core.detections import DetectionColumns
 from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost
-from vfsd.derive.layout_around import ALPHA, in_picture_corners
+from vfsd.derive.catalog_world import PARTITION_ALPHA, box_corners
 from vfsd.derive.layout_history import drop
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
-from vfsd.tiling import TileLayout, coarse, decoded_frames, decoded_pixels, fine, uniform
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.tiling import (
+    TileLayout,
+    coarse_layout,
+    decoded_frames,
+    decoded_pixels,
+    fine_layout,
+    uniform_layout,
+)
 from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost
 
 MEDIAN_BOUND, BEST_BOUND, WORST_BOUND = 0.60, 0.97, -0.05
@@ -200,15 +207,15 @@ def measure(store: Store, case: Case, options: Any, sot: float) -> dict[str, Any
 
     layouts: dict[str, Callable[[], list[PlannedSegment]]] = {
         "1x1": lambda: everywhere(TileLayout.untiled(media.width, media.height)),
-        "fine": lambda: around(label, fine),
-        "coarse": lambda: around(label, coarse),
-        "all": lambda: around(None, fine),
+        "fine": lambda: around(label, fine_layout),
+        "coarse": lambda: around(label, coarse_layout),
+        "all": lambda: around(None, fine_layout),
     }
     if others:
-        layouts["different"] = lambda: around(others[0], fine)
+        layouts["different"] = lambda: around(others[0], fine_layout)
     for grid in options.grids:
         layouts[f"{grid}x{grid}"] = lambda grid=grid: everywhere(  # type: ignore[misc]
-            uniform(media.width, media.height, grid, grid, rules)
+            uniform_layout(media.width, media.height, grid, grid, rules)
         )
     exact = [crop.data for crop in video.scan(label, span=span, psnr=math.inf).crops()]
     improvements: dict[str, float] = {}
@@ -256,7 +263,7 @@ def decoded_share(
     """
     media = video.original.media
     rows = video.detections(label).columns().clipped(video.width, video.height).in_order()
-    boxes = in_picture_corners(rows.boxes, media)
+    boxes = box_corners(rows.boxes, media)
     untiled = TileLayout.untiled(media.width, media.height)
     plans = {one.frames: one for one in planned}
     tiled = whole = 0
@@ -392,9 +399,14 @@ def show_rule(rows: list[dict[str, Any]]) -> None:
     slope, start = np.polyfit(shares, gains, 1)
     r2 = np.corrcoef(shares, gains)[0, 1] ** 2
     print(f"\nimprovement = {start:.2f} {slope:+.2f} x pixels decoded / untiled, R2 {r2:.2f}")
-    for name, chosen in (("at most", shares <= ALPHA), ("more than", shares > ALPHA)):
+    for name, chosen in (
+        ("at most", shares <= PARTITION_ALPHA),
+        ("more than", shares > PARTITION_ALPHA),
+    ):
         lost = int((gains[chosen] < 0).sum())
-        print(f"{lost} of {chosen.sum()} layouts with {name} {ALPHA} of the pixels lost time")
+        print(
+            f"{lost} of {chosen.sum()} layouts with {name} {PARTITION_ALPHA} of the pixels lost time"
+        )
 
 
 def percent(value: float | None) -> str:

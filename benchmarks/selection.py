@@ -34,7 +34,7 @@ from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.catalog import Catalog
 from vfsd.core.model import Cell, Segment
-from vfsd.read.tile_planner import Costs, choose_tiles, in_full_size
+from vfsd.read.tile_planner import DecodeCosts, choose_tiles, in_full_size
 from vfsd.tiling import Rect, TileLayout
 
 CLIP = "real/nflx_OldTownCross_1080p.mp4"
@@ -110,7 +110,7 @@ def planned(count: int) -> float:
                     video.original,
                     frame_table,
                     segments,
-                    Costs(),
+                    DecodeCosts(),
                     good=lambda segment, tiles: all(
                         segment.cell(tile).psnr >= 36 for tile in tiles
                     ),

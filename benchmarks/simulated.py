@@ -12,8 +12,8 @@ import numpy.typing as npt
 from sample_videos.objects import KINDS, paint_all
 from sample_videos.tracks import Street, schedule
 from vfsd.tiling import LayoutRules
-from vfsd.tiling.policy import Footage, Query, Seen
-from vfsd.tiling.wanted_boxes import Ints
+from vfsd.tiling.decode_work import Ints
+from vfsd.tiling.policy import LabelBoxes, Query, VideoProfile
 
 RATE = 30
 SIZE = 1920, 1080
@@ -35,7 +35,7 @@ class Boxes:
     labels: npt.NDArray[np.str_]
     corners: Ints
 
-    def footage(self, width: int, height: int, frames: int, rate: int) -> Footage:
+    def footage(self, width: int, height: int, frames: int, rate: int) -> VideoProfile:
         """In SOTs of a second."""
         order = np.argsort(self.frames, kind="stable")
         numbers, labels, corners = self.frames[order], self.labels[order], self.corners[order]
@@ -46,16 +46,16 @@ class Boxes:
             here = labels[low:high]
             seen.append(
                 {
-                    str(label): Seen(
+                    str(label): LabelBoxes(
                         numbers[low:high][here == label], corners[low:high][here == label]
                     )
                     for label in np.unique(here)
                 }
             )
-        return Footage(width, height, sots, seen, LayoutRules())
+        return VideoProfile(width, height, sots, seen, LayoutRules())
 
 
-def sparse(seed: int, density: float, seconds: int) -> Footage:
+def sparse(seed: int, density: float, seconds: int) -> VideoProfile:
     """Cars and persons before a fixed camera, and lights that hang still."""
     width, height = SIZE
     moving = _moving(("car", "person"), density, seconds, seed)
@@ -77,7 +77,7 @@ def sparse(seed: int, density: float, seconds: int) -> Footage:
     return both.footage(width, height, seconds * RATE, RATE)
 
 
-def dense(seed: int, density: float, seconds: int) -> Footage:
+def dense(seed: int, density: float, seconds: int) -> VideoProfile:
     """All classes that there are, and a good part of the picture full of them."""
     return _moving(tuple(KINDS), density, seconds, seed).footage(*SIZE, seconds * RATE, RATE)
 
@@ -130,11 +130,11 @@ class Workload:
     queries: int
     seconds: int  #: of a window
     starts: Starts
-    labels: Callable[[Footage, float, np.random.Generator], str]
+    labels: Callable[[VideoProfile, float, np.random.Generator], str]
     """What a query looks for: of the video, and the part of the queries that came before."""
     is_sparse: bool
 
-    def draw(self, video: Footage, seed: int) -> list[Query]:
+    def draw(self, video: VideoProfile, seed: int) -> list[Query]:
         """A window in which there is nothing to see is drawn again."""
         rng = np.random.default_rng((seed, 42))
         frames = video.sots[-1].stop
@@ -151,7 +151,7 @@ class Workload:
         return queries
 
 
-def _is_there(video: Footage, label: str, frames: range) -> bool:
+def _is_there(video: VideoProfile, label: str, frames: range) -> bool:
     rate = len(video.sots[0])
     for sot in range(frames.start // rate, -(-frames.stop // rate)):
         seen = video.seen[sot].get(label)
@@ -161,7 +161,7 @@ def _is_there(video: Footage, label: str, frames: range) -> bool:
 
 
 @cache
-def coverage(video: Footage) -> dict[str, int]:
+def coverage(video: VideoProfile) -> dict[str, int]:
     """Pixels of the boxes of each label, the most first."""
     found: dict[str, int] = {}
     for sot in video.seen:
@@ -171,29 +171,29 @@ def coverage(video: Footage) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _in_place_of(label: str, video: Footage) -> str:
+def _in_place_of(label: str, video: VideoProfile) -> str:
     """The label itself; in a video without it, that of as high a rank by what it covers."""
     there = list(coverage(video))
     rank = ("car", "person", LIGHT).index(label)
     return label if label in there else there[min(rank, len(there) - 1)]
 
 
-def _of(**chances: float) -> Callable[[Footage, float, np.random.Generator], str]:
-    def label(video: Footage, done: float, rng: np.random.Generator) -> str:
+def _of(**chances: float) -> Callable[[VideoProfile, float, np.random.Generator], str]:
+    def label(video: VideoProfile, done: float, rng: np.random.Generator) -> str:
         return _in_place_of(str(rng.choice(list(chances), p=list(chances.values()))), video)
 
     return label
 
 
-def _in_thirds(video: Footage, done: float, rng: np.random.Generator) -> str:
+def _in_thirds(video: VideoProfile, done: float, rng: np.random.Generator) -> str:
     return _in_place_of(("car", "person", "car")[int(done * 3)], video)
 
 
-def _any_primary(video: Footage, done: float, rng: np.random.Generator) -> str:
+def _any_primary(video: VideoProfile, done: float, rng: np.random.Generator) -> str:
     return str(rng.choice(list(coverage(video))[:3]))
 
 
-def _smallest(video: Footage, done: float, rng: np.random.Generator) -> str:
+def _smallest(video: VideoProfile, done: float, rng: np.random.Generator) -> str:
     return list(coverage(video))[-1]
 
 

@@ -43,7 +43,7 @@ from sample_videos.writing import write
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.codecs.cells.tile_codecs import TILE_CODECS, CellEncoder
-from vfsd.codecs.frames.quality import Shot
+from vfsd.codecs.frames.quality import SourcePicture
 from vfsd.core.model import MediaInfo
 from vfsd.tiling import Rect, TileLayout
 
@@ -172,7 +172,7 @@ def region_stream(
         for frames, factor in zip(sequences, quality, strict=True):
             encoder = CellEncoder(TILE_CODECS["fast"], media, task.region, factor)
             for _ in frames:
-                encoder.put(Shot(next(pictures)))
+                encoder.put(SourcePicture(next(pictures)))
             stream, _ = encoder.finish()
             packets += [stream.extradata + stream.packets[0], *stream.packets[1:]]
     return packets[: task.frames]

@@ -31,10 +31,10 @@ from benchmarks.common import arguments, existing_file, finish, footage, interle
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.encoding.encoder import EncoderSettings
 from vfsd.codecs.frames.planes import plane_bytes
-from vfsd.codecs.pyav import exact
+from vfsd.codecs.pyav import exact_fraction
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, TileStream
 from vfsd.codecs.stitching.kvazaar import TREE_BLOCK, encode_tiled, kvazaar_available
-from vfsd.codecs.stitching.stitch import Stitched, stitch
+from vfsd.codecs.stitching.stitch import StitchedSegment, stitch
 from vfsd.tiling.geometry import Rect
 
 Planes = list[npt.NDArray[np.uint8]]
@@ -87,7 +87,7 @@ def measure(path: Path, options: Namespace) -> dict[str, dict[str, Any]]:
     settings = EncoderSettings("hevc", width, height, options.quality, rate)
     untiled = size(encode_tiled(settings, [width], [height], pictures))
     figures: dict[str, dict[str, Any]] = {}
-    segments: list[Stitched] = []
+    segments: list[StitchedSegment] = []
     shown: list[Planes] = []
     for layout in LAYOUTS:
         start = time.perf_counter()
@@ -128,7 +128,7 @@ def head(path: Path, count: int) -> tuple[list[av.VideoFrame], Fraction]:
             found.append(frame.reformat(width=width, height=height, format="yuv420p"))
             if len(found) == count:
                 break
-        return found, exact(stream.average_rate) or Fraction(25)
+        return found, exact_fraction(stream.average_rate) or Fraction(25)
 
 
 def sizes(layout: str, width: int, height: int) -> tuple[list[int], list[int]]:

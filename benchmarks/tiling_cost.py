@@ -25,7 +25,7 @@ from unittest import mock
 
 import numpy as np
 
-import vfsd.codecs.cells.segment_cells
+import vfsd.codecs.cells.cell_encoders
 from benchmarks.common import (
     Timing,
     Usage,
@@ -41,15 +41,15 @@ from benchmarks.spatial import around, some_region
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.codecs.cells.tile_codecs import CellEncoder, TileCodec, tile_codec
+from vfsd.core.display_geometry import to_display_rect
 from vfsd.core.model import MediaInfo
-from vfsd.core.orientation import in_display
 from vfsd.core.view_request import View
 from vfsd.derive.layout_history import drop
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.errors import UsageError
-from vfsd.read.executor import Reader
-from vfsd.read.plan import Tiles, plan_frames
-from vfsd.read.tile_planner import Costs
+from vfsd.read.read_executor import PlanExecutor
+from vfsd.read.read_plan import AvailableTiles, plan_frames
+from vfsd.read.tile_planner import DecodeCosts
 from vfsd.tiling import Rect, TileLayout, parse_layout
 from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost
 
@@ -68,7 +68,7 @@ PSNR_BOUND = 1.0
 COMPARED = 24
 """Frames of a clip whose pixels are compared."""
 
-DEAR = Costs({name: DecodeCost(1, 1, 0, 0) for name in DEFAULT_COSTS if name != "fast"})
+DEAR = DecodeCosts({name: DecodeCost(1, 1, 0, 0) for name in DEFAULT_COSTS if name != "fast"})
 """Of originals: reads take tiles, whatever they cost."""
 
 
@@ -160,7 +160,7 @@ def everywhere(
 def held(video: Video, plan: PlannedSegment) -> Rect:
     """What of the displayed frame is in the tiles."""
     area = Rect.around(plan.layout.tile(tile) for tile in plan.stored)
-    return in_display(area, video.original.media)
+    return to_display_rect(area, video.original.media)
 
 
 def plain(path: Path, quality: int, target: Path) -> None:
@@ -180,7 +180,7 @@ def compared(store: Store, video: Video, region: Rect) -> float:
     chosen = np.unique(np.linspace(0, len(video) - 1, COMPARED).round().astype(np.int64))
     squares = []
     for index in chosen.tolist():
-        tiles = Tiles(store.catalog.segments(video.info), DEAR, 0.0)
+        tiles = AvailableTiles(store.catalog.segments(video.info), DEAR, 0.0)
         plan = plan_frames(
             np.array([index]),
             View(region=region),
@@ -191,7 +191,7 @@ def compared(store: Store, video: Video, region: Rect) -> float:
         )
         if not plan.tiled:
             raise ValueError(f"frame {index} is in no tile")
-        tiled = Reader(video.table, store.tools).execute(plan, pixel_format="gray")
+        tiled = PlanExecutor(video.table, store.tools).execute(plan, pixel_format="gray")
         exact = video.frames([index], region=region, format="gray", psnr=math.inf).data
         squares.append(float(np.square(tiled.astype(np.int32) - exact).mean()))
     return 10 * math.log10(255**2 / max(float(np.mean(squares)), 1e-9))
@@ -215,7 +215,7 @@ def aimed(store: Store, video: Video, cut: list[PlannedSegment], psnr: float) ->
     """What it takes when cells have to be as good as `psnr`, and how good they then are."""
     media = video.original.media
     _Counting.pixels = 0
-    with mock.patch.object(vfsd.codecs.cells.segment_cells, "CellEncoder", _Counting):
+    with mock.patch.object(vfsd.codecs.cells.cell_encoders, "CellEncoder", _Counting):
         segments, usage = used(partial(video.retile, cut, settings=TileSettings(psnr=psnr)))
     drop(store.parts, video.info, range(len(video)))
     return {

@@ -40,7 +40,7 @@ from benchmarks.contestants import (
 )
 from benchmarks.filmed import filmed
 from benchmarks.simulated import DENSE, SPARSE, WORKLOADS, dense, sparse
-from vfsd.tiling.policy import Terms, TilesAlways
+from vfsd.tiling.policy import LedgerParameters, TilesOnly
 from vfsd.views import line_chart
 
 UNHELPFUL_BOUND = 1.02
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--ablate", action="store_true", help="ours without each of its terms")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw workloads.png there")
     options = parser.parse_args()
-    worlds = Worlds(TilesAlways() if options.tiles_always else None)
+    worlds = Worlds(TilesOnly() if options.tiles_always else None)
     cases = generated(options)
     found = compared("The policies", worlds, cases, CONTESTANTS)
     figures: dict[str, Any] = {"finals": finals(found), "courses": courses(found)}
@@ -243,8 +243,10 @@ def judge(found: Mapping[str, Curves]) -> list[str]:
         if last[OURS.name] > best:
             missed.append(f"{name}: ours {last[OURS.name]:.4f} <= TASM's best {best:.4f}")
         most = float((these[OURS.name] / these[UNTILED.name]).max())
-        if most > Terms().against_never:
-            missed.append(f"{name}: ours never above {Terms().against_never:g}, was {most:.2f}")
+        if most > LedgerParameters().against_never:
+            missed.append(
+                f"{name}: ours never above {LedgerParameters().against_never:g}, was {most:.2f}"
+            )
         if name.startswith("W5"):
             missed += [
                 f"{name}: {who.name} {last[who.name]:.3f} <= {UNHELPFUL_BOUND}"

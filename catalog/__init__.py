@@ -4,15 +4,14 @@ SQLAlchemy is known in here only; values of `vfsd.core.model` come out.
 """
 
 from vfsd.catalog.catalog import Catalog, FindOptions
-from vfsd.catalog.database_url import has_password, lasting_url, shown_url
+from vfsd.catalog.database_url import absolute_url, has_password, redacted_url
 from vfsd.catalog.detection_query import DetectionFilter, DetectionQuery
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import BUSY_SECONDS, ChangeWatch
-from vfsd.catalog.open_check import come_to_rest
-from vfsd.catalog.paths import NAME_BYTES, not_there, require_name, split
-from vfsd.catalog.transactions import Transaction, another_is_there
+from vfsd.catalog.sqlite_connections import checkpoint_if_closed
+from vfsd.catalog.transactions import Transaction, database_taken_error
 from vfsd.catalog.tree import Tree
-from vfsd.catalog.tree_view import ROOT
+from vfsd.catalog.tree_reader import NAME_BYTES, ROOT, not_found_error, require_name, split_path
 from vfsd.catalog.video_query import VideoFilter, VideoQuery
 from vfsd.catalog.videos import Objects, Videos
 
@@ -32,12 +31,12 @@ __all__ = [
     "VideoFilter",
     "VideoQuery",
     "Videos",
-    "another_is_there",
-    "come_to_rest",
+    "absolute_url",
+    "checkpoint_if_closed",
+    "database_taken_error",
     "has_password",
-    "lasting_url",
-    "not_there",
+    "not_found_error",
+    "redacted_url",
     "require_name",
-    "shown_url",
-    "split",
+    "split_path",
 ]

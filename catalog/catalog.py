@@ -10,30 +10,29 @@ from numbers import Integral, Real
 from reprlib import repr as shown
 from typing import Any, TypedDict
 
-from vfsd.catalog.argument_checks import require_encoding, require_info
-from vfsd.catalog.detection_api import SeenInVideos
-from vfsd.catalog.integrity import Integrity
-from vfsd.catalog.json_match import require_keys
-from vfsd.catalog.reads import Reads
-from vfsd.catalog.usage import Holdings, Used
+from vfsd.catalog.derived_usage import DerivedUsage, SegmentGain
+from vfsd.catalog.detection_api import DetectionCatalog, require_encoding, require_video
+from vfsd.catalog.integrity import IntegrityLog
+from vfsd.catalog.read_history import LoggedReads
+from vfsd.catalog.statements import require_json_keys
 from vfsd.catalog.video_query import Interval, VideoFilter, VideoQuery
-from vfsd.core.damaged_frames import hit_frames
+from vfsd.core.damaged_frames import damaged_frames_of
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.model import (
+    ByteLocation,
     ByteRange,
-    Decision,
     Gop,
+    LoggedRead,
     LogicalVideo,
     MeasuredCost,
     PhysicalVideo,
-    Place,
-    Read,
     ReadArea,
     Role,
     Segment,
     Sound,
+    TilingDecision,
 )
-from vfsd.core.policy import Policy
+from vfsd.core.retention_policy import RetentionPolicy
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.validation import how_many, require_storable_text, whole_number, within_64_bits
 
@@ -54,7 +53,7 @@ class FindOptions(TypedDict, total=False):
     modified_ns: Interval | None
 
 
-class Catalog(SeenInVideos):
+class Catalog(DetectionCatalog):
     """What is stored, and where each byte of it lies.
 
     Every answer is a frozen value of `vfsd.core.model`.  Safe to use from several threads, and
@@ -106,7 +105,7 @@ class Catalog(SeenInVideos):
         what = VideoFilter(
             name,
             words,
-            require_keys(metadata),
+            require_json_keys(metadata),
             codec,
             container,
             _interval(bytes, "bytes"),
@@ -136,13 +135,13 @@ class Catalog(SeenInVideos):
 
     def names(self, video: LogicalVideo) -> list[str]:
         """Every name of a video; more than one where it has hard links."""
-        require_info(video)
+        require_video(video)
         with self.reading() as seen:
             return seen.tree.paths_of(video.ino)
 
     def physicals(self, video: LogicalVideo) -> list[PhysicalVideo]:
         """All stored encodings, the original first."""
-        require_info(video)
+        require_video(video)
         with self.reading() as seen:
             return seen.videos.physicals(video.id)
 
@@ -157,29 +156,29 @@ class Catalog(SeenInVideos):
 
     def segments(self, video: LogicalVideo) -> list[Segment]:
         """The tiled runs of frames that reads may use, with their cells, by their first frame."""
-        require_info(video)
+        require_video(video)
         with self.reading() as seen:
             return seen.segments.active(video.original.id)
 
     def renditions(self, video: LogicalVideo) -> list[Segment]:
         """The runs of frames that are stored in other sizes, by their first frame."""
-        require_info(video)
+        require_video(video)
         with self.reading() as seen:
             return seen.segments.renditions(video.original.id)
 
     def joined(self, video: LogicalVideo) -> list[Segment]:
         """The runs of frames that are kept together with another camera's, by their first frame."""
-        require_info(video)
+        require_video(video)
         with self.reading() as seen:
             return seen.segments.joined(video.original.id)
 
     def unreadable_frames(self, video: LogicalVideo) -> list[range]:
         """The frames of the original that are known to be lost, as their bytes are damaged."""
-        require_info(video)
+        require_video(video)
         damage = self.damaged_bytes(video.original)
         if not damage:
             return []
-        return hit_frames(self.frame_table(video.original), video.original.access, damage)
+        return damaged_frames_of(self.frame_table(video.original), video.original.access, damage)
 
     def damaged_bytes(self, original: PhysicalVideo) -> tuple[range, ...]:
         """The bytes of an original that are known to be damaged, ascending."""
@@ -191,13 +190,13 @@ class Catalog(SeenInVideos):
     def cost_factor(self, video: LogicalVideo) -> float | None:
         """How many times as much as its codec's rule says decoding the original takes; None where
         that was not measured."""
-        require_info(video)
+        require_video(video)
         with self.reading() as seen:
             return seen.videos.cost_factor(video.original.id)
 
-    def policy(self, video: LogicalVideo) -> Policy:
+    def policy(self, video: LogicalVideo) -> RetentionPolicy:
         """What counts for a video: what was said of it, or of a directory above."""
-        require_info(video)
+        require_video(video)
         with self.reading() as seen:
             return seen.originals.policy(video.ino)
 
@@ -215,7 +214,7 @@ class Catalog(SeenInVideos):
 
     def reads(
         self, video: LogicalVideo | None = None, *, since: int | None = None
-    ) -> Iterator[Read]:
+    ) -> Iterator[LoggedRead]:
         """The reads of a video, or of all, that are remembered; the newest first.
 
         `since` is Unix time in nanoseconds: only those that began then or later.  What is read
@@ -241,31 +240,31 @@ class Catalog(SeenInVideos):
 
     def read_areas(self, video: LogicalVideo, frames: range) -> list[ReadArea]:
         """Where the reads looked that have touched some of `frames`, the most often first."""
-        require_info(video)
+        require_video(video)
         with self.reading() as seen:
             return seen.reads.areas(video.id, frames)
 
-    def decisions(self, video: LogicalVideo | None = None) -> list[Decision]:
+    def decisions(self, video: LogicalVideo | None = None) -> list[TilingDecision]:
         """Which tiles of a video, or of all, were made because of reads, and why; the newest
         first."""
         _require_info_or_none(video)
         with self.reading() as seen:
             return seen.decisions.newest(None if video is None else video.id)
 
-    def note_reads(self, done: Sequence[tuple[str, Read]], *, keep: int) -> None:
+    def note_reads(self, done: Sequence[tuple[str, LoggedRead]], *, keep: int) -> None:
         """Remember reads, each with the digest of the bytes that were read, and forget old ones.
 
         What they used of segments is counted there.  The newest `keep` are kept.  No `watch`
         tells of it.  Raises `BusyError` after a second in which others write, `NoSpaceError`.
         """
         with self._database.noting() as connection:
-            reads = Reads(connection)
+            reads = LoggedReads(connection)
             if reads.add(done):
-                holdings = Holdings(connection)
-                holdings.note_used(_used(done, holdings.newest_read()))
+                holdings = DerivedUsage(connection)
+                holdings.note_used(_segment_gains(done, holdings.newest_read()))
                 reads.keep(keep)
 
-    def note_looks(self, places: Sequence[tuple[Place, int]]) -> None:
+    def note_looks(self, places: Sequence[tuple[ByteLocation, int]]) -> None:
         """Places whose bytes were looked at, each with when, and found to be right.
 
         No `watch` tells of it, unless something was known to be damaged.  Raises `BusyError`.
@@ -274,10 +273,12 @@ class Catalog(SeenInVideos):
             damaged = {found.place for found in seen.integrity.damaged()}
         healed = [one for one in places if one[0] in damaged]
         with self._database.noting() as connection:
-            _note_looks(Integrity(connection), [one for one in places if one[0] not in damaged])
+            _note_inspections(
+                IntegrityLog(connection), [one for one in places if one[0] not in damaged]
+            )
         if healed:
             with self.writing() as change:
-                _note_looks(change.integrity, healed)
+                _note_inspections(change.integrity, healed)
 
     def forget_reads(self, video: LogicalVideo | None = None) -> int:
         """Forget the reads of a video, or of all; how many."""
@@ -372,7 +373,7 @@ class Catalog(SeenInVideos):
         Raises `UsageError` for what are no words, or have more than 255 characters, or any that a
         database cannot store: NUL, and half of one.
         """
-        require_info(video)
+        require_video(video)
         with self.writing() as change:
             change.videos.require(video)
             change.videos.add_tags(video.id, words)
@@ -380,7 +381,7 @@ class Catalog(SeenInVideos):
 
     def untag(self, video: LogicalVideo, *words: str) -> LogicalVideo:
         """Remove tags, those that it does not have included."""
-        require_info(video)
+        require_video(video)
         with self.writing() as change:
             change.videos.require(video)
             change.videos.remove_tags(video.id, words)
@@ -392,10 +393,10 @@ class Catalog(SeenInVideos):
         Raises `UsageError` for what JSON cannot hold, for text that a database cannot (with NUL,
         or half of a character), and for whole numbers beyond 64 bits.
         """
-        require_info(video)
+        require_video(video)
         with self.writing() as change:
             change.videos.require(video)
-            merged = dict(change.videos.get(video.id).metadata) | require_keys(values)
+            merged = dict(change.videos.get(video.id).metadata) | require_json_keys(values)
             kept = {key: value for key, value in merged.items() if value is not None}
             change.videos.set_metadata(video.id, kept)
             return change.videos.get(video.id)
@@ -404,7 +405,7 @@ class Catalog(SeenInVideos):
 def _require_info_or_none(video: object) -> None:
     """None stands for all videos."""
     if video is not None:
-        require_info(video)
+        require_video(video)
 
 
 def _interval(given: Interval | None, what: str) -> Interval | None:
@@ -440,13 +441,13 @@ def _bound(end: float, what: str) -> float:
         return math.inf if end > 0 else -math.inf
 
 
-def _used(done: Iterable[tuple[str, Read]], newest: int) -> dict[int, Used]:
+def _segment_gains(done: Iterable[tuple[str, LoggedRead]], newest: int) -> dict[int, SegmentGain]:
     """By segment; they count as done when the `newest` read was."""
-    found: dict[int, Used] = {}
+    found: dict[int, SegmentGain] = {}
     for _, read in done:
         for one in read.uses:
-            before = found.get(one.segment_id, Used(newest, 0, 0, 0.0))
-            found[one.segment_id] = Used(
+            before = found.get(one.segment_id, SegmentGain(newest, 0, 0, 0.0))
+            found[one.segment_id] = SegmentGain(
                 newest,
                 max(before.at_ns, read.at_ns),
                 before.uses + 1,
@@ -455,7 +456,7 @@ def _used(done: Iterable[tuple[str, Read]], newest: int) -> dict[int, Used]:
     return found
 
 
-def _note_looks(integrity: Integrity, places: Sequence[tuple[Place, int]]) -> None:
+def _note_inspections(integrity: IntegrityLog, places: Sequence[tuple[ByteLocation, int]]) -> None:
     for place, at_ns in places:
         if integrity.is_there(place):
             integrity.note_look(place, (), now_ns=at_ns)

@@ -16,9 +16,9 @@ _FILE = "sqlite:///"
 _HIDDEN = "***"
 _SECRETS = frozenset({"password", "passwd", "passfile", "sslpassword", "odbc_connect"})
 """Options of drivers that hold a password, or say where one is."""
-_URLS = "write sqlite:////DIR/FILE, or postgresql+psycopg://USER@HOST/DATABASE"
+_URL_HINT = "write sqlite:////DIR/FILE, or postgresql+psycopg://USER@HOST/DATABASE"
 
-_AT = "write @ in a password as %40"
+_ESCAPE_HINT = "write @ in a password as %40"
 
 
 def parsed_url(url: str) -> sa.URL:
@@ -27,7 +27,9 @@ def parsed_url(url: str) -> sa.URL:
     Raises `UsageError` for what is no URL.
     """
     if not isinstance(url, str):
-        raise UsageError(f"the catalog must be the URL of a database, got {shown(url)}", hint=_URLS)
+        raise UsageError(
+            f"the catalog must be the URL of a database, got {shown(url)}", hint=_URL_HINT
+        )
     path = url.removeprefix(_FILE)
     folder = os.path.dirname(path)
     if path != url and "?" in folder and os.path.isdir(folder):
@@ -35,13 +37,15 @@ def parsed_url(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
     except (ArgumentError, ValueError):  # which may have quoted a part of a password
-        raise UsageError("the catalog's URL cannot be parsed", hint=f"{_URLS}; {_AT}") from None
+        raise UsageError(
+            "the catalog's URL cannot be parsed", hint=f"{_URL_HINT}; {_ESCAPE_HINT}"
+        ) from None
     if "@" in (parsed.host or ""):
-        raise UsageError("the catalog's URL has more than one @ before its host", hint=_AT)
+        raise UsageError("the catalog's URL has more than one @ before its host", hint=_ESCAPE_HINT)
     return parsed
 
 
-def shown_url(url: str | sa.URL) -> str:
+def redacted_url(url: str | sa.URL) -> str:
     """A URL as it may be told to anybody: without its passwords.  Raises as `parsed_url`."""
     parsed = parsed_url(url) if isinstance(url, str) else url
     hidden = {name: _HIDDEN for name in parsed.query if name.lower() in _SECRETS}
@@ -65,7 +69,7 @@ def require_database(url: str) -> None:
         parsed_url(url).get_dialect().import_dbapi()
     except ArgumentError as error:
         raise UsageError(
-            f"the catalog's URL names no kind of database: {error}", hint=_URLS
+            f"the catalog's URL names no kind of database: {error}", hint=_URL_HINT
         ) from error
     except ImportError as error:
         raise ExtraMissingError(
@@ -74,7 +78,7 @@ def require_database(url: str) -> None:
         ) from error
 
 
-def lasting_url(url: str) -> str:
+def absolute_url(url: str) -> str:
     """A URL that leads to the same database whatever the working directory is.
 
     Raises `UsageError` for a database in memory, which nobody would find again, and as
@@ -88,13 +92,13 @@ def lasting_url(url: str) -> str:
     if path == ":memory:" or path.startswith("file:"):
         raise UsageError(
             f"the catalog must be a file, which lasts longer than this process, got {url}",
-            hint=_URLS,
+            hint=_URL_HINT,
         )
     if os.path.isabs(path):
         return url
     return parsed.set(database=os.path.abspath(path)).render_as_string(hide_password=False)
 
 
-def files_of(path: str) -> list[Path]:
+def sqlite_files(path: str) -> list[Path]:
     """An SQLite file, and what SQLite has beside it: its log, shared memory and journal."""
     return [Path(f"{path}{side}") for side in ("", "-wal", "-shm", "-journal")]

@@ -1,19 +1,21 @@
-"""What has been seen in videos: the part of `Catalog` that is about labelled boxes."""
+"""The part of `Catalog` that stores and finds detections.
+
+`DetectionCatalog` checks arguments, then works in one transaction of `CatalogDatabase`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from reprlib import repr as shown
 from typing import Any
 
 import numpy as np
 
-from vfsd.catalog.argument_checks import require_info
 from vfsd.catalog.detection_query import DetectionQuery, make_filter, require_same_bytes
 from vfsd.catalog.detections import Detections, Progress
 from vfsd.catalog.engine import Database
-from vfsd.catalog.ranges import ranges_of
-from vfsd.catalog.transactions import CatalogTransactions
+from vfsd.catalog.transactions import CatalogDatabase
 from vfsd.core.detections import (
     Area,
     DetectionColumns,
@@ -23,16 +25,35 @@ from vfsd.core.detections import (
     Source,
     source_from,
 )
-from vfsd.core.frame_index import frames_meant, plain_numbers
+from vfsd.core.frame_selection import frame_ranges, raw_indices, selected_frames
 from vfsd.core.label_query import Labels, clauses_of
-from vfsd.core.model import LogicalVideo
+from vfsd.core.model import LogicalVideo, PhysicalVideo
 from vfsd.errors import ExistsError, OutOfRangeError, UsageError
+
+
+def require_video(video: object) -> None:
+    """Raises `UsageError` for a name, and for a `Video`, which has what is asked for."""
+    if not isinstance(video, LogicalVideo):
+        raise UsageError(
+            f"{shown(video)} is not what the catalog says of a video",
+            hint="give `video.info`, or what `Catalog.video` or `Catalog.find` gave",
+        )
+
+
+def require_encoding(physical: object) -> None:
+    """Raises `UsageError` for what is not one of the encodings of a video."""
+    if not isinstance(physical, PhysicalVideo):
+        raise UsageError(
+            f"{shown(physical)} is not what the catalog says of an encoding",
+            hint="give `video.original`, or one of `Catalog.physicals`",
+        )
+
 
 Frames = Iterable[range] | Iterable[int] | Ints | int
 """Numbers from 0 on, ranges of them, or a mask."""
 
 
-class SeenInVideos(CatalogTransactions):
+class DetectionCatalog(CatalogDatabase):
     """The detections of all videos."""
 
     def __init__(self, database: Database) -> None:
@@ -60,9 +81,9 @@ class SeenInVideos(CatalogTransactions):
         video does not have, `NotFoundError` when the video's bytes have changed since it was
         looked up.
         """
-        require_info(video)
+        require_video(video)
         parts = rows.by_source() if source is None else [(source_from(source), rows)]
-        ranges = [] if examined is None else _looked_at(examined, video)
+        ranges = [] if examined is None else _examined_ranges(examined, video)
         with self._about(video) as index:
             _require_frames(video, _extent(rows))
             for who, _ in parts:
@@ -90,7 +111,7 @@ class SeenInVideos(CatalogTransactions):
         Raises `ExistsError`, and adds nothing, where a source has said some of it before; else as
         `add_detections`.
         """
-        require_info(video)
+        require_video(video)
         parts = rows.by_source()
         with self._about(video) as index:
             known = sum(index.how_many_known(video.id, part, who) for who, part in parts)
@@ -115,7 +136,7 @@ class SeenInVideos(CatalogTransactions):
     ) -> int:
         """As `add_new_detections`, in the place of all that `sources` have said of the video; how
         many boxes went.  Raises as `add_detections`."""
-        require_info(video)
+        require_video(video)
         with self._about(video) as index:
             _require_frames(video, _extent(rows))
             gone = sum(
@@ -133,8 +154,8 @@ class SeenInVideos(CatalogTransactions):
         Of frames that it has examined by now, as somebody else was faster, nothing is added.
         Raises as `add_detections`.
         """
-        require_info(video)
-        ranges = _looked_at(frames, video)
+        require_video(video)
+        ranges = _examined_ranges(frames, video)
         with self._about(video) as index:
             _require_frames(video, _extent(rows))
             left = index.not_examined(video.id, ranges, source)
@@ -152,8 +173,8 @@ class SeenInVideos(CatalogTransactions):
         Numbers from 0 on, ranges of them, or a mask.  Raises `UsageError` for what is neither,
         `OutOfRangeError`, `NotFoundError` as `add_detections` does.
         """
-        require_info(video)
-        ranges = _looked_at(frames, video)
+        require_video(video)
+        ranges = _examined_ranges(frames, video)
         with self._about(video) as index:
             index.mark_examined(video.id, ranges, source_from(source))
 
@@ -171,7 +192,7 @@ class SeenInVideos(CatalogTransactions):
         too: those among `frames`, which are given as to `detections`.  Raises `UsageError` for
         what stands for no frames, and for labels that would have to hold together.
         """
-        require_info(video)
+        require_video(video)
         wanted = None if labels is None else _any_of(labels)
         with self._about(video) as index:
             return index.remove(
@@ -199,8 +220,8 @@ class SeenInVideos(CatalogTransactions):
         `frames`: numbers, of which negative ones count from the end and those of no frame find
         nothing, or a mask.  Raises `UsageError` for what is neither.
         """
-        require_info(video)
-        chosen = None if frames is None else frames_meant(frames, video.original.frames)
+        require_video(video)
+        chosen = None if frames is None else selected_frames(frames, video.original.frames)
         what = make_filter(labels, chosen, region, source, min_confidence, track, attributes)
         return DetectionQuery(self._database.reading, video, what)
 
@@ -222,19 +243,19 @@ class SeenInVideos(CatalogTransactions):
         self, video: LogicalVideo, *, source: str | Source | None = None
     ) -> list[LabelSummary]:
         """The labels that a video has boxes of, by name, with their numbers.  Reads every box."""
-        require_info(video)
+        require_video(video)
         with self.reading() as seen:
             return seen.detections.summary(video.id, _source_ids(seen.detections, source))
 
     def sources(self, video: LogicalVideo) -> list[Source]:
         """Who has said anything of a video, or has examined any of it."""
-        require_info(video)
+        require_video(video)
         with self.reading() as seen:
             return seen.detections.sources_of(video.id)
 
     def examined(self, video: LogicalVideo, source: str | Source | None = None) -> list[Examined]:
         """The frames that have been looked at, by source, then by frame."""
-        require_info(video)
+        require_video(video)
         with self.reading() as seen:
             return seen.detections.examined(video.id, _source_ids(seen.detections, source))
 
@@ -261,26 +282,26 @@ def _any_of(labels: Labels) -> frozenset[str]:
 
 
 def _runs(frames: range | Sequence[int] | Ints | int, video: LogicalVideo) -> list[range]:
-    return ranges_of(frames_meant(frames, video.original.frames))
+    return frame_ranges(selected_frames(frames, video.original.frames))
 
 
-def _looked_at(frames: Frames, video: LogicalVideo) -> list[range]:
+def _examined_ranges(frames: Frames, video: LogicalVideo) -> list[range]:
     """Raises `OutOfRangeError` for negative numbers, too: they come of files that count from 1."""
     several = [frames] if isinstance(frames, range) else frames
     if isinstance(several, Iterable) and not isinstance(several, (np.ndarray, str)):
         several = list(several)
         parts = [part for part in several if isinstance(part, range)]
         if len(parts) == len(several):
-            _require_frames(video, [_reach(part) for part in parts if part])
-            return ranges_of(parts)
-    numbers = plain_numbers(several, video.original.frames)
+            _require_frames(video, [_frame_extent(part) for part in parts if part])
+            return frame_ranges(parts)
+    numbers = raw_indices(several, video.original.frames)
     if not len(numbers):
         return []
     _require_frames(video, [range(int(numbers.min()), int(numbers.max()) + 1)])
-    return ranges_of(numbers.astype(np.int64))
+    return frame_ranges(numbers.astype(np.int64))
 
 
-def _reach(frames: Sequence[int]) -> range:
+def _frame_extent(frames: Sequence[int]) -> range:
     """From the lowest to the highest of what goes up or down."""
     low, high = sorted((frames[0], frames[-1]))
     return range(low, high + 1)
@@ -298,7 +319,7 @@ def _note_examined(index: Detections, video: LogicalVideo, examined: Sequence[Ex
     for one in examined:
         of_each.setdefault(one.source, []).append(one.frames)
     for source, frames in of_each.items():
-        index.mark_examined(video.id, _looked_at(frames, video), source)
+        index.mark_examined(video.id, _examined_ranges(frames, video), source)
 
 
 def _add(

@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.compiler import compiles
 
+from vfsd.catalog.box_grid import MASK, SHIFTS, cells_of, units
 from vfsd.catalog.detections import Detections
-from vfsd.catalog.json_match import json_equals, require_keys
 from vfsd.catalog.schema import detections
-from vfsd.catalog.spatial_cells import MASK, SHIFTS, cells_of, units
+from vfsd.catalog.statements import json_equals, require_json_keys
 from vfsd.core.detections import (
     FARTHEST,
     NO_TRACK,
@@ -48,7 +48,7 @@ a minute, PostgreSQL five."""
 _MOST_SEEKS = 2000
 """Cells times labels; beyond that it is first seen how many boxes the time alone leaves."""
 
-_BEYOND = FARTHEST + 1
+_OUT_OF_RANGE = FARTHEST + 1
 
 _FEW_ROWS = 4000
 _FRAMES_AT_ONCE = 500
@@ -94,7 +94,7 @@ def _box(region: Area) -> Box:
             hint="a region is (x1, y1, x2, y2) with x1 < x2 and y1 < y2",
         )
     # Nothing lies farther away, and what is without end has no cell.
-    x1, y1, x2, y2 = (min(max(edge, -_BEYOND), _BEYOND) for edge in (x1, y1, x2, y2))
+    x1, y1, x2, y2 = (min(max(edge, -_OUT_OF_RANGE), _OUT_OF_RANGE) for edge in (x1, y1, x2, y2))
     return x1, y1, x2, y2
 
 
@@ -135,7 +135,7 @@ def make_filter(
 ) -> DetectionFilter:
     """From what callers give.  Raises `UsageError`, also for more than a hundred clauses of labels,
     or attributes."""
-    clauses, wanted = clauses_of(labels), require_keys(attributes)
+    clauses, wanted = clauses_of(labels), require_json_keys(attributes)
     for several, what in ((clauses, "lists of labels"), (wanted, "attributes")):
         if len(several) > _MOST_CONDITIONS:
             raise UsageError(
@@ -324,10 +324,12 @@ class _Search:
             return _BY_FRAME.where(*in_order)
         chosen = cells_of(region, _MOST_CELLS)
         if chosen is None or (len(ids) * len(chosen) > _MOST_SEEKS and self._are_few(in_order)):
-            query = _BY_FRAME.where(*in_order, *_MEETS)
+            query = _BY_FRAME.where(*in_order, *_INTERSECTS)
         else:
-            query = _BY_PLACE.where(
-                *self._keys(_PLACE, ids), _PLACE.c.cell.in_(chosen), *_within(_PLACE, frames)
+            query = _BY_CELL.where(
+                *self._keys(_CELL_INDEX, ids),
+                _CELL_INDEX.c.cell.in_(chosen),
+                *_within(_CELL_INDEX, frames),
             )
         x1, y1, x2, y2 = region
         low_x, low_y, high_x, high_y = units(region)
@@ -382,7 +384,7 @@ class _Search:
             yield json_equals(_BOX.c.attributes, key, value)
 
 
-class _InThisOrder(sa.Join):
+class _OrderedJoin(sa.Join):
     """A join of which SQLite walks the left side; its planner knows nothing of how many rows match.
 
     Other servers keep statistics and choose for themselves.
@@ -391,8 +393,8 @@ class _InThisOrder(sa.Join):
     inherit_cache = True
 
 
-@compiles(_InThisOrder, "sqlite")
-def _cross_join(join: _InThisOrder, compiler: Any, **how: Any) -> str:
+@compiles(_OrderedJoin, "sqlite")
+def _cross_join(join: _OrderedJoin, compiler: Any, **how: Any) -> str:
     text: str = compiler.visit_join(join, **how)
     return text.replace(" JOIN ", " CROSS JOIN ", 1)
 
@@ -429,7 +431,7 @@ def _holds(clause: list[int]) -> sa.ColumnElement[bool]:
 
 def _packed(shift: int) -> sa.ColumnElement[int]:
     """One of the four numbers in an index entry's `bounds`."""
-    shifted = _PLACE.c.bounds.bitwise_rshift(sa.literal(shift, sa.Integer))
+    shifted = _CELL_INDEX.c.bounds.bitwise_rshift(sa.literal(shift, sa.Integer))
     return shifted.bitwise_and(sa.literal(MASK, sa.BigInteger))
 
 
@@ -437,7 +439,7 @@ def _number(name: str, kind: type[sa.types.TypeEngine[Any]]) -> sa.BindParameter
     return sa.bindparam(name, type_=kind())
 
 
-_ANSWER: Mapping[str, Any] = {
+_COLUMN_TYPES: Mapping[str, Any] = {
     "frame": np.int64,
     "label_id": np.int64,
     "x1": np.float64,
@@ -454,17 +456,17 @@ _ANSWER: Mapping[str, Any] = {
 
 # Made once: putting a statement together takes SQLAlchemy longer than SQLite needs to run it.
 _BOX = detections.alias("box")
-_PLACE = detections.alias("place")
+_CELL_INDEX = detections.alias("place")
 _OTHER = detections.alias("other")
-_BY_FRAME = sa.select(*(_BOX.c[name] for name in _ANSWER))
-_MEETS = (
+_BY_FRAME = sa.select(*(_BOX.c[name] for name in _COLUMN_TYPES))
+_INTERSECTS = (
     _BOX.c.x1 < _number("x2", sa.Double),
     _BOX.c.x2 > _number("x1", sa.Double),
     _BOX.c.y1 < _number("y2", sa.Double),
     _BOX.c.y2 > _number("y1", sa.Double),
 )
 # By the rounded boxes of the index; lets none pass over that does meet the region.
-_MAY_MEET = (
+_MAY_INTERSECT = (
     _packed(SHIFTS[0]) <= _number("high_x", sa.BigInteger),
     _packed(SHIFTS[1]) <= _number("high_y", sa.BigInteger),
     _packed(SHIFTS[2]) >= _number("low_x", sa.BigInteger),
@@ -472,27 +474,27 @@ _MAY_MEET = (
 )
 # By hand in two steps: on a table without rowids SQLite would read the row of every entry of the
 # index, also of those whose `bounds` already say no.
-_BY_PLACE = (
+_BY_CELL = (
     _BY_FRAME.select_from(
-        _InThisOrder(
-            _PLACE,
+        _OrderedJoin(
+            _CELL_INDEX,
             _BOX,
             sa.and_(
                 *(
-                    _BOX.c[name] == _PLACE.c[name]
+                    _BOX.c[name] == _CELL_INDEX.c[name]
                     for name in ("video_id", "label_id", "frame", "seq")
                 )
             ),
         )
     )
-    .where(*_MAY_MEET, *_MEETS)
-    .with_hint(_PLACE, f"INDEXED BY {_INDEX}", "sqlite")
+    .where(*_MAY_INTERSECT, *_INTERSECTS)
+    .with_hint(_CELL_INDEX, f"INDEXED BY {_INDEX}", "sqlite")
 )
 
 
 def _arrays(rows: Sequence[sa.Row[Any]]) -> dict[str, Any]:
     found = {}
-    for (name, kind), values in zip(_ANSWER.items(), zip(*rows, strict=True), strict=True):
+    for (name, kind), values in zip(_COLUMN_TYPES.items(), zip(*rows, strict=True), strict=True):
         if name == "track":
             values = tuple(NO_TRACK if value is None else value for value in values)
         array = np.empty(len(values), dtype=kind)

@@ -12,11 +12,10 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.catalog.batched_in import among
-from vfsd.catalog.ranges import merged, without
-from vfsd.catalog.row_errors import parsed_json, row_of
+from vfsd.catalog.box_grid import bounds, cells
+from vfsd.catalog.row_mapping import parsed_json, reads_row
 from vfsd.catalog.schema import detections, examined, labels, sources, videos
-from vfsd.catalog.spatial_cells import bounds, cells
+from vfsd.catalog.statements import in_batches
 from vfsd.core.detections import (
     NO_TRACK,
     DetectionColumns,
@@ -27,16 +26,17 @@ from vfsd.core.detections import (
     runs,
     source_from,
 )
+from vfsd.core.frame_selection import merge_ranges, subtract_ranges
 from vfsd.validation import is_storable
 
 Progress = Callable[[int, int], None]
 
 _BATCH = 20_000
-_MANY = 50_000
-_SHORT = 8
+_LARGE_INSERT = 50_000
+_SHORT_RUN = 8
 _FRAMES_AT_ONCE = 500
 _LARGE_CACHE_KIB = 131_072
-_OUT_OF_THE_WAY = 1 << 40
+_TEMPORARY_SHIFT = 1 << 40
 """Numbers of frames from there on are taken for a moment, while others change places."""
 
 _COLUMNS = (
@@ -111,7 +111,7 @@ class Detections:
             sa.select(examined.c.first_frame, examined.c.end_frame).where(mine)
         )
         before = sorted((row.first_frame, row.end_frame) for row in kept)
-        after = merged([*before, *added])
+        after = merge_ranges([*before, *added])
         if after != before:
             self._connection.execute(sa.delete(examined).where(mine))
             self._insert_examined(video_id, source_id, after)
@@ -133,7 +133,7 @@ class Detections:
             .order_by(examined.c.first_frame)
         )
         gone = [range(row.first_frame, row.end_frame) for row in rows]
-        left = without(((part.start, part.stop) for part in frames), gone)
+        left = subtract_ranges(((part.start, part.stop) for part in frames), gone)
         return [range(*pair) for pair in left]
 
     def how_many_known(self, video_id: int, rows: DetectionColumns, source: Source) -> int:
@@ -153,8 +153,8 @@ class Detections:
         )
         there = [
             row
-            for some in among(detections.c.label_id, codes.values())
-            for within in _in_parts(runs(np.unique(rows.frames)))
+            for some in in_batches(detections.c.label_id, codes.values())
+            for within in _frame_conditions(runs(np.unique(rows.frames)))
             for row in self._connection.execute(query.where(some, *within))
         ]
         known = DetectionColumns.of(
@@ -191,7 +191,7 @@ class Detections:
             chosen.append(detections.c.label_id.in_(label_ids))
         return sum(
             self._connection.execute(sa.delete(detections).where(*chosen, *within)).rowcount
-            for within in _in_parts(frames)
+            for within in _frame_conditions(frames)
         )
 
     def renumber(self, video_id: int, new_of: Ints) -> None:
@@ -202,12 +202,12 @@ class Detections:
         old = np.arange(len(new_of))
         for run in _runs_of(new_of - old, of=new_of >= 0):
             by = int(new_of[run.start]) - run.start
-            self._shift(video_id, run, _OUT_OF_THE_WAY + by)
+            self._shift(video_id, run, _TEMPORARY_SHIFT + by)
         mine = detections.c.video_id == video_id
         self._connection.execute(
-            sa.delete(detections).where(mine, detections.c.frame < _OUT_OF_THE_WAY)
+            sa.delete(detections).where(mine, detections.c.frame < _TEMPORARY_SHIFT)
         )
-        self._shift(video_id, range(_OUT_OF_THE_WAY, 2 * _OUT_OF_THE_WAY), -_OUT_OF_THE_WAY)
+        self._shift(video_id, range(_TEMPORARY_SHIFT, 2 * _TEMPORARY_SHIFT), -_TEMPORARY_SHIFT)
         looked = self.examined(video_id)
         self._connection.execute(sa.delete(examined).where(examined.c.video_id == video_id))
         for one in looked:
@@ -449,8 +449,8 @@ class Detections:
             rows.frames[part].tolist(),
             seq[part].tolist(),
             *(boxes[:, corner].tolist() for corner in range(4)),
-            _with_gaps(confidences, np.isnan(confidences)),
-            _with_gaps(tracks, tracks == NO_TRACK),
+            _with_none(confidences, np.isnan(confidences)),
+            _with_none(tracks, tracks == NO_TRACK),
             [source_id] * count,
             cells(boxes).tolist(),
             bounds(boxes).tolist(),
@@ -475,7 +475,7 @@ class Detections:
 
     def _room_for(self, count: int) -> AbstractContextManager[None]:
         """To be held while so many rows go in."""
-        if count >= _MANY and self._connection.dialect.name == "sqlite":
+        if count >= _LARGE_INSERT and self._connection.dialect.name == "sqlite":
             return _large_cache(self._connection)
         return nullcontext()
 
@@ -513,12 +513,12 @@ class Detections:
             known.setdefault(row.source_id, []).append((row.first_frame, row.end_frame))
         self._connection.execute(sa.delete(examined).where(*chosen))
         for source_id, before in known.items():
-            self._insert_examined(video_id, source_id, without(sorted(before), frames))
+            self._insert_examined(video_id, source_id, subtract_ranges(sorted(before), frames))
 
     def _by_ids(
         self, query: sa.Select[Any], column: sa.Column[Any], values: Iterable[Any]
     ) -> Iterator[Any]:
-        for some in among(column, values):
+        for some in in_batches(column, values):
             yield from self._connection.execute(query.where(some))
 
 
@@ -533,14 +533,14 @@ def _large_cache(connection: Connection) -> Iterator[None]:
         connection.exec_driver_sql(f"PRAGMA cache_size = {before}")
 
 
-def _in_parts(frames: Sequence[range] | None) -> Iterator[list[sa.ColumnElement[bool]]]:
+def _frame_conditions(frames: Sequence[range] | None) -> Iterator[list[sa.ColumnElement[bool]]]:
     """Conditions of which one after the other holds for every frame, each frame once."""
     if frames is None:
         yield []
         return
     single: list[int] = []
     for run in frames:
-        if len(run) > _SHORT:
+        if len(run) > _SHORT_RUN:
             yield [detections.c.frame.between(run.start, run.stop - 1)]
         else:
             single.extend(run)
@@ -548,7 +548,7 @@ def _in_parts(frames: Sequence[range] | None) -> Iterator[list[sa.ColumnElement[
         yield [detections.c.frame.in_(single[at : at + _FRAMES_AT_ONCE])]
 
 
-def _with_gaps(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> list[Any]:
+def _with_none(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> list[Any]:
     """As Python numbers, None where one is missing."""
     objects = values.astype(object)
     objects[missing] = None
@@ -556,7 +556,7 @@ def _with_gaps(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> list
     return found
 
 
-@row_of(sources)
+@reads_row(sources)
 def _source_from_row(row: Row[Any]) -> Source:
     return Source(row.name, row.model, row.version, parsed_json(row.parameters))
 

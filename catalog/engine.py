@@ -30,16 +30,23 @@ from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DatabaseError, DBAPIError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
-from vfsd.catalog.database_url import files_of, parsed_url, require_database
-from vfsd.catalog.error_mapping import LOST, error_for_users, is_of_text
-from vfsd.catalog.fork_gate import Gate
-from vfsd.catalog.moved_file import PlacedConnection
-from vfsd.catalog.readonly_sqlite import UnwrittenFile
-from vfsd.catalog.row_errors import parsed_json, strange_values
+from vfsd.catalog.database_url import parsed_url, require_database, sqlite_files
+from vfsd.catalog.error_mapping import (
+    RECOVERY_HINT,
+    SERVER_GONE_HINT,
+    is_encoding_error,
+    mapped_error,
+)
+from vfsd.catalog.row_mapping import mistyped_values, parsed_json
 from vfsd.catalog.schema import entries
-from vfsd.catalog.server_errors import GONE
-from vfsd.catalog.writer_connection import OneWriter, busy
-from vfsd.core.atfork import at_fork, before_fork, keep_for_good
+from vfsd.catalog.sqlite_connections import (
+    ForkGate,
+    MovableConnection,
+    ReadOnlyDatabase,
+    WriterConnection,
+    locked_error,
+)
+from vfsd.core.atfork import leak, prepare_before_fork, reset_after_fork
 from vfsd.disk.safe_open import require_regular
 from vfsd.errors import (
     BusyError,
@@ -64,14 +71,14 @@ _FORK_SECONDS = 2
 _MOST_CHANGES = 1 << 31
 """`user_version` has 31 bits."""
 
-_WE_BEGIN = {"vfsd_begin": None}
-_TURN = "SELECT version_num FROM alembic_version FOR UPDATE"
-_FIRST_TURN = "SELECT pg_advisory_xact_lock(7813594)"
+_EXPLICIT_BEGIN = {"vfsd_begin": None}
+_LOCK_CATALOG = "SELECT version_num FROM alembic_version FOR UPDATE"
+_LOCK_EMPTY_DATABASE = "SELECT pg_advisory_xact_lock(7813594)"
 """While there is no row to lock; the number is PostgreSQL's name for that turn, and any would do.
 Elsewhere the second who makes the tables fails."""
-_OF_LIBPQ = ("psycopg", "psycopg2")
+_LIBPQ_DRIVERS = ("psycopg", "psycopg2")
 """The drivers that hand what is connected with to PostgreSQL's own library."""
-_CONNECTED: dict[str, int] = {
+_CONNECT_OPTIONS: dict[str, int] = {
     "connect_timeout": BUSY_SECONDS,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -102,17 +109,17 @@ class Database:
         require_database(url)
         self.url = parsed_url(url)
         if self.path:
-            require_regular(*files_of(self.path))
+            require_regular(*sqlite_files(self.path))
         self.read_only = read_only
         self._require_in_place = require_in_place
         self._patience = BUSY_SECONDS if patience is None else patience
-        self._unwritten = UnwrittenFile.at(self.path) if read_only and self.path else None
+        self._unwritten = ReadOnlyDatabase.at(self.path) if read_only and self.path else None
         self._is_closed = False
         self._is_out_of_reach = False  #: when it was last asked
         self._watches: weakref.WeakSet[ChangeWatch] = weakref.WeakSet()
         self._begin_unconnected()
-        at_fork(self)
-        before_fork(self)
+        reset_after_fork(self)
+        prepare_before_fork(self)
 
     def __reduce__(self) -> NoReturn:
         # Of all that cannot be pickled with a store this alone is in everything that it hands out.
@@ -121,22 +128,22 @@ class Database:
         )
 
     def _begin_unconnected(self) -> None:
-        self.gate = Gate()  #: everybody passes it who uses the file
+        self.gate = ForkGate()  #: everybody passes it who uses the file
         self._guard = threading.Lock()
         self._engine: Engine | None = None
         self._writing = threading.local()
-        self._writer = OneWriter(self._connect_writer, BUSY_SECONDS)
+        self._writer = WriterConnection(self._connect_writer, BUSY_SECONDS)
 
     def begin_anew(self) -> None:
         """See `vfsd.core.atfork`."""
         # There are some where a fork did not wait for all who used them, or is within their use.
         # A connection must not be used on both sides of it, nor closed on the other.
-        keep_for_good(self._engine)
-        keep_for_good(self._writer.connection)
+        leak(self._engine)
+        leak(self._writer.connection)
         self._begin_unconnected()
 
     def prepare_fork(self) -> None:
-        """Close the file, as far as nobody uses it: see `vfsd.catalog.fork_gate`."""
+        """Close the file, as far as nobody uses it: see `vfsd.catalog.sqlite_connections`."""
         if not self.is_sqlite:
             return
         self.gate.shut(_FORK_SECONDS)
@@ -231,10 +238,10 @@ class Database:
         if current_revision(connection) is None:
             if connection.dialect.name != "postgresql":
                 return
-            connection.exec_driver_sql(_FIRST_TURN)
+            connection.exec_driver_sql(_LOCK_EMPTY_DATABASE)
             if current_revision(connection) is None:
                 return
-        connection.exec_driver_sql(_TURN)
+        connection.exec_driver_sql(_LOCK_CATALOG)
 
     @contextmanager
     def noting(self) -> Iterator[Connection]:
@@ -245,7 +252,7 @@ class Database:
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
         if self._is_writing:
-            raise busy("this very thread", 0)
+            raise locked_error("this very thread", 0)
         with self._our_errors(_NOTE_SECONDS), self._transaction(_NOTE_SECONDS) as connection:
             if not self.is_sqlite:
                 # Beside a writer two could wait for rows of each other, and the server ends either;
@@ -265,7 +272,7 @@ class Database:
             yield
         except (DatabaseError, sqlite3.DatabaseError) as error:
             self._require_in_place()  # that the store was moved says more than what SQLite met
-            meant = error_for_users(error, self.path, patience)
+            meant = mapped_error(error, self.path, patience)
             if meant is None:
                 raise
             if isinstance(meant, UnreachableError):
@@ -280,7 +287,7 @@ class Database:
             if error.connection_invalidated:
                 self._is_out_of_reach = True
                 raise UnreachableError(
-                    f"the catalog's server has gone: {error.orig}", hint=GONE
+                    f"the catalog's server has gone: {error.orig}", hint=SERVER_GONE_HINT
                 ) from error
             raise
         except StatementError as error:
@@ -314,7 +321,7 @@ class Database:
             self._writing.active = False
 
     def _connect_writer(self) -> Connection:
-        return self.engine.connect().execution_options(**_WE_BEGIN)
+        return self.engine.connect().execution_options(**_EXPLICIT_BEGIN)
 
     def sync(self) -> None:
         """Return when every committed transaction would survive a power cut."""
@@ -351,7 +358,7 @@ class Database:
         try:
             with self.gate.passed(), closing(self.engine.raw_connection()) as connection:
                 driver: Any = connection.driver_connection
-                with _patient(driver, _REWIND_SECONDS):
+                with _busy_timeout(driver, _REWIND_SECONDS):
                     is_busy, *_ = driver.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         except (DatabaseError, NoConnectionError, sqlite3.Error):
             return False
@@ -367,7 +374,7 @@ class Database:
             with closing(sqlite3.connect(path)) as copy:
                 driver.backup(copy)
                 copy.execute("PRAGMA journal_mode = DELETE")
-                _require_whole(copy, self.path)
+                _require_intact(copy, self.path)
 
     def damage(self) -> list[str]:
         """What SQLite finds wrong with the file and its references; other servers see to theirs.
@@ -381,7 +388,7 @@ class Database:
             broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
         strange: list[str] = []
         with suppress(IntegrityError), self.reading() as connection:  # that was just told
-            strange = strange_values(connection)
+            strange = mistyped_values(connection)
         wrong = [str(line) for line in found if line != "ok"] + strange
         return wrong + [
             f"a row of {row[0]} refers to a missing {row[2]}"
@@ -398,14 +405,14 @@ class Database:
         }
         if not self.is_sqlite:
             given = self.url.query
-            is_libpq = self.url.get_dialect().driver in _OF_LIBPQ
+            is_libpq = self.url.get_dialect().driver in _LIBPQ_DRIVERS
             return sa.create_engine(
                 self.url,
                 pool_pre_ping=True,
                 isolation_level="REPEATABLE READ",
                 connect_args={
                     name: value
-                    for name, value in _CONNECTED.items()
+                    for name, value in _CONNECT_OPTIONS.items()
                     if is_libpq and name not in given
                 },
                 **pool,
@@ -413,7 +420,7 @@ class Database:
         arguments: dict[str, Any] = {
             "check_same_thread": False,
             "timeout": self._patience,
-            "factory": PlacedConnection,
+            "factory": MovableConnection,
         }
         more: dict[str, Any] = {}
         if self._unwritten is not None:
@@ -423,7 +430,7 @@ class Database:
         require_in_place = self._require_in_place
 
         @event.listens_for(engine, "connect")
-        def be_in_place(connection: PlacedConnection, _record: object) -> None:
+        def be_in_place(connection: MovableConnection, _record: object) -> None:
             # Before anything is read: SQLite opens the log with the first statement that does.
             try:
                 if path:
@@ -460,8 +467,8 @@ class Database:
         def tell_at_once(context: ExceptionContext) -> BaseException | None:
             # It is one row of many: whoever looks at all of them goes on with the next.
             error = context.original_exception
-            if isinstance(error, sqlite3.DatabaseError) and is_of_text(error):
-                return error_for_users(error, path, 0)
+            if isinstance(error, sqlite3.DatabaseError) and is_encoding_error(error):
+                return mapped_error(error, path, 0)
             return None
 
         @event.listens_for(engine, "handle_error")
@@ -495,7 +502,7 @@ class ChangeWatch:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._begin_unconnected()
-        at_fork(self)
+        reset_after_fork(self)
 
     def _begin_unconnected(self) -> None:
         self._connection: Any = None
@@ -505,7 +512,7 @@ class ChangeWatch:
 
     def begin_anew(self) -> None:
         """See `vfsd.core.atfork`."""
-        keep_for_good(self._connection)
+        leak(self._connection)
         self._begin_unconnected()
 
     def changed(self) -> bool:
@@ -529,7 +536,7 @@ class ChangeWatch:
         if version == self._version:
             return False
         self._version = version
-        seen, self._seen = self._seen, _changes(driver)
+        seen, self._seen = self._seen, _change_count(driver)
         return seen != self._seen
 
     def rest(self) -> None:
@@ -552,18 +559,18 @@ class ChangeWatch:
             connection.close()
 
 
-def _changes(driver: Any) -> int:
+def _change_count(driver: Any) -> int:
     """Transactions that others should notice, counted."""
     (count,) = driver.execute("PRAGMA user_version").fetchone()
     return int(count)
 
 
 def _count_change(driver: Any) -> None:
-    driver.execute(f"PRAGMA user_version = {(_changes(driver) + 1) % _MOST_CHANGES}")
+    driver.execute(f"PRAGMA user_version = {(_change_count(driver) + 1) % _MOST_CHANGES}")
 
 
 @contextmanager
-def _patient(driver: Any, seconds: float) -> Iterator[None]:
+def _busy_timeout(driver: Any, seconds: float) -> Iterator[None]:
     """Wait for others for so long, instead of for `BUSY_SECONDS`."""
     driver.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
     try:
@@ -572,15 +579,15 @@ def _patient(driver: Any, seconds: float) -> Iterator[None]:
         driver.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
 
 
-def _require_whole(copy: sqlite3.Connection, path: str | None) -> None:
+def _require_intact(copy: sqlite3.Connection, path: str | None) -> None:
     """Pages are copied as they are, whatever is in them: raises `IntegrityError` where they make
     no database.  What rows say is not looked at."""
     copy.execute("PRAGMA ignore_check_constraints = ON")
     try:
         told = [str(line) for (line,) in copy.execute("PRAGMA integrity_check(20)")]
     except sqlite3.DatabaseError as error:
-        found = error_for_users(error, path, BUSY_SECONDS)
+        found = mapped_error(error, path, BUSY_SECONDS)
         raise found or error from error
     wrong = [line for line in told if line != "ok" and not line.startswith("NULL value in")]
     if wrong:
-        raise IntegrityError(f"the catalog {path or ''} is damaged: {wrong[0]}", hint=LOST)
+        raise IntegrityError(f"the catalog {path or ''} is damaged: {wrong[0]}", hint=RECOVERY_HINT)

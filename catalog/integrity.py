@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.catalog.row_errors import blob, row_of
+from vfsd.catalog.row_mapping import reads_row, require_bytes
 from vfsd.catalog.schema import (
     block_sums,
     inspections,
@@ -20,17 +20,17 @@ from vfsd.catalog.schema import (
     scrubs,
     videos,
 )
-from vfsd.core.model import FileState, Place, Role
-from vfsd.disk.block_checksums import BlockSums, merged
+from vfsd.core.model import ByteLocation, FileState, Role
+from vfsd.disk.block_checksums import BlockChecksums, merged
 
 _RUNS_KEPT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class KnownSums:
+class StoredChecksums:
     """The sums of one file."""
 
-    sums: BlockSums
+    sums: BlockChecksums
     mtime_ns: int | None  #: of a file indexed in place, when they were made
 
 
@@ -38,7 +38,7 @@ class KnownSums:
 class Inspection:
     """What was found by looking at the bytes of an object or a linked file."""
 
-    place: Place
+    place: ByteLocation
     looked_ns: int | None  #: when all of it was last looked at; Unix time
     damage: tuple[range, ...]  #: the bytes that are not those that were stored, ascending
     found_ns: int | None  #: when damage was found
@@ -48,12 +48,12 @@ class Inspection:
 class LinkedFile:
     """An original that is indexed in place, as large as when it was indexed."""
 
-    place: Place
+    place: ByteLocation
     size: int  #: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class StrangeDigest:
+class DigestMismatch:
     """A video whose digest is not the name of its object."""
 
     video_id: int
@@ -72,7 +72,7 @@ class ScrubRun:
     ended_ns: int | None  #: None: it was interrupted, or is under way
 
 
-class Integrity:
+class IntegrityLog:
     """Sums, and what is known of damage, as one transaction sees them."""
 
     def __init__(self, connection: Connection) -> None:
@@ -80,16 +80,18 @@ class Integrity:
 
     # -- sums
 
-    def sums(self, place: Place) -> KnownSums | None:
+    def sums(self, place: ByteLocation) -> StoredChecksums | None:
         """None where there are none yet.  Raises `IntegrityError` where they do not add up."""
         row = self._connection.execute(
             sa.select(block_sums).where(_is_at(block_sums, place))
         ).first()
         if row is None:
             return None
-        return _known_sums(row)
+        return _checksums_from_row(row)
 
-    def put_sums(self, place: Place, sums: BlockSums, *, mtime_ns: int | None = None) -> None:
+    def put_sums(
+        self, place: ByteLocation, sums: BlockChecksums, *, mtime_ns: int | None = None
+    ) -> None:
         """The sums of bytes that hash to their name; `mtime_ns` goes with a linked file."""
         self.drop_sums(place)
         self._connection.execute(
@@ -102,12 +104,12 @@ class Integrity:
             )
         )
 
-    def drop_sums(self, place: Place) -> None:
+    def drop_sums(self, place: ByteLocation) -> None:
         self._connection.execute(sa.delete(block_sums).where(_is_at(block_sums, place)))
 
-    def places_with_sums(self) -> set[Place]:
+    def places_with_sums(self) -> set[ByteLocation]:
         rows = self._connection.execute(sa.select(block_sums.c.object_key, block_sums.c.link_path))
-        return {_place(row) for row in rows}
+        return {_location_from_row(row) for row in rows}
 
     def without_sums(self) -> int:
         """How many originals are read without being compared, for want of sums."""
@@ -127,22 +129,22 @@ class Integrity:
 
     # -- what was found
 
-    def is_there(self, place: Place) -> bool:
+    def is_there(self, place: ByteLocation) -> bool:
         """Whether these are the bytes of an original, or of any object."""
         if place.object_key is not None:
             query = sa.select(objects.c.key).where(objects.c.key == place.object_key)
             return self._connection.execute(query).first() is not None
         return bool(self.videos_of(place))
 
-    def inspection(self, place: Place) -> Inspection | None:
+    def inspection(self, place: ByteLocation) -> Inspection | None:
         row = self._connection.execute(
             sa.select(inspections).where(_is_at(inspections, place))
         ).first()
-        return None if row is None else _inspection(row)
+        return None if row is None else _inspection_from_row(row)
 
-    def inspections(self) -> dict[Place, Inspection]:
+    def inspections(self) -> dict[ByteLocation, Inspection]:
         rows = self._connection.execute(sa.select(inspections))
-        return {found.place: found for found in map(_inspection, rows)}
+        return {found.place: found for found in map(_inspection_from_row, rows)}
 
     def damaged(self) -> list[Inspection]:
         """Those with damage, by when it was found."""
@@ -151,9 +153,9 @@ class Integrity:
             .where(inspections.c.damage.is_not(None))
             .order_by(inspections.c.found_ns, inspections.c.id)
         )
-        return [_inspection(row) for row in rows]
+        return [_inspection_from_row(row) for row in rows]
 
-    def note_damage(self, place: Place, ranges: Iterable[range], *, now_ns: int) -> bool:
+    def note_damage(self, place: ByteLocation, ranges: Iterable[range], *, now_ns: int) -> bool:
         """Somebody has come across damage, besides what is known; whether any of it is new."""
         before = self.inspection(place)
         known = () if before is None else before.damage
@@ -166,7 +168,7 @@ class Integrity:
         return True
 
     # A clean result changes nothing for others: it is written like read notes and wakes no watcher.
-    def note_look(self, place: Place, damage: Iterable[range], *, now_ns: int) -> None:
+    def note_look(self, place: ByteLocation, damage: Iterable[range], *, now_ns: int) -> None:
         """All of it was looked at, and this is what is damaged, and nothing else."""
         before = self.inspection(place)
         found = tuple(merged(list(damage)))
@@ -179,7 +181,7 @@ class Integrity:
     def forget_inspections(self) -> None:
         self._connection.execute(sa.delete(inspections))
 
-    def forget_inspection(self, place: Place) -> None:
+    def forget_inspection(self, place: ByteLocation) -> None:
         self._connection.execute(sa.delete(inspections).where(_is_at(inspections, place)))
 
     def forget_unlinked(self) -> None:
@@ -187,22 +189,22 @@ class Integrity:
         for table in (block_sums, inspections):
             self._connection.execute(sa.delete(table).where(_is_unlinked(table)))
 
-    def unlinked(self) -> list[Place]:
+    def unlinked(self) -> list[ByteLocation]:
         """What `forget_unlinked` would strike out."""
-        found: set[Place] = set()
+        found: set[ByteLocation] = set()
         for table in (block_sums, inspections):
             rows = self._connection.execute(
                 sa.select(table.c.object_key, table.c.link_path).where(_is_unlinked(table))
             )
-            found.update(_place(row) for row in rows)
+            found.update(_location_from_row(row) for row in rows)
         return sorted(found, key=str)
 
-    def originals(self) -> dict[Place, str]:
+    def originals(self) -> dict[ByteLocation, str]:
         """Where the bytes of all originals are, and the digest that they should have."""
         rows = self._connection.execute(_ORIGINALS)
-        return {_place(row): row.object_key or row.digest for row in rows}
+        return {_location_from_row(row): row.object_key or row.digest for row in rows}
 
-    def strange_digests(self) -> list[StrangeDigest]:
+    def strange_digests(self) -> list[DigestMismatch]:
         """Videos that are called otherwise than the object that both the file and the original
         are."""
         rows = self._connection.execute(
@@ -215,9 +217,9 @@ class Integrity:
             )
             .order_by(videos.c.id)
         )
-        return [StrangeDigest(*row) for row in rows]
+        return [DigestMismatch(*row) for row in rows]
 
-    def put_digest(self, one: StrangeDigest) -> None:
+    def put_digest(self, one: DigestMismatch) -> None:
         """Let a video be called as its object, unless it is another by now."""
         self._connection.execute(
             sa.update(videos)
@@ -232,9 +234,11 @@ class Integrity:
                 physical_videos.c.link_path.is_not(None)
             )
         )
-        return [LinkedFile(Place(None, os.fsdecode(row.link_path)), row.size) for row in rows]
+        return [
+            LinkedFile(ByteLocation(None, os.fsdecode(row.link_path)), row.size) for row in rows
+        ]
 
-    def videos_of(self, place: Place) -> list[int]:
+    def videos_of(self, place: ByteLocation) -> list[int]:
         """The numbers of the videos whose originals these bytes are."""
         rows = self._connection.execute(
             sa.select(physical_videos.c.video_id)
@@ -292,12 +296,12 @@ _ORIGINALS = (
 )
 
 
-def _columns(place: Place) -> dict[str, str | bytes | None]:
+def _columns(place: ByteLocation) -> dict[str, str | bytes | None]:
     path = None if place.link_path is None else os.fsencode(place.link_path)
     return {"object_key": place.object_key, "link_path": path}
 
 
-def _is_at(table: sa.Table, place: Place) -> sa.ColumnElement[bool]:
+def _is_at(table: sa.Table, place: ByteLocation) -> sa.ColumnElement[bool]:
     if place.object_key is not None:
         return table.c.object_key == place.object_key
     return table.c.link_path == os.fsencode(place.link_path or "")
@@ -309,17 +313,19 @@ def _is_unlinked(table: sa.Table) -> sa.ColumnElement[bool]:
     return sa.and_(table.c.link_path.is_not(None), ~linked)
 
 
-@row_of(block_sums)
-def _known_sums(row: Row[Any]) -> KnownSums:
-    return KnownSums(BlockSums(row.size, row.block, blob(row.sums)), row.mtime_ns)
+@reads_row(block_sums)
+def _checksums_from_row(row: Row[Any]) -> StoredChecksums:
+    return StoredChecksums(
+        BlockChecksums(row.size, row.block, require_bytes(row.sums)), row.mtime_ns
+    )
 
 
-def _place(row: Any) -> Place:
+def _location_from_row(row: Any) -> ByteLocation:
     path = None if row.link_path is None else os.fsdecode(row.link_path)
-    return Place(row.object_key, path)
+    return ByteLocation(row.object_key, path)
 
 
-@row_of(inspections)
-def _inspection(row: Row[Any]) -> Inspection:
+@reads_row(inspections)
+def _inspection_from_row(row: Row[Any]) -> Inspection:
     damage = tuple(range(first, end) for first, end in row.damage or ())
-    return Inspection(_place(row), row.looked_ns, damage, row.found_ns)
+    return Inspection(_location_from_row(row), row.looked_ns, damage, row.found_ns)

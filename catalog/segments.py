@@ -1,7 +1,10 @@
-"""Segments of tiled encodings and renditions, and their cells, within one transaction."""
+"""Segments of tiled encodings and renditions, their cells, and measured decoding costs, within one
+transaction.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -9,12 +12,95 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.catalog.batched_in import among
-from vfsd.catalog.row_errors import row_of
-from vfsd.catalog.schema import cells, physical_videos, segments
-from vfsd.core.model import Cell, Role, Segment
+from vfsd.catalog.row_mapping import reads_row
+from vfsd.catalog.schema import cells, costs, physical_videos, segments
+from vfsd.catalog.statements import in_batches
+from vfsd.core.model import Cell, MeasuredCost, Role, Segment
 from vfsd.errors import NotFoundError
 from vfsd.tiling import Rect, TileLayout
+from vfsd.tiling.cost import DecodeCost
+from vfsd.validation import is_storable
+
+_OF_VIEWS = "view-"
+"""Before the codec, in rows about encoding views; their decode terms are 0."""
+_TERMS = tuple(field.name for field in dataclasses.fields(DecodeCost))
+
+
+class MeasuredCosts:
+    """Calibrations as one transaction sees them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def of_host(self, host: str) -> list[MeasuredCost]:
+        """What was measured there, by name."""
+        if not is_storable(host):
+            return []
+        rows = self._connection.execute(
+            sa.select(costs)
+            .where(costs.c.host == host, ~costs.c.name.startswith(_OF_VIEWS, autoescape=True))
+            .order_by(costs.c.name)
+        )
+        return [
+            MeasuredCost(
+                host=row.host,
+                name=row.name,
+                decode=DecodeCost(**{term: getattr(row, term) for term in _TERMS}),
+                encode_pixel=row.encode_pixel,
+                r2=row.r2,
+                samples=row.samples,
+                software=row.software,
+                measured_ns=row.measured_ns,
+            )
+            for row in rows
+        ]
+
+    def of_encoding(self, host: str) -> dict[str, float]:
+        """CPU seconds for each pixel of a view that is encoded there, by codec."""
+        if not is_storable(host):
+            return {}
+        rows = self._connection.execute(
+            sa.select(costs.c.name, costs.c.encode_pixel).where(
+                costs.c.host == host,
+                costs.c.name.startswith(_OF_VIEWS, autoescape=True),
+                costs.c.encode_pixel.is_not(None),
+            )
+        )
+        return {row.name.removeprefix(_OF_VIEWS): row.encode_pixel for row in rows}
+
+    def put_encoding(self, host: str, codec: str, seconds: float, now_ns: int) -> None:
+        """Add a measured time for each pixel of a view: it counts as much as all before."""
+        before = self.of_encoding(host).get(codec, seconds)
+        self.put(
+            MeasuredCost(
+                host=host,
+                name=_OF_VIEWS + codec,
+                decode=DecodeCost(0.0, 0.0, 0.0, 0.0),
+                encode_pixel=(before + seconds) / 2,
+                r2=0.0,
+                samples=1,
+                software="",
+                measured_ns=now_ns,
+            )
+        )
+
+    def put(self, cost: MeasuredCost) -> None:
+        """Add a measurement, in the place of an older one."""
+        self._connection.execute(
+            sa.delete(costs).where(costs.c.host == cost.host, costs.c.name == cost.name)
+        )
+        self._connection.execute(
+            sa.insert(costs).values(
+                host=cost.host,
+                name=cost.name,
+                encode_pixel=cost.encode_pixel,
+                r2=cost.r2,
+                samples=cost.samples,
+                software=cost.software,
+                measured_ns=cost.measured_ns,
+                **dataclasses.asdict(cost.decode),
+            )
+        )
 
 
 class Segments:
@@ -62,11 +148,11 @@ class Segments:
     def sharing(self, segment_ids: Iterable[int]) -> list[Segment]:
         """Joined segments, and those that they are joined with."""
         mine: list[str] = []
-        for some in among(segments.c.id, segment_ids):
+        for some in in_batches(segments.c.id, segment_ids):
             chosen = sa.select(segments.c.object_key).where(some, _has_role(Role.JOINED))
             mine += self._connection.execute(chosen).scalars()
         found: list[Segment] = []
-        for some in among(segments.c.object_key, mine):
+        for some in in_batches(segments.c.object_key, mine):
             found += self._select(some, _has_role(Role.JOINED))
         return found
 
@@ -178,12 +264,12 @@ class Segments:
 
     def retire(self, segment_ids: Iterable[int], *, now_ns: int) -> None:
         """Reads use them no longer."""
-        for some in among(segments.c.id, segment_ids):
+        for some in in_batches(segments.c.id, segment_ids):
             self._connection.execute(sa.update(segments).where(some).values(retired_ns=now_ns))
 
     def restore(self, segment_ids: Iterable[int]) -> None:
         """Reads may use them again."""
-        for some in among(segments.c.id, segment_ids):
+        for some in in_batches(segments.c.id, segment_ids):
             self._connection.execute(sa.update(segments).where(some).values(retired_ns=None))
 
     def withdraw(self, made: Iterable[Segment]) -> None:
@@ -211,7 +297,7 @@ class Segments:
         """
         numbers = set(segment_ids)
         numbers.update(one.id for one in self.sharing(numbers))
-        self._delete(among(segments.c.id, numbers))
+        self._delete(in_batches(segments.c.id, numbers))
 
     # -- inside
 
@@ -247,7 +333,7 @@ class Segments:
         """Those for which one of the conditions holds."""
         touched: set[int] = set()
         for condition in conditions:
-            gone = sa.delete(segments).where(condition).returning(*_HELD)
+            gone = sa.delete(segments).where(condition).returning(*_SHARED_PACK)
             for row in self._connection.execute(gone):
                 touched.add(row.physical_id)
                 self.released.add(row.object_key)
@@ -276,7 +362,7 @@ class Segments:
             )
 
 
-_HELD = (segments.c.physical_id, segments.c.object_key)
+_SHARED_PACK = (segments.c.physical_id, segments.c.object_key)
 
 
 def _has_role(role: Role) -> sa.ColumnElement[bool]:
@@ -306,7 +392,7 @@ def _is_like(physical_id: int) -> sa.ColumnElement[bool]:
     return segments.c.physical_id.in_(found)
 
 
-@row_of(segments)
+@reads_row(segments)
 def _segment_from_row(row: Row[Any], mine: tuple[Cell, ...]) -> Segment:
     return Segment(
         id=row.id,
@@ -325,7 +411,7 @@ def _segment_from_row(row: Row[Any], mine: tuple[Cell, ...]) -> Segment:
     )
 
 
-@row_of(cells)
+@reads_row(cells)
 def _cell_from_row(row: Row[Any]) -> Cell:
     return Cell(
         tile=row.tile,

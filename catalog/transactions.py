@@ -1,4 +1,7 @@
-"""Looking at a catalog and changing it: the part of `Catalog` that knows no videos."""
+"""Opens a catalog, upgrades its schema and runs transactions.
+
+A `Transaction` gives access to one repository for each subject; each is made at first use.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,64 @@ from typing import Self
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vfsd.catalog.audio import Sounds
-from vfsd.catalog.clock_history import ClockNotes
-from vfsd.catalog.costs import MeasuredCosts
-from vfsd.catalog.database_url import shown_url
+from vfsd.catalog.audio_tracks import AudioTracks
+from vfsd.catalog.clock_history import ClockHistory
+from vfsd.catalog.database_url import redacted_url
+from vfsd.catalog.derived_usage import DerivedUsage, EvictionLog
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import ChangeWatch, Database, current_revision
-from vfsd.catalog.error_mapping import LOST
-from vfsd.catalog.evictions import Evictions
-from vfsd.catalog.integrity import Integrity
-from vfsd.catalog.migrate import newest, require_known, upgrade
-from vfsd.catalog.policies import Originals
-from vfsd.catalog.reads import Reads
-from vfsd.catalog.segments import Segments
-from vfsd.catalog.server_errors import LOST_ON_SERVER
-from vfsd.catalog.store_identity import owner_of, write_owner
+from vfsd.catalog.error_mapping import RECOVERY_HINT, SERVER_RECOVERY_HINT
+from vfsd.catalog.integrity import IntegrityLog
+from vfsd.catalog.read_history import LoggedReads, TilingDecisions
+from vfsd.catalog.retention import OriginalPolicies
+from vfsd.catalog.schema import store_identity
+from vfsd.catalog.segments import MeasuredCosts, Segments
 from vfsd.catalog.tree import Tree
-from vfsd.catalog.tuning_log import Decisions
-from vfsd.catalog.usage import Holdings
 from vfsd.catalog.videos import Objects, Videos
 from vfsd.errors import ExistsError, NoStoreError, StoreError, StoreVersionError
+
+REVISIONS = ("v1",)
+"""Every step in `vfsd.catalog.migrations.versions`, in order; a test compares them."""
+_SCRIPTS = "vfsd.catalog:migrations"
+"""Alembic's folder with the steps."""
+
+
+def newest_revision() -> str:
+    """The revision that this version of vfsd works with."""
+    return REVISIONS[-1]
+
+
+def require_known_revision(revision: str | None) -> None:
+    """Raises `StoreVersionError` for a catalog that another version of vfsd has written."""
+    if revision is not None and revision not in REVISIONS:
+        raise StoreVersionError(
+            f"the catalog is at revision {revision}, this vfsd knows up to {newest_revision()}",
+            hint="install the version of vfsd that wrote it, or a newer one",
+        )
+
+
+def upgrade_schema(connection: Connection) -> None:
+    """Run the missing steps, inside the transaction of `connection`."""
+    from alembic import command  # slow to import, and only needed here
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", _SCRIPTS)
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def read_owner(connection: Connection) -> str | None:
+    """The id of the store; None where nobody has written it down, or there is no catalog."""
+    if not sa.inspect(connection).has_table(store_identity.name):
+        return None
+    found = connection.execute(sa.select(store_identity.c.id)).scalar()
+    return None if found is None else str(found)
+
+
+def write_owner(connection: Connection, store_id: str) -> None:
+    """For one that has none yet."""
+    connection.execute(sa.insert(store_identity).values(one=1, id=store_id))
 
 
 class Transaction:
@@ -69,39 +110,39 @@ class Transaction:
         return Detections(self._connection)
 
     @cached_property
-    def reads(self) -> Reads:
-        return Reads(self._connection)
+    def reads(self) -> LoggedReads:
+        return LoggedReads(self._connection)
 
     @cached_property
-    def decisions(self) -> Decisions:
-        return Decisions(self._connection)
+    def decisions(self) -> TilingDecisions:
+        return TilingDecisions(self._connection)
 
     @cached_property
-    def holdings(self) -> Holdings:
-        return Holdings(self._connection)
+    def holdings(self) -> DerivedUsage:
+        return DerivedUsage(self._connection)
 
     @cached_property
-    def evictions(self) -> Evictions:
-        return Evictions(self._connection)
+    def evictions(self) -> EvictionLog:
+        return EvictionLog(self._connection)
 
     @cached_property
-    def sounds(self) -> Sounds:
-        return Sounds(self._connection)
+    def sounds(self) -> AudioTracks:
+        return AudioTracks(self._connection)
 
     @cached_property
-    def originals(self) -> Originals:
-        return Originals(self._connection)
+    def originals(self) -> OriginalPolicies:
+        return OriginalPolicies(self._connection)
 
     @cached_property
-    def clock(self) -> ClockNotes:
-        return ClockNotes(self._connection)
+    def clock(self) -> ClockHistory:
+        return ClockHistory(self._connection)
 
     @cached_property
-    def integrity(self) -> Integrity:
-        return Integrity(self._connection)
+    def integrity(self) -> IntegrityLog:
+        return IntegrityLog(self._connection)
 
 
-class CatalogTransactions:
+class CatalogDatabase:
     """A database with a schema.  Safe to use from several threads, and after a fork."""
 
     def __init__(self, database: Database) -> None:
@@ -127,22 +168,22 @@ class CatalogTransactions:
         database = Database(url, read_only=read_only, require_in_place=require_in_place)
         try:
             with database.reading() as connection:
-                revision, owner = current_revision(connection), owner_of(connection)
-            require_known(revision)
+                revision, owner = current_revision(connection), read_owner(connection)
+            require_known_revision(revision)
             _require_there(database, revision)
-            if read_only and revision != newest():
+            if read_only and revision != newest_revision():
                 raise StoreVersionError(
                     f"the catalog is at revision {revision} and has to be brought to "
-                    f"{newest()} first",
+                    f"{newest_revision()} first",
                     hint="open the store for writing once, for instance with `vfsd ls`",
                 )
             _require_owner(database, owner, store_id)
             is_nobodys = owner is None and store_id is not None
-            if not read_only and (revision != newest() or is_nobodys):
+            if not read_only and (revision != newest_revision() or is_nobodys):
                 with database.writing() as connection:
-                    if revision != newest():
-                        upgrade(connection)
-                    _take(database, connection, store_id)
+                    if revision != newest_revision():
+                        upgrade_schema(connection)
+                    _claim_database(database, connection, store_id)
         except BaseException:
             database.close()
             raise
@@ -159,12 +200,12 @@ class CatalogTransactions:
         try:
             with database.writing() as connection:
                 revision = current_revision(connection)
-                require_known(revision)
-                if revision is not None and store_id not in (None, owner_of(connection)):
-                    raise another_is_there(url)
-                if revision != newest():
-                    upgrade(connection)
-                _take(database, connection, store_id)
+                require_known_revision(revision)
+                if revision is not None and store_id not in (None, read_owner(connection)):
+                    raise database_taken_error(url)
+                if revision != newest_revision():
+                    upgrade_schema(connection)
+                _claim_database(database, connection, store_id)
         except BaseException:
             database.close()
             raise
@@ -194,7 +235,7 @@ class CatalogTransactions:
     def owner_at(cls, url: str) -> str | None:
         """The id of the store whose catalog is there; None where nobody has written it down."""
         with closing(Database(url, read_only=True)) as database, database.reading() as connection:
-            return owner_of(connection)
+            return read_owner(connection)
 
     def close(self) -> None:
         self._database.close()
@@ -206,7 +247,7 @@ class CatalogTransactions:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Catalog {shown_url(self._database.url)}>"
+        return f"<Catalog {redacted_url(self._database.url)}>"
 
     # -- transactions
 
@@ -284,10 +325,10 @@ class CatalogTransactions:
         return self._database.watch()
 
 
-def another_is_there(url: str) -> ExistsError:
+def database_taken_error(url: str) -> ExistsError:
     """What to raise instead of making a catalog where another store has its own."""
     return ExistsError(
-        f"there is a catalog at {shown_url(url)} already",
+        f"there is a catalog at {redacted_url(url)} already",
         hint="each store has one of its own: name another database",
     )
 
@@ -296,14 +337,14 @@ def _require_there(database: Database, revision: str | None) -> None:
     """Raises `NoStoreError` for a database without a catalog."""
     if revision is None:
         raise NoStoreError(
-            f"no catalog found at {shown_url(database.url)}",
-            hint=LOST if database.is_sqlite else LOST_ON_SERVER,
+            f"no catalog found at {redacted_url(database.url)}",
+            hint=RECOVERY_HINT if database.is_sqlite else SERVER_RECOVERY_HINT,
         )
 
 
-def _take(database: Database, connection: Connection, store_id: str | None) -> None:
+def _claim_database(database: Database, connection: Connection, store_id: str | None) -> None:
     """Write down whose it is, unless somebody has.  Raises `StoreError` for another store's."""
-    owner = owner_of(connection)
+    owner = read_owner(connection)
     _require_owner(database, owner, store_id)
     if owner is None and store_id is not None:
         write_owner(connection, store_id)
@@ -312,7 +353,7 @@ def _take(database: Database, connection: Connection, store_id: str | None) -> N
 def _require_owner(database: Database, owner: str | None, store_id: str | None) -> None:
     if None not in (owner, store_id) and owner != store_id:
         raise StoreError(
-            f"the catalog at {shown_url(database.url)} is another store's: it was made for "
+            f"the catalog at {redacted_url(database.url)} is another store's: it was made for "
             f"{owner!r}, and this store is {store_id!r}",
             hint='name this store\'s own as "catalog" in its vfsd-store.json; if this is it, and '
             'the file was lost or is another\'s, write the former id there as "id"',

@@ -15,39 +15,38 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vfsd.catalog.paths import require_name
-from vfsd.catalog.policies import require_free
-from vfsd.catalog.prepared_statements import Prepared
+from vfsd.catalog.retention import require_no_hold
 from vfsd.catalog.schema import entries, nodes, orphans, policies, videos, xattrs
-from vfsd.catalog.tree_view import IS_ROOT, SeenTree
-from vfsd.core.model import FileState, Name, Node
+from vfsd.catalog.statements import PreparedStatement
+from vfsd.catalog.tree_reader import IS_ROOT, TreeReader, require_name
+from vfsd.core.model import DirectoryEntry, FileState, Node
 from vfsd.errors import ExistsError, NotFoundError
 from vfsd.validation import storable
 
-_COUNT = Prepared(
+_COUNT = PreparedStatement(
     sa.update(nodes).where(IS_ROOT).values(generation=nodes.c.generation + sa.literal_column("1"))
 )
 _NEW_COLUMNS = (
     *("mode", "uid", "gid", "nlink", "size", "atime_ns", "mtime_ns", "ctime_ns"),
     *("rdev", "target", "state"),
 )
-_INSERT_NODE = Prepared(
+_INSERT_NODE = PreparedStatement(
     sa.insert(nodes)
     .values({column: sa.bindparam(column) for column in _NEW_COLUMNS})
     .returning(nodes.c.ino)
 )
-_DELETE_NODE = Prepared(sa.delete(nodes).where(nodes.c.ino == sa.bindparam("which")))
-_INSERT_ENTRY = Prepared(
+_DELETE_NODE = PreparedStatement(sa.delete(nodes).where(nodes.c.ino == sa.bindparam("which")))
+_INSERT_ENTRY = PreparedStatement(
     sa.insert(entries).values(
         {column: sa.bindparam(column) for column in ("parent", "name", "ino")}
     )
 )
-_DELETE_ENTRY = Prepared(
+_DELETE_ENTRY = PreparedStatement(
     sa.delete(entries).where(
         entries.c.parent == sa.bindparam("directory"), entries.c.name == sa.bindparam("entry")
     )
 )
-_TOUCH_DIRECTORY = Prepared(
+_TOUCH_DIRECTORY = PreparedStatement(
     sa.update(nodes)
     .where(nodes.c.ino == sa.bindparam("which"))
     .values(
@@ -58,20 +57,24 @@ _TOUCH_DIRECTORY = Prepared(
 )
 
 _ONE_XATTR = (xattrs.c.ino == sa.bindparam("which"), xattrs.c.name == sa.bindparam("key"))
-_UPDATE_XATTR = Prepared(sa.update(xattrs).where(*_ONE_XATTR).values(value=sa.bindparam("new")))
-_INSERT_XATTR = Prepared(
+_UPDATE_XATTR = PreparedStatement(
+    sa.update(xattrs).where(*_ONE_XATTR).values(value=sa.bindparam("new"))
+)
+_INSERT_XATTR = PreparedStatement(
     sa.insert(xattrs).values({column: sa.bindparam(column) for column in ("ino", "name", "value")})
 )
-_DELETE_XATTR = Prepared(sa.delete(xattrs).where(*_ONE_XATTR))
+_DELETE_XATTR = PreparedStatement(sa.delete(xattrs).where(*_ONE_XATTR))
 
 
 @functools.lru_cache(maxsize=64)
-def _update_node(columns: tuple[str, ...]) -> Prepared:
+def _update_node(columns: tuple[str, ...]) -> PreparedStatement:
     values: dict[str, Any] = {column: sa.bindparam(column) for column in columns}
-    return Prepared(sa.update(nodes).where(nodes.c.ino == sa.bindparam("which")).values(values))
+    return PreparedStatement(
+        sa.update(nodes).where(nodes.c.ino == sa.bindparam("which")).values(values)
+    )
 
 
-class Tree(SeenTree):
+class Tree(TreeReader):
     """The tree as one transaction sees it, and changes it where it may write."""
 
     def __init__(self, connection: Connection) -> None:
@@ -166,7 +169,7 @@ class Tree(SeenTree):
         if node is None:
             raise NotFoundError(f"no such file or directory: {name!r}")
         if node.state is FileState.VIDEO and node.nlink == 1:
-            require_free(self._connection, node.ino)
+            require_no_hold(self._connection, node.ino)
         self._leave(parent, name)
         self._touch_directory(parent, now_ns, links=-1 if node.is_dir else 0)
         left = 0 if node.is_dir else node.nlink - 1
@@ -253,7 +256,7 @@ class Tree(SeenTree):
         """Forget a node without names, and with it its attributes and its video."""
         self._change(_DELETE_NODE, {"which": ino})
 
-    def drop_name(self, name: Name) -> None:
+    def drop_name(self, name: DirectoryEntry) -> None:
         """Take away a name that should not be there; whatever counts it is left as it is."""
         self._change(_DELETE_ENTRY, {"directory": name.parent, "entry": name.name})
 
@@ -306,7 +309,7 @@ class Tree(SeenTree):
 
     # -- bookkeeping
 
-    def _change(self, statement: Prepared, values: Mapping[str, Any]) -> int:
+    def _change(self, statement: PreparedStatement, values: Mapping[str, Any]) -> int:
         """Run what writes; how many rows that were."""
         self._count()
         return statement.change(self._connection, values)

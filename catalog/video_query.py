@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vfsd.catalog.json_match import json_equals
-from vfsd.catalog.paths import split
 from vfsd.catalog.schema import nodes, physical_videos, tags, videos
-from vfsd.catalog.tree_view import ROOT, SeenTree
+from vfsd.catalog.statements import json_equals
+from vfsd.catalog.tree_reader import ROOT, TreeReader, split_path
 from vfsd.catalog.videos import Videos
 from vfsd.core.model import FileState, LogicalVideo, Role
 from vfsd.errors import ExtraMissingError, NotFoundError
@@ -86,7 +85,7 @@ class VideoQuery:
             import pyarrow
         except ImportError:
             raise _missing("pyarrow", "arrow") from None
-        return pyarrow.Table.from_pylist([_flat(video) for video in self])
+        return pyarrow.Table.from_pylist([_to_table_row(video) for video in self])
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row a video.  Raises `ExtraMissingError` where pandas is not installed."""
@@ -94,24 +93,24 @@ class VideoQuery:
             import pandas
         except ImportError:
             raise _missing("pandas", "pandas") from None
-        return pandas.DataFrame([_flat(video) for video in self])
+        return pandas.DataFrame([_to_table_row(video) for video in self])
 
     def _names(self) -> list[tuple[int, str]]:
         """(inode, name) of every match, by name; a file with several names counts once."""
         with self._reading() as connection:
             wanted = self._wanted(connection)
             found: dict[int, str] = {}
-            for name, ino in self._walk(SeenTree(connection), wanted):
+            for name, ino in self._walk(TreeReader(connection), wanted):
                 if ino not in found or name < found[ino]:
                     found[ino] = name
         return sorted(found.items(), key=lambda item: item[1])
 
-    def _walk(self, tree: SeenTree, wanted: set[int]) -> Iterator[tuple[str, int]]:
+    def _walk(self, tree: TreeReader, wanted: set[int]) -> Iterator[tuple[str, int]]:
         pattern = self._filter.name
         start, above = ROOT, ""
         if pattern is not None:
             # Only the directory that every match has to be in is walked.
-            fixed = split(re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0])
+            fixed = split_path(re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0])
             above = "/".join(fixed)
             try:
                 start = tree.resolve(above).ino
@@ -209,7 +208,7 @@ def _literal(text: str) -> str:
     return re.escape(text) if inner is None else inner.group(1)
 
 
-def _flat(video: LogicalVideo) -> dict[str, Any]:
+def _to_table_row(video: LogicalVideo) -> dict[str, Any]:
     original = video.original
     return {
         "name": video.name,

@@ -11,15 +11,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.catalog.batched_in import among
-from vfsd.catalog.clock_history import ClockNotes
+from vfsd.catalog.clock_history import ClockHistory
+from vfsd.catalog.derived_usage import DerivedUsage, EvictionLog
 from vfsd.catalog.detections import Detections
-from vfsd.catalog.evictions import Evictions
-from vfsd.catalog.integrity import Integrity
-from vfsd.catalog.json_match import require_findable, require_storable
-from vfsd.catalog.policies import Originals
-from vfsd.catalog.prepared_statements import Prepared
-from vfsd.catalog.reads import Reads
+from vfsd.catalog.integrity import IntegrityLog
+from vfsd.catalog.read_history import LoggedReads, TilingDecisions
+from vfsd.catalog.retention import OriginalPolicies
 from vfsd.catalog.row_mapping import (
     bounds_from_row,
     bounds_to_row,
@@ -37,11 +34,15 @@ from vfsd.catalog.schema import (
     tags,
     videos,
 )
-from vfsd.catalog.tree_view import SeenTree
-from vfsd.catalog.tuning_log import Decisions
-from vfsd.catalog.usage import Holdings
+from vfsd.catalog.statements import (
+    PreparedStatement,
+    in_batches,
+    require_searchable_json,
+    require_storable_json,
+)
+from vfsd.catalog.tree_reader import TreeReader
 from vfsd.core.frame_table_pages import PageBounds
-from vfsd.core.model import FileState, LogicalVideo, Node, PhysicalVideo, Place, Role
+from vfsd.core.model import ByteLocation, FileState, LogicalVideo, Node, PhysicalVideo, Role
 from vfsd.disk.block_checksums import merged
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.validation import require_storable_text
@@ -50,7 +51,7 @@ Page = tuple[PageBounds, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class BrokenVideo:
     """What can still be told of a video whose rows may make no other sense."""
 
     id: int
@@ -67,7 +68,7 @@ _DIGESTS = sa.select(videos.c.digest).where(
         physical_videos.c.role == Role.ORIGINAL.value,
     )
 )
-_REMOVE = Prepared(sa.delete(videos).where(videos.c.ino == sa.bindparam("which")))
+_REMOVE = PreparedStatement(sa.delete(videos).where(videos.c.ino == sa.bindparam("which")))
 
 
 class Videos:
@@ -128,7 +129,7 @@ class Videos:
                 hint="look it up here by its name, or ask the catalog of its own store",
             )
 
-    def remains(self, ino: int) -> Remains | None:
+    def remains(self, ino: int) -> BrokenVideo | None:
         """What is known of a file's video, or was; None where it has none."""
         originals = sa.and_(
             physical_videos.c.video_id == videos.c.id,
@@ -139,12 +140,12 @@ class Videos:
             .join(physical_videos, originals, isouter=True)
             .where(videos.c.ino == ino)
         ).first()
-        return None if row is None else Remains(*row)
+        return None if row is None else BrokenVideo(*row)
 
     def digests(self, some: Iterable[str] | None = None) -> set[str]:
         """Those (among `some`) that the bytes of any video have now; what is being written over has
         lost its own."""
-        parts = [sa.true()] if some is None else among(videos.c.digest, some)
+        parts = [sa.true()] if some is None else in_batches(videos.c.digest, some)
         found: set[str] = set()
         for part in parts:
             found.update(self._connection.execute(_DIGESTS.where(part)).scalars())
@@ -224,7 +225,7 @@ class Videos:
         """Raises `NotFoundError` for an encoding that has gone since it was looked up."""
         query = sa.select(physical_videos.c.id).where(physical_videos.c.id == physical_id)
         if self._connection.execute(query).first() is None:
-            raise _gone()
+            raise _video_gone_error()
 
     def tags(self, video_id: int) -> frozenset[str]:
         rows = self._connection.execute(sa.select(tags.c.tag).where(tags.c.video_id == video_id))
@@ -262,15 +263,15 @@ class Videos:
             self.drop_physicals(ino)
             if there.digest != digest:
                 Detections(self._connection).remove_of_video(video_id)
-                Reads(self._connection).remove(video_id)
-                Decisions(self._connection).remove_of_video(video_id)
-                Evictions(self._connection).remove_of_video(video_id)
-                Holdings(self._connection).unpin_video(video_id)
-                ClockNotes(self._connection).note_new_bytes(video_id, now_ns)
+                LoggedReads(self._connection).remove(video_id)
+                TilingDecisions(self._connection).remove_of_video(video_id)
+                EvictionLog(self._connection).remove_of_video(video_id)
+                DerivedUsage(self._connection).unpin_video(video_id)
+                ClockHistory(self._connection).note_new_bytes(video_id, now_ns)
             self._connection.execute(
                 sa.update(videos).where(videos.c.id == video_id).values(digest=digest)
             )
-        error = Originals(self._connection).known_error(video_id, digest)
+        error = OriginalPolicies(self._connection).known_error(video_id, digest)
         self.add_physical(video_id, replace(original, error=error), pages)
         return self.get(video_id)
 
@@ -397,7 +398,7 @@ class Videos:
 
     def remove_tags(self, video_id: int, words: Iterable[str]) -> None:
         # Only what is there may be asked for: not all words can be.
-        for some in among(tags.c.tag, self.tags(video_id).intersection(words)):
+        for some in in_batches(tags.c.tag, self.tags(video_id).intersection(words)):
             self._connection.execute(sa.delete(tags).where(tags.c.video_id == video_id, some))
 
     def set_metadata(self, video_id: int, metadata: Mapping[str, Any]) -> None:
@@ -406,8 +407,8 @@ class Videos:
         # Those that were there before they were looked at so may stay while others change.
         old = self.get(video_id).metadata
         changed = {key: new for key, new in metadata.items() if old.get(key) != new}
-        require_storable(changed)
-        require_findable(changed)
+        require_storable_json(changed)
+        require_searchable_json(changed)
         self._connection.execute(
             sa.update(videos).where(videos.c.id == video_id).values(metadata=dict(metadata))
         )
@@ -430,7 +431,7 @@ class Videos:
         row = self._connection.execute(_SELECT_VIDEO.where(condition)).first()
         if row is None:
             raise NotFoundError(missing)
-        paths = SeenTree(self._connection).paths_of(row.ino)
+        paths = TreeReader(self._connection).paths_of(row.ino)
         (found,) = self._values([row], {row.ino: paths[0] if paths else ""})
         return found
 
@@ -446,12 +447,12 @@ class Videos:
         for row in self._connection.execute(sa.select(tags).where(tags.c.video_id.in_(numbers))):
             words.setdefault(row.video_id, set()).add(row.tag)
         return [
-            _video(row, names[row.ino], originals.get(row.id), words.get(row.id, set()))
+            _video_from_row(row, names[row.ino], originals.get(row.id), words.get(row.id, set()))
             for row in rows
         ]
 
 
-def _video(
+def _video_from_row(
     row: Row[Any], name: str, original: Row[Any] | None, words: Iterable[str]
 ) -> LogicalVideo:
     """Raises `IntegrityError` for one without an original."""
@@ -503,7 +504,7 @@ class Objects:
         Recording it twice is harmless.  What was found by looking at other bytes that had its name
         is forgotten.
         """
-        Integrity(self._connection).forget_inspection(Place(key, None))
+        IntegrityLog(self._connection).forget_inspection(ByteLocation(key, None))
         if self._connection.execute(sa.select(objects.c.key).where(objects.c.key == key)).first():
             return
         self._connection.execute(sa.insert(objects).values(key=key, size=size, created_ns=now_ns))
@@ -546,7 +547,7 @@ class Objects:
         """
         found = self.size(key)
         if found is None and not self.is_needed(key):
-            raise _gone()
+            raise _video_gone_error()
         return found
 
     def referenced(self) -> set[str]:
@@ -570,9 +571,9 @@ class Objects:
         numbers = set(inos)
         queries = [
             sa.select(nodes.c.object_key).where(nodes.c.object_key.is_not(None), some)
-            for some in among(nodes.c.ino, numbers)
+            for some in in_batches(nodes.c.ino, numbers)
         ]
-        for some in among(videos.c.ino, numbers):
+        for some in in_batches(videos.c.ino, numbers):
             mine = (
                 sa.select(physical_videos.c.id)
                 .join(videos, videos.c.id == physical_videos.c.video_id)
@@ -609,15 +610,15 @@ class Objects:
 
     def forget_unreferenced(self, keys: Iterable[str] | None = None) -> list[str]:
         """Strike out the objects (among `keys`) that nothing refers to; returns which."""
-        parts = [sa.true()] if keys is None else among(objects.c.key, keys)
+        parts = [sa.true()] if keys is None else in_batches(objects.c.key, keys)
         found: list[str] = []
         for some in parts:
             found += self._connection.execute(_FORGET_UNREFERENCED.where(some)).scalars()
-        Integrity(self._connection).forget_unlinked()
+        IntegrityLog(self._connection).forget_unlinked()
         return found
 
 
-def _gone() -> NotFoundError:
+def _video_gone_error() -> NotFoundError:
     return NotFoundError(
         "the video has been removed or replaced since it was looked up",
         hint="look it up again by its name",

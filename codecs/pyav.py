@@ -1,14 +1,17 @@
-"""Differences between versions of PyAV, each behind one function.  No other module names a version.
-
-Up to PyAV 18 a rational number is a `Fraction`, or None where FFmpeg has not set it.  From PyAV 19
-on it is an `av.rational.AVRational`, which has 0 for unset, rounds when two are multiplied, and
-cannot be written as JSON.
+"""Differences between versions of PyAV, each behind one function; no other module names a version.
+`load_extensions` imports every extension module at once, for a process that may open no file
+later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import av
@@ -50,19 +53,19 @@ class Tagged(Protocol):
     metadata: dict[str, str]
 
 
-def exact(ratio: Ratio | None) -> Fraction | None:
+def exact_fraction(ratio: Ratio | None) -> Fraction | None:
     """The same number as a `Fraction`; None where FFmpeg has not set it (0, or x/0)."""
     if ratio is None or not ratio.numerator or not ratio.denominator:
         return None
     return Fraction(ratio.numerator, ratio.denominator)
 
 
-def tick_of(timed: Timed) -> Fraction:
+def tick_seconds(timed: Timed) -> Fraction:
     """Seconds of one tick of a demuxed packet or a decoded frame.
 
     Raises `ValueError` where it has no time base.
     """
-    tick = exact(timed.time_base)
+    tick = exact_fraction(timed.time_base)
     if tick is None:
         raise ValueError("it has no time base")
     return tick
@@ -126,7 +129,7 @@ def decode(
         raise InvalidDataError(tag_to_code(b"INDA"), "the decoder cannot be opened") from error
 
 
-def side_data_of(frame: Frame) -> list[SideData]:
+def frame_side_data(frame: Frame) -> list[SideData]:
     """All side data of a decoded frame, in FFmpeg's order.
 
     Raises `ValueError` where PyAV has no name for one kind.
@@ -141,3 +144,31 @@ def side_data_of(frame: Frame) -> list[SideData]:
 
 def _readable(text: str) -> str:
     return text.encode("utf-8", _ESCAPED).decode("utf-8", "replace")
+
+
+def load_extensions() -> None:
+    """Import every extension module of PyAV, for a process that may open no file later.
+
+    Raises `ImportError` for one that does not load.
+    """
+    for name in _extension_names():
+        import_module(name)
+
+
+def extension_files() -> frozenset[Path]:
+    """The files of all extension modules of PyAV, as installed."""
+    suffixes = tuple(EXTENSION_SUFFIXES)
+    return frozenset(
+        path
+        for folder in av.__path__
+        for path in Path(folder).rglob("*")
+        if path.name.endswith(suffixes)
+    )
+
+
+def _extension_names() -> Iterator[str]:
+    for found in pkgutil.walk_packages(av.__path__, "av."):
+        if not found.ispkg:
+            spec = find_spec(found.name)
+            if spec is not None and isinstance(spec.loader, ExtensionFileLoader):
+                yield found.name

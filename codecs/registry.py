@@ -15,7 +15,7 @@ from av.video.codeccontext import VideoCodecContext
 DECODERS = {"av1": "libdav1d"}
 """By codec, where it is not FFmpeg's own; that of AV1 needs hardware."""
 
-SVT_AV1_SOON = "pred-struct=2:hierarchical-levels=2:lp=1"
+SVT_AV1_LOW_DELAY = "pred-struct=2:hierarchical-levels=2:lp=1"
 """Packets not long after their pictures.
 
 SVT-AV1 4.1 waits for itself for ever, now and then, where it does not take the time to look ahead:
@@ -48,34 +48,34 @@ def open_encoder(context: CodecContext) -> None:
     core until it is done, and whatever that thread or its children do later would go first as well.
     """
     os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 tells of errors only, not of itself
-    with _as_important_as_before():
+    with _preserved_priorities():
         context.open()
 
 
 @contextmanager
-def _as_important_as_before() -> Iterator[None]:
+def _preserved_priorities() -> Iterator[None]:
     """What the block does to priorities of this thread is undone, for threads it starts as well.
 
     Those that other threads start meanwhile are left alone unless the same was done to them.
     """
-    before, threads = _standing(0), _threads()
+    before, threads = _scheduling_of(0), _thread_ids()
     try:
         yield
     finally:
-        raised = _standing(0)
+        raised = _scheduling_of(0)
         if raised != before:
             policy, priority = before
-            for thread in {threading.get_native_id()} | (_threads() - threads):
+            for thread in {threading.get_native_id()} | (_thread_ids() - threads):
                 with suppress(ProcessLookupError):  # it has ended
-                    if _standing(thread) == raised:
+                    if _scheduling_of(thread) == raised:
                         os.sched_setscheduler(thread, policy, os.sched_param(priority))
 
 
-def _standing(thread: int) -> tuple[int, int]:
+def _scheduling_of(thread: int) -> tuple[int, int]:
     """Policy and priority of a thread, 0 for this one; see sched(7)."""
     return os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority
 
 
-def _threads() -> set[int]:
+def _thread_ids() -> set[int]:
     """All of this process."""
     return {int(name) for name in os.listdir("/proc/self/task")}

@@ -19,7 +19,7 @@ from sample_videos.encoding import Container, Encoding, container_for
 from sample_videos.scene import Scene
 from sample_videos.textures import Image
 from sample_videos.truth import GroundTruth
-from vfsd.codecs.pyav import exact
+from vfsd.codecs.pyav import exact_fraction
 from vfsd.codecs.registry import open_encoder
 
 _CLOCK = 60_000  # ticks per second where the frame rate varies; MPEG-4 part 2 cannot count finer
@@ -179,7 +179,7 @@ def _measure(scene: Scene, encoding: Encoding, path: Path) -> GroundTruth:
     with av.open(str(path)) as source:
         stream = source.streams.video[0]
         found = [p.pts for p in source.demux(stream) if p.size and not p.is_discard]
-        time_base = exact(stream.time_base)
+        time_base = exact_fraction(stream.time_base)
     assert time_base is not None
     shown = ticks[first:]
     if len(found) != len(shown):

@@ -6,8 +6,8 @@ Without COMMIT, it is where HEAD left the default branch of "origin"; where that
 there is no such branch, it is the commit before HEAD.  Changes that are not committed count, too.
 
 The files are, in this order: changed test files; test files that name a changed module, as in
-`from vfsd.read.tile_index import ...`; all files of a folder of tests/ that is called as a changed
-package is.
+`from vfsd.read.read_context import ...`; all files of a folder of tests/ that is called as a
+changed package is.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from vfsd.cli.app import cli
 from vfsd.cli.command import Command, common_options
 from vfsd.cli.command_table import SECTIONS
 from vfsd.cli.exit_codes import exit_codes, exit_codes_of_every_command
-from vfsd.mount.fuse.options import described_options
+from vfsd.mount.fuse.mount_options import described_options
 
 _DATE = "2026-11-22"
 """Of all pages; to be changed with a release."""

@@ -10,7 +10,7 @@ import av
 import numpy as np
 from av.container import OutputContainer
 
-from vfsd.codecs.containers.isobmff import box, full_box
+from vfsd.codecs.containers.isobmff import make_box, make_full_box
 
 ENTRY_FIELDS = 78
 """Bytes of a video sample description before the boxes in it."""
@@ -70,10 +70,12 @@ def fast_start(path: Path) -> Path:
     found = list(_boxes(path.read_bytes()))
     moov = next(body for name, body in found if name == b"moov")
     growth = 8 + len(moov)
-    parts = [box(*one) for one in found if one[0] not in (b"moov", b"mdat")]
-    last = [box(*one) for one in found if one[0] == b"mdat"]
-    growth += sum(len(box(*one)) for one in _behind_samples(found))
-    path.write_bytes(b"".join((parts[0], box(b"moov", _moved(moov, growth)), *parts[1:], *last)))
+    parts = [make_box(*one) for one in found if one[0] not in (b"moov", b"mdat")]
+    last = [make_box(*one) for one in found if one[0] == b"mdat"]
+    growth += sum(len(make_box(*one)) for one in _behind_samples(found))
+    path.write_bytes(
+        b"".join((parts[0], make_box(b"moov", _moved(moov, growth)), *parts[1:], *last))
+    )
     return path
 
 
@@ -91,7 +93,7 @@ def _moved(data: bytes, growth: int) -> bytes:
         elif name == b"stco":
             offsets = struct.unpack(f">{(len(body) - 8) // 4}I", body[8:])
             body = body[:8] + struct.pack(f">{len(offsets)}I", *(one + growth for one in offsets))
-        parts.append(box(name, body))
+        parts.append(make_box(name, body))
     return b"".join(parts)
 
 
@@ -107,9 +109,9 @@ def _added(data: bytes, place: list[str], added: bytes, skip: int) -> bytes:
             if wanted == 0:
                 body, found = _added(body, place[1:], added, _skip(name, body)), True
             wanted -= 1
-        parts.append(box(name, body))
+        parts.append(make_box(name, body))
     if not found:
-        parts.append(box(kind.encode("latin-1"), _added(b"", place[1:], added, 0)))
+        parts.append(make_box(kind.encode("latin-1"), _added(b"", place[1:], added, 0)))
     return b"".join(parts)
 
 
@@ -145,13 +147,13 @@ def value_at(path: Path, place: str) -> bytes | None:
 
 def spherical() -> bytes:
     """An sv3d box: equirectangular, looking straight ahead."""
-    return box(
+    return make_box(
         b"sv3d",
-        full_box(b"svhd", 0, 0, b"vfsd\0"),
-        box(
+        make_full_box(b"svhd", 0, 0, b"vfsd\0"),
+        make_box(
             b"proj",
-            full_box(b"prhd", 0, 0, bytes(12)),
-            full_box(b"equi", 0, 0, bytes(16)),
+            make_full_box(b"prhd", 0, 0, bytes(12)),
+            make_full_box(b"equi", 0, 0, bytes(16)),
         ),
     )
 

@@ -9,21 +9,21 @@ import av
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.codecs.cells.pack import open_pack
-from vfsd.codecs.decoding.context import decoder_for
-from vfsd.codecs.frames.chroma_location import Sited
-from vfsd.codecs.frames.compose import Composer
+from vfsd.codecs.decoding.decoder_context import strict_decoder
+from vfsd.codecs.frames.chroma_siting import SitingSetter
+from vfsd.codecs.frames.frame_transforms import TileComposer
 from vfsd.codecs.frames.to_array import PixelConverter
 from vfsd.core.frames import Pixels
 from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost, Segment
 from vfsd.core.view_request import View
-from vfsd.read.tile_planner import Costs
+from vfsd.read.tile_planner import DecodeCosts
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import DecodeCost
 
 DEAR = DecodeCost(1, 1, 0, 0)
 _ORIGINALS = ("h264", "hevc", "vp9", "av1", "mjpeg", "mpeg4", "ffv1")
-DEAR_ORIGINALS = Costs(dict.fromkeys(_ORIGINALS, DEAR))
+DEAR_ORIGINALS = DecodeCosts(dict.fromkeys(_ORIGINALS, DEAR))
 """With these, plans take tiles where there are any."""
 
 
@@ -48,9 +48,9 @@ class Composed:
         self.pictures: dict[int, av.VideoFrame] = {}
         for segment in store.catalog.segments(video.info):
             fd, table = open_pack(store.parts.objects.path(segment.object_key))
-            composers = [Composer(picture) for _ in segment.frames]
+            composers = [TileComposer(picture) for _ in segment.frames]
             for cell, packed in zip(segment.cells, table.cells, strict=True):
-                context = decoder_for(packed.codec, packed.extradata)
+                context = strict_decoder(packed.codec, packed.extradata)
                 decoded: list[av.VideoFrame] = []
                 with open(fd, "rb", closefd=False) as file:
                     for start, end in zip(packed.offsets, packed.offsets[1:], strict=False):
@@ -58,7 +58,7 @@ class Composed:
                         decoded += context.decode(av.Packet(file.read(end - start)))
                 decoded += context.decode(None)
                 if packed.siting is not None:
-                    decoded = [Sited(packed.siting).of(tile) for tile in decoded]
+                    decoded = [SitingSetter(packed.siting).of(tile) for tile in decoded]
                 for frame, composer, tile in zip(segment.frames, composers, decoded, strict=True):
                     self.pictures[frame] = composer.put(tile, cell.rect)
                     self.segments[frame] = segment

@@ -32,12 +32,12 @@ from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.catalog.engine import Database
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
-from vfsd.derive.tile_encoder import TileWork
+from vfsd.derive.tile_encoder import SegmentMaker
 from vfsd.errors import EnvironmentMissingError
 from vfsd.mount.fuse.binding import require_fuse
-from vfsd.mount.fuse.options import MountOptions
-from vfsd.read.tile_index import TileSources
-from vfsd.storage.sandbox_pool import Workers
+from vfsd.mount.fuse.mount_options import MountOptions
+from vfsd.read.read_context import TileIndex
+from vfsd.storage.sandbox_pool import SandboxPool
 
 # Hooks of pytest, which it looks for in this module.
 __all__ = [
@@ -90,7 +90,7 @@ def footage_folder() -> Path | None:
 def warm_workers() -> Iterator[None]:
     """All stores of this process share the processes that examine files, as in a mount, and the
     results.  To start a process or to examine a file takes longer than the rest of most tests."""
-    workers = Workers()
+    workers = SandboxPool()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "vfsd.storage.context.Examiner", partial(RememberingExaminer, workers=workers)
@@ -154,8 +154,8 @@ def costs_by_rule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     What is measured while other tests run may be off by a factor, and with it what a plan takes.
     """
     if request.node.get_closest_marker("measured") is None:
-        monkeypatch.setattr(TileWork, "note_cost", lambda self, frames: None)
-        monkeypatch.setattr(TileSources, "note", lambda self, segment, work, seconds: None)
+        monkeypatch.setattr(SegmentMaker, "note_cost", lambda self, frames: None)
+        monkeypatch.setattr(TileIndex, "note", lambda self, segment, work, seconds: None)
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import os
 import pickle
 from typing import NamedTuple
 
-from vfsd.codecs.inventory.items import Inventory
+from vfsd.codecs.inventory.collector import Inventory
 from vfsd.codecs.probing.probe import Examination
 from vfsd.core.model import MediaInfo
 from vfsd.storage.sandbox_pool import Examiner, OnProgress
-from vfsd.storage.sandbox_protocol import Limits
+from vfsd.storage.sandbox_protocol import SandboxLimits
 
 _LARGEST = 16 << 20
 """Bytes of the largest file that is remembered: to hash a larger one takes a while."""
@@ -87,6 +87,6 @@ class RememberingExaminer(Examiner):
     def _key(self, fd: int, *arguments: object) -> object:
         """None where the file is too large."""
         size = os.fstat(fd).st_size
-        if size > _LARGEST or self.limits != Limits():
+        if size > _LARGEST or self.limits != SandboxLimits():
             return None
         return hashlib.sha256(os.pread(fd, size, 0)).digest(), arguments

@@ -14,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
-from vfsd.core.subprocess_entry import environment, importing
+from vfsd.core.subprocess_entry import child_environment, gc_paused
 
 _ROOT = Path(__file__).resolve().parent.parent
 _MOST = 1 << 20
@@ -33,13 +33,13 @@ class MountStarter:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(answering.fileno())],
                 cwd=_ROOT,
-                env=environment(),
+                env=child_environment(),
                 pass_fds=[answering.fileno()],
             )
 
     def launch(self, pipe: str, task: str, log: Path) -> None:
         with open(log, "ab") as output, self._turn:
-            order = json.dumps({"task": task, "environment": environment()}).encode()
+            order = json.dumps({"task": task, "environment": child_environment()}).encode()
             socket.send_fds(self._asking, [order], [int(pipe), output.fileno()])
             code = int(self._asking.recv(_MOST))
         if code:
@@ -80,6 +80,6 @@ def _become_daemon(orders: socket.socket) -> list[str]:
 
 
 if __name__ == "__main__":
-    with importing():
+    with gc_paused():
         from vfsd.mount import daemon
     daemon.main(_become_daemon(socket.socket(fileno=int(sys.argv[1]))))

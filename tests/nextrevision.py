@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
-from vfsd.catalog import migrate
+from vfsd.catalog import transactions
 
 FIRST, NEXT = "v1", "v2"
 
@@ -26,8 +26,8 @@ def next_program(stop: Callable[[], None] = midway) -> Iterator[None]:
     `stop` is called in the middle of that.
     """
     with (
-        patch.object(migrate, "REVISIONS", (FIRST, NEXT)),
-        patch.object(migrate, "_SCRIPTS", "tests:nextmigrations"),
+        patch.object(transactions, "REVISIONS", (FIRST, NEXT)),
+        patch.object(transactions, "_SCRIPTS", "tests:nextmigrations"),
         patch(f"{__name__}.midway", stop),
     ):
         yield

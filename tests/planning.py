@@ -9,7 +9,7 @@ import numpy as np
 
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.model import Cell, PhysicalVideo, Segment
-from vfsd.read.tile_planner import _DOUBT, Costs, TileRun, original_work, tile_work
+from vfsd.read.tile_planner import _REQUIRED_GAIN, DecodeCosts, TileRun, original_work, tile_work
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import DecodeCost
 
@@ -40,13 +40,13 @@ def some_segments(rng: np.random.Generator, frames: int, count: int) -> list[Seg
     return found
 
 
-def some_costs(rng: np.random.Generator) -> Costs:
+def some_costs(rng: np.random.Generator) -> DecodeCosts:
     def cost(scale: float) -> DecodeCost:
         start, picture, pixel, byte = rng.random(4) * (3e-3, 1e-4, 5e-9, 1e-7) * scale
         return DecodeCost(start, picture, pixel, byte)
 
     by_name = {"h264": cost(1), "mpeg4": cost(1), "fast": cost(float(rng.choice([0.1, 1.0])))}
-    return Costs(by_name, threads=int(rng.integers(1, 4)))
+    return DecodeCosts(by_name, threads=int(rng.integers(1, 4)))
 
 
 def some_frames(rng: np.random.Generator, frames: int) -> list[int]:
@@ -61,7 +61,11 @@ class Oracle:
     their decoder to have several threads."""
 
     def __init__(
-        self, original: PhysicalVideo, table: FrameTable, costs: Costs, segments: list[Segment]
+        self,
+        original: PhysicalVideo,
+        table: FrameTable,
+        costs: DecodeCosts,
+        segments: list[Segment],
     ) -> None:
         self.original, self.table, self.costs = original, table, costs
         self.segments = [one for one in segments if one.holds(one.layout.covering(REGION))]
@@ -92,7 +96,7 @@ class Oracle:
     def tiled(self, segment: Segment, last: int) -> float:
         tiles = segment.layout.covering(REGION)
         work = tile_work(segment, tiles, last)
-        return _DOUBT * self.costs.seconds_of_tiles(segment, work, together=len(tiles))
+        return _REQUIRED_GAIN * self.costs.seconds_of_tiles(segment, work, together=len(tiles))
 
     def saved(self, before: Way, way: Way) -> float:
         if before[0] is None and way[0] is None:

@@ -7,26 +7,26 @@ from dataclasses import replace
 
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.core.model import Read
+from vfsd.core.model import LoggedRead
 from vfsd.core.view_request import View
-from vfsd.read.read_cost import Timing, account_of_plan
+from vfsd.read.read_log import ReadTiming, describe_planned_read
 from vfsd.tiling import Rect
 
 
-def region_read(video: Video, frames: range, region: Rect) -> Read:
+def region_read(video: Video, frames: range, region: Rect) -> LoggedRead:
     """Reading a region of frames in a row."""
     plan = video.plan(View(frames=(frames.start, frames.stop, 1), region=region))
-    timing = Timing(time.time_ns(), 0.01)
-    return account_of_plan("api", plan, video.table, video.costs, timing)
+    timing = ReadTiming(time.time_ns(), 0.01)
+    return describe_planned_read("api", plan, video.table, video.costs, timing)
 
 
-def label_read(video: Video, frames: range, *labels: str) -> Read:
+def label_read(video: Video, frames: range, *labels: str) -> LoggedRead:
     """A scan for boxes that carry any of `labels`."""
     whole = region_read(video, frames, video.original.media.frame_rect)
     return replace(whole, kind="scan", labels=(tuple(labels),))
 
 
-def remember(store: Store, video: Video, *reads: Read, times: int = 1) -> None:
+def remember(store: Store, video: Video, *reads: LoggedRead, times: int = 1) -> None:
     """Note that each of them was done so many times, one after the other."""
     now = time.time_ns()
     many = [

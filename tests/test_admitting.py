@@ -25,7 +25,7 @@ from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost
-from vfsd.disk.config import Settings
+from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.view_cache_dir import is_slot
 from vfsd.maintenance import fsck
 from vfsd.tiling.cost import DecodeCost
@@ -36,7 +36,7 @@ NAME = "mpeg4.avi"
 
 
 @contextmanager
-def filled(folder: Path, settings: Settings) -> Iterator[Shelf]:
+def filled(folder: Path, settings: StoreSettings) -> Iterator[Shelf]:
     """A store with one video of 320x240."""
     with new_store(folder / "store") as store:
         settings.save(store.parts.directory.settings)
@@ -50,7 +50,7 @@ def filled(folder: Path, settings: Settings) -> Iterator[Shelf]:
 
 @pytest.fixture
 def shelf(tmp_path: Path) -> Iterator[Shelf]:
-    with filled(tmp_path, Settings()) as opened:
+    with filled(tmp_path, StoreSettings()) as opened:
         yield opened
 
 
@@ -125,7 +125,7 @@ def directly(path: Path, size: tuple[int, int], form: str) -> np.ndarray:
 def test_its_colours_are_measured_and_what_is_told_of_them_holds(
     tmp_path: Path, code: str, size: tuple[int, int], form: str
 ) -> None:
-    with filled(tmp_path, Settings(minimum_psnr=30)) as shelf:
+    with filled(tmp_path, StoreSettings(minimum_psnr=30)) as shelf:
         often(shelf, f"size={size[0]}x{size[1]},codec={code}.mkv")
         shelf.store.tune()
         video = shelf.video(NAME)
@@ -150,7 +150,7 @@ def test_its_colours_are_measured_and_what_is_told_of_them_holds(
 
 def test_its_chroma_lies_where_it_does_in_the_original(store: Store, tmp_path: Path) -> None:
     """Which packets that were encoded for a view do not tell."""
-    Settings(minimum_psnr=20).save(store.parts.directory.settings)
+    StoreSettings(minimum_psnr=20).save(store.parts.directory.settings)
     path, size = tmp_path / "a.mkv", (WIDTH // 2, HEIGHT // 2)
     clip(store, path, TOLD_NOTHING, "yuv420p", waves(8)).verify()
     with Store.open(store.parts.directory.root) as again:
@@ -185,7 +185,7 @@ def test_views_in_other_containers_have_the_same_packets(
 ) -> None:
     first = decoded(often(shelf))
     shelf.store.tune()
-    monkeypatch.setattr("vfsd.views.encoded_run.encode", None)  # nobody encodes any more
+    monkeypatch.setattr("vfsd.views.transcode.encode_pictures", None)  # nobody encodes any more
     for name in ("size=160x120.mkv", "size=160x120.h264", VIEW):
         again = decoded(shelf.read(NAME, name))
         assert len(again) == len(first)
@@ -263,8 +263,12 @@ def test_cut_offs_hold(shelf: Shelf) -> None:
     assert video.read(size=(160, 120), psnr=asked).psnr >= asked
 
 
-@pytest.mark.parametrize("settings", [Settings(minimum_psnr=59), Settings(admit_views=False)])
-def test_what_is_too_coarse_or_not_wanted_is_not_kept(tmp_path: Path, settings: Settings) -> None:
+@pytest.mark.parametrize(
+    "settings", [StoreSettings(minimum_psnr=59), StoreSettings(admit_views=False)]
+)
+def test_what_is_too_coarse_or_not_wanted_is_not_kept(
+    tmp_path: Path, settings: StoreSettings
+) -> None:
     with filled(tmp_path, settings) as shelf:
         often(shelf)
         shelf.store.tools.reads.flush()
@@ -294,7 +298,7 @@ def test_taken_back_it_is_not_proposed_again(shelf: Shelf) -> None:
 
 @pytest.mark.parametrize("code", ["hevc", "av1"])
 def test_other_codecs_become_renditions_too(tmp_path: Path, code: str) -> None:
-    with filled(tmp_path, Settings(minimum_psnr=30)) as shelf:
+    with filled(tmp_path, StoreSettings(minimum_psnr=30)) as shelf:
         often(shelf, f"size=160x120,codec={code}.mkv")
         shelf.store.tune()
         video = shelf.video(NAME)

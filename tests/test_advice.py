@@ -12,16 +12,21 @@ from vfsd.api.advice import MOST_QUERIES
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import Detection
-from vfsd.derive.baselines import STRATEGIES, Case
-from vfsd.derive.catalog_world import AsPlanned
-from vfsd.derive.what_if import Advice, compare, sots_with
+from vfsd.derive.catalog_world import PlannerReading
+from vfsd.derive.what_if import (
+    STRATEGIES,
+    Advice,
+    WhatIfCase,
+    compare_strategies,
+    sots_with_segments,
+)
 from vfsd.derive.workload import WorkloadQuery
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.tiling import LayoutRules, Rect
 from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST
-from vfsd.tiling.policy import Density, Footage, Query, Rates
+from vfsd.tiling.policy import ByteDensity, CostRates, Query, VideoProfile
 
-RATES = Rates(DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, Density(0.01, 0.0))
+RATES = CostRates(DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, ByteDensity(0.01, 0.0))
 CORNER = Rect(0, 0, 64, 64)
 CAR, MAN = (40, 50, 80, 90), (200, 160, 220, 200)
 
@@ -136,12 +141,12 @@ def test_queries_outside_of_the_video_are_refused_by_number(video: Video) -> Non
 
 def test_segments_of_other_lengths_are_sots_of_their_own(store: Store, video: Video) -> None:
     whole = range(len(video))
-    assert sots_with(video.sequences(), []) == (video.sequences(), {})
+    assert sots_with_segments(video.sequences(), []) == (video.sequences(), {})
     video.retile("uniform:2x2", span=(0, 2))
     long = video.sequences(seconds_each=2)[0]
     video.retile("uniform:3x2", span=(0, 1))  # has a part of the frames of the long one, later
     first, second = store.catalog.segments(video.info)
-    sots, there = sots_with(video.sequences(), store.catalog.segments(video.info))
+    sots, there = sots_with_segments(video.sequences(), store.catalog.segments(video.info))
     assert [frame for sot in sots for frame in sot] == list(whole)
     assert {sots[sot] for sot in there} == {first.frames, second.frames}
     assert {str(one.layout) for one in there.values()} == {str(first.layout), str(second.layout)}
@@ -151,11 +156,11 @@ def test_segments_of_other_lengths_are_sots_of_their_own(store: Store, video: Vi
 def test_hundreds_of_regions_are_told_of_as_few(video: Video) -> None:
     rng = np.random.default_rng(5)
     corners = rng.integers(0, 250, (200, 2)).tolist()
-    footage = Footage(640, 480, [range(0, 30), range(30, 60)], [{}, {}], LayoutRules())
+    footage = VideoProfile(640, 480, [range(0, 30), range(30, 60)], [{}, {}], LayoutRules())
     queries = [Query(range(60), frozenset([Rect(x, y, x + 90, y + 80)])) for x, y in corners]
     told: list[tuple[int, int]] = []
-    advice = compare(
-        Case(footage, RATES, AsPlanned(), queries),
+    advice = compare_strategies(
+        WhatIfCase(footage, RATES, PlannerReading(), queries),
         on_progress=lambda done, total: told.append((done, total)),
     )
     assert advice.regions == len({tuple(corner) for corner in corners})

@@ -22,11 +22,11 @@ from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.catalog.policies import Originals
+from vfsd.catalog.retention import OriginalPolicies
 from vfsd.catalog.schema import nodes, videos
 from vfsd.catalog.tree import Tree
-from vfsd.core.clock_check import Believed
-from vfsd.core.policy import Action, Entry, Share
+from vfsd.core.clock_check import TrustedClock
+from vfsd.core.retention_policy import Action, OriginalLogEntry, Share
 from vfsd.errors import (
     ForbiddenError,
     HeldError,
@@ -37,12 +37,11 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.maintenance import age, fsck
-from vfsd.maintenance.age import Ager
-from vfsd.maintenance.due_rules import Due, Stage
+from vfsd.maintenance.age import DirectoryUsage, RetentionExecutor
+from vfsd.maintenance.due_rules import DueStep, RetentionStage
 from vfsd.mount.fs import Filesystem
 from vfsd.storage import reclaim
-from vfsd.storage.directory_quota import Shares
-from vfsd.storage.policy_service import set_policy
+from vfsd.storage.original_guard import set_policy
 
 DAY_NS = 86_400 * 1_000_000_000
 NAME = "traffic.mp4"
@@ -84,11 +83,11 @@ def aged(store: Store, video: Video, days: float, policy: str) -> Video:
     return store[video.name]
 
 
-def ager(store: Store, **how: bool) -> Ager:
-    return Ager(store.parts, list(store.find()), **how)
+def ager(store: Store, **how: bool) -> RetentionExecutor:
+    return RetentionExecutor(store.parts, list(store.find()), **how)
 
 
-def run(store: Store) -> list[Entry]:
+def run(store: Store) -> list[OriginalLogEntry]:
     mine = ager(store)
     return [mine.apply(due, quietly) for due in mine.plan().due]
 
@@ -98,7 +97,7 @@ def test_replaced_once_then_deleted(store: Store) -> None:
     young = put(store, "young.mp4", 3, rules)
     video = put(store, "a.mp4", 31, rules)
     (due,) = ager(store).plan().due
-    assert (due.aged.name, due.stage) == ("a.mp4", Stage.REPLACE)
+    assert (due.aged.name, due.stage) == ("a.mp4", RetentionStage.REPLACE)
     told = ager(store).forecast(due, quietly)
     assert told is not None
     assert told.psnr >= 34
@@ -142,11 +141,11 @@ def test_what_is_left_alone_costs_others_nothing(
     assert {entry.action for entry in run(store)} == {Action.LEFT}
     compared: list[object] = []
 
-    def compare(due: Due, other: object) -> bool:
+    def compare(due: DueStep, other: object) -> bool:
         compared.append(other)
         return due is other
 
-    monkeypatch.setattr(Due, "__eq__", compare)
+    monkeypatch.setattr(DueStep, "__eq__", compare)
     plan = ager(store).plan()
     assert (len(plan.due), len(plan.left), compared) == (0, 3, [])
 
@@ -443,13 +442,13 @@ def test_what_was_to_go_for_both_reasons_goes_for_the_one_that_is_left(
 def added_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each time that the share of a directory is added up: whether others waited for that."""
     found: list[bool] = []
-    right = Originals.share
+    right = OriginalPolicies.share
 
-    def share(self: Originals, directory: int) -> Share:
+    def share(self: OriginalPolicies, directory: int) -> Share:
         found.append(store.catalog._database._is_writing)
         return right(self, directory)
 
-    monkeypatch.setattr(Originals, "share", share)
+    monkeypatch.setattr(OriginalPolicies, "share", share)
     return found
 
 
@@ -481,13 +480,13 @@ def test_what_changes_while_a_directory_is_added_up_is_not_overlooked(
     store.set_policy("cam1/", f"delete-above={store['cam1/a.mp4'].info.size}")
     mine = ager(store)
     (due,) = mine.plan().due
-    right = Shares.look
+    right = DirectoryUsage.look
 
-    def look(self: Shares, directories: Iterable[int]) -> None:
+    def look(self: DirectoryUsage, directories: Iterable[int]) -> None:
         right(self, directories)
         store.remove("cam1/b.mp4")
 
-    monkeypatch.setattr(Shares, "look", look)
+    monkeypatch.setattr(DirectoryUsage, "look", look)
     with pytest.raises(OutdatedError, match="not due any more"):
         mine.apply(due, quietly)
     assert added_up == [False, True]
@@ -935,7 +934,7 @@ def test_the_first_that_came_while_the_clock_was_behind_is_not_old(
     clock(31)
     assert go(store, is_clock_right=True) == ["b.mp4"]
     with store.catalog.writing() as change:
-        change.clock.believe(Believed(time.time_ns(), {}), {})
+        change.clock.believe(TrustedClock(time.time_ns(), {}), {})
         assert change.clock.not_before(time.time_ns(), change.clock.believed()) == {}
 
 

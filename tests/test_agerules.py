@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from vfsd.core.policy import Fate, Policy, Share, most_protective
+from vfsd.core.retention_policy import Fate, RetentionPolicy, Share, most_protective
 from vfsd.errors import ForbiddenError, UsageError
 from vfsd.maintenance.due_rules import (
     NS,
-    Aged,
-    Due,
-    GivenUp,
-    Room,
-    Stage,
+    DueStep,
+    FreedSpace,
+    FreeSpace,
+    RetentionCandidate,
+    RetentionStage,
     due_by_age,
     due_for_room,
     reason_still,
@@ -24,15 +24,17 @@ from vfsd.maintenance.due_rules import (
 
 DAY = 86_400
 NOW = 1_800_000_000 * NS
-RULES = Policy.parse(
+RULES = RetentionPolicy.parse(
     "original=replaceable,psnr=38,replace-after=30d,decay-after=90d,keep=car|truck,"
     "delete-after=1y,delete-below=1G"
 )
 
 
-def aged(days: float, policy: Policy = RULES, **changes: object) -> Aged:
+def aged(days: float, policy: RetentionPolicy = RULES, **changes: object) -> RetentionCandidate:
     born = NOW - round(days * DAY * NS)
-    one = Aged(1, f"{days}", f"{days}", 100, 1, born, born, policy, False, False, False, False)
+    one = RetentionCandidate(
+        1, f"{days}", f"{days}", 100, 1, born, born, policy, False, False, False, False
+    )
     return replace(one, **changes)  # type: ignore[arg-type]
 
 
@@ -40,14 +42,14 @@ def aged(days: float, policy: Policy = RULES, **changes: object) -> Aged:
     ("days", "stage"),
     [
         (29.9, None),
-        (30, Stage.REPLACE),
-        (89, Stage.REPLACE),
-        (90, Stage.DECAY),
-        (364, Stage.DECAY),
-        (365, Stage.DELETE),
+        (30, RetentionStage.REPLACE),
+        (89, RetentionStage.REPLACE),
+        (90, RetentionStage.DECAY),
+        (364, RetentionStage.DECAY),
+        (365, RetentionStage.DELETE),
     ],
 )
-def test_stages_by_age(days: float, stage: Stage | None) -> None:
+def test_stages_by_age(days: float, stage: RetentionStage | None) -> None:
     assert stage_of(aged(days), NOW) is stage
 
 
@@ -82,23 +84,23 @@ def test_stages_by_age(days: float, stage: Stage | None) -> None:
     ],
 )
 def test_several_policies_allow_what_each_of_them_does(one: str, other: str, both: str) -> None:
-    policies = [Policy.parse(text) for text in (one, other)]
+    policies = [RetentionPolicy.parse(text) for text in (one, other)]
     for order in (policies, policies[::-1]):
-        assert most_protective(order) == Policy.parse(both)
+        assert most_protective(order) == RetentionPolicy.parse(both)
 
 
 def test_what_was_done_is_not_done_again() -> None:
     assert stage_of(aged(31, is_replaced=True), NOW) is None
-    assert stage_of(aged(91, is_replaced=True), NOW) is Stage.DECAY
+    assert stage_of(aged(91, is_replaced=True), NOW) is RetentionStage.DECAY
     assert stage_of(aged(91, is_replaced=True, is_decayed=True), NOW) is None
-    assert stage_of(aged(400, is_decayed=True), NOW) is Stage.DELETE
-    assert stage_of(aged(400, Policy()), NOW) is None
+    assert stage_of(aged(400, is_decayed=True), NOW) is RetentionStage.DELETE
+    assert stage_of(aged(400, RetentionPolicy()), NOW) is None
 
 
 def test_what_is_kept_is_deleted_when_that_is_said() -> None:
-    kept = Policy.parse("original=keep,delete-after=1y,delete-below=1G")
-    assert [stage_of(aged(days, kept), NOW) for days in (364, 365)] == [None, Stage.DELETE]
-    assert [one.aged.name for one in due_for_room([aged(1, kept)], Room(0), NOW)] == ["1"]
+    kept = RetentionPolicy.parse("original=keep,delete-after=1y,delete-below=1G")
+    assert [stage_of(aged(days, kept), NOW) for days in (364, 365)] == [None, RetentionStage.DELETE]
+    assert [one.aged.name for one in due_for_room([aged(1, kept)], FreeSpace(0), NOW)] == ["1"]
 
 
 def test_ages_count_from_the_later_time() -> None:
@@ -112,34 +114,34 @@ def test_ages_count_from_the_later_time() -> None:
 def test_held_and_linked_ones_stay_and_the_oldest_come_first() -> None:
     videos = [aged(31), aged(400), aged(500, is_held=True), aged(500, is_linked=True), aged(100)]
     assert [(one.aged.name, one.stage) for one in due_by_age(videos, NOW)] == [
-        ("400", Stage.DELETE),
-        ("100", Stage.DECAY),
-        ("31", Stage.REPLACE),
+        ("400", RetentionStage.DELETE),
+        ("100", RetentionStage.DECAY),
+        ("31", RetentionStage.REPLACE),
     ]
 
 
 def test_the_oldest_make_room_until_there_is_enough() -> None:
-    videos = [aged(1), aged(3), aged(2), aged(9, is_held=True), aged(8, Policy())]
-    gone = due_for_room(videos, Room((1 << 30) - 150), NOW)
+    videos = [aged(1), aged(3), aged(2), aged(9, is_held=True), aged(8, RetentionPolicy())]
+    gone = due_for_room(videos, FreeSpace((1 << 30) - 150), NOW)
     assert [one.aged.name for one in gone] == ["3", "2"]
-    assert due_for_room(videos, Room(1 << 30), NOW) == []
+    assert due_for_room(videos, FreeSpace(1 << 30), NOW) == []
 
 
 def test_who_has_the_same_bytes_makes_room_together() -> None:
     two = [replace(aged(days), digest="same", holders=2) for days in (9, 4, 2)]
     videos = [two[1], aged(3), two[2], aged(1)]
     for short, names in ((50, ["3"]), (150, ["3", "4", "2"]), (250, ["3", "4", "2", "1"])):
-        gone = due_for_room(videos, Room((1 << 30) - short), NOW)
+        gone = due_for_room(videos, FreeSpace((1 << 30) - short), NOW)
         assert [one.aged.name for one in gone] == names
     held = [two[1], aged(3), replace(two[2], is_held=True)]
-    assert [one.aged.name for one in due_for_room(held, Room(0), NOW)] == ["3"]
-    room = Room(0)
+    assert [one.aged.name for one in due_for_room(held, FreeSpace(0), NOW)] == ["3"]
+    room = FreeSpace(0)
     room.give_up(two[0])
     assert [one.aged.name for one in due_for_room(held, room, NOW)] == ["4", "3"]
 
 
 def test_the_oldest_go_while_their_directory_has_more() -> None:
-    rules = Policy.parse("delete-above=250")
+    rules = RetentionPolicy.parse("delete-above=250")
     a, b = 7, 8
     videos = [aged(days, rules, limited_by=(a,)) for days in (1, 2, 3, 4)]
     twice = aged(9, rules, limited_by=(a, b))  # by two names
@@ -149,7 +151,7 @@ def test_the_oldest_go_while_their_directory_has_more() -> None:
     def gone(limit_of_b: int, **changes: object) -> list[str]:
         some = [replace(videos[3], **changes), *videos[:3], twice, elsewhere]  # type: ignore[arg-type]
         shares = {a: Share(250, sizes), b: Share(limit_of_b, {twice.digest: 100})}
-        return [one.aged.name for one in due_for_room(some, Room(0, shares), NOW)]
+        return [one.aged.name for one in due_for_room(some, FreeSpace(0, shares), NOW)]
 
     assert gone(100) == ["4", "3", "2"]
     assert gone(99) == ["9", "4", "3"]
@@ -157,7 +159,7 @@ def test_the_oldest_go_while_their_directory_has_more() -> None:
 
 
 def test_what_stays_for_a_directory_that_has_room_pushes_out_nothing_of_others() -> None:
-    rules = Policy.parse("delete-above=200")
+    rules = RetentionPolicy.parse("delete-above=200")
     a, b = 7, 8
     both = [aged(days, rules, limited_by=(a, b)) for days in (9, 8, 7)]
     alone = [aged(days, rules, limited_by=(a,)) for days in (3, 2, 1)]
@@ -176,7 +178,7 @@ def test_what_stays_for_a_directory_that_has_room_pushes_out_nothing_of_others()
             ),
         }
         videos = [*alone, *both]
-        return [one.aged.name for one in due_for_room(videos, Room(0, shares), NOW)]
+        return [one.aged.name for one in due_for_room(videos, FreeSpace(0, shares), NOW)]
 
     assert gone(300) == ["3"]
     assert gone(200) == ["9", "3"]  # when one has gone the others cannot any more
@@ -185,23 +187,23 @@ def test_what_stays_for_a_directory_that_has_room_pushes_out_nothing_of_others()
 
 
 def test_what_makes_room_goes_for_any_reason_that_is_left() -> None:
-    rules = Policy.parse("delete-below=1K,delete-above=99")
+    rules = RetentionPolicy.parse("delete-below=1K,delete-above=99")
     one = aged(1, rules, limited_by=(7,))
     share = {7: Share(99, {one.digest: one.size})}
     full, crowded = "less than 1024 bytes were free", "its directory had more than 99 bytes"
-    dues = [Due(one, Stage.DELETE, reason, (1,)) for reason in (full, crowded)]
+    dues = [DueStep(one, RetentionStage.DELETE, reason, (1,)) for reason in (full, crowded)]
     for room, reasons in (
-        (Room(0, share), [full, crowded]),
-        (Room(1 << 30, share), [crowded, crowded]),
-        (Room(0, {7: Share(100, share[7].sizes)}), [full, full]),
-        (Room(1 << 30, {7: Share(100, share[7].sizes)}), [None, None]),
+        (FreeSpace(0, share), [full, crowded]),
+        (FreeSpace(1 << 30, share), [crowded, crowded]),
+        (FreeSpace(0, {7: Share(100, share[7].sizes)}), [full, full]),
+        (FreeSpace(1 << 30, {7: Share(100, share[7].sizes)}), [None, None]),
     ):
         assert [reason_still(due, one, room) for due in dues] == reasons
 
 
 def test_what_depends_on_what_nobody_knows_is_not_told() -> None:
     same = [replace(aged(days), digest="same", holders=3) for days in (9, 4, 2)]
-    one_unknown, two_unknown = GivenUp(), GivenUp()
+    one_unknown, two_unknown = FreedSpace(), FreedSpace()
     one_unknown.perhaps(same[0])
     assert one_unknown.by(same[1]) == 0  # the third has them
     assert one_unknown.by(same[2]) is None
@@ -229,16 +231,16 @@ def test_policies_are_what_they_say() -> None:
         365 * DAY,
         "car|truck",
     )
-    assert Policy.parse(str(RULES)) == RULES
+    assert RetentionPolicy.parse(str(RULES)) == RULES
     decay = "original=replaceable,decay-after=90d,keep="
     for labels in ('"sign,left"|car', '"a ""b"", c" & d', "car|truck & red"):
-        one = Policy.parse(f"{decay}{labels},delete-after=1y")
+        one = RetentionPolicy.parse(f"{decay}{labels},delete-after=1y")
         assert (one.keep, one.delete_after) == (labels, 365 * DAY)
-        assert Policy.parse(str(one)) == one
-    given = Policy(Fate.REPLACEABLE, decay_after=90 * DAY, keep="car,truck")
-    assert Policy.parse(str(given)).keep == "car|truck"
+        assert RetentionPolicy.parse(str(one)) == one
+    given = RetentionPolicy(Fate.REPLACEABLE, decay_after=90 * DAY, keep="car,truck")
+    assert RetentionPolicy.parse(str(given)).keep == "car|truck"
     with pytest.raises(UsageError) as refused:
-        Policy.parse(f"{decay}car,truck")
+        RetentionPolicy.parse(f"{decay}car,truck")
     assert "keep=car|truck" in str(refused.value.hint)
     for wrong in (
         "psnr",
@@ -258,4 +260,4 @@ def test_policies_are_what_they_say() -> None:
         "colour=blue",
     ):
         with pytest.raises(UsageError):
-            Policy.parse(wrong)
+            RetentionPolicy.parse(wrong)

@@ -15,7 +15,7 @@ import pytest
 from tests.stores import new_store
 from vfsd import Catalog, Detection, DetectionColumns, Rect, Source, Video, WorkloadQuery
 from vfsd.api.store import Store
-from vfsd.core.policy import Policy
+from vfsd.core.retention_policy import RetentionPolicy
 from vfsd.errors import NotFoundError, UsageError, VfsdError
 from vfsd.labels.detectors import MotionDetector
 from vfsd.overlap.cameras import join, overlaps
@@ -233,8 +233,8 @@ def test_what_a_video_cannot_do_is_said(video: Video, act: Callable[[Any], objec
         lambda store: store.set_policy(None, None),
         lambda store: store.undo([]),
         lambda store: store.undo(10**30),
-        lambda store: store.set_policy("cam1", Policy(delete_after=10**30)),
-        lambda store: store.set_policy("cam1", Policy(delete_below=10**30)),
+        lambda store: store.set_policy("cam1", RetentionPolicy(delete_after=10**30)),
+        lambda store: store.set_policy("cam1", RetentionPolicy(delete_below=10**30)),
         lambda store: store.ingest(TRAFFIC, NAME, replace=np.array([True, False])),
         lambda store: store.ingest(TRAFFIC, NAME, replace="no"),
         lambda store: store.ingest(TRAFFIC, NAME, link=1),

@@ -30,8 +30,8 @@ from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.catalog import ROOT
 from vfsd.core.model import FileState
-from vfsd.disk.config import Settings
 from vfsd.disk.object_store import ObjectStore
+from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import CATALOG, StoreDirectory
 from vfsd.errors import (
     BusyError,
@@ -42,13 +42,12 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.maintenance import backup, fsck
-from vfsd.maintenance.backup import back_up
-from vfsd.maintenance.file_manifest import will_tell
+from vfsd.maintenance.backup import back_up, will_tell
 from vfsd.maintenance.restore import restore
 from vfsd.maintenance.scrub import Scrubber
 from vfsd.mount.fs import Filesystem
 from vfsd.storage import catalog_swap
-from vfsd.write.offline_classify import settle_file
+from vfsd.write.crash_recovery import classify_spooled_file
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "mjpeg.avi")
 
@@ -511,7 +510,7 @@ def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_pat
     it.fs.close()
     store.remove("portrait.mp4")
     store.ingest(FOLDER / "open-gop.mkv")
-    Settings(verify=False).save(store.parts.directory.settings)
+    StoreSettings(verify=False).save(store.parts.directory.settings)
     found = []
     for number in range(20):
         target = tmp_path / str(number)
@@ -529,7 +528,7 @@ def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_pat
             with copy.catalog.reading() as seen:
                 waiting = seen.tree.files_in_state(FileState.SPOOLED)
             for node in waiting:  # as who mounts what is restored does
-                settle_file(copy.parts, node)
+                classify_spooled_file(copy.parts, node)
             sizes = {copy.node(f"{name}.txt").size for name in "ab"}
             private = {path.stat().st_size for _, path in copy.parts.directory.spooled()}
             assert sizes == private

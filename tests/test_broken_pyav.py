@@ -13,11 +13,11 @@ from sample_videos import FOLDER
 from tests.brokenpyav import environment
 from tests.stores import new_store
 from vfsd.api.store import Store
-from vfsd.codecs.probing.sample import sample_video
+from vfsd.codecs.probing.probe import sample_video
 from vfsd.errors import BusyError, ExaminerError
 from vfsd.storage import sandbox_pool as examiner_module
 from vfsd.storage.sandbox_pool import Examiner
-from vfsd.storage.sandbox_protocol import Limits
+from vfsd.storage.sandbox_protocol import SandboxLimits
 
 VIDEO = FOLDER / "portrait.mp4"
 
@@ -64,7 +64,7 @@ def test_ingest_names_cause(tmp_path: Path, kind: str, cause: str) -> None:
 def test_examiner_reports_broken_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = environment(tmp_path, "other keywords")["PYTHONPATH"]
     monkeypatch.setenv("PYTHONPATH", path)
-    examiner = Examiner(Limits())
+    examiner = Examiner(SandboxLimits())
     try:
         for attempt in (examiner.require_start, lambda: examiner.examine(VIDEO)):
             with pytest.raises(ExaminerError, match="unexpected keyword argument") as caught:
@@ -99,7 +99,7 @@ def test_examiner_that_dies_at_start(
     (tmp_path / "av/__init__.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(examiner_module, "_START_SECONDS", 60.0 if "sleep" not in code else 1.0)
-    examiner = Examiner(Limits())
+    examiner = Examiner(SandboxLimits())
     try:
         with pytest.raises(error, match=words):
             examiner.examine(VIDEO)

@@ -21,12 +21,12 @@ from tests.composing import take_tiles
 from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.core.budgets import MOST_BYTES, OF_VIDEO, Limit, Pin
+from vfsd.core.budgets import MAX_BYTES_TEXT, OF_VIDEO, Limit, Pin
 from vfsd.core.model import Role, Segment
+from vfsd.derive.deferred_compression import recompress_segment
 from vfsd.derive.layout_history import drop, drop_renditions, drop_retired, rollback
-from vfsd.derive.recompress import recompress
-from vfsd.derive.tile_encoder import TileWork
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.tile_encoder import SegmentMaker
+from vfsd.derive.tile_settings import TileSettings
 from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
 from vfsd.maintenance import fsck
 
@@ -113,8 +113,8 @@ def test_what_is_no_budget(video: Video) -> None:
     for wrong, told in ((-1, "of -1 bytes"), (2**70, f"of {2**70} bytes"), ("9" * 40 + "x", "x")):
         with pytest.raises(UsageError, match=f"a budget .*{told} cannot be kept") as refused:
             video.budget.set(wrong)
-        assert MOST_BYTES in (refused.value.hint or "")
-    assert Limit.parse(MOST_BYTES).bytes == 2**63 - 2**40
+        assert MAX_BYTES_TEXT in (refused.value.hint or "")
+    assert Limit.parse(MAX_BYTES_TEXT).bytes == 2**63 - 2**40
     with pytest.raises(UsageError, match="not in both"):
         Limit(bytes=1, times=1.0)
     video.budget.set(np.int64(5))  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ def test_lossless_pictures_that_cannot_fit_are_refused_before_they_are_made(
     before = everything(store, video), video.budget.evictions()
     (video if scope == "video" else store).budget.set(2 * size)
     with monkeypatch.context() as patch:
-        patch.setattr(TileWork, "encode_chunk", None)
+        patch.setattr(SegmentMaker, "encode_chunk", None)
         with pytest.raises(OverBudgetError, match=r"made of traffic\.mp4 would take about") as told:
             video.render((160, 120), settings=lossless)
     assert "vfsd budget set" in (told.value.hint or "")
@@ -257,15 +257,15 @@ def test_packs_that_grow_keep_within_it(store: Store, video: Video) -> None:
         "uniform:1x1", span=(0, 2), settings=TileSettings("lossless", quality=9)
     )
     video.budget.set(video.budget.usage().used)
-    larger = recompress(store.parts, second, 1)
+    larger = recompress_segment(store.parts, second, 1)
     assert larger.size > second.size
     assert [one.id for one in store.catalog.segments(video.info)] == [second.id]
     assert [one.frames for one in video.budget.evictions()] == [first.frames]
     video.budget.set(larger.size)
-    smaller = recompress(store.parts, larger, 9)
+    smaller = recompress_segment(store.parts, larger, 9)
     video.budget.set(smaller.size)
     with pytest.raises(OverBudgetError):
-        recompress(store.parts, smaller, 1)
+        recompress_segment(store.parts, smaller, 1)
     assert store.catalog.segments(video.info) == [smaller]
     require_sound(store)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.stores import new_store
 from vfsd.codecs.cells import decode_timing
-from vfsd.codecs.cells.decode_timing import TRIAL_CODECS, trials
+from vfsd.codecs.cells.decode_timing import TIMED_CODECS, timed_decodes
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
 from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost
@@ -34,7 +34,7 @@ def test_codecs_without_an_encoder_are_left_out(
     monkeypatch.setattr(decode_timing, "kvazaar_available", lambda: there)
     with new_store(tmp_path / "store") as store:
         names = [cost.name for cost in calibrate.calibrate(store.parts)]
-    assert names == [name for name in TRIAL_CODECS if there or name != STITCHABLE]
+    assert names == [name for name in TIMED_CODECS if there or name != STITCHABLE]
     assert ("stitchable is not measured" in caplog.text) != there
 
 
@@ -42,7 +42,7 @@ def test_some_codecs_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(calibrate, "measure", measured)
     with new_store(tmp_path / "store") as store:
         assert [cost.name for cost in calibrate.calibrate(store.parts, ["vp9", "fast"])] == [
-            name for name in TRIAL_CODECS if name in ("fast", "vp9")
+            name for name in TIMED_CODECS if name in ("fast", "vp9")
         ]
         with pytest.raises(UsageError, match=r"codec must be one of .* got 'x265'"):
             calibrate.calibrate(store.parts, ["x265"])
@@ -64,11 +64,11 @@ def test_it_can_be_stopped_in_the_middle_of_a_codec(tmp_path: Path) -> None:
 
 
 def test_every_codec_has_a_cost_that_was_not_measured_here() -> None:
-    assert set(TRIAL_CODECS) <= set(DEFAULT_COSTS)
+    assert set(TIMED_CODECS) <= set(DEFAULT_COSTS)
 
 
 def test_trials_of_tiles_that_can_be_stitched(kvazaar: None) -> None:
-    found = trials(STITCHABLE)
+    found = timed_decodes(STITCHABLE)
     whole, part = next(found), next(found)
     assert whole.work.pictures == 4 * part.work.pictures == 24
     assert whole.encode_seconds

@@ -7,10 +7,10 @@ import pytest
 from scripts.changed_tests import files_of, module_of
 
 TESTS = {
-    "tests/test_tiles.py": "from vfsd.read.tile_index import TileSources\n",
+    "tests/test_tiles.py": "from vfsd.read.read_context import TileIndex\n",
     "tests/test_units.py": "from vfsd.core.timebase import parse\n",
     "tests/mount/test_life.py": "",
-    "tests/views/test_raw.py": "import vfsd.views.raw\n",
+    "tests/views/test_raw.py": "import vfsd.views.raw_view\n",
     "tests/views/test_tree.py": "",
 }
 
@@ -35,9 +35,9 @@ def test_modules(path: str, module: str | None) -> None:
     [
         (["README.md"], []),
         (["tests/test_units.py", "tests/test_removed.py"], ["tests/test_units.py"]),
-        (["vfsd/read/tile_index.py"], ["tests/test_tiles.py"]),
+        (["vfsd/read/read_context.py"], ["tests/test_tiles.py"]),
         (["vfsd/mount/fuse/binding.py"], ["tests/mount/test_life.py"]),
-        (["vfsd/views/raw.py"], ["tests/views/test_raw.py", "tests/views/test_tree.py"]),
+        (["vfsd/views/raw_view.py"], ["tests/views/test_raw.py", "tests/views/test_tree.py"]),
         (
             ["vfsd/core/timebase.py", "tests/views/test_tree.py"],
             ["tests/views/test_tree.py", "tests/test_units.py"],

@@ -29,11 +29,11 @@ from tests.views.conftest import Shelf
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
-from vfsd.codecs.frames.color import coding_of, colors_of, told_coding
+from vfsd.codecs.frames.color import frame_coding, frame_colors, media_coding
 from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost
-from vfsd.derive.import_rendition import like_stored
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.import_rendition import frames_to_stored_format
+from vfsd.derive.tile_settings import TileSettings
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.overlap.cameras import join, overlaps
 from vfsd.tiling.cost import DecodeCost
@@ -133,7 +133,7 @@ def test_what_a_decoder_met_before_makes_no_difference(
     """Parameter sets that tell nothing leave a decoder with what it was told last."""
     video = mixed(store, tmp_path, parts)
     original = video.original
-    told = told_coding(original.media)
+    told = media_coding(original.media)
 
     def decoder() -> FrameDecoder:
         path = store.parts.file_of(original)
@@ -141,18 +141,18 @@ def test_what_a_decoder_met_before_makes_no_difference(
 
     with decoder() as one:
         stream = one.stream(threads=threads)
-        wanted = {number: coding_of(picture, told) for number, picture in stream}
+        wanted = {number: frame_coding(picture, told) for number, picture in stream}
     assert len(set(wanted.values())) == (1 if parts[-1] is UNTOLD and len(parts) == 2 else 2)
     frames = [number for number in (25, 5, 45, 25, 5) if number < len(wanted)]
     with decoder() as one:
         for frame in frames:
             ((_, picture),) = one.stream(frame, frame + 1, threads=threads)
-            assert coding_of(picture, told) == wanted[frame]
+            assert frame_coding(picture, told) == wanted[frame]
     with decoder() as one:
         for frame in frames:
             run = video.table.decode_run(frame)
             ((_, picture),) = one.decode(run, threads=threads)
-            assert coding_of(picture, told) == wanted[frame]
+            assert frame_coding(picture, told) == wanted[frame]
 
 
 def test_gray_is_that_of_each_picture(store: Store, tmp_path: Path) -> None:
@@ -329,8 +329,8 @@ def test_offered_pictures_of_another_matrix_are_brought_to_that_of_the_video(vid
     given = [codings.coded(shown(number), FULL_601) for number in range(3)]
     for picture in given:
         picture.color_range, picture.colorspace = 2, 6
-    made = list(like_stored(iter(given), media))
-    assert [colors_of(one)[0] for one in made] == [told_coding(media)] * 3
+    made = list(frames_to_stored_format(iter(given), media))
+    assert [frame_colors(one)[0] for one in made] == [media_coding(media)] * 3
     found: Pictures = np.stack(
         [one.reformat(format="rgb24", threads=1).to_ndarray() for one in made]
     )

@@ -22,9 +22,9 @@ from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.videos import Objects
-from vfsd.core.model import Decision, FileState
+from vfsd.core.model import FileState, TilingDecision
 from vfsd.derive.proposals import Proposal
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.disk import direct_io, store_layout
 from vfsd.disk.object_store import ObjectStore
 from vfsd.disk.store_layout import StoreDirectory
@@ -33,12 +33,12 @@ from vfsd.maintenance import fsck
 from vfsd.maintenance.fsck import derived, objects, originals, runner
 from vfsd.maintenance.fsck.finding import Finding
 from vfsd.maintenance.scrub import Scrubber
-from vfsd.mount.fs.recovery import recover
+from vfsd.mount.fs.deferred_cleanup import recover
 from vfsd.storage.reclaim import reclaim
 from vfsd.tiling import TileLayout
-from vfsd.write.ingest import Source, is_there
-from vfsd.write.offline_classify import settle_file
-from vfsd.write.rebuild_index import put_back
+from vfsd.write.crash_recovery import classify_spooled_file
+from vfsd.write.ingest_file import SourceFile, is_ingested
+from vfsd.write.rebuild_index import restore_original_file
 
 CLIP = FOLDER / "traffic.mp4"
 
@@ -80,7 +80,7 @@ def before(
     monkeypatch.setattr(owner, name, called)
 
 
-def tune_once(store: Store, frames: range) -> Decision:
+def tune_once(store: Store, frames: range) -> TilingDecision:
     video = store["cam/a.mp4"]
     plan = PlannedSegment(frames, TileLayout.parse("160+160x240"), (0,))
     nothing = frozenset[int]()
@@ -263,7 +263,9 @@ def test_a_file_that_becomes_a_video_meanwhile_has_no_missing_bytes(
         shutil.copy(CLIP, store.parts.directory.spool_file(node.ino))
     with store.parts.directory.mounted("/somewhere"):
         directory = store.parts.directory
-        before(monkeypatch, directory, "spool_file", lambda: settle_file(store.parts, node))
+        before(
+            monkeypatch, directory, "spool_file", lambda: classify_spooled_file(store.parts, node)
+        )
         assert fsck.run(store.parts, repair=repair) == []
     assert store.node("b.mp4").state is FileState.VIDEO
     assert list(store.parts.directory.spooled()) == []
@@ -635,21 +637,21 @@ def test_verify_makes_a_damaged_table_again(store: Store) -> None:
 
 @pytest.mark.parametrize("link", one_in(2, [False, True]))
 def test_putting_a_video_in_again_makes_its_damaged_table_again(tmp_path: Path, link: bool) -> None:
-    source = Source(CLIP, "a.mp4", CLIP.stat().st_size)
+    source = SourceFile(CLIP, "a.mp4", CLIP.stat().st_size)
     with new_store(tmp_path / "store") as store:
         store.ingest(CLIP, "a.mp4", link=link)
-        assert is_there(store.parts, source)
-        assert not put_back(store.parts, source)
+        assert is_ingested(store.parts, source)
+        assert not restore_original_file(store.parts, source)
         flip_page(store, "frame_pages")
-        assert put_back(store.parts, source)
+        assert restore_original_file(store.parts, source)
         assert store["a.mp4"][5].index == 5
-        assert not put_back(store.parts, source)
+        assert not restore_original_file(store.parts, source)
         if not link:  # and bytes that nobody had noticed
             path = store.parts.bytes_of(store["a.mp4"].original)
             path.chmod(0o600)
             path.write_bytes(bytes(CLIP.stat().st_size))
             flip_page(store, "frame_pages")
-            assert put_back(store.parts, source)
+            assert restore_original_file(store.parts, source)
             assert fsck.run(store.parts, deep=True) == []
 
 
@@ -796,7 +798,7 @@ def test_a_scrub_looks_at_an_object_whose_row_has_gone_astray(store: Store, tmp_
 
 def test_an_ingest_of_the_same_file_records_its_object_again(store: Store) -> None:
     lose_row(store).unlink()
-    assert put_back(store.parts, Source(CLIP, "cam/a.mp4", CLIP.stat().st_size))
+    assert restore_original_file(store.parts, SourceFile(CLIP, "cam/a.mp4", CLIP.stat().st_size))
     fsck.run(store.parts, repair=True)
     assert fsck.run(store.parts, deep=True) == []
 

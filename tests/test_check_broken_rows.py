@@ -19,7 +19,7 @@ from vfsd.errors import IntegrityError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.backup import back_up
 from vfsd.mount.fs import Filesystem
-from vfsd.mount.fs.recovery import recover
+from vfsd.mount.fs.deferred_cleanup import recover
 
 HUGE = 1 << 62
 

@@ -16,9 +16,9 @@ from sample_videos import FOLDER
 from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.catalog import ROOT
-from vfsd.core.model import Name, Node
+from vfsd.core.model import DirectoryEntry, Node
 from vfsd.maintenance import fsck
-from vfsd.maintenance.fsck.namespace_diff import shape_of
+from vfsd.maintenance.fsck.namespace_repair import plan_tree_repair
 
 CLIP = FOLDER / "portrait.mp4"
 LOST = fsck.LOST_AND_FOUND
@@ -172,12 +172,12 @@ def test_any_names_become_a_tree(
 ) -> None:
     nodes = {ino: node(ino, is_dir=False) for ino in files}
     nodes |= {ino: node(ino, is_dir=True) for ino in {ROOT, *directories}}
-    given = [Name(*one) for one in sorted(names)]
-    shape = shape_of(nodes, given, orphans)
+    given = [DirectoryEntry(*one) for one in sorted(names)]
+    shape = plan_tree_repair(nodes, given, orphans)
     gone = {*shape.astray, *shape.nowhere, *shape.second}
     after = [name for name in given if name not in gone]
-    after += [Name(ROOT, b"#%d" % ino, ino) for ino in shape.lost]
-    again = shape_of(nodes, after, orphans)
+    after += [DirectoryEntry(ROOT, b"#%d" % ino, ino) for ino in shape.lost]
+    again = plan_tree_repair(nodes, after, orphans)
     assert (again.astray, again.nowhere, again.second, again.lost) == ([], [], [], [])
     for ino, links in again.links.items():  # where what was lost is put counts the directories
         if ino != ROOT:

@@ -16,7 +16,7 @@ from tests.test_ageing import put, run
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.derive.retile import Retiler
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.disk.store_layout import CATALOG
 from vfsd.maintenance import fsck
 from vfsd.storage.reclaim import clear_away

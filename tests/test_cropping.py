@@ -21,7 +21,7 @@ from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import Detection, Store
 from vfsd.api.video import Video
-from vfsd.core.model import Crop
+from vfsd.core.model import CropMargins
 from vfsd.errors import ChangedSizeError, VfsdError
 
 SIZE = (96, 64)
@@ -64,7 +64,7 @@ def test_clean_aperture(
     height: tuple[int, int],
     across: tuple[int, int],
     down: tuple[int, int],
-    crop: Crop,
+    crop: CropMargins,
 ) -> None:
     plain = make_plain(tmp_path / "plain.mp4", layout)
     clip = with_aperture(tmp_path / "clip.mp4", plain, width, height, across, down)
@@ -98,7 +98,7 @@ def _require_shown_by_ffmpeg(clip: Path, video: Video) -> None:
 
 # Pixels off the left, top, right and bottom, by the codec's own parameters.  No left edge of these
 # lies on a multiple of 32, to which FFmpeg's decoders move it unless they are asked not to.
-_CODED_CROPS: list[tuple[str, Crop]] = [
+_CODED_CROPS: list[tuple[str, CropMargins]] = [
     ("clip.mp4", (26, 6, 10, 8)),
     ("clip.mkv", (34, 2, 4, 6)),
     ("clip.h264", (2, 0, 0, 0)),
@@ -108,7 +108,7 @@ _CODED_CROPS: list[tuple[str, Crop]] = [
 
 
 @pytest.mark.parametrize(("name", "crop"), _CODED_CROPS)
-def test_coded_crop(tmp_path: Path, name: str, crop: Crop) -> None:
+def test_coded_crop(tmp_path: Path, name: str, crop: CropMargins) -> None:
     codec = "hevc" if "hevc" in name else "h264"
     plain = make_plain(tmp_path / "plain.mp4", codec="libx265" if codec == "hevc" else "libx264")
     clip = tmp_path / name

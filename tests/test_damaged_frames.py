@@ -26,7 +26,7 @@ from vfsd.codecs.probing.damage import DamageNotes, damaged_frames
 from vfsd.codecs.probing.probe import Examination, examine
 from vfsd.codecs.probing.serialize import pack_examination, unpack_examination
 from vfsd.codecs.pyav import decode
-from vfsd.core.frame_index import are_within
+from vfsd.core.frame_selection import in_ranges
 from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
 from vfsd.errors import DamagedFramesError, IntegrityError, OutOfRangeError, UsageError
 from vfsd.mount.fs import Filesystem
@@ -246,7 +246,7 @@ def test_a_read_that_meets_damage_knows_all_of_it(
     assert expected
     with caplog.at_level(logging.WARNING):
         found = video.read()
-        assert np.array_equal(found.damaged, are_within(found.index, expected))
+        assert np.array_equal(found.damaged, in_ranges(found.index, expected))
         assert found[found.damaged].damaged.all()
         assert [frame.damaged for frame in video.iterate()] == found.damaged.tolist()
         assert found[int(found.index[found.damaged][0])].damaged

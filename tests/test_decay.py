@@ -16,8 +16,8 @@ from tests.test_ageing import ager, put, run
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import Detection, Source
-from vfsd.core.policy import Action
-from vfsd.derive.roi import KeptAreas, kept_areas
+from vfsd.core.retention_policy import Action
+from vfsd.derive.roi_reencode import RoiAreas, find_roi_areas
 from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import ForbiddenError, OutdatedError
 from vfsd.labels.detectors import MotionDetector
@@ -48,7 +48,7 @@ def test_inside_stays_and_the_rest_fades(store: Store) -> None:
     video = put(store, NAME, 31, RULES)
     label(video)
     video.retile("uniform:2x2", span=(0, 1))
-    areas = kept_areas(store.catalog, video.info, video.table, "car|truck")
+    areas = find_roi_areas(store.catalog, video.info, video.table, "car|truck")
     mask = np.stack(
         [
             np.zeros((240, 320), bool) if one is None else one > 0
@@ -153,12 +153,12 @@ def test_gaps_are_measured_in_seconds(store: Store) -> None:
     video = store.write("a.mp4", pictures, time_base=Fraction(1, 30), pts=pts)
     video.add_detections([Detection(0, "car", (0.0, 0.0, 9.0, 9.0))], "me")
     video.mark_examined([0, 15, *range(29, len(pts))], "me")
-    assert kept_areas(store.catalog, video.info, video.table, "car").mask(15) is not None
+    assert find_roi_areas(store.catalog, video.info, video.table, "car").mask(15) is not None
     video.remove_detections(source="me")
     video.add_detections([Detection(0, "car", (0.0, 0.0, 9.0, 9.0))], "me")
     video.mark_examined([*range(30), *range(31, len(pts))], "me")
     with pytest.raises(ForbiddenError, match="from frame 30 on"):
-        kept_areas(store.catalog, video.info, video.table, "car")
+        find_roi_areas(store.catalog, video.info, video.table, "car")
 
 
 @pytest.mark.thorough
@@ -193,9 +193,9 @@ def test_areas_are_grown_boxes(store: Store) -> None:
         (10, range(6, 12)),
         (12, range(11, 14)),
     ):
-        areas = KeptAreas(media, np.array([kept]), boxes, shown)
+        areas = RoiAreas(media, np.array([kept]), boxes, shown)
         assert [at for at in range(14) if areas.mask(at) is not None] == list(frames)
-    areas = KeptAreas(media, np.array([10]), boxes, shown)
+    areas = RoiAreas(media, np.array([10]), boxes, shown)
     for frame in (7, 10, 11):
         mask = areas.mask(frame)
         assert mask is not None

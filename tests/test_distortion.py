@@ -12,11 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.selection import examples
-from vfsd.codecs.encoding.compare import picture_error
-from vfsd.codecs.encoding.file_encoder import ARCHIVE_CODECS, decode_run, encode_run
-from vfsd.codecs.frames.scale import PictureScaler
+from vfsd.codecs.encoding.archive_encoder import ARCHIVE_CODECS, decode_run, encode_run, frame_error
+from vfsd.codecs.frames.frame_transforms import PictureScaler
 from vfsd.core.model import MediaInfo
-from vfsd.core.psnr import LOSSLESS_PSNR, chained_psnr, error_of, psnr_left, psnr_of
+from vfsd.core.psnr import (
+    LOSSLESS_PSNR,
+    chained_psnr,
+    error_from_psnr,
+    psnr_from_error,
+    required_psnr,
+)
 
 WIDTH, HEIGHT = 96, 80
 
@@ -57,8 +62,10 @@ def test_no_chain_is_worse_than_its_bound(seed: int, steps: list[tuple[str, int]
         now = list(decode_run(codec, run))
         total += run.error
         for one, other in zip(first, now, strict=True):
-            assert picture_error(one, other) <= total + 1e-12
-        assert chained_psnr(psnr_of(run.error), total - run.error) == pytest.approx(psnr_of(total))
+            assert frame_error(one, other) <= total + 1e-12
+        assert chained_psnr(psnr_from_error(run.error), total - run.error) == pytest.approx(
+            psnr_from_error(total)
+        )
 
 
 @settings(max_examples=examples(25))
@@ -70,21 +77,21 @@ def test_scaling_adds_no_more_than_is_said(seed: int, columns: int, rows: int) -
     noise = rng.choice([-9, 9], luma.shape) if seed % 2 else rng.integers(-20, 21, luma.shape)
     planes = (luma.astype(int) + noise).clip(0, 255).astype(np.uint8)
     other = av.VideoFrame.from_ndarray(planes, format="yuv420p")
-    error = picture_error(first, other)
+    error = frame_error(first, other)
     scaler = PictureScaler(2 * columns, 2 * rows, interlaced=False)
     small, other_small = scaler.scale(first), scaler.scale(other)
-    found = picture_error(small, other_small)
-    assert found <= error_of(chained_psnr(math.inf, error, scaled_to_bits=8))
+    found = frame_error(small, other_small)
+    assert found <= error_from_psnr(chained_psnr(math.inf, error, scaled_to_bits=8))
 
 
 @given(st.floats(20, 60), st.floats(20, 60))
 def test_what_is_left_is_what_may_be_lost(psnr: float, own: float) -> None:
-    left = psnr_left(psnr, error_of(own))
+    left = required_psnr(psnr, error_from_psnr(own))
     if left is None:
         assert own <= psnr
     else:
-        found = chained_psnr(left, error_of(own))
+        found = chained_psnr(left, error_from_psnr(own))
         assert found >= psnr - 1e-6
         assert found == pytest.approx(psnr, abs=1e-6) or left >= LOSSLESS_PSNR
-    assert psnr_left(psnr, 0.0) == psnr
+    assert required_psnr(psnr, 0.0) == psnr
     assert chained_psnr(psnr, 0.0) == psnr

@@ -15,11 +15,10 @@ from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost
 from vfsd.core.view_request import View
 from vfsd.derive.calibrate import measure
-from vfsd.derive.tile_spec import PlannedSegment
+from vfsd.derive.tile_settings import PlannedSegment
 from vfsd.errors import UsageError
 from vfsd.tiling import Rect, TileLayout
-from vfsd.tiling.cost import DecodeCost, Work
-from vfsd.tiling.cost_fit import fit
+from vfsd.tiling.cost import DecodeCost, DecodeWork, fit_decode_cost
 
 
 def test_a_layout_is_estimated_as_it_is_read_when_it_is_made(store: Store) -> None:
@@ -33,7 +32,7 @@ def test_a_layout_is_estimated_as_it_is_read_when_it_is_made(store: Store) -> No
     assert before.work.pixels == 80 * 80 * len(video)
     video.retile(planned)
     plan = video.plan(View(region=region))
-    done = sum((run.work for run in plan.tiled), Work())
+    done = sum((run.work for run in plan.tiled), DecodeWork())
     assert (done.pixels, done.pictures) == (before.work.pixels, before.work.pictures)
     after = video.estimate(planned, region=region)
     assert after.work.bytes == pytest.approx(done.bytes, rel=0.6)  # not all tiles are alike
@@ -48,7 +47,7 @@ def test_costs_are_found_again_from_what_they_cause() -> None:
     rng = np.random.default_rng(5)
     true = DecodeCost(1e-4, 2e-5, 7e-10, 5e-8)
     works = [
-        Work(1, int(n), int(n) * int(side) ** 2, float(n * size))
+        DecodeWork(1, int(n), int(n) * int(side) ** 2, float(n * size))
         for n, side, size in zip(
             rng.integers(1, 60, 80),
             rng.integers(32, 1500, 80),
@@ -57,12 +56,12 @@ def test_costs_are_found_again_from_what_they_cause() -> None:
         )
     ]
     times = [true.seconds(work) * float(rng.normal(1, 0.02)) for work in works]
-    found, r2 = fit(works, times)
+    found, r2 = fit_decode_cost(works, times)
     assert r2 > 0.99
     assert found.pixel == pytest.approx(true.pixel, rel=0.1)
     assert found.byte == pytest.approx(true.byte, rel=0.1)
     with pytest.raises(UsageError):
-        fit(works[:3], times[:3])
+        fit_decode_cost(works[:3], times[:3])
 
 
 @pytest.mark.slow

@@ -8,13 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfsd.core.eviction import Entry, Order, by_benefit, faded, lru, lru_vss, victims
+from vfsd.core.budgets import (
+    EvictionCandidate,
+    EvictionOrder,
+    by_benefit,
+    decayed,
+    lru,
+    lru_vss,
+    victims,
+)
 
 ORDERS = (lru, lru_vss, by_benefit)
 
 entries = st.lists(
     st.builds(
-        Entry,
+        EvictionCandidate,
         id=st.integers(0, 10**6),
         bytes=st.integers(1, 1000),
         age=st.integers(0, 50),
@@ -30,7 +38,7 @@ entries = st.lists(
 
 
 @given(entries, st.integers(0, 20_000))
-def test_just_enough_goes(some: list[Entry], wanted: int) -> None:
+def test_just_enough_goes(some: list[EvictionCandidate], wanted: int) -> None:
     for order in ORDERS:
         ranked = order(some)
         assert sorted(one.id for one in ranked) == sorted(one.id for one in some)
@@ -43,22 +51,25 @@ def test_just_enough_goes(some: list[Entry], wanted: int) -> None:
             assert freed - one.bytes < wanted, "no segment goes for nothing"
 
 
-def ids(order: Order, some: list[Entry]) -> list[int]:
+def ids(order: EvictionOrder, some: list[EvictionCandidate]) -> list[int]:
     return [one.id for one in order(some)]
 
 
 def test_lru_vss_spares_the_middle_and_not_what_is_redundant() -> None:
-    run = [Entry(at, 10, age=5, gain=1, place=at, run=5) for at in range(5)]
+    run = [EvictionCandidate(at, 10, age=5, gain=1, place=at, run=5) for at in range(5)]
     assert ids(lru_vss, run) == [0, 4, 1, 3, 2]
     assert ids(lru, run) == [0, 1, 2, 3, 4]
     better = dataclasses.replace(run[2], id=9, redundancy=5)  # -5 + 2 * 2 - 5
     assert ids(lru_vss, [*run, better])[:3] == [9, 0, 4]
-    recent = Entry(8, 10, age=0, gain=0)
+    recent = EvictionCandidate(8, 10, age=0, gain=0)
     assert ids(lru_vss, [recent, *run])[-1] == 8
 
 
 def test_benefit_is_by_the_byte_and_fades() -> None:
-    small, large = Entry(1, 10, age=3, gain=2), Entry(2, 1000, age=0, gain=20)
+    small, large = (
+        EvictionCandidate(1, 10, age=3, gain=2),
+        EvictionCandidate(2, 1000, age=0, gain=20),
+    )
     assert ids(lru, [small, large]) == [1, 2]
     assert ids(by_benefit, [small, large]) == [1, 2], "0.0125 and 0.02 for a byte"
     assert ids(by_benefit, [dataclasses.replace(small, age=2), large]) == [2, 1]
@@ -67,6 +78,6 @@ def test_benefit_is_by_the_byte_and_fades() -> None:
 
 
 def test_what_was_saved_long_ago_counts_less() -> None:
-    assert faded(8, 0) == 8
-    assert faded(8, 30, half_life=10) == pytest.approx(1)
-    assert faded(8, -5) == 8, "numbers of reads may have been counted by others meanwhile"
+    assert decayed(8, 0) == 8
+    assert decayed(8, 30, half_life=10) == pytest.approx(1)
+    assert decayed(8, -5) == 8, "numbers of reads may have been counted by others meanwhile"

@@ -22,14 +22,14 @@ from vfsd.codecs.probing.probe import Examination, examine
 from vfsd.codecs.probing.serialize import pack_examination, unpack_examination
 from vfsd.errors import IntegrityError, RefusedMediaError
 from vfsd.storage.sandbox_pool import Examiner
-from vfsd.storage.sandbox_protocol import Limits
+from vfsd.storage.sandbox_protocol import SandboxLimits
 
 SAMPLES = ("traffic.mp4", "open-gop.mkv", "elementary.h264", "transport.ts", "late-start.mp4")
 
 
 @pytest.fixture(scope="module")
 def examiner() -> Iterator[Examiner]:
-    made = Examiner(Limits())
+    made = Examiner(SandboxLimits())
     yield made
     made.close()
 
@@ -125,7 +125,7 @@ def test_a_file_that_crashes_the_decoder_is_refused_and_the_next_is_not(
 
 @pytest.mark.thorough
 def test_a_file_on_which_the_decoder_hangs_is_refused(wide_clip: Path) -> None:
-    impatient = Examiner(Limits(silent_seconds=2))
+    impatient = Examiner(SandboxLimits(silent_seconds=2))
     try:
         assert "hangs" in refusal(impatient, wide_clip, signal.SIGSTOP)
         assert len(impatient.examine(wide_clip).order) == 60
@@ -148,13 +148,13 @@ def raw(path: Path, width: int, height: int, frames: int) -> Path:
 def test_memory_and_time_are_limited(tmp_path: Path) -> None:
     large = raw(tmp_path / "large.y4m", 16384, 8192, 1)
     with pytest.raises(RefusedMediaError, match="MiB of memory"):
-        _examined_within(Limits(memory=300 << 20), large)
+        _examined_within(SandboxLimits(memory=300 << 20), large)
     long = raw(tmp_path / "long.y4m", 3840, 2160, 2000)
     with pytest.raises(RefusedMediaError, match="more than 1 seconds of CPU time"):
-        _examined_within(Limits(seconds=1, seconds_per_gigabyte=0), long)
+        _examined_within(SandboxLimits(seconds=1, seconds_per_gigabyte=0), long)
 
 
-def _examined_within(limits: Limits, path: Path) -> Examination:
+def _examined_within(limits: SandboxLimits, path: Path) -> Examination:
     examiner = Examiner(limits)
     try:
         return examiner.examine(path)
@@ -192,7 +192,7 @@ def test_a_process_with_thousands_of_files_open_has_files_examined() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before[1] < 4096:
         pytest.skip("not so many files may be open")
-    crowded = Examiner(Limits())
+    crowded = Examiner(SandboxLimits())
     held: list[int] = []
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (4096, before[1]))

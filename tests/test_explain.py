@@ -16,10 +16,10 @@ from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.view_request import View
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.read.plan import Tiles, plan_frames
-from vfsd.read.unused_tiles import Why, passed_over
+from vfsd.read.explain_read import UnusedReason, find_unused_tiles
+from vfsd.read.read_plan import AvailableTiles, plan_frames
 from vfsd.tiling import Rect
-from vfsd.tiling.cost import Work
+from vfsd.tiling.cost import DecodeWork
 
 REGION = Rect(20, 20, 60, 60)
 
@@ -39,7 +39,11 @@ def test_without_tiles_both_ways_are_the_same(video: Video) -> None:
     (source,) = found.sources
     assert source.segment is None
     assert source.span == range(120)
-    assert found.work == found.untiled == Work(1, 120, 120 * 320 * 240, packet_bytes(video, 0, 120))
+    assert (
+        found.work
+        == found.untiled
+        == DecodeWork(1, 120, 120 * 320 * 240, packet_bytes(video, 0, 120))
+    )
     assert (found.pixel_gain, found.time_gain) == (1, 1)
 
 
@@ -90,7 +94,7 @@ def test_of_no_frames_nothing_is_decoded(video: Video) -> None:
     for none in (range(5, 5), slice(5, 5), range(5, 2)):
         found = video.explain(frames=none, region=REGION)
         assert found.sources == ()
-        assert found.work == found.untiled == Work()
+        assert found.work == found.untiled == DecodeWork()
         assert found.plan.size == video.read(frames=none, region=REGION).data.shape[2:0:-1]
     with pytest.raises(OutOfRangeError):
         video.explain(frames=range(5, 5), region=(5000, 0, 5010, 10))
@@ -110,7 +114,7 @@ def test_what_a_view_takes_is_told_before_it_is_made(video: Video) -> None:
     assert copied.bytes == packet_bytes(video, 30, copied.frames.stop)
     assert found == video.explain_view("frames=20-110.mp4")
     whole = video.explain_save("clip.mkv")
-    assert (whole.made, whole.work, whole.psnr) == ("copied", Work(), math.inf)
+    assert (whole.made, whole.work, whole.psnr) == ("copied", DecodeWork(), math.inf)
     video.retile("uniform:3x4")
     scaled = video.explain_save("a.mp4", size=(160, 0), codec="hevc")
     assert [step.does for step in scaled.steps] == ["decode", "encode"]
@@ -147,7 +151,7 @@ def test_what_cannot_be_read_is_not_explained(video: Video, frames: range | None
 # ---------------------------------------------------------------------- what is not used
 
 
-def why(video: Video, **asked: object) -> list[tuple[range, Why]]:
+def why(video: Video, **asked: object) -> list[tuple[range, UnusedReason]]:
     found = video.explain(**asked)  # type: ignore[arg-type]
     used = {segment.id for source in found.sources if (segment := source.segment) is not None}
     assert not used & {one.segment.id for one in found.passed_over}
@@ -163,7 +167,7 @@ def test_tiles_that_are_used_are_not_told_as_passed_over(video: Video) -> None:
 
 def test_tiles_that_are_too_coarse_are_told(video: Video) -> None:
     (segment,) = video.retile("uniform:3x4", span=(1, 2))
-    assert why(video, region=REGION, psnr=70) == [(range(30, 60), Why.QUALITY)]
+    assert why(video, region=REGION, psnr=70) == [(range(30, 60), UnusedReason.QUALITY)]
     assert why(video, span=(0, 1), region=REGION, psnr=70) == []
     (one,) = video.explain(span=(1, 1.5), region=REGION, psnr=70).passed_over
     assert (one.segment, one.tiles, one.frames) == (segment, (0,), tuple(range(30, 45)))
@@ -176,7 +180,7 @@ def test_tiles_that_are_too_coarse_are_told(video: Video) -> None:
 def test_tiles_that_would_cost_more_are_told_with_both_prices(video: Video) -> None:
     video.retile("uniform:3x5", span=(1, 2))
     (one,) = video.explain(span=(1, 2)).passed_over
-    assert (one.span, one.why) == (range(30, 60), Why.COST)
+    assert (one.span, one.why) == (range(30, 60), UnusedReason.COST)
     assert one.seconds is not None
     assert one.seconds > one.original_seconds > 0
 
@@ -184,14 +188,14 @@ def test_tiles_that_would_cost_more_are_told_with_both_prices(video: Video) -> N
 def test_each_frame_that_tiles_have_is_taken_from_them_or_told(video: Video) -> None:
     """Of made-up tiles, which cover each other in part, and may lack some of themselves."""
     rng = np.random.default_rng(5)
-    seen: set[Why] = set()
+    seen: set[UnusedReason] = set()
     for _ in range(200):
         segments = some_segments(rng, 120, int(rng.integers(1, 6)))
-        tiles = Tiles(segments, some_costs(rng), luma=40.5 if rng.random() < 0.2 else 0.0)
+        tiles = AvailableTiles(segments, some_costs(rng), luma=40.5 if rng.random() < 0.2 else 0.0)
         wanted = some_frames(rng, 120)
         view = View(region=PLANNED)
         plan = plan_frames(np.array(wanted), view, video.original, video.table, tiles=tiles)
-        found = passed_over(plan, video.table, tiles)
+        found = find_unused_tiles(plan, video.table, tiles)
         for segment in segments:
             used = [frame for run in plan.tiled if run.segment is segment for frame in run.frames]
             left = [frame for one in found if one.segment is segment for frame in one.frames]
@@ -200,16 +204,24 @@ def test_each_frame_that_tiles_have_is_taken_from_them_or_told(video: Video) -> 
         for one in found:
             seen.add(one.why)
             is_there = one.segment.holds(one.segment.layout.covering(PLANNED))
-            assert (one.why == Why.MISSING) is not is_there
-            assert (one.why == Why.QUALITY) is (is_there and tiles.luma > 0)
-            if one.why == Why.OTHERS:
+            assert (one.why == UnusedReason.MISSING) is not is_there
+            assert (one.why == UnusedReason.QUALITY) is (is_there and tiles.luma > 0)
+            if one.why == UnusedReason.OTHERS:
                 assert from_tiles.issuperset(one.frames)
-    assert seen == {Why.MISSING, Why.QUALITY, Why.OTHERS, Why.COST, Why.TIME}
+    assert seen == {
+        UnusedReason.MISSING,
+        UnusedReason.QUALITY,
+        UnusedReason.OTHERS,
+        UnusedReason.COST,
+        UnusedReason.TIME,
+    }
 
 
 def test_a_view_tells_which_tiles_it_is_not_made_from(video: Video) -> None:
     video.retile("uniform:3x4", span=(1, 2))
     found = video.explain_view("roi=40x40+20+20,psnr=70,codec=h264.mp4")
-    assert [(one.span, one.why) for one in found.passed_over] == [(range(30, 60), Why.QUALITY)]
+    assert [(one.span, one.why) for one in found.passed_over] == [
+        (range(30, 60), UnusedReason.QUALITY)
+    ]
     (told,) = found.record["passed_over"]
     assert (told["frames"], told["why"], told["tiles"]) == ([30, 60], "quality", [0])

@@ -12,7 +12,7 @@ from vfsd.codecs.frames.to_array import needed_area
 from vfsd.core.detections import Detection
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.policy import Query, Tiling, wanted_tiles
-from vfsd.tiling.policy.box_world import Seen
+from vfsd.tiling.policy.box_world import LabelBoxes
 
 CAR = (40, 50, 80, 90)
 MAN = (200, 160, 220, 200)
@@ -104,5 +104,5 @@ def test_tiles_around_boxes_hold_what_reading_these_looks_at(store: Store, clip:
 
 def test_wanted_tiles_are_those_with_boxes() -> None:
     layout = TileLayout.cut_at(320, 240, [80, 160], [96])
-    wanted = Seen(np.array([3]), np.array([[90, 10, 100, 20]]))
+    wanted = LabelBoxes(np.array([3]), np.array([[90, 10, 100, 20]]))
     assert wanted_tiles(layout, wanted, 0).tiles == (1,)

@@ -23,9 +23,9 @@ from tests.forking import exit_code_of_child
 from tests.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.catalog.fork_gate import Gate
+from vfsd.catalog.sqlite_connections import ForkGate
 from vfsd.core import atfork
-from vfsd.core.atfork import at_fork, before_fork, keep_for_good
+from vfsd.core.atfork import leak, prepare_before_fork, reset_after_fork
 from vfsd.errors import UsageError
 
 
@@ -42,7 +42,7 @@ class Counted:
 
     def __init__(self) -> None:
         self.times = 0
-        at_fork(self)
+        reset_after_fork(self)
 
     def begin_anew(self) -> None:
         self.times += 1
@@ -63,11 +63,11 @@ class Gated:
     """Has a gate shut while the process forks; `late` makes the fork of one thread wait."""
 
     def __init__(self, late: threading.Event) -> None:
-        self.gate = Gate()
+        self.gate = ForkGate()
         self.shut = threading.Event()
         self._first = threading.get_ident()
         self._late = late
-        before_fork(self)
+        prepare_before_fork(self)
 
     def prepare_fork(self) -> None:
         self.gate.shut(1)
@@ -90,8 +90,8 @@ def test_a_fork_opens_nothing_that_another_thread_has_shut_for_its_own() -> None
     def fork() -> None:
         # Not by os.fork(), in which threads wait for each other where somebody has imported
         # concurrent.futures.
-        atfork._prepare()
-        atfork._go_on()
+        atfork._prepare_all()
+        atfork._resume_all()
 
     with ThreadPoolExecutor(2) as others:
         try:
@@ -114,7 +114,7 @@ class Making:
         self.told: list[str] = []
         self.next: Making | None = None
         self._depth = depth
-        before_fork(self)
+        prepare_before_fork(self)
 
     def prepare_fork(self) -> None:
         self.told.append("fork")
@@ -141,7 +141,7 @@ def test_nothing_is_kept_because_it_may_be_forked() -> None:
 def test_what_is_kept_for_good_outlives_its_last_name() -> None:
     one = Counted()
     gone = weakref.ref(one)
-    keep_for_good(one)
+    leak(one)
     del one
     gc.collect()
     assert gone() is not None

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from tests.selection import examples
 from vfsd.core.frame_table import FrameTable, GrowingTable
-from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag, cuts, decode_page, paginate
+from vfsd.core.frame_table_pages import (
+    Ints,
+    PacketColumns,
+    PacketFlag,
+    decode_page,
+    page_cuts,
+    paginate,
+)
 from vfsd.errors import IntegrityError, OutOfRangeError
 
 BASE = Fraction(1, 1000)
@@ -266,7 +273,7 @@ def test_a_table_that_grows_is_the_one_that_was_there_at_once(
     stream: tuple[list[int], list[int]], data: st.DataObject
 ) -> None:
     whole, columns, order = make(*stream)
-    shown_before, is_clean = cuts(columns, order)
+    shown_before, is_clean = page_cuts(columns, order)
     places = np.flatnonzero(is_clean[1:-1]) + 1
     ends = [int(p) for p in places if data.draw(st.booleans())]
     growing = GrowingTable(BASE)

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from tests.codecs.test_framerate import rounded
 from vfsd.codecs.probing.probe import examine
+from vfsd.core.frame_selection import FrameTimes
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
-from vfsd.core.frame_times import FrameTimes
 from vfsd.core.model import Access, MediaInfo, PhysicalVideo, Role
 from vfsd.errors import OutOfRangeError
-from vfsd.write.ingest import describe_original
+from vfsd.write.ingest_file import describe_original
 
 MILLISECOND = Fraction(1, 1000)
 FILM, NTSC = Fraction(24000, 1001), Fraction(30000, 1001)

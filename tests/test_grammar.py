@@ -11,89 +11,95 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vfsd.core.output_formats import CODECS, CONTAINERS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
-from vfsd.core.view_path import Form, Request, parse, parse_still, unparse
+from vfsd.core.view_path import (
+    ViewForm,
+    ViewSpec,
+    format_view_path,
+    parse_still_name,
+    parse_view_path,
+)
 from vfsd.core.view_request import HIGHEST_RATE, View
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
 
-MP4 = Form("mp4")
-RGB = Form("raw", None, "rgb24")
+MP4 = ViewForm("mp4")
+RGB = ViewForm("raw", None, "rgb24")
 
 
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("full.mkv", Request(View(), Form("matroska"))),
-        ("t=10-20.mp4", Request(View(span=(Fraction(10), Fraction(20))), MP4)),
-        ("t=1.25-.mp4", Request(View(span=(Fraction(5, 4), None)), MP4)),
-        ("t=1:00-1:02:03.5.mp4", Request(View(span=(Fraction(60), Fraction(7447, 2))), MP4)),
-        ("frames=0-300.mp4", Request(View(frames=(0, 300, 1)), MP4)),
-        ("frames=10--2.mp4", Request(View(frames=(10, None, 2)), MP4)),
-        ("frames=10-50-5.y4m", Request(View(frames=(10, 50, 5)), Form("y4m"))),
+        ("full.mkv", ViewSpec(View(), ViewForm("matroska"))),
+        ("t=10-20.mp4", ViewSpec(View(span=(Fraction(10), Fraction(20))), MP4)),
+        ("t=1.25-.mp4", ViewSpec(View(span=(Fraction(5, 4), None)), MP4)),
+        ("t=1:00-1:02:03.5.mp4", ViewSpec(View(span=(Fraction(60), Fraction(7447, 2))), MP4)),
+        ("frames=0-300.mp4", ViewSpec(View(frames=(0, 300, 1)), MP4)),
+        ("frames=10--2.mp4", ViewSpec(View(frames=(10, None, 2)), MP4)),
+        ("frames=10-50-5.y4m", ViewSpec(View(frames=(10, 50, 5)), ViewForm("y4m"))),
         (
             "roi=400x300+600+300,size=200x150,fps=5.h264",
-            Request(
+            ViewSpec(
                 View(region=Rect(600, 300, 1000, 600), fps=Fraction(5)),
-                Form("h264", "h264"),
+                ViewForm("h264", "h264"),
                 (200, 150),
             ),
         ),
         (
             "fps=30000:1001,codec=hevc.mp4",
-            Request(View(fps=Fraction(30000, 1001)), Form("mp4", "hevc")),
+            ViewSpec(View(fps=Fraction(30000, 1001)), ViewForm("mp4", "hevc")),
         ),
-        ("size=640x0,pix=nv12.raw", Request(View(), Form("raw", None, "nv12"), (640, 0))),
-        ("full.rgb", Request(View(), RGB)),
-        ("sound=no.mkv", Request(View(), Form("matroska", sound=False))),
-        ("full.yuv", Request(View(), Form("raw", None, "yuv420p"))),
-        ("codec=h264.h264", Request(View(), Form("h264", "h264"))),
-        ("psnr=45,codec=av1.mp4", Request(View(), Form("mp4", "av1"), None, 45.0)),
-        ("psnr=inf.rgb", Request(View(), RGB, None, math.inf)),
+        ("size=640x0,pix=nv12.raw", ViewSpec(View(), ViewForm("raw", None, "nv12"), (640, 0))),
+        ("full.rgb", ViewSpec(View(), RGB)),
+        ("sound=no.mkv", ViewSpec(View(), ViewForm("matroska", sound=False))),
+        ("full.yuv", ViewSpec(View(), ViewForm("raw", None, "yuv420p"))),
+        ("codec=h264.h264", ViewSpec(View(), ViewForm("h264", "h264"))),
+        ("psnr=45,codec=av1.mp4", ViewSpec(View(), ViewForm("mp4", "av1"), None, 45.0)),
+        ("psnr=inf.rgb", ViewSpec(View(), RGB, None, math.inf)),
         (
             "codec=ffv1,pix=yuv444p.mkv",
-            Request(View(), Form("matroska", "ffv1", "yuv444p")),
+            ViewSpec(View(), ViewForm("matroska", "ffv1", "yuv444p")),
         ),
-        ("pix=yuv420p10.y4m", Request(View(), Form("y4m", None, "yuv420p10"))),
-        ("pix=rgb48.raw", Request(View(), Form("raw", None, "rgb48"))),
+        ("pix=yuv420p10.y4m", ViewSpec(View(), ViewForm("y4m", None, "yuv420p10"))),
+        ("pix=rgb48.raw", ViewSpec(View(), ViewForm("raw", None, "rgb48"))),
     ],
 )
-def test_names(name: str, meant: Request) -> None:
-    assert parse(name) == meant
+def test_names(name: str, meant: ViewSpec) -> None:
+    assert parse_view_path(name) == meant
 
 
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("320x180.rgb", Request(View(), RGB, (320, 180))),
-        ("1280x720x640y360.rgb", Request(View(), RGB, (1280, 720), crop=Rect(0, 0, 640, 360))),
+        ("320x180.rgb", ViewSpec(View(), RGB, (320, 180))),
+        ("1280x720x640y360.rgb", ViewSpec(View(), RGB, (1280, 720), crop=Rect(0, 0, 640, 360))),
         (
             "1280x720s5e20x640y720.rgb",
-            Request(
+            ViewSpec(
                 View(span=(Fraction(5), Fraction(20))),
                 RGB,
                 (1280, 720),
                 crop=Rect(0, 0, 640, 720),
             ),
         ),
-        ("999x999r99.h264", Request(View(fps=Fraction(99)), Form("h264", "h264"), (999, 999))),
+        ("999x999r99.h264", ViewSpec(View(fps=Fraction(99)), ViewForm("h264", "h264"), (999, 999))),
         (
             "1920x1080r30fyuv420.hevc",
-            Request(View(fps=Fraction(30)), Form("hevc", "hevc", "yuv420p"), (1920, 1080)),
+            ViewSpec(View(fps=Fraction(30)), ViewForm("hevc", "hevc", "yuv420p"), (1920, 1080)),
         ),
         (
             "960x540s0e60.h264",
-            Request(View(span=(Fraction(0), Fraction(60))), Form("h264", "h264"), (960, 540)),
+            ViewSpec(View(span=(Fraction(0), Fraction(60))), ViewForm("h264", "h264"), (960, 540)),
         ),
-        ("448x448r.raw", Request(View(), RGB, (448, 448))),
-        ("256h.h264", Request(View(), Form("h264", "h264"), (0, 256))),
-        ("64x48x10-42y4-28.rgb", Request(View(), RGB, (64, 48), crop=Rect(10, 4, 42, 28))),
-        ("64x48fyuv420p10.hevc", Request(View(), Form("hevc", "hevc", "yuv420p10"), (64, 48))),
-        ("64x48fyuv444.y4m", Request(View(), Form("y4m", None, "yuv444p"), (64, 48))),
-        ("64x48fgray.raw", Request(View(), Form("raw", None, "gray"), (64, 48))),
+        ("448x448r.raw", ViewSpec(View(), RGB, (448, 448))),
+        ("256h.h264", ViewSpec(View(), ViewForm("h264", "h264"), (0, 256))),
+        ("64x48x10-42y4-28.rgb", ViewSpec(View(), RGB, (64, 48), crop=Rect(10, 4, 42, 28))),
+        ("64x48fyuv420p10.hevc", ViewSpec(View(), ViewForm("hevc", "hevc", "yuv420p10"), (64, 48))),
+        ("64x48fyuv444.y4m", ViewSpec(View(), ViewForm("y4m", None, "yuv444p"), (64, 48))),
+        ("64x48fgray.raw", ViewSpec(View(), ViewForm("raw", None, "gray"), (64, 48))),
     ],
 )
-def test_names_of_the_vfs_paper(name: str, meant: Request) -> None:
-    assert parse(name) == meant
+def test_names_of_the_vfs_paper(name: str, meant: ViewSpec) -> None:
+    assert parse_view_path(name) == meant
 
 
 @pytest.mark.parametrize(
@@ -156,7 +162,7 @@ def test_names_of_the_vfs_paper(name: str, meant: Request) -> None:
 )
 def test_what_is_no_name_is_not_found(name: str) -> None:
     with pytest.raises(NotFoundError):
-        parse(name)
+        parse_view_path(name)
 
 
 @pytest.mark.parametrize(
@@ -178,22 +184,22 @@ def test_what_is_no_name_is_not_found(name: str) -> None:
 )
 def test_a_name_that_asks_for_nothing_is_wrong_usage(name: str) -> None:
     with pytest.raises(UsageError):
-        parse(name)
+        parse_view_path(name)
 
 
 def test_names_of_frames() -> None:
-    assert parse_still("000123.png") == (123, "png")
-    assert parse_still("7.npy") == (7, "npy")
+    assert parse_still_name("000123.png") == (123, "png")
+    assert parse_still_name("7.npy") == (7, "npy")
     for name in ("000123", "x1.png", "1.gif", "-1.png", "1.5.png", "1.png.png", "9" * 13 + ".png"):
         with pytest.raises(NotFoundError):
-            parse_still(name)
+            parse_still_name(name)
 
 
 def test_a_missing_side_follows_the_shape_of_the_region() -> None:
-    assert parse("size=640x0.mp4").sized(1920, 1080).size == (640, 360)
-    assert parse("256h.h264").sized(640, 480).size == (342, 256)
-    assert parse("roi=100x50+0+0,size=40x0.mp4").sized(1920, 1080).size == (40, 20)
-    assert parse("full.mp4").sized(1920, 1080).size is None
+    assert parse_view_path("size=640x0.mp4").sized(1920, 1080).size == (640, 360)
+    assert parse_view_path("256h.h264").sized(640, 480).size == (342, 256)
+    assert parse_view_path("roi=100x50+0+0,size=40x0.mp4").sized(1920, 1080).size == (40, 20)
+    assert parse_view_path("full.mp4").sized(1920, 1080).size is None
 
 
 @pytest.mark.parametrize(
@@ -210,13 +216,13 @@ def test_crops_of_the_vfs_paper_are_of_the_scaled_picture(
     name: str, of: tuple[int, int], region: str
 ) -> None:
     """So that what comes out is as large as the crop, and shows what is there in that size."""
-    assert unparse(parse(name).of_region(*of)) == region
-    assert parse(name).sized(*of) == parse(region).sized(*of)
+    assert format_view_path(parse_view_path(name).of_region(*of)) == region
+    assert parse_view_path(name).sized(*of) == parse_view_path(region).sized(*of)
 
 
 def test_a_crop_within_a_pixel_of_the_video_is_refused_with_what_is_near_it() -> None:
     with pytest.raises(UsageError, match="within a pixel") as refused:
-        parse("448x448x100y100.rgb").sized(1920, 1080)
+        parse_view_path("448x448x100y100.rgb").sized(1920, 1080)
     assert refused.value.hint is not None
     assert "roi=429x241+0+0,size=100x100" in refused.value.hint
 
@@ -224,7 +230,7 @@ def test_a_crop_within_a_pixel_of_the_video_is_refused_with_what_is_near_it() ->
 def test_a_crop_outside_the_scaled_picture_is_out_of_range() -> None:
     """Even where the video itself would have those pixels."""
     with pytest.raises(OutOfRangeError, match="320x180"):
-        parse("320x180x640y360.rgb").sized(1920, 1080)
+        parse_view_path("320x180x640y360.rgb").sized(1920, 1080)
 
 
 _decimals = st.builds(
@@ -249,23 +255,25 @@ _rates = st.one_of(
 ).filter(lambda rate: 0 < rate <= HIGHEST_RATE)
 _sizes = st.tuples(*(st.integers(0, 10**5),) * 2).filter(any)
 _encoded = [
-    Form(container, codec, layout)
+    ViewForm(container, codec, layout)
     for container in ("mp4", "matroska")
     for codec in CONTAINERS[container]
     for layout in (None, *CODECS[codec])
 ]
 _forms = st.one_of(
     st.builds(
-        replace, st.sampled_from([*_encoded, Form("mp4"), Form("matroska")]), sound=st.booleans()
+        replace,
+        st.sampled_from([*_encoded, ViewForm("mp4"), ViewForm("matroska")]),
+        sound=st.booleans(),
     ),
-    st.sampled_from([Form("h264", "h264"), Form("hevc", "hevc", "yuv420p10")]),
-    st.builds(Form, st.just("y4m"), st.none(), st.sampled_from([None, *UNCOMPRESSED_LAYOUTS])),
-    st.builds(Form, st.just("raw"), st.none(), st.sampled_from(PIXEL_LAYOUTS)),
+    st.sampled_from([ViewForm("h264", "h264"), ViewForm("hevc", "hevc", "yuv420p10")]),
+    st.builds(ViewForm, st.just("y4m"), st.none(), st.sampled_from([None, *UNCOMPRESSED_LAYOUTS])),
+    st.builds(ViewForm, st.just("raw"), st.none(), st.sampled_from(PIXEL_LAYOUTS)),
 )
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> Request:
+def requests(draw: st.DrawFn) -> ViewSpec:
     by_frames = draw(st.booleans())
     view = View(
         span=None if by_frames else draw(st.none() | _spans),
@@ -274,14 +282,14 @@ def requests(draw: st.DrawFn) -> Request:
         fps=None if by_frames else draw(st.none() | _rates),
     )
     psnr = st.none() | st.sampled_from([0.0, 36.5, 45.0, math.inf])
-    return Request(view, draw(_forms), draw(st.none() | _sizes), draw(psnr))
+    return ViewSpec(view, draw(_forms), draw(st.none() | _sizes), draw(psnr))
 
 
 @given(requests())
-def test_every_request_has_a_name_that_means_it(request: Request) -> None:
-    name = unparse(request)
+def test_every_request_has_a_name_that_means_it(request: ViewSpec) -> None:
+    name = format_view_path(request)
     assert "/" not in name
-    assert parse(name) == request
+    assert parse_view_path(name) == request
 
 
 @given(_regions, _sizes, st.none() | _rates, _spans, st.sampled_from(PIXEL_LAYOUTS))
@@ -294,15 +302,15 @@ def test_every_crop_has_a_name_that_means_it(
 ) -> None:
     fps = fps if fps is None else Fraction(round(fps * 1000) or 1, 1000)
     view = View(span=None if span[1] is None else span, fps=fps)
-    request = Request(view, Form("raw", None, layout), size, crop=crop)
-    assert parse(unparse(request)) == request
+    request = ViewSpec(view, ViewForm("raw", None, layout), size, crop=crop)
+    assert parse_view_path(format_view_path(request)) == request
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_understood_or_refused(text: str) -> None:
     for name in (text, f"{text}.mp4", f"t={text}.mp4", f"roi={text}.rgb", f"1x1{text}.rgb"):
         try:
-            request = parse(name)
+            request = parse_view_path(name)
         except (NotFoundError, UsageError):
             continue
-        assert parse(unparse(request)) == request
+        assert parse_view_path(format_view_path(request)) == request

@@ -27,7 +27,7 @@ from tests.writing import is_as_before, smooth
 from vfsd.api.growing_video import GrowingVideo
 from vfsd.api.store import Store
 from vfsd.codecs.probing import growing_fmp4
-from vfsd.codecs.probing.growing_fmp4 import FragmentedPrefix
+from vfsd.codecs.probing.growing_fmp4 import GrowingFmp4
 from vfsd.codecs.probing.probe import Examination, examine, examine_source
 from vfsd.core.frames import Frame, Pixels
 from vfsd.core.model import Access
@@ -42,8 +42,8 @@ from vfsd.errors import (
 )
 from vfsd.maintenance import fsck
 from vfsd.mount.fs import Caller, Filesystem
-from vfsd.mount.fs.recovery import recover
-from vfsd.write.partial_files import unfinished
+from vfsd.mount.fs.deferred_cleanup import recover
+from vfsd.write.partial_files import active_partials
 
 CLIP = FOLDER / "traffic.mp4"
 
@@ -231,7 +231,7 @@ def test_whose_pid_says_nothing_is_known_by_the_lock_on_the_file(
             writer.write(picture)
         assert fsck.collect(parts).files == []
         assert recover(parts).stray == 0
-        assert [one.name for one in unfinished(parts.objects)] == ["live.mp4"]
+        assert [one.name for one in active_partials(parts.objects)] == ["live.mp4"]
         with pytest.raises(BusyError):
             store.writer("live.mp4", width=96, height=64, fps=20)
         # A child that lives longer than its parent does not hold the file.
@@ -489,7 +489,7 @@ def test_what_comes_is_looked_at_without_all_that_was_there(
     path = tmp_path / "grows.mp4"
     got: list[Examination | None] = []
     with path.open("w+b", buffering=0) as file:
-        growing = FragmentedPrefix(file.fileno(), "grows.mp4")
+        growing = GrowingFmp4(file.fileno(), "grows.mp4")
         for piece in _fragments(data):
             file.write(piece)
             got.append(growing.advance())

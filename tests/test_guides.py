@@ -26,7 +26,7 @@ from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from tests.cli.conftest import run_command
 from vfsd.errors import EnvironmentMissingError
 from vfsd.mount.fuse.binding import require_fuse
-from vfsd.mount.fuse.options import MountOptions
+from vfsd.mount.fuse.mount_options import MountOptions
 
 ROOT = FOLDER.parent
 PAGES = ("train", "research", "cameras", "operate")

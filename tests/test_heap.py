@@ -9,16 +9,16 @@ import threading
 
 import pytest
 
-from vfsd.core.malloc_trim import Trimmer
-from vfsd.core.subprocess_entry import environment
+from vfsd.core.process_control import MallocTrimmer
+from vfsd.core.subprocess_entry import child_environment
 
 _HOLES = """
 import os, time
-from vfsd.core.malloc_trim import Trimmer, share_arenas
+from vfsd.core.process_control import MallocTrimmer, limit_arenas
 from vfsd.core.hostinfo import resident_bytes
 
-share_arenas()
-trimmer = Trimmer(lambda seconds: None)
+limit_arenas()
+trimmer = MallocTrimmer(lambda seconds: None)
 blocks = [bytearray(b"x") * (1 << 16) for _ in range(4000)]  # too small for mappings of their own
 full = resident_bytes(os.getpid())
 del blocks[1::2], blocks[1::2]  # others stay between them
@@ -32,7 +32,7 @@ assert all(block.count(b"x") == len(block) for block in blocks)
 
 _ANSWERS = """
 import resource
-from vfsd.core.malloc_trim import share_arenas
+from vfsd.core.process_control import limit_arenas
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -42,7 +42,7 @@ def answer():
     while blocks:
         blocks.pop()
 
-share_arenas()
+limit_arenas()
 answer()
 before = faults()
 for _ in range(100):
@@ -52,13 +52,13 @@ assert faults() - before < 8000, f"{faults() - before} pages for 800 blocks"
 
 _HUGE = """
 import numpy as np
-from vfsd.core.malloc_trim import use_small_pages
+from vfsd.core.process_control import disable_huge_pages
 
 def huge():
     lines = open("/proc/self/smaps_rollup").read().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages"))
 
-use_small_pages()
+disable_huge_pages()
 picture = np.ones(64 << 20, np.uint8)
 assert picture.sum() == 64 << 20
 assert huge() == 0
@@ -67,23 +67,25 @@ assert huge() == 0
 
 @pytest.mark.thorough
 def test_holes_between_what_is_in_use_are_given_back() -> None:
-    subprocess.run([sys.executable, "-c", _HOLES], env=environment(), check=True, timeout=90)
+    subprocess.run([sys.executable, "-c", _HOLES], env=child_environment(), check=True, timeout=90)
 
 
 def test_memory_for_answers_is_not_given_back_after_each() -> None:
     if platform.libc_ver()[0] != "glibc":
         pytest.skip("other C libraries do as they like")
-    subprocess.run([sys.executable, "-c", _ANSWERS], env=environment(), check=True, timeout=90)
+    subprocess.run(
+        [sys.executable, "-c", _ANSWERS], env=child_environment(), check=True, timeout=90
+    )
 
 
 def test_no_array_has_huge_pages() -> None:
-    subprocess.run([sys.executable, "-c", _HUGE], env=environment(), check=True, timeout=90)
+    subprocess.run([sys.executable, "-c", _HUGE], env=child_environment(), check=True, timeout=90)
 
 
 @pytest.mark.thorough
 def test_what_is_cold_is_asked_for_again_and_again() -> None:
     asked = threading.Semaphore(0)
-    trimmer = Trimmer(lambda seconds: asked.release())
+    trimmer = MallocTrimmer(lambda seconds: asked.release())
     for _ in range(2):
         assert asked.acquire(timeout=30)
     trimmer.close()

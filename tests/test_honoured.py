@@ -19,14 +19,14 @@ from tests.selection import examples, one_in
 from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.frames.array_formats import PIXEL_FORMATS, pixel_layout
+from vfsd.codecs.frames.pixel_layouts import PIXEL_FORMATS, pixel_layout
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
 from vfsd.core.frames import Pixels
 from vfsd.core.model import Cell
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.tile_settings import TileSettings
 from vfsd.errors import UsageError
-from vfsd.read.output_quality import ResultForm
+from vfsd.read.read_output import ReadOutput
 from vfsd.tiling import Rect
 
 WIDTH, HEIGHT, FRAMES = 256, 192, 24
@@ -257,7 +257,7 @@ def test_chroma_that_is_made_anew_is_not_told_to_be_that_of_tiles(tmp_path: Path
     turned = replace(media, width=WIDTH - 1, height=HEIGHT - 1, rotation=90)
     cell = Cell(0, Rect.of_size(turned.width, turned.height), 0, 0, 20, 45, 44, 43, 40)
     for region, is_on_grid in ((Rect(0, 0, 64, 64), False), (Rect(1, 0, 65, 64), True)):
-        form = ResultForm(turned, region, (64, 64), "yuv420p")
+        form = ReadOutput(turned, region, (64, 64), "yuv420p")
         told = form.psnr_of([cell], (turned.width, turned.height))
         # All that is lost may be lost in the region: 4 of 256 x 192 samples have what they share.
         share = 10 * math.log10(256 * 192 / region.area)
@@ -313,10 +313,10 @@ def test_of_odd_tiles_an_older_vfsd_has_told_too_much(tmp_path: Path) -> None:
     cell = Cell(0, whole, 0, 0, 20, 40, 40, 40, 40)
     share = 10 * math.log10(66 * 18 / (65 * 17))
     for form in ("gray", "rgb24", "yuv444p"):
-        told = ResultForm(media, whole, (65, 17), form).psnr_of([cell], (65, 17))
+        told = ReadOutput(media, whole, (65, 17), form).psnr_of([cell], (65, 17))
         assert told == pytest.approx(40 - share)
     lossless = Cell(0, whole, 0, 0, 1, 100, 100, 100, 100)
-    assert ResultForm(media, whole, (65, 17), "gray").psnr_of([lossless], (65, 17)) == 100
+    assert ReadOutput(media, whole, (65, 17), "gray").psnr_of([lossless], (65, 17)) == 100
 
 
 # ------------------------------------------------------------------- what nobody has measured

@@ -14,9 +14,9 @@ from sample_videos import FOLDER
 from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.api.store import Store
-from vfsd.core.model import Place
-from vfsd.derive.promotion_candidates import Candidates
-from vfsd.disk.block_checksums import BlockSums
+from vfsd.core.model import ByteLocation
+from vfsd.derive.promotion_candidates import CandidateIndex
+from vfsd.disk.block_checksums import BlockChecksums
 from vfsd.disk.disk_reserve import keep_reserve
 from vfsd.errors import IntegrityError, StoreError
 from vfsd.maintenance import fsck
@@ -233,7 +233,7 @@ def test_notes_about_views_lead_to_no_other_files(place: Path, docs: Path) -> No
     digest = "ab" * 32
     let_lead(place / "cache" / digest, docs)
     with Store.open(place) as store:
-        assert Candidates.of_store(store.parts).of(digest) == []
+        assert CandidateIndex.of_store(store.parts).of(digest) == []
     assert held(docs) == before
 
 
@@ -282,7 +282,7 @@ def linked(tmp_path: Path) -> Iterator[tuple[Store, Callable[[str], None]]]:
         def name(path: str) -> None:
             with store.catalog.writing() as change:
                 node = change.tree.resolve("v.mp4")
-                before = change.integrity.sums(Place(None, node.link_path))
+                before = change.integrity.sums(ByteLocation(None, node.link_path))
                 assert before is not None
                 change.tree.update(node.ino, link_path=path)
                 encoded = (os.fsencode(path),)
@@ -291,8 +291,10 @@ def linked(tmp_path: Path) -> Iterator[tuple[Store, Callable[[str], None]]]:
                     connection.exec_driver_sql(f"UPDATE {table} SET link_path = ?", encoded)
                 with suppress(OSError):  # as whoever knows the file would have it
                     found = os.stat(path)
-                    sums = BlockSums(found.st_size, 1 << 15, bytes(8 * -(-found.st_size >> 15)))
-                    place = Place(None, path)
+                    sums = BlockChecksums(
+                        found.st_size, 1 << 15, bytes(8 * -(-found.st_size >> 15))
+                    )
+                    place = ByteLocation(None, path)
                     change.integrity.put_sums(place, sums, mtime_ns=found.st_mtime_ns)
 
         yield store, name
@@ -381,7 +383,7 @@ def test_nothing_is_shown_of_a_file_whose_sums_nobody_knew(
     name(str(secret))
     assert all("damaged" in one for one in refusals(store)[:2])
     with store.catalog.writing() as change:
-        change.integrity.drop_sums(Place(None, str(secret)))
+        change.integrity.drop_sums(ByteLocation(None, str(secret)))
     # The first has compared it before.  A frame has it compared as a whole, which tells more.
     assert "has changed since it was indexed" in refusals(store)[1]
 

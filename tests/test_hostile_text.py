@@ -16,11 +16,11 @@ from vfsd.codecs.cells.pack import PackedCell, read_table
 from vfsd.core.frame_table_pages import PageBounds, decode_page
 from vfsd.core.timebase import seconds
 from vfsd.derive.workload import read_workload
-from vfsd.disk.config import Settings
+from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import IntegrityError, NoStoreError, UsageError
 from vfsd.labels.formats.class_names import read_names
-from vfsd.labels.formats.decimals import decimal
+from vfsd.labels.formats.label_file import parse_decimal
 from vfsd.tiling import Rect, TileLayout
 
 DIGITS = "9" * 5000
@@ -56,7 +56,7 @@ def test_files_of_a_store_that_somebody_has_damaged(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(b"verify = '\xff'")
     with pytest.raises(UsageError):
-        Settings.load(path)
+        StoreSettings.load(path)
     for text in ('{"format": 1}', DEEP, f'{{"format": {DIGITS}}}', '{"format": 1e999}', "[]"):
         (tmp_path / "vfsd-store.json").write_text(text)
         with pytest.raises(NoStoreError):
@@ -125,4 +125,4 @@ def test_a_tile_without_bytes_is_damaged() -> None:
 @pytest.mark.parametrize("text", ["1e999999", "-1e9999995", "nan", "inf"])
 def test_numbers_have_an_end(text: str) -> None:
     with pytest.raises(ValueError, match="not a finite number"):
-        decimal(text)
+        parse_decimal(text)

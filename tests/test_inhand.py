@@ -25,14 +25,14 @@ from tests.fs.driver import Driver
 from tests.replaceable import rich_clip
 from tests.writing import is_as_before, smooth
 from vfsd.api.store import Store
-from vfsd.disk.tempfiles import NewFile, claimed, is_in_hand, new_name, take_away
+from vfsd.disk.tempfiles import NewFile, claimed, delete_file, is_locked, new_name
 from vfsd.errors import BusyError, NotFoundError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.fsck import collect
 from vfsd.mount.fs import Filesystem
-from vfsd.mount.fs.recovery import recover
+from vfsd.mount.fs.deferred_cleanup import recover
 from vfsd.mount.fs.syscalls import copy_start
-from vfsd.write.partial_files import begin, unfinished
+from vfsd.write.partial_files import active_partials, create_partial
 
 CLIP = FOLDER / "traffic.mp4"
 
@@ -61,16 +61,16 @@ def in_another_container(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_new_file_is_in_hand_until_it_is_closed(tmp_path: Path) -> None:
     new = NewFile(partial(new_path, tmp_path))
-    assert is_in_hand(new.path)
-    assert not take_away(new.path)
+    assert is_locked(new.path)
+    assert not delete_file(new.path)
     with pytest.raises(BusyError), claimed(new.path):
         pass
     new.close()
-    assert not is_in_hand(new.path)
+    assert not is_locked(new.path)
     with claimed(new.path):
-        assert is_in_hand(new.path)
-        assert not take_away(new.path)
-    assert take_away(new.path)
+        assert is_locked(new.path)
+        assert not delete_file(new.path)
+    assert delete_file(new.path)
     assert not new.path.exists()
     with pytest.raises(NotFoundError), claimed(new.path):
         pass
@@ -86,7 +86,7 @@ def test_who_is_faster_than_the_lock_costs_a_name_and_nothing_else(
 
     def late(file: FileIO) -> bool:
         for name in times:
-            assert take_away(name)
+            assert delete_file(name)
             break
         return hold(file)
 
@@ -94,7 +94,7 @@ def test_who_is_faster_than_the_lock_costs_a_name_and_nothing_else(
     coming = iter(names)
     with NewFile(lambda: next(coming)) as new:
         assert new.path == names[2]
-        assert is_in_hand(new.path)
+        assert is_locked(new.path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -104,7 +104,7 @@ def test_files_come_and_go_beside_who_takes_leftovers_away(tmp_path: Path) -> No
     def take_all() -> None:
         while not done.is_set():
             for path in tmp_path.iterdir():
-                take_away(path)
+                delete_file(path)
 
     thread = threading.Thread(target=take_all)
     thread.start()
@@ -137,12 +137,12 @@ def test_a_large_file_is_what_was_written_wherever_in_it(tmp_path: Path) -> None
 def test_without_locks_the_pid_has_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", no_locks)
     new = NewFile(partial(new_path, tmp_path))
-    assert is_in_hand(new.path)
-    assert not take_away(new.path)
+    assert is_locked(new.path)
+    assert not delete_file(new.path)
     left = tmp_path / "999999999-x"
     left.touch()
-    assert not is_in_hand(left)
-    assert take_away(left)
+    assert not is_locked(left)
+    assert delete_file(left)
     new.remove()
 
 
@@ -159,8 +159,8 @@ def test_a_link_is_nobodys_and_leads_nowhere(tmp_path: Path) -> None:
     target, link = tmp_path / "mine", tmp_path / new_name()
     target.write_text("mine")
     link.symlink_to(target)
-    assert not is_in_hand(link)
-    assert take_away(link)
+    assert not is_locked(link)
+    assert delete_file(link)
     assert target.read_text() == "mine"
 
 
@@ -195,16 +195,16 @@ def test_a_writer_that_died_is_dead_whoever_has_its_pid_by_now(
 ) -> None:
     """As in containers, each of which has a first process."""
     parts = store.parts
-    (file,) = unfinished(parts.objects)
+    (file,) = active_partials(parts.objects)
     alive = os.getpid()
     with store.growing("cam.mp4") as growing:
         writing.send_signal(signal.SIGKILL)
         writing.wait()
         for path in parts.objects.on_their_way():
             path.rename(path.with_name(path.name.replace(str(writing.pid), str(alive), 1)))
-        assert is_in_hand(file.path) is False
+        assert is_locked(file.path) is False
         assert sum(1 for _ in growing.follow()) == len(growing) > 20
-    assert list(unfinished(parts.objects)) == []
+    assert list(active_partials(parts.objects)) == []
     with pytest.raises(NotFoundError):
         store.growing("cam.mp4")
     store.write("cam.mp4", smooth(3, 64, 48), fps=25)
@@ -271,7 +271,7 @@ def test_what_a_mount_copies_to_be_written_is_nobodys_leftover(
 
 @pytest.mark.usefixtures("in_another_container")
 def test_a_file_that_was_just_begun_is_nobodys_leftover(store: Store) -> None:
-    file = begin(store.parts.objects, "a.mp4")
+    file = create_partial(store.parts.objects, "a.mp4")
     assert nothing_goes(store)
     file.remove()
     assert store.parts.objects.on_their_way() == []

@@ -24,22 +24,21 @@ from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.catalog import ROOT
-from vfsd.core.damaged_frames import hit_frames
+from vfsd.core.damaged_frames import damaged_frames_of
 from vfsd.core.frames import Frame
-from vfsd.core.model import Access, FileState, Place
-from vfsd.derive.tile_spec import TileSettings
-from vfsd.disk.block_checksums import BLOCK_BYTES, SUM_BYTES, BlockSummer, BlockSums
-from vfsd.disk.checksummed_file import SummedFile
+from vfsd.core.model import Access, ByteLocation, FileState
+from vfsd.derive.tile_settings import TileSettings
+from vfsd.disk.block_checksums import BLOCK_BYTES, SUM_BYTES, BlockChecksummer, BlockChecksums
+from vfsd.disk.checksummed_file import ChecksummedFile
 from vfsd.disk.object_store import ObjectStore, digest
 from vfsd.disk.store_layout import StoreDirectory
-from vfsd.disk.verify_file import Begun
+from vfsd.disk.verify_file import VerifyProgress
 from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.backup import back_up
-from vfsd.maintenance.scrub import Damage, Pace, Scrubber
-from vfsd.maintenance.scrub_checkpoint import ScrubNote
+from vfsd.maintenance.scrub import ByteRateLimiter, Scrubber, ScrubCheckpoint, ScrubDamage
 from vfsd.mount.fs import Filesystem
-from vfsd.write.offline_classify import settle_file
+from vfsd.write.crash_recovery import classify_spooled_file
 
 CLIP = FOLDER / "traffic.mp4"
 SIZE = CLIP.stat().st_size
@@ -99,7 +98,7 @@ def lost_frames(video: Video) -> list[int]:
     return lost
 
 
-def scrubbed(store: Store, *sources: Path) -> list[Damage]:
+def scrubbed(store: Store, *sources: Path) -> list[ScrubDamage]:
     others = [ObjectStore(StoreDirectory.open(path)) for path in sources]
     return list(Scrubber(store.parts, sources=others).run())
 
@@ -111,7 +110,7 @@ def test_sums_do_not_depend_on_how_the_bytes_come() -> None:
     data = os.urandom(3 * BLOCK_BYTES + 17)
     found = set()
     for step in (1 << 20, BLOCK_BYTES, 1000, 7777):
-        summer = BlockSummer()
+        summer = BlockChecksummer()
         for at in range(0, len(data), step):
             summer.update(data[at : at + step])
         found.add(summer.finish())
@@ -121,9 +120,9 @@ def test_sums_do_not_depend_on_how_the_bytes_come() -> None:
         own = sums.bytes_of(number)
         assert sums.is_right(number, data[own.start : own.stop])
         assert not sums.is_right(number, data[own.start : own.stop - 1])
-    assert len(BlockSummer().finish()) == 0
+    assert len(BlockChecksummer().finish()) == 0
     with pytest.raises(IntegrityError):
-        BlockSums(sums.size, sums.block, sums.sums[:-1])
+        BlockChecksums(sums.size, sums.block, sums.sums[:-1])
 
 
 @pytest.mark.parametrize("how", ["ingest", "link", "write", "settled"])
@@ -296,7 +295,7 @@ def test_nobody_reads_the_damaged_file_while_the_good_copy_takes_its_place(
     read: list[bytes] = []
     damaged: list[DamagedFileError] = []
 
-    def look(file: SummedFile) -> None:
+    def look(file: ChecksummedFile) -> None:
         buffer = bytearray(10)
         try:
             read.append(file.read_some(LAST.start, 10))
@@ -412,7 +411,7 @@ def test_bytes_that_come_again_do_not_rely_on_those_that_are_there(
             Driver(fs).write("/b.mp4", CLIP.read_bytes())
             fs.close()
             if how == "settled":
-                assert settle_file(store.parts, store.node("b.mp4")) is not None
+                assert classify_spooled_file(store.parts, store.node("b.mp4")) is not None
         store.remove("cam/a.mp4")
         assert np.array_equal(store["b.mp4"].read().data, exact)
         assert fsck.run(store.parts, deep=True) == []
@@ -473,7 +472,7 @@ def test_frames_that_are_hit_are_those_that_need_the_packets(made: Path) -> None
                     is_needless = columns.flags[row] & 4 and packet < own
                     if at < hit.stop and hit.start < at + size and not is_needless:
                         expected.add(frame)
-            found = hit_frames(table, Access.EXTENT, [hit])
+            found = damaged_frames_of(table, Access.EXTENT, [hit])
             assert {frame for part in found for frame in part} == expected
 
 
@@ -515,7 +514,7 @@ def test_scrub_makes_sums_that_are_missing_or_wrong(place: Path) -> None:
             with store.catalog.reading() as seen:
                 assert seen.integrity.sums(where) == good
             with store.catalog.writing() as change:
-                wrong = BlockSums(good.sums.size, good.sums.block, change_of)
+                wrong = BlockChecksums(good.sums.size, good.sums.block, change_of)
                 change.integrity.put_sums(where, wrong)
             (found,) = scrubbed(store)
             assert found.repaired == "counted anew"
@@ -610,7 +609,7 @@ def test_a_scrub_that_goes_on_does_not_believe_damage_by_wrong_sums(
             assert known is not None
             sums = bytearray(known.sums.sums)
             sums[SUM_BYTES * (place // BLOCK_BYTES)] ^= 4
-            wrong = BlockSums(known.sums.size, known.sums.block, bytes(sums))
+            wrong = BlockChecksums(known.sums.size, known.sums.block, bytes(sums))
             change.integrity.put_sums(original.place, wrong)
         interrupted(store, 2 << 20)
         (found,) = scrubbed(store)
@@ -656,11 +655,21 @@ def test_the_note_of_a_widely_damaged_file_is_short(large: Path) -> None:
 
 
 def test_of_damage_in_too_many_places_no_note_is_made(tmp_path: Path) -> None:
-    note, summer = ScrubNote(tmp_path / "note"), BlockSummer()
+    note, summer = ScrubCheckpoint(tmp_path / "note"), BlockChecksummer()
     damage = [range(at, at + 1) for at in range(0, 1 << 18, 2)]
-    note.write(1, Place("a", None), summer.finish(), Begun((1, 1 << 20, 3), 1 << 20, (range(5),)))
-    note.write(1, Place("a", None), summer.finish(), Begun((1, 1 << 20, 3), 0, tuple(damage)))
-    kept = ScrubNote(tmp_path / "note").of(1, Place("a", None))
+    note.write(
+        1,
+        ByteLocation("a", None),
+        summer.finish(),
+        VerifyProgress((1, 1 << 20, 3), 1 << 20, (range(5),)),
+    )
+    note.write(
+        1,
+        ByteLocation("a", None),
+        summer.finish(),
+        VerifyProgress((1, 1 << 20, 3), 0, tuple(damage)),
+    )
+    kept = ScrubCheckpoint(tmp_path / "note").of(1, ByteLocation("a", None))
     assert kept is not None
     assert (kept.begun.at, kept.begun.damage) == (1 << 20, (range(5),))
 
@@ -681,7 +690,7 @@ def test_a_scrub_of_something_else_begins_anew(large: Path, what: str) -> None:
             with store.catalog.writing() as change:
                 sums = change.integrity.sums(original.place)
                 assert sums is not None
-                wrong = BlockSums(sums.sums.size, sums.sums.block, bytes(len(sums.sums.sums)))
+                wrong = BlockChecksums(sums.sums.size, sums.sums.block, bytes(len(sums.sums.sums)))
                 change.integrity.put_sums(original.place, wrong)
         elif what == "note":
             note.write_text("[")
@@ -822,7 +831,7 @@ def test_scrub_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
         "vfsd.maintenance.scrub.time.sleep",
         lambda seconds: clock.__setitem__(0, clock[0] + seconds),
     )
-    pace = Pace(1000.0)
+    pace = ByteRateLimiter(1000.0)
     for _ in range(50):
         pace.passed(100)
     assert 4.5 < clock[0] - 100.0 < 5.5
@@ -834,12 +843,12 @@ def test_scrub_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sums_that_cannot_be_right(place: Path) -> None:
     with Store.open(place) as store:
         where = store["cam/a.mp4"].original.place
-        summer = BlockSummer()
+        summer = BlockChecksummer()
         summer.update(b"other")
         other = summer.finish()
         with store.catalog.writing() as change:
             change.integrity.put_sums(where, other)
-            change.integrity.put_sums(Place(None, "/gone.mp4"), other, mtime_ns=5)
+            change.integrity.put_sums(ByteLocation(None, "/gone.mp4"), other, mtime_ns=5)
         found = fsck.run(store.parts)
         assert [one.check for one in found] == ["sums", "sums"]
         fsck.run(store.parts, repair=True)

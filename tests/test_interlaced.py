@@ -18,13 +18,12 @@ from tests.composing import take_tiles
 from tests.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.frames.chroma_location import SITINGS, blank, blank_like
-from vfsd.codecs.frames.interlace import Scanning
+from vfsd.codecs.frames.chroma_siting import SITINGS, InterlaceSetter, blank, blank_like
 from vfsd.codecs.frames.planes import copy_picture, fingerprint, plane_samples
 from vfsd.codecs.frames.to_array import PixelConverter
 from vfsd.codecs.probing.probe import examine
 from vfsd.core.frames import Pixels
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.tile_settings import TileSettings
 from vfsd.tiling import Rect
 
 FRAMES = 20
@@ -134,7 +133,7 @@ def test_pictures_of_the_other_kind_are_scaled_as_the_first_is(
     video = store.ingest(path)
     assert video.original.media.interlaced == first
     found = video.read(size=(160, 120), format="yuv420p", psnr=math.inf).data
-    scanning = Scanning(interlaced=first)
+    scanning = InterlaceSetter(interlaced=first)
     with av.open(str(path)) as container:
         pictures = list(container.decode(video=0))
         assert {one.interlaced_frame for one in pictures} == {True, False}
@@ -276,7 +275,7 @@ def test_a_picture_says_what_is_known_of_the_video(pixel_format: str, siting: st
     for plane, same in zip(plane_samples(told), plane_samples(untold), strict=True):
         plane[...] = same[...] = rng.integers(0, 200, plane.shape)
     for known, wanted, other in ((True, told, untold), (False, untold, told)):
-        scanning = Scanning(interlaced=known)
+        scanning = InterlaceSetter(interlaced=known)
         assert scanning.of(wanted) is wanted
         made = scanning.of(other)
         assert made.interlaced_frame is known

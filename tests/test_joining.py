@@ -27,7 +27,7 @@ from vfsd.api.video import Video
 from vfsd.codecs.cells.pack import open_pack
 from vfsd.codecs.frames.planes import plane_samples
 from vfsd.core.model import Segment
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.tile_settings import TileSettings
 from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
 from vfsd.maintenance.fsck import run as check
 from vfsd.overlap.cameras import join, joined, split

@@ -15,7 +15,7 @@ from sample_videos import FOLDER
 from vfsd import Detection, DetectionColumns, Source, Store, Video
 from vfsd.core.detections import Examined
 from vfsd.errors import NotFoundError, OutOfRangeError, UnknownLabelWarning, UsageError
-from vfsd.labels import FORMATS, place_of, read_labels, write_labels
+from vfsd.labels import FORMATS, export_path, read_labels, write_labels
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_every_label_file_of_the_footage_goes_in_and_out(
             folder.mkdir(parents=True)
             target = folder if format in ("yolo", "voc") else folder / "labels"
             for name, pieces in write_labels(format, video.detections().columns(), [], video.clip):
-                file_path = place_of(target, format, name)
+                file_path = export_path(target, format, name)
                 file_path.write_text("".join(pieces), encoding="utf-8", newline="")
             again = read_labels(target, format, video.clip).columns
             assert [(a.frame, a.label, a.box, a.confidence, a.track) for a in again] == [

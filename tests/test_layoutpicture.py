@@ -15,9 +15,8 @@ from vfsd.api.store import Store
 from vfsd.core.detections import Detection
 from vfsd.core.text_image import Picture
 from vfsd.tiling import Rect
-from vfsd.views.layout_facts import LayoutFacts, heat_of, layout_facts
 from vfsd.views.layout_image import draw_layout, picture_size
-from vfsd.views.layout_summary import layout_text
+from vfsd.views.layout_summary import LayoutFacts, layout_facts, layout_text, read_counts
 
 NAMES = ("traffic.mp4", "portrait.mp4", "odd-size.webm")
 SCALE = 3  # of traffic.mp4, which is 320x240
@@ -65,7 +64,7 @@ def test_areas_that_overlap_are_counted() -> None:
                 mask[rect.y1 : rect.y2, rect.x1 : rect.x2] = True
             expected[mask] += times
             read.append((times, rects))
-        assert (heat_of(read, 40, 30) == expected).all()
+        assert (read_counts(read, 40, 30) == expected).all()
 
 
 def test_what_was_read_of_those_frames_is_counted(store: Store) -> None:

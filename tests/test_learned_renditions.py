@@ -11,7 +11,7 @@ from tests.composing import take_tiles
 from tests.test_renditions import psnr_of
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.core.model import Reason
+from vfsd.core.model import TilingReason
 from vfsd.tiling import Rect
 
 
@@ -31,7 +31,7 @@ def test_a_size_that_is_read_often_becomes_a_rendition(store: Store, video: Vide
     proposals = store.proposals()
     assert [one.plan.frames for one in proposals] != []
     assert {str(one.plan.layout) for one in proposals} == {"80x60"}
-    assert proposals[0].reasons == (Reason(None, None, 15, (80, 60)),)
+    assert proposals[0].reasons == (TilingReason(None, None, 15, (80, 60)),)
     assert all(0 < one.saved < one.spent for one in proposals)
     assert store.catalog.renditions(video.info) == [], "proposals make nothing"
     made = store.tune()

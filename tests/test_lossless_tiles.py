@@ -16,13 +16,19 @@ from tests.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.catalog.segments import Segments
-from vfsd.codecs.cells.lossless_cells import LosslessCellDecoder
+from vfsd.codecs.cells.lossless import LosslessCellDecoder
 from vfsd.core.model import Segment
-from vfsd.derive.compression_schedule import due, is_due, level_for
+from vfsd.derive.deferred_compression import (
+    compress_segments,
+    compressible,
+    is_compression_due,
+    level_for,
+    pending_compressions,
+    recompress_segment,
+)
 from vfsd.derive.layout_history import drop, rollback
-from vfsd.derive.recompress import compress, compressible, recompress
-from vfsd.derive.retile import missing
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.derive.retile import missing_segments
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.disk.object_store import Digest, ObjectStore
 from vfsd.errors import IntegrityError, NoSpaceError, NotFoundError, UsageError
 from vfsd.maintenance import fsck
@@ -114,7 +120,7 @@ def test_any_level_is_there_already(store: Store, video: Video) -> None:
     assert video.retile("uniform:2x2", settings=RAW)
     planned = [PlannedSegment(f, TileLayout.parse("160+160x128+112")) for f in video.sequences()]
     for settings in (RAW, TileSettings("lossless"), TileSettings("lossless", psnr=45, quality=19)):
-        assert missing(store.parts, video.info, planned, settings) == []
+        assert missing_segments(store.parts, video.info, planned, settings) == []
     with pytest.raises(UsageError, match="0 to 19"):
         video.retile("uniform:1x1", settings=TileSettings("lossless", quality=20))
 
@@ -183,7 +189,7 @@ def test_only_lossless_tiles_can_be_compressed(store: Store, video: Video) -> No
     (first, *_) = video.retile("uniform:1x1")
     assert compressible(store.parts, video.info, 19) == []
     with pytest.raises(UsageError, match="'fast'"):
-        recompress(store.parts, first, 1)
+        recompress_segment(store.parts, first, 1)
     for level in (0, 20):
         with pytest.raises(UsageError, match="1 to 19"):
             video.compress(level)
@@ -260,9 +266,9 @@ def test_damage_is_told_and_left_alone(store: Store, video: Video) -> None:
         else:
             path.unlink()
     with pytest.raises(IntegrityError, match="damaged"):
-        recompress(store.parts, first, 9)
+        recompress_segment(store.parts, first, 9)
     with pytest.raises(IntegrityError, match="missing"):
-        recompress(store.parts, second, 9)
+        recompress_segment(store.parts, second, 9)
     assert store.catalog.segments(video.info) == [first, second, *others]
 
 
@@ -270,11 +276,11 @@ def test_segments_that_go_meanwhile_are_left_out(store: Store, video: Video) -> 
     before = video.retile("uniform:1x1", settings=RAW)
     first, second, *_ = before
     drop(store.parts, video.info, first.frames)
-    changed = recompress(store.parts, second, 3)
+    changed = recompress_segment(store.parts, second, 3)
     for stale in (first, second):
         with pytest.raises(NotFoundError):
-            recompress(store.parts, stale, 1)
-    made = compress(store.parts, before, 1)
+            recompress_segment(store.parts, stale, 1)
+    made = compress_segments(store.parts, before, 1)
     assert {one.id for one in made} == {one.id for one in before[2:]}
     assert changed in store.catalog.segments(video.info)
     assert same_keys(store, video)
@@ -297,7 +303,7 @@ def test_two_at_once_do_it_once(
 
     def work(level: int) -> None:
         try:
-            outcomes.append(recompress(store.parts, segment, level))
+            outcomes.append(recompress_segment(store.parts, segment, level))
         except NotFoundError as error:
             outcomes.append(error)
 
@@ -327,20 +333,20 @@ def test_what_stays_longest_is_compressed_first(store: Store, video: Video) -> N
     for _ in range(3):
         video.frames([made[1].first_frame], psnr=99)
     store.tools.reads.flush()
-    assert due(store.parts) == []  # there is no budget
+    assert pending_compressions(store.parts) == []  # there is no budget
     video.budget.set(2 * sum(segment.size for segment in made))
-    found = due(store.parts)
+    found = pending_compressions(store.parts)
     assert found[0].segment.id == made[1].id
     assert {one.segment.id for one in found} == {segment.id for segment in made}
     assert {one.level for one in found} == {1}
     for one in found:
-        if is_due(store.parts, one):
-            recompress(store.parts, one.segment, one.level)
-    left = due(store.parts)
+        if is_compression_due(store.parts, one):
+            recompress_segment(store.parts, one.segment, one.level)
+    left = pending_compressions(store.parts)
     assert len(left) < len(made)  # the first were enough
-    assert not any(is_due(store.parts, one) for one in left)
+    assert not any(is_compression_due(store.parts, one) for one in left)
     video.pin()
-    assert due(store.parts) == []
+    assert pending_compressions(store.parts) == []
 
 
 def test_levels_by_how_full_a_budget_is() -> None:

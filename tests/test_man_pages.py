@@ -12,7 +12,7 @@ import pytest
 
 from scripts.make_cli_docs import commands
 from scripts.make_man_pages import pages, write_pages
-from vfsd.mount.fuse.options import described_options, parse_options
+from vfsd.mount.fuse.mount_options import described_options, parse_options
 
 ROOT = Path(__file__).resolve().parent.parent
 _NO_BUILD = shutil.ignore_patterns(".venv*", ".git", "*.egg-info", "build", ".*_cache")

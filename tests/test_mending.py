@@ -21,7 +21,7 @@ from vfsd.api.video import Video
 from vfsd.codecs.cells.pack import CellStream, read_table, write_pack
 from vfsd.core.detections import Detection
 from vfsd.core.model import Segment
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.tile_settings import TileSettings
 from vfsd.disk.object_store import ObjectStore
 from vfsd.errors import DamagedPackError, IntegrityError
 from vfsd.maintenance import fsck

@@ -22,13 +22,18 @@ from tests.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import Detection
+from vfsd.core.display_geometry import (
+    to_coded_layout,
+    to_coded_rect,
+    to_display_layout,
+    to_display_rect,
+)
 from vfsd.core.model import MediaInfo
-from vfsd.core.orientation import in_display, in_picture, layout_in_display, layout_in_picture
-from vfsd.derive.layout_around import in_picture_corners
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.catalog_world import box_corners
+from vfsd.derive.tile_settings import TileSettings
 from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import RefusedMediaError, UsageError
-from vfsd.overlap.join_settings import require_alike
+from vfsd.overlap.join_settings import require_joinable
 from vfsd.tiling import Rect, TileLayout
 
 Samples = npt.NDArray[Any]
@@ -130,7 +135,7 @@ def test_tiles_and_boxes_lie_where_they_are_displayed(
 def test_a_mirrored_video_is_stitched_into_mp4(store: Store, tmp_path: Path, way: str) -> None:
     video, _ = clip(store, tmp_path, way)
     video.retile("192+128x128+112", settings=TileSettings("stitchable"))
-    shown = in_display(Rect(0, 128, 192, 240), video.original.media)
+    shown = to_display_rect(Rect(0, 128, 192, 240), video.original.media)
     stored = tmp_path / "view.mp4"
     place = f"roi={shown.width}x{shown.height}+{shown.x1}+{shown.y1}"
     with video.view(f"{place}.mp4") as file:
@@ -150,18 +155,18 @@ def test_places_are_mapped_there_and_back(rotation: int) -> None:
     picture = np.arange(70 * 40).reshape(40, 70)
     shown = np.rot90(np.fliplr(picture), -rotation // 90)
     region = Rect(3, 5, 14, 25)
-    area = in_picture(region, media)
-    assert in_display(area, media) == region
+    area = to_coded_rect(region, media)
+    assert to_display_rect(area, media) == region
     inside = set(picture[area.y1 : area.y2, area.x1 : area.x2].ravel().tolist())
     assert inside == set(shown[5:25, 3:14].ravel().tolist())
     corners = np.array([[3.0, 5.0, 14.0, 25.0]])
-    assert Rect(*in_picture_corners(corners, media)[0].tolist()) == area
+    assert Rect(*box_corners(corners, media)[0].tolist()) == area
     layout = (
         TileLayout((10, 60), (15, 25)) if rotation % 180 == 0 else TileLayout((15, 25), (10, 60))
     )
-    stored = layout_in_picture(layout, media)
-    assert layout_in_display(stored, media) == layout
-    tiles = {in_display(tile, media) for tile in stored.tiles}
+    stored = to_coded_layout(layout, media)
+    assert to_display_layout(stored, media) == layout
+    tiles = {to_display_rect(tile, media) for tile in stored.tiles}
     assert tiles == set(layout.tiles)
     assert media.is_turned
     assert not lying.is_turned
@@ -194,6 +199,6 @@ def test_an_old_row_is_corrected_by_a_look_at_the_file(store: Store, tmp_path: P
 
 def test_mirrored_videos_are_not_joined() -> None:
     lying = MediaInfo("mp4", "h264", None, 64, 48, "yuv420p", Fraction(1, 25), None)
-    require_alike(lying, lying)
+    require_joinable(lying, lying)
     with pytest.raises(UsageError, match="mirrored"):
-        require_alike(lying, replace(lying, mirrored=True))
+        require_joinable(lying, replace(lying, mirrored=True))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from vfsd.mount.fs.recovery import Recovered
-from vfsd.mount.fuse.options import LOG_LEVELS, parse_options
-from vfsd.mount.mount_log import LEVELS, OneLine, Sparing
+from vfsd.mount.fs.deferred_cleanup import RecoveryReport
+from vfsd.mount.fuse.mount_options import LOG_LEVELS, parse_options
+from vfsd.mount.mount_log import LEVELS, OneLineFormatter, RepeatFilter
 
 
 def record(message: str, *, error: BaseException | None = None) -> logging.LogRecord:
@@ -30,18 +30,18 @@ def raised() -> BaseException:
 
 
 def test_line_breaks_in_names_do_not_break_lines() -> None:
-    line = OneLine(traces=False, journal=False).format(record("open 'a\nERROR b\r'"))
+    line = OneLineFormatter(traces=False, journal=False).format(record("open 'a\nERROR b\r'"))
     assert line.endswith("ERROR open 'a\\nERROR b\\r'")
     assert len(line.splitlines()) == 1
 
 
 def test_an_exception_is_one_line_and_says_where() -> None:
     error = raised()
-    line = OneLine(traces=False, journal=False).format(record("it failed", error=error))
+    line = OneLineFormatter(traces=False, journal=False).format(record("it failed", error=error))
     assert len(line.splitlines()) == 1
     assert f"it failed: vfsd.errors.{type(error).__name__}: unknown mount option" in line
     assert " at options.py:" in line
-    traced = OneLine(traces=True, journal=False).format(record("it failed", error=error))
+    traced = OneLineFormatter(traces=True, journal=False).format(record("it failed", error=error))
     assert "Traceback" in traced
     assert "it failed\n" in traced
 
@@ -49,7 +49,7 @@ def test_an_exception_is_one_line_and_says_where() -> None:
 def test_the_same_is_told_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("vfsd.mount.mount_log.time.monotonic", lambda: now)
-    sparing = Sparing()
+    sparing = RepeatFilter()
     damage = "bytes 0 to 9 are damaged"
     assert [sparing.filter(record(damage)) for _ in range(4)] == [True, False, False, False]
     assert sparing.filter(record("bytes 10 to 19 are damaged"))
@@ -66,16 +66,19 @@ def test_the_same_is_told_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_events_are_told_each_time() -> None:
-    sparing, event = Sparing(), logging.LogRecord("vfsd.x", logging.INFO, "x.py", 1, "x", (), None)
+    sparing, event = (
+        RepeatFilter(),
+        logging.LogRecord("vfsd.x", logging.INFO, "x.py", 1, "x", (), None),
+    )
     assert [sparing.filter(event) for _ in range(2)] == [True, True]
 
 
 def test_the_journal_is_told_how_grave_it_is() -> None:
-    assert OneLine(traces=False, journal=True).format(record("x")) == "<3>ERROR x"
+    assert OneLineFormatter(traces=False, journal=True).format(record("x")) == "<3>ERROR x"
 
 
 def test_what_was_recovered_is_said_in_words() -> None:
-    assert str(Recovered(0, 2, 0, [7])) == (
+    assert str(RecoveryReport(0, 2, 0, [7])) == (
         "1 new to be looked at, 2 removed that belonged to nobody"
     )
 

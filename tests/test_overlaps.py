@@ -18,7 +18,7 @@ from vfsd import Store
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.overlap.cameras import join, joined, overlap, overlaps
 from vfsd.overlap.overlap_pair import Verdict
-from vfsd.overlap.search import moments_of
+from vfsd.overlap.overlap_search import sample_times
 
 FRAMES = 36
 FILMED = FilmedScene.of(Cameras(overlap=0.6), frames=2 * FRAMES, seed=1)
@@ -107,10 +107,10 @@ def test_a_video_that_cannot_be_read_is_left_out(tmp_path: Path, clips: Path) ->
 
 
 def test_any_two_videos_have_moments_in_common() -> None:
-    assert [float(time) for time in moments_of(Fraction(1, 3))] == [0]
-    assert [float(time) for time in moments_of(Fraction(5))] == [0.5, 1, 2, 4]
-    assert len(moments_of(Fraction(86400))) == len(moments_of(Fraction(5000)))
-    short, long = moments_of(Fraction(7)), moments_of(Fraction(3600))
+    assert [float(time) for time in sample_times(Fraction(1, 3))] == [0]
+    assert [float(time) for time in sample_times(Fraction(5))] == [0.5, 1, 2, 4]
+    assert len(sample_times(Fraction(86400))) == len(sample_times(Fraction(5000)))
+    short, long = sample_times(Fraction(7)), sample_times(Fraction(3600))
     assert short == long[: len(short)]
 
 

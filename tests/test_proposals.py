@@ -13,8 +13,8 @@ from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import Detection
-from vfsd.derive.proposals import Proposal, _newest, _without, by_value
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.derive.proposals import Proposal, _newest_queries, _query_without, by_value
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.policy import Query
 
@@ -159,14 +159,14 @@ def test_what_is_left_out_of_a_query_is_all_that_is(
 ) -> None:
     query = Query(frames[::step], frozenset(["car"]))
     gone = [range(10 * at, 10 * at + 10) for at in sorted(seconds)]
-    rest = list(_without(query, gone))
+    rest = list(_query_without(query, gone))
     kept = [at for at in query.frames if not any(at in some for some in gone)]
     assert [at for part in rest for at in part.frames] == kept
     assert all(part.frames and part.aims == query.aims for part in rest)
 
 
 def test_of_too_many_reads_the_newest_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vfsd.derive.proposals._MOST_WEIGHED", 10)
+    monkeypatch.setattr("vfsd.derive.proposals._MAX_WEIGHED", 10)
     sots = [range(at, at + 10) for at in range(0, 100, 10)]
     told = [Query(range(at, at + 20), frozenset(["car"])) for at in (0, 5, 10, 20, 30, 40)]
-    assert list(_newest(told, sots)) == told[2:]
+    assert list(_newest_queries(told, sots)) == told[2:]

@@ -15,7 +15,7 @@ import pytest
 from tests.selection import one_in
 from vfsd.core.frames import Pixels
 from vfsd.read import readahead
-from vfsd.read.readahead import Direct, ReadAhead, Stretch
+from vfsd.read.readahead import InlineRun, PrefetchRun, ReadAhead
 
 PATIENCE = 30  # seconds
 SHAPE = (4, 8, 3)
@@ -80,16 +80,16 @@ class Rows:
 
 def stretches(
     lengths: Sequence[int], made: Made, *, hands: int = 1, bad: int | None = None
-) -> Iterator[Stretch | Direct]:
+) -> Iterator[PrefetchRun | InlineRun]:
     """Of frames that follow each other; those below 0 are made by who takes them."""
     at = 0
     for number, length in enumerate(lengths):
         frames = range(at, at + abs(length))
         places = {frame: [frame] for frame in frames}
         if length < 0:
-            yield Direct(places, partial(direct, frames))
+            yield InlineRun(places, partial(direct, frames))
         else:
-            yield Stretch(number, places, partial(rows, list(frames), made, hands, bad))
+            yield PrefetchRun(number, places, partial(rows, list(frames), made, hands, bad))
         at = frames.stop
 
 
@@ -103,7 +103,7 @@ def direct(frames: Sequence[int]) -> Generator[tuple[int, Pixels]]:
 
 
 def reading(
-    found: Iterator[Stretch | Direct], workers: ThreadPoolExecutor, threads: int = 2
+    found: Iterator[PrefetchRun | InlineRun], workers: ThreadPoolExecutor, threads: int = 2
 ) -> Generator[tuple[int, Pixels]]:
     ahead = ReadAhead(found, SHAPE, np.dtype(np.uint8), workers, threads)
     yield from ahead.pictures()
@@ -112,7 +112,7 @@ def reading(
 def small_parts(monkeypatch: pytest.MonkeyPatch, *, ahead: int, part: int) -> None:
     """Bounds, in pictures."""
     monkeypatch.setattr(readahead, "_AHEAD_BYTES", ahead * PICTURE_BYTES)
-    monkeypatch.setattr(readahead, "_PART_BYTES", part * PICTURE_BYTES)
+    monkeypatch.setattr(readahead, "_BATCH_BYTES", part * PICTURE_BYTES)
 
 
 @pytest.mark.parametrize("seed", one_in(4, range(12)))
@@ -152,8 +152,8 @@ def test_a_stretch_is_made_beside_the_one_before() -> None:
     shown: list[int] = []
     found = iter(
         (
-            Stretch("a", {n: [n] for n in range(12)}, lambda: [Waiting()]),
-            Stretch("b", {n: [n] for n in range(12, 20)}, lambda: [Telling()]),
+            PrefetchRun("a", {n: [n] for n in range(12)}, lambda: [Waiting()]),
+            PrefetchRun("b", {n: [n] for n in range(12, 20)}, lambda: [Telling()]),
         )
     )
     with ThreadPoolExecutor(2) as workers:
@@ -188,7 +188,7 @@ def test_stretches_of_one_source_are_not_made_side_by_side() -> None:
         return [Alone(name)]
 
     found = iter(
-        Stretch("same", {n: [n] for n in range(at, at + 5)}, partial(alone, str(at)))
+        PrefetchRun("same", {n: [n] for n in range(at, at + 5)}, partial(alone, str(at)))
         for at in range(0, 50, 5)
     )
     with ThreadPoolExecutor(4) as workers:
@@ -222,7 +222,7 @@ def test_who_takes_one_has_few_made() -> None:
 
 def test_pictures_larger_than_all_that_may_be_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readahead, "_AHEAD_BYTES", 1)
-    monkeypatch.setattr(readahead, "_PART_BYTES", 1)
+    monkeypatch.setattr(readahead, "_BATCH_BYTES", 1)
     made = Made()
     with ThreadPoolExecutor(2) as workers:
         for taken, (place, data) in enumerate(reading(stretches([5, 5], made), workers), 1):

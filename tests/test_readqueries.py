@@ -6,7 +6,7 @@ from sample_videos import FOLDER
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import Detection
-from vfsd.derive.query_log import Asked, asked_by
+from vfsd.derive.workload import LoggedQuery, queries_of_reads
 from vfsd.tiling import Rect
 from vfsd.tiling.policy import Aims, Query
 
@@ -20,9 +20,9 @@ def seen(store: Store) -> Video:
     return video
 
 
-def asked(store: Store, video: Video) -> list[Asked]:
+def asked(store: Store, video: Video) -> list[LoggedQuery]:
     store.tools.reads.close()
-    return asked_by(store.catalog.reads(video.info), video.original.media)
+    return queries_of_reads(store.catalog.reads(video.info), video.original.media)
 
 
 def aims(*them: str | Rect) -> Aims:

@@ -20,11 +20,10 @@ from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.core.detections import Detection
-from vfsd.core.model import Read
+from vfsd.core.model import LoggedRead
 from vfsd.core.view_request import View
 from vfsd.labels.detectors import MotionDetector
-from vfsd.read.read_cost import Timing, account_of_plan
-from vfsd.read.read_log import ReadLog
+from vfsd.read.read_log import ReadLog, ReadTiming, describe_planned_read
 from vfsd.tiling import Rect
 
 NAME = "traffic.mp4"
@@ -38,7 +37,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def remembered(place: Path) -> list[Read]:
+def remembered(place: Path) -> list[LoggedRead]:
     """The oldest first."""
     with Store.open(place, read_only=True) as store:
         return list(store.catalog.reads())[::-1]
@@ -216,9 +215,9 @@ def test_what_is_not_remembered_is_counted(place: Path) -> None:
         video, reads = store[NAME], store.tools.reads
         assert isinstance(reads, ReadLog)
         plan = video.plan(View(frames=(0, 1, 1)))
-        read = account_of_plan("api", plan, video.table, video.costs, Timing(1, 0.0))
+        read = describe_planned_read("api", plan, video.table, video.costs, ReadTiming(1, 0.0))
 
-        def account() -> Read:
+        def account() -> LoggedRead:
             raise OSError
 
         for _ in range(10_000):  # more than may wait

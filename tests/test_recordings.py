@@ -37,9 +37,8 @@ from vfsd.errors import (
     VfsdError,
 )
 from vfsd.maintenance import fsck
-from vfsd.mount.fs.recovery import recover
-from vfsd.write.partial_files import begin
-from vfsd.write.recordings import Recording
+from vfsd.mount.fs.deferred_cleanup import recover
+from vfsd.write.partial_files import UnfinishedRecording, create_partial
 
 CLIP = FOLDER / "traffic.mp4"
 
@@ -156,7 +155,7 @@ def test_it_may_get_a_name_of_ones_own(store: Store) -> None:
 
 
 def test_what_shows_no_picture_is_refused_and_stays(store: Store) -> None:
-    file = begin(store.parts.objects, "live.mp4")
+    file = create_partial(store.parts.objects, "live.mp4")
     file.path.write_bytes(b"not much of a video")
     assert store.recordings() == []  # it is being written
     file.leave()
@@ -184,7 +183,7 @@ def one_begins(store: Store, together: threading.Barrier) -> bool:
     """Whether it is this one who gets the name, of so many who try at a time."""
     together.wait()
     try:
-        file = begin(store.parts.objects, "live.mp4")
+        file = create_partial(store.parts.objects, "live.mp4")
     except BusyError:
         together.wait()
         return False
@@ -233,7 +232,7 @@ def test_one_recovers_it_at_a_time(store: Store) -> None:
 
 def test_what_was_published_is_no_recording_any_more(store: Store) -> None:
     """Its writer was killed before it could take the other name away."""
-    file = begin(store.parts.objects, "a.mp4")
+    file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     store._publish(file, False)
     file.leave()
@@ -244,11 +243,11 @@ def test_what_was_published_is_no_recording_any_more(store: Store) -> None:
 
 def test_what_was_published_and_removed_is_no_recording_either(store: Store) -> None:
     """Its writer was killed in between, and nobody has mounted the store since."""
-    file = begin(store.parts.objects, "a.mp4")
+    file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     store._publish(file, False)
     file.leave()
-    other = begin(store.parts.objects, "b.mp4")
+    other = create_partial(store.parts.objects, "b.mp4")
     other.path.write_bytes(CLIP.read_bytes())
     other.leave()
     store.remove("a.mp4")
@@ -260,7 +259,7 @@ def test_what_was_published_and_removed_is_no_recording_either(store: Store) -> 
 
 def test_what_was_never_published_stays_one(store: Store) -> None:
     """Its writer was killed when it was an object already, and no video yet."""
-    file = begin(store.parts.objects, "a.mp4")
+    file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     store.parts.objects.adopt(file.path, digest_file(file.path).key)
     file.leave()
@@ -271,7 +270,7 @@ def test_what_was_never_published_stays_one(store: Store) -> None:
 
 
 def test_who_is_about_to_take_the_other_name_away_does_so(store: Store) -> None:
-    file = begin(store.parts.objects, "a.mp4")
+    file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     store._publish(file, False)
     store.remove("a.mp4")
@@ -283,13 +282,13 @@ def test_who_is_about_to_take_the_other_name_away_does_so(store: Store) -> None:
 @pytest.mark.parametrize("what", ["recovered", "renamed"])
 def test_what_is_a_video_under_another_name_is_no_recording(store: Store, what: str) -> None:
     """Who published it was killed before he could take the temporary name away."""
-    file = begin(store.parts.objects, "a.mp4")
+    file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     if what == "recovered":
         file.leave()
         (one,) = store.recordings()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Recording, "forget", lambda _: None)
+            patch.setattr(UnfinishedRecording, "forget", lambda _: None)
             store.recover(one, "b.mp4")
     else:
         store._publish(file, False)

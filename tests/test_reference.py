@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from vfsd.cli.exit_codes import exit_codes
-from vfsd.disk.config import Settings
-from vfsd.mount.fuse.options import described_options
+from vfsd.disk.store_config import StoreSettings
+from vfsd.mount.fuse.mount_options import described_options
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -21,7 +21,7 @@ SYSTEM_TEXTS = {"EMFILE", "too many open files"}
 
 def test_all_settings_are_documented() -> None:
     rows = set(re.findall(r"^\| `([a-z_]+)` \|", (REFERENCE / "config.md").read_text(), re.M))
-    assert {field.name for field in dataclasses.fields(Settings)} <= rows
+    assert {field.name for field in dataclasses.fields(StoreSettings)} <= rows
 
 
 def test_all_mount_options_are_documented() -> None:

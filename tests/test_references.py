@@ -14,11 +14,11 @@ import pytest
 from sample_videos import FOLDER, Encoding, Scene, write
 from tests.selection import one_in
 from tests.traps import FileTrap, PortTrap, file_trap, port_trap
-from vfsd.codecs.containers.isobmff import box, full_box
+from vfsd.codecs.containers.isobmff import make_box, make_full_box
 from vfsd.codecs.probing.probe import examine
 from vfsd.errors import RefusedMediaError
 from vfsd.storage.sandbox_pool import Examiner
-from vfsd.storage.sandbox_protocol import Limits
+from vfsd.storage.sandbox_protocol import SandboxLimits
 
 TRAFFIC = FOLDER / "traffic.mp4"
 _PARENTS = (b"moov", b"trak", b"mdia", b"minf", b"dinf")
@@ -48,7 +48,7 @@ def traps(tmp_path: Path) -> Iterator[Traps]:
 
 @pytest.fixture(scope="module")
 def examiner() -> Iterator[Examiner]:
-    made = Examiner(Limits())
+    made = Examiner(SandboxLimits())
     yield made
     made.close()
 
@@ -122,9 +122,9 @@ def _with_reference(data: bytes, entry: bytes) -> bytes:
         size, kind = int.from_bytes(data[at : at + 4]), data[at + 4 : at + 8]
         body = data[at + 8 : at + size]
         if kind in _PARENTS:
-            made.append(box(kind, _with_reference(body, entry)))
+            made.append(make_box(kind, _with_reference(body, entry)))
         elif kind == b"dref":
-            made.append(full_box(b"dref", 0, 0, struct.pack(">I", 1) + entry))
+            made.append(make_full_box(b"dref", 0, 0, struct.pack(">I", 1) + entry))
         else:
             made.append(data[at : at + size])
         at += size
@@ -139,7 +139,7 @@ def _alias(path: str) -> bytes:
     record = struct.pack(">4sHHH", b"\0\0\0\0", 150, 2, 0) + b"\4disk".ljust(28, b"\0")
     record += bytes(12) + b"\x0asecret.mp4".ljust(64, b"\0") + bytes(16)
     record += struct.pack(">HH", 0, 0) + bytes(16) + tagged + struct.pack(">HH", 0xFFFF, 0)
-    return full_box(b"alis", 0, 0, record)
+    return make_full_box(b"alis", 0, 0, record)
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mov"])
@@ -148,9 +148,9 @@ def test_media_that_lie_in_another_file_are_not_looked_for(
 ) -> None:
     data = TRAFFIC.read_bytes()
     for entry in (
-        full_box(b"url ", 0, 0, traps.url.encode() + b"\0"),
-        full_box(b"url ", 0, 0, traps.video.as_uri().encode() + b"\0"),
-        full_box(b"urn ", 0, 0, b"a\0" + str(traps.video).encode() + b"\0"),
+        make_full_box(b"url ", 0, 0, traps.url.encode() + b"\0"),
+        make_full_box(b"url ", 0, 0, traps.video.as_uri().encode() + b"\0"),
+        make_full_box(b"urn ", 0, 0, b"a\0" + str(traps.video).encode() + b"\0"),
         _alias(str(traps.video)),
         _alias(f"disk:{traps.video}"),
     ):

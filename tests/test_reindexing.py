@@ -23,8 +23,8 @@ from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import IntegrityError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.fsck.finding import Finding
-from vfsd.write.ingest import Source
-from vfsd.write.rebuild_index import put_back
+from vfsd.write.ingest_file import SourceFile
+from vfsd.write.rebuild_index import restore_original_file
 
 SEEN = 100
 """The frame that is labelled, as packets count; by a full decode it is one less."""
@@ -101,7 +101,7 @@ def test_bytes_that_were_never_indexed_in_place_are_not_taken_for_it(
     change(mine)
     assert [one.repaired for one in repaired(store)] == [False]
     with pytest.raises(IntegrityError):
-        put_back(store.parts, Source(mine, "a.mp4", before.st_size))
+        restore_original_file(store.parts, SourceFile(mine, "a.mp4", before.st_size))
     with store.catalog.reading() as seen:
         assert seen.integrity.sums(video.original.place) == sums
     assert store["a.mp4"].info == video.info

@@ -23,7 +23,7 @@ from vfsd.codecs.frames.to_array import PixelConverter
 from vfsd.core.frames import Pixels
 from vfsd.core.model import Role, Segment
 from vfsd.derive.layout_history import drop_renditions, rollback
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.tile_settings import TileSettings
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.tiling import Rect
 

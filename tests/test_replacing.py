@@ -23,16 +23,16 @@ from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.catalog.policies import Originals
+from vfsd.catalog.retention import OriginalPolicies
 from vfsd.catalog.videos import Videos
-from vfsd.codecs.decoding.side_data import carried_data
-from vfsd.codecs.frames.chroma_location import siting_of
-from vfsd.codecs.pyav import side_data_of
+from vfsd.codecs.decoding.frame_side_data import carried_data
+from vfsd.codecs.frames.chroma_siting import frame_siting
+from vfsd.codecs.pyav import frame_side_data
 from vfsd.core.detections import Detection, Source
-from vfsd.core.policy import Action
+from vfsd.core.retention_policy import Action
 from vfsd.derive import replace_original
-from vfsd.derive.reencode import ArchiveWork
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.reencode import VideoReencoder
+from vfsd.derive.tile_settings import TileSettings
 from vfsd.errors import (
     BusyError,
     ForbiddenError,
@@ -43,7 +43,7 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.maintenance import fsck
-from vfsd.storage.policy_service import set_policy
+from vfsd.storage.original_guard import set_policy
 
 NAME = "traffic.mp4"
 REPLACEABLE = "original=replaceable,psnr=34"
@@ -114,7 +114,7 @@ def matrix(path: Path) -> list[int]:
     """The display matrix of a file by FFmpeg's own decoder."""
     with av.open(str(path)) as opened:
         frame = next(opened.decode(video=0))
-        told = [one for one in side_data_of(frame) if one.type.name == "DISPLAYMATRIX"]
+        told = [one for one in frame_side_data(frame) if one.type.name == "DISPLAYMATRIX"]
         return list(struct.unpack("<9i", bytes(told[0]))) if told else []
 
 
@@ -412,7 +412,7 @@ def test_killed_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (
             (replace_original, "require_same_beside"),
             (Videos, "replace_original"),
-            (Originals, "add"),
+            (OriginalPolicies, "add"),
             (replace_original, "clear_away"),
         )
     ):
@@ -477,7 +477,7 @@ def test_a_stream_that_cannot_be_written_is_named(
     assert "-map -0:2" in (refusal.value.hint or "")
     assert bytes_of(store, video).read_bytes() == path.read_bytes()
     # Nothing is encoded to find that out.
-    monkeypatch.setattr(ArchiveWork, "encoded", None)
+    monkeypatch.setattr(VideoReencoder, "encoded", None)
     told = video.forecast_replacement()
     assert told.refused == str(refusal.value)
     assert (told.stays, told.saves, told.frames) == (True, False, 0)
@@ -595,4 +595,4 @@ def test_chroma_lies_where_it_did(store: Store, tmp_path: Path, codec: str) -> N
     video.set_policy(REPLACEABLE)
     video.replace_original(codec=codec)
     with av.open(str(bytes_of(store, store["topleft.mp4"]))) as opened:
-        assert siting_of(next(opened.decode(video=0))) == "topleft"
+        assert frame_siting(next(opened.decode(video=0))) == "topleft"

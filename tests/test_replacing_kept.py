@@ -21,19 +21,19 @@ from tests.carrying import (
 )
 from tests.selection import one_in
 from vfsd.api.store import Store
-from vfsd.codecs.containers.isobmff import box, full_box
-from vfsd.derive.reencode import ArchiveWork
+from vfsd.codecs.containers.isobmff import make_box, make_full_box
+from vfsd.derive.reencode import VideoReencoder
 from vfsd.errors import RefusedMediaError
 from vfsd.maintenance import fsck
 
 ENTRY = "moov/trak/mdia/minf/stbl/stsd/avc1"
 XMP = bytes.fromhex("be7acfcb97a942e89c71999491e3afac") + b"<x:xmpmeta/>"
 REPLACEABLE = "original=replaceable,psnr=20"
-FREEFORM = box(
+FREEFORM = make_box(
     b"----",
-    full_box(b"mean", 0, 0, b"com.example"),
-    full_box(b"name", 0, 0, b"site"),
-    box(b"data", struct.pack(">II", 1, 0) + b"north"),
+    make_full_box(b"mean", 0, 0, b"com.example"),
+    make_full_box(b"name", 0, 0, b"site"),
+    make_box(b"data", struct.pack(">II", 1, 0) + b"north"),
 )
 
 
@@ -54,15 +54,19 @@ def refused(store: Store, path: Path, codec: str = "hevc") -> str:
     one_in(
         3,
         [
-            ("moov/udta", box(b"zzzz", b"unknown"), "moov/udta/zzzz"),
-            ("moov", box(b"zzzz", b"unknown"), "moov/zzzz"),
-            ("moov/trak", box(b"zzzz", b"unknown"), "moov/pictures/zzzz"),
-            ("moov/trak/mdia/minf/stbl", box(b"zzzz", b""), "moov/pictures/mdia/minf/stbl/zzzz"),
-            (ENTRY, box(b"zzzz", b"unknown"), "stsd/zzzz"),
-            (ENTRY, box(b"dvvC", bytes(24)), "Dolby Vision"),
-            (ENTRY, box(b"clap", struct.pack(">8I", 80, 1, 64, 1, 0, 1, 0, 1)), "crop"),
-            ("moov/udta/meta", box(b"zzzz", b"unknown"), "moov/udta/meta/zzzz"),
-            ("", box(b"uuid", bytes(range(16)) + b"unknown"), "uuid 000102030405"),
+            ("moov/udta", make_box(b"zzzz", b"unknown"), "moov/udta/zzzz"),
+            ("moov", make_box(b"zzzz", b"unknown"), "moov/zzzz"),
+            ("moov/trak", make_box(b"zzzz", b"unknown"), "moov/pictures/zzzz"),
+            (
+                "moov/trak/mdia/minf/stbl",
+                make_box(b"zzzz", b""),
+                "moov/pictures/mdia/minf/stbl/zzzz",
+            ),
+            (ENTRY, make_box(b"zzzz", b"unknown"), "stsd/zzzz"),
+            (ENTRY, make_box(b"dvvC", bytes(24)), "Dolby Vision"),
+            (ENTRY, make_box(b"clap", struct.pack(">8I", 80, 1, 64, 1, 0, 1, 0, 1)), "crop"),
+            ("moov/udta/meta", make_box(b"zzzz", b"unknown"), "moov/udta/meta/zzzz"),
+            ("", make_box(b"uuid", bytes(range(16)) + b"unknown"), "uuid 000102030405"),
             ("", b"behind the last box, by a vendor", "bytes behind the last box"),
         ],
     ),
@@ -79,15 +83,15 @@ def test_boxes_are_named(
     ("inside", "added"),
     [
         ("moov/udta/meta/ilst", FREEFORM),
-        ("moov/udta", box(b"XMP_", b"<x:xmpmeta/>")),
-        ("moov/udta", box(b"\xa9xyz", struct.pack(">HH", 8, 0x15C7) + b"+48+011/")),
-        ("moov/trak/udta", box(b"name", b"north")),
-        ("", box(b"uuid", XMP)),
-        (ENTRY, full_box(b"st3d", 0, 0, b"\2")),
+        ("moov/udta", make_box(b"XMP_", b"<x:xmpmeta/>")),
+        ("moov/udta", make_box(b"\xa9xyz", struct.pack(">HH", 8, 0x15C7) + b"+48+011/")),
+        ("moov/trak/udta", make_box(b"name", b"north")),
+        ("", make_box(b"uuid", XMP)),
+        (ENTRY, make_full_box(b"st3d", 0, 0, b"\2")),
         (ENTRY, spherical()),
-        (ENTRY, box(b"mdcv", struct.pack(">8H2I", *range(1, 9), 10_000_000, 1))),
-        (ENTRY, box(b"clli", struct.pack(">HH", 1000, 400))),
-        (ENTRY, box(b"colr", b"prof" + bytes(128))),
+        (ENTRY, make_box(b"mdcv", struct.pack(">8H2I", *range(1, 9), 10_000_000, 1))),
+        (ENTRY, make_box(b"clli", struct.pack(">HH", 1000, 400))),
+        (ENTRY, make_box(b"colr", b"prof" + bytes(128))),
     ],
 )
 def test_boxes_are_kept(
@@ -138,15 +142,15 @@ def test_data_of_other_streams_is_named(
 ) -> None:
     """They show in the finished file only."""
     path = noisy_clip(tmp_path / "a.mp4")
-    with_box(path, "moov/trak 1", box(b"zzzz", b"unknown"))
+    with_box(path, "moov/trak 1", make_box(b"zzzz", b"unknown"))
     checked = []
-    require_same = ArchiveWork.require_same
+    require_same = VideoReencoder.require_same
 
-    def note(self: ArchiveWork, *told: object) -> None:
+    def note(self: VideoReencoder, *told: object) -> None:
         checked.append(told)
         require_same(self, *told)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ArchiveWork, "require_same", note)
+    monkeypatch.setattr(VideoReencoder, "require_same", note)
     assert "moov/stream 1/zzzz" in refused(store, path)
     assert len(checked) == 1
 

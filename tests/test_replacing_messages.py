@@ -12,8 +12,8 @@ import pytest
 from tests.carrying import sei
 from vfsd.api.store import Store
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.messages import carried_messages, message_unit
-from vfsd.codecs.decoding.side_data import carried_data
+from vfsd.codecs.bitstreams.sei_messages import carried_messages, sei_unit
+from vfsd.codecs.decoding.frame_side_data import carried_data
 from vfsd.errors import RefusedMediaError
 
 MARK = bytes(range(1, 17))
@@ -29,7 +29,7 @@ def message(number: int, *, mastering: bool) -> bytes:
         found.append((4, CAPTIONS + bytes((0xFC, number + 1, 0x20)) + b"\xff"))
     if number == 0 and mastering:
         found.append((137, MASTERING))
-    return message_unit("h264", tuple(found))
+    return sei_unit("h264", tuple(found))
 
 
 def clip(path: Path, encoder: str, *, mastering: bool = False) -> Path:
@@ -116,7 +116,7 @@ def test_av1_names_them(store: Store, tmp_path: Path) -> None:
 
 
 def test_units_of_messages_are_escaped() -> None:
-    unit = message_unit("h264", ((5, MARK + b"\0\0\1\0\0\0"), (4, b"\xb5" + bytes(600))))
+    unit = sei_unit("h264", ((5, MARK + b"\0\0\1\0\0\0"), (4, b"\xb5" + bytes(600))))
     assert b"\0\0\1" not in unit
     packet = nal.START_CODE + unit + nal.START_CODE + b"\x65\x80"
     (found,) = carried_messages("h264", "h264", packet, 0)

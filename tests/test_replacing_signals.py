@@ -14,9 +14,9 @@ from av.bitstream import BitStreamFilterContext
 
 from tests.carrying import noisy_clip, with_box
 from vfsd.api.store import Store
-from vfsd.codecs.containers.isobmff import box
-from vfsd.codecs.decoding.demuxer import Source
-from vfsd.codecs.inventory.inventory import take_inventory
+from vfsd.codecs.containers.isobmff import make_box
+from vfsd.codecs.decoding.demuxer import MediaSource
+from vfsd.codecs.inventory.file_inventory import take_inventory
 from vfsd.errors import RefusedMediaError, UsageError
 
 FIELDS = {
@@ -83,7 +83,7 @@ def seen(path: Path) -> list[object]:
             )
         ]
         told.append(stream.sample_aspect_ratio or 1)
-    with Source(path) as source:
+    with MediaSource(path) as source:
         found = take_inventory(source, "mp4" if path.suffix in (".mp4", ".mov") else "matroska", 0)
     names = ("pictures/packets/video format", "pictures/packets/overscan")
     return [*told, *(str(found.get(name)) for name in names)]
@@ -167,5 +167,5 @@ def test_fields_of_other_codecs(
 
 def test_field_order_is_named(store: Store, tmp_path: Path) -> None:
     path = clip(tmp_path / "a.mp4", "h264", FIELDS["limited range"])
-    with_box(path, "moov/trak/mdia/minf/stbl/stsd/avc1", box(b"fiel", b"\2\1"))
+    with_box(path, "moov/trak/mdia/minf/stbl/stsd/avc1", make_box(b"fiel", b"\2\1"))
     assert "interlaced pictures" in str(require_kept_or_named(store, path, "h264"))

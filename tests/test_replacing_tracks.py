@@ -12,7 +12,7 @@ import pytest
 from tests.carrying import noisy_clip, value_at, with_box
 from tests.replaceable import time_coded_clip
 from vfsd.api.store import Store
-from vfsd.codecs.containers.isobmff import box, full_box
+from vfsd.codecs.containers.isobmff import make_box, make_full_box
 from vfsd.errors import RefusedMediaError
 
 ENTRY = "moov/trak 1/mdia/minf/stbl/stsd"
@@ -115,7 +115,7 @@ def test_chapters_in_user_data_stay(store: Store, tmp_path: Path) -> None:
         struct.pack(">QB", 2_000_000 * n, 6) + f"part {n}".encode() for n in range(2)
     )
     path = noisy_clip(tmp_path / "a.mp4", sound=False)
-    with_box(path, "moov/udta", full_box(b"chpl", 1, 0, bytes(4) + b"\2" + chapters))
+    with_box(path, "moov/udta", make_full_box(b"chpl", 1, 0, bytes(4) + b"\2" + chapters))
     made = replaced(store, path)
     with av.open(str(path)) as before, av.open(str(made)) as after:
         assert len(before.chapters()) == 2
@@ -124,6 +124,6 @@ def test_chapters_in_user_data_stay(store: Store, tmp_path: Path) -> None:
 
 def test_unknown_boxes_of_data_tracks_are_named(store: Store, tmp_path: Path) -> None:
     path = telemetry_clip(tmp_path / "a.mp4")
-    with_box(path, "moov/trak 1/mdia/minf/stbl", box(b"zzzz", b"unknown"))
+    with_box(path, "moov/trak 1/mdia/minf/stbl", make_box(b"zzzz", b"unknown"))
     with pytest.raises(RefusedMediaError, match="stream 1/mdia/minf/stbl/zzzz"):
         replaced(store, path)

@@ -24,8 +24,8 @@ from tests.nextrevision import next_program
 from tests.stores import new_store
 from tests.unprivileged import run_unprivileged
 from vfsd.api.store import Store
-from vfsd.catalog import Catalog, come_to_rest
-from vfsd.disk.config import Settings
+from vfsd.catalog import Catalog, checkpoint_if_closed
+from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import CATALOG, StoreDirectory, fsync_path
 from vfsd.errors import (
     BusyError,
@@ -43,7 +43,7 @@ from vfsd.maintenance.restore import _Restore, restore
 from vfsd.maintenance.scrub import Scrubber
 from vfsd.mount.fs import Filesystem
 from vfsd.storage import catalog_swap
-from vfsd.storage.manual_copy import lay_log
+from vfsd.storage.catalog_swap import reset_wal
 
 MONDAY = ["monday.mp4", "tiled.mp4"]
 
@@ -179,7 +179,7 @@ def test_settings_go_back_also_to_none(place: Path) -> None:
     (place / "store" / "config.toml").write_text("tune = false\n")
     replaced = restore(place / "backup", place / "store").replaced
     with Store.open(place / "store") as store:
-        assert store.settings == Settings()
+        assert store.settings == StoreSettings()
     assert replaced is not None
     assert (replaced / "config.toml").read_text() == "tune = false\n"
 
@@ -410,8 +410,8 @@ def test_what_a_backup_has_damaged_and_the_store_has_not_is_not_damaged(place: P
 
 def test_backup_of_an_older_version_is_restored_unchanged(place: Path) -> None:
     backup = place / "backup"
-    come_to_rest(backup / CATALOG)
-    lay_log(StoreDirectory.open(backup))
+    checkpoint_if_closed(backup / CATALOG)
+    reset_wal(StoreDirectory.open(backup))
     before = {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
     with next_program():
         restore(backup, place / "store")
@@ -425,8 +425,8 @@ def test_backup_of_an_older_version_is_restored_unchanged(place: Path) -> None:
 def test_backup_that_cannot_be_written_is_restored(place: Path) -> None:
     """Its modes forbid writing, and its log would have to be read into the catalog."""
     backup = place / "backup"
-    come_to_rest(backup / CATALOG)
-    lay_log(StoreDirectory.open(backup))
+    checkpoint_if_closed(backup / CATALOG)
+    reset_wal(StoreDirectory.open(backup))
     before = {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
     folders = [backup, *(path for path in backup.rglob("*") if path.is_dir())]
     for folder in folders:

@@ -14,7 +14,7 @@ from tests.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import DetectionColumns
-from vfsd.core.orientation import in_picture
+from vfsd.core.display_geometry import to_coded_rect
 from vfsd.core.view_request import View
 from vfsd.errors import (
     OutOfRangeError,
@@ -22,7 +22,7 @@ from vfsd.errors import (
     UnknownLabelWarning,
     UsageError,
 )
-from vfsd.tiling import Rect, coarse
+from vfsd.tiling import Rect, coarse_layout
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "variable-rate.mp4", "odd-size.webm")
 
@@ -188,7 +188,7 @@ def test_layouts_around_what_was_seen_cut_none_of_it(store: Store) -> None:
         video = labelled(store, clip)
         media = video.original.media
         label = some_label(video)
-        for planned in video.around(label), video.around(label, partition=coarse, padding=4):
+        for planned in video.around(label), video.around(label, partition=coarse_layout, padding=4):
             for plan in planned:
                 assert not plan.layout.is_untiled
                 inside = video.detections(label, frames=plan.frames)
@@ -196,7 +196,7 @@ def test_layouts_around_what_was_seen_cut_none_of_it(store: Store) -> None:
                 for detection in inside:
                     rect = detection.rect(video.width, video.height)
                     assert rect is not None
-                    assert not plan.layout.cuts(in_picture(rect, media))
+                    assert not plan.layout.cuts(to_coded_rect(rect, media))
     with pytest.warns(UnknownLabelWarning):
         assert video.around("no such label") == []
 

@@ -15,12 +15,12 @@ from tests.sidestreams import CLIPS
 from vfsd.api.store import Store
 from vfsd.codecs.probing.probe import examine
 from vfsd.storage.sandbox_pool import Examiner
-from vfsd.storage.sandbox_protocol import Limits
+from vfsd.storage.sandbox_protocol import SandboxLimits
 
 
 @pytest.fixture(scope="module")
 def examiner() -> Iterator[Examiner]:
-    made = Examiner(Limits())
+    made = Examiner(SandboxLimits())
     yield made
     made.close()
 

@@ -53,7 +53,7 @@ from vfsd.maintenance import fsck
 from vfsd.maintenance.scrub import Scrubber
 from vfsd.mount.fs import Filesystem
 from vfsd.tiling import Rect
-from vfsd.write.ingest import Source, ingest_link
+from vfsd.write.ingest_file import SourceFile, ingest_link
 
 CLIP = FOLDER / "traffic.mp4"
 """320x240, H.264 with B-frames, AAC."""
@@ -292,7 +292,7 @@ def test_no_file_of_the_store_is_indexed_in_place(store: Store, video: Video) ->
     with Store.open(alias) as opened:
         for path in (own, opened.parts.bytes_of(video.original)):
             with pytest.raises(UsageError, match="one of the store's own files"):
-                ingest_link(opened.parts, Source(path, "b.mp4", path.stat().st_size))
+                ingest_link(opened.parts, SourceFile(path, "b.mp4", path.stat().st_size))
         assert "b.mp4" not in opened
 
 
@@ -398,7 +398,7 @@ def test_a_file_that_is_written_while_it_is_indexed_is_refused(
         examiner = store.parts.examiner
         monkeypatch.setattr(examiner, "examine", and_then_append(examiner.examine))
     else:
-        monkeypatch.setattr("vfsd.write.ingest.digest_file", and_then_append(digest_file))
+        monkeypatch.setattr("vfsd.write.ingest_file.digest_file", and_then_append(digest_file))
     with pytest.raises(BusyError, match="was written while it was read"):
         store.ingest(mine, link=True)
     assert "mine.mp4" not in store
@@ -572,7 +572,7 @@ def test_threads_are_a_whole_number(store: Store, threads: Any) -> None:
 
 
 def test_a_tree_is_ingested_and_resumed(store: Store, tmp_path: Path) -> None:
-    from vfsd.write.ingest import is_there, plan_tree
+    from vfsd.write.ingest_file import is_ingested, plan_tree
 
     tree = tmp_path / "tree"
     (tree / "x" / "y").mkdir(parents=True)
@@ -580,9 +580,9 @@ def test_a_tree_is_ingested_and_resumed(store: Store, tmp_path: Path) -> None:
         shutil.copy2(CLIP, tree / name)
     sources = list(plan_tree(tree, "in"))
     assert [source.name for source in sources] == ["in/x/a.mp4", "in/x/y/b.mp4"]
-    assert not any(is_there(store.parts, source) for source in sources)
+    assert not any(is_ingested(store.parts, source) for source in sources)
     store.ingest(sources[0].path, sources[0].name)
-    assert [is_there(store.parts, source) for source in sources] == [True, False]
+    assert [is_ingested(store.parts, source) for source in sources] == [True, False]
 
 
 # ------------------------------------------------------------------------------------- frames
@@ -987,14 +987,14 @@ def test_every_sample_gives_its_frames_in_any_order(store: Store, name: str) -> 
 
 
 def test_a_file_that_a_crashed_mount_left_is_settled(store: Store) -> None:
-    from vfsd.write.offline_classify import settle_file
+    from vfsd.write.crash_recovery import classify_spooled_file
 
     with store.catalog.writing() as change:
         node = change.tree.create(
             1, "left.mp4", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.SPOOLED
         )
         shutil.copy(CLIP, store.parts.directory.spool_file(node.ino))
-    settled = settle_file(store.parts, node)
+    settled = classify_spooled_file(store.parts, node)
     assert settled is not None
     assert settled.state is FileState.VIDEO
     assert numbers(store["left.mp4"].read(frames=[3]).data) == [3]

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from vfsd.read.serial_executor import Strand
+from vfsd.read.readahead import SerialExecutor
 
 PATIENCE = 30  # seconds
 
@@ -16,7 +16,7 @@ PATIENCE = 30  # seconds
 def test_jobs_follow_each_other_whichever_threads_do_them() -> None:
     done: list[list[int]] = [[], [], []]
     with ThreadPoolExecutor(4) as workers:
-        strands = [Strand(workers) for _ in done]
+        strands = [SerialExecutor(workers) for _ in done]
         for number in range(200):
             for strand, seen in zip(strands, done, strict=True):
                 strand.submit(partial(seen.append, number))
@@ -28,7 +28,7 @@ def test_strands_take_turns_on_one_thread() -> None:
     gate = threading.Event()
     with ThreadPoolExecutor(1) as workers:
         workers.submit(gate.wait, PATIENCE)
-        one, other = Strand(workers), Strand(workers)
+        one, other = SerialExecutor(workers), SerialExecutor(workers)
         for _ in range(3):
             one.submit(lambda: order.append("one"))
         last = [other.submit(lambda: order.append("other")) for _ in range(3)][-1]
@@ -39,7 +39,7 @@ def test_strands_take_turns_on_one_thread() -> None:
 
 def test_an_error_is_its_own_jobs_and_the_next_goes_on() -> None:
     with ThreadPoolExecutor(2) as workers:
-        strand = Strand(workers)
+        strand = SerialExecutor(workers)
         wrong = strand.submit(lambda: [].pop())
         right = strand.submit(lambda: None)
         with pytest.raises(IndexError):
@@ -52,7 +52,7 @@ def test_what_is_cancelled_is_not_begun() -> None:
     gate = threading.Event()
     with ThreadPoolExecutor(1) as workers:
         workers.submit(gate.wait, PATIENCE)
-        strand = Strand(workers)
+        strand = SerialExecutor(workers)
         first, second, third = (strand.submit(partial(done.append, n)) for n in range(3))
         assert second.cancel()
         gate.set()
@@ -65,7 +65,7 @@ def test_what_was_taken_is_done_when_threads_end_and_no_more_is_taken() -> None:
     done: list[int] = []
     gate = threading.Event()
     workers = ThreadPoolExecutor(1)
-    strand = Strand(workers)
+    strand = SerialExecutor(workers)
     workers.submit(gate.wait, PATIENCE)
     for number in range(5):
         strand.submit(partial(done.append, number))

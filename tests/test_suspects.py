@@ -15,7 +15,7 @@ from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.core.model import PhysicalVideo
 from vfsd.errors import RefusedMediaError
-from vfsd.mount.background_verify import Verifier
+from vfsd.mount.background_verify import BackgroundVerifier
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def accuse(store: Store) -> None:
 
 def verifies(store: Store, seconds: float) -> bool:
     """Whether the part of a mount that verifies lifts it."""
-    verifier = Verifier(store)
+    verifier = BackgroundVerifier(store)
     end = time.monotonic() + seconds
     try:
         while store.parts.suspects.barred():

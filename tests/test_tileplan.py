@@ -25,7 +25,7 @@ from tests.planning import (
 from tests.stores import new_store
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.model import Cell, PhysicalVideo, Segment
-from vfsd.read.tile_planner import Costs, choose_tiles, in_full_size
+from vfsd.read.tile_planner import DecodeCosts, choose_tiles, in_full_size
 from vfsd.tiling.cost import DecodeCost
 
 CLIPS = ("traffic.mp4", "open-gop.mov", "open-gop.mkv", "variable-rate.mp4")
@@ -176,7 +176,7 @@ def test_tiles_of_one_segment_keep_one_core_busy(
             original,
             table,
             segments,
-            Costs(by_name, threads=threads),
+            DecodeCosts(by_name, threads=threads),
             good=of_40_db,
         )
         return [run.segment.id for run in runs]

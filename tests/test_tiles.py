@@ -20,7 +20,7 @@ from tests.composing import DEAR_ORIGINALS, Composed, take_tiles
 from tests.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.cells import kvazaar_cells
+from vfsd.codecs.cells import cell_encoders
 from vfsd.codecs.cells.cell_decoders import CellDecoder, StreamCellDecoder, cell_decoder
 from vfsd.codecs.cells.pack import PackedCell
 from vfsd.codecs.cells.tile_codecs import TILE_CODECS, tile_codec
@@ -31,12 +31,12 @@ from vfsd.core.frames import Pixels
 from vfsd.core.model import Role, Segment
 from vfsd.core.view_request import View
 from vfsd.derive.layout_history import drop, drop_retired, history, rollback
-from vfsd.derive.retile import missing, sample
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.derive.retile import missing_segments, sample_segment
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.errors import ExtraMissingError, IntegrityError, NotFoundError, UsageError
 from vfsd.read import pack_pool, readahead
-from vfsd.read.executor import Reader
-from vfsd.read.plan import Tiles, plan_frames
+from vfsd.read.read_executor import PlanExecutor
+from vfsd.read.read_plan import AvailableTiles, plan_frames
 from vfsd.tiling import Rect, TileLayout
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "odd-size.webm", "variable-rate.mp4", "open-gop.mov")
@@ -88,11 +88,11 @@ def from_tiles(
     store: Store, video: Video, frames: list[int], view: View, form: str
 ) -> tuple[Pixels, set[int]]:
     """A read that takes tiles wherever there are any, and the frames for which it did."""
-    tiles = Tiles(store.catalog.segments(video.info), DEAR_ORIGINALS, 0.0)
+    tiles = AvailableTiles(store.catalog.segments(video.info), DEAR_ORIGINALS, 0.0)
     plan = plan_frames(
         np.array(frames), view, video.original, video.table, pixel_format=form, tiles=tiles
     )
-    reader = Reader(video.table, store.tools)
+    reader = PlanExecutor(video.table, store.tools)
     tiled = {frame for run in plan.tiled for frame in run.frames}
     return reader.execute(plan, pixel_format=form), tiled
 
@@ -189,7 +189,7 @@ def test_frames_in_a_row_are_decoded_once(
     take_tiles(store)
     exact = video.read(format=form).data
     monkeypatch.setattr(readahead, "_AHEAD_BYTES", 4 * exact[0].nbytes)
-    monkeypatch.setattr(pack_pool, "_IDLE_PIXELS", 0)
+    monkeypatch.setattr(pack_pool, "_MAX_IDLE_PIXELS", 0)
     store.tools.packs.empty()
     decoded = []
     decode = StreamCellDecoder.decode
@@ -454,7 +454,7 @@ def test_a_tile_that_does_not_decode_to_its_source_is_not_published(
             for stream in made(*arguments)
         ]
 
-    monkeypatch.setattr(kvazaar_cells, "encode_tiled", short)
+    monkeypatch.setattr(cell_encoders, "encode_tiled", short)
     with pytest.raises(IntegrityError, match="became"):
         video.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
     assert store.catalog.segments(video.info) == []
@@ -569,11 +569,13 @@ def test_a_sample_is_what_would_be_made_and_leaves_nothing(store: Store, video: 
     settings = TileSettings(psnr=42)
     before = sorted(store.parts.objects.all_keys())
     video.verify()
-    found = sample(store.parts, store.tools.pool, video.info, video.table, planned[1], settings)
+    found = sample_segment(
+        store.parts, store.tools.pool, video.info, video.table, planned[1], settings
+    )
     assert sorted(store.parts.objects.all_keys()) == before
-    assert missing(store.parts, video.info, planned, settings) == planned
+    assert missing_segments(store.parts, video.info, planned, settings) == planned
     made = video.retile(planned, settings=settings)[1]
-    assert missing(store.parts, video.info, planned, settings) == []
+    assert missing_segments(store.parts, video.info, planned, settings) == []
     assert found.psnr >= 42
     assert found.bytes == pytest.approx(made.size, rel=0.5)
     assert [cell.rect for cell in found.cells] == list(layout.tiles)

@@ -13,7 +13,7 @@ import pytest
 from tests.codings import FULL_709, LIMITED_709, UNTOLD, Coding, coded, encoded, part, shown
 from tests.test_changing_colors import decoded, least_psnr, truth
 from vfsd.api.store import Store
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.tile_settings import TileSettings
 
 SIZE = (64, 48)
 

@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from vfsd.core.hostinfo import CoreUse, cpu_seconds
-from vfsd.core.time_windows import QuietHours
-from vfsd.disk.config import Settings
+from vfsd.core.hostinfo import CpuMeter, cpu_seconds
+from vfsd.core.timebase import QuietHours
+from vfsd.disk.store_config import StoreSettings
 from vfsd.errors import UsageError
-from vfsd.mount.activity import Foreground
-from vfsd.mount.tune_protocol import DONE, GO_ON, PAUSE, Orders, Report, StopError
-from vfsd.mount.tune_throttle import CpuAllowance, Moment, Patience, Rules
+from vfsd.mount.foreground_priority import ForegroundReads
+from vfsd.mount.tune_protocol import DONE, GO_ON, PAUSE, TunerCommands, TunerReport, TunerStopError
+from vfsd.mount.tune_scheduler import CpuAllowance, FailureBackoff, MountActivity, TuneRules
 
-QUIET = Moment(minute=12 * 60, load=0.0, calm=60.0, free=1 << 40)
+QUIET = MountActivity(minute=12 * 60, load=0.0, calm=60.0, free=1 << 40)
 
 
 # ------------------------------------------------------------------------------------------ hours
@@ -53,14 +53,14 @@ def test_hours_that_cannot_be(text: str) -> None:
     with pytest.raises(UsageError, match="hours"):
         QuietHours.parse(text)
     with pytest.raises(UsageError, match="hours"):
-        Settings(tune_quiet_hours=text)
+        StoreSettings(tune_quiet_hours=text)
 
 
 # ------------------------------------------------------------------------------------------ rules
 
 
 def test_what_speaks_against_it() -> None:
-    rules = Rules.of(Settings(tune_quiet_hours="10-14", tune_max_load=40))
+    rules = TuneRules.of(StoreSettings(tune_quiet_hours="10-14", tune_max_load=40))
     assert rules.obstacle(QUIET) is None
     assert rules.obstacle(replace(QUIET, load=0.4)) is None
     for moment, word in (
@@ -74,7 +74,7 @@ def test_what_speaks_against_it() -> None:
 
 
 def test_a_load_of_a_hundred_percent_never_speaks_against_it() -> None:
-    rules = Rules.of(Settings(tune_max_load=100))
+    rules = TuneRules.of(StoreSettings(tune_max_load=100))
     assert rules.obstacle(replace(QUIET, load=1.0)) is None
 
 
@@ -112,7 +112,7 @@ def test_what_is_not_used_is_not_saved_up() -> None:
 
 
 def test_what_fails_is_left_alone_longer_each_time() -> None:
-    patience = Patience()
+    patience = FailureBackoff()
     first = patience.failed(7, 0.0)
     assert patience.resting(first - 1) == [7]
     assert patience.resting(first) == []
@@ -123,14 +123,14 @@ def test_what_fails_is_left_alone_longer_each_time() -> None:
     assert patience.resting(first + 1) == [3]
     for _ in range(20):
         last = patience.failed(3, first)
-    assert last == Patience.MOST_SECONDS
+    assert last == FailureBackoff.MOST_SECONDS
 
 
 # ------------------------------------------------------------------------------------- who waits
 
 
 def test_the_first_who_waits_is_told_of_and_there_is_calm_when_the_last_has_gone() -> None:
-    foreground = Foreground()
+    foreground = ForegroundReads()
     told: list[float] = []
     foreground.on_first = lambda: told.append(foreground.calm)
     assert foreground.calm > 1e6
@@ -160,13 +160,13 @@ def compute(seconds: float) -> None:
 
 def test_the_load_is_what_others_compute() -> None:
     before = cpu_seconds(os.getpid())
-    use = CoreUse()
+    use = CpuMeter()
     began = time.monotonic()
     compute(0.5)
     passed = time.monotonic() - began
     spent = cpu_seconds(os.getpid()) - before
     assert spent >= 0.4
-    all_of_it = CoreUse()
+    all_of_it = CpuMeter()
     least = 0.4 / passed / len(os.sched_getaffinity(0))
     assert use.share() >= 0.8 * least
     assert all_of_it.share(without=1e6) == 0
@@ -178,7 +178,7 @@ def test_the_load_is_what_others_compute() -> None:
 
 def test_orders_are_obeyed_between_pictures() -> None:
     reading, writing = os.pipe()
-    orders = Orders(reading)
+    orders = TunerCommands(reading)
     orders.obey()
     os.write(writing, PAUSE + GO_ON)
     orders.obey()
@@ -196,14 +196,14 @@ def test_orders_are_obeyed_between_pictures() -> None:
     assert done.wait(60)
     thread.join()
     os.close(writing)
-    with pytest.raises(StopError):
+    with pytest.raises(TunerStopError):
         orders.obey()
-    with pytest.raises(StopError):
+    with pytest.raises(TunerStopError):
         orders.await_go()
     os.close(reading)
 
 
 def test_reports_arrive_as_they_were_sent() -> None:
-    report = Report(DONE, 'of "a\n\u00fc"', 3, 0.25)
+    report = TunerReport(DONE, 'of "a\n\u00fc"', 3, 0.25)
     assert report.line().count(b"\n") == 1
-    assert Report.parse(report.line()) == report
+    assert TunerReport.parse(report.line()) == report

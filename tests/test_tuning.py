@@ -19,8 +19,8 @@ from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.derive import layout_history
-from vfsd.derive.tile_spec import PlannedSegment
-from vfsd.derive.tuner import Budget
+from vfsd.derive.tile_settings import PlannedSegment
+from vfsd.derive.tuner import TuningBudget
 from vfsd.errors import ExistsError, NotFoundError, OutdatedError, ReadOnlyError
 from vfsd.maintenance import fsck
 from vfsd.tiling import Rect, TileLayout
@@ -102,19 +102,21 @@ def test_one_at_a_time(store: Store, video: Video) -> None:
 @pytest.mark.parametrize(
     ("budget", "made"),
     [
-        (Budget(seconds=0.0), []),
-        (Budget(bytes=0), []),
-        (Budget(seconds=1e9, bytes=1 << 40), [FIRST, SECOND]),
+        (TuningBudget(seconds=0.0), []),
+        (TuningBudget(bytes=0), []),
+        (TuningBudget(seconds=1e9, bytes=1 << 40), [FIRST, SECOND]),
     ],
 )
-def test_budgets_are_kept(store: Store, video: Video, budget: Budget, made: list[range]) -> None:
+def test_budgets_are_kept(
+    store: Store, video: Video, budget: TuningBudget, made: list[range]
+) -> None:
     assert [one.frames for one in store.tune(budget=budget)] == made
 
 
 def test_what_still_fits_a_budget_is_made(store: Store, video: Video) -> None:
     first, second = store.proposals()
-    assert store.tuner().next(Budget(bytes=first.bytes)) == first
-    (made,) = store.tune(budget=Budget(bytes=max(first.bytes, second.bytes)))
+    assert store.tuner().next(TuningBudget(bytes=first.bytes)) == first
+    (made,) = store.tune(budget=TuningBudget(bytes=max(first.bytes, second.bytes)))
     assert made.frames == FIRST
     # What was spent is what it has turned out to be.
     left = max(first.bytes, second.bytes) - made.bytes

@@ -17,36 +17,36 @@ from vfsd.core.timebase import (
     byte_count,
     byte_text,
     exact_span,
+    frame_rate,
     human_bytes,
     on_tick,
-    rate,
     seconds,
     ticks_at_or_after,
     ticks_at_or_before,
 )
-from vfsd.disk.config import Settings
+from vfsd.disk.store_config import StoreSettings
 from vfsd.errors import UsageError
 from vfsd.tiling import Rect
 
 
 def test_rates_are_exact() -> None:
     for told in ("30000/1001", "30000:1001", Fraction(30000, 1001)):
-        assert rate(told) == Fraction(30000, 1001)
-    assert rate("29.97") == rate(29.97) == Fraction(2997, 100)
+        assert frame_rate(told) == Fraction(30000, 1001)
+    assert frame_rate("29.97") == frame_rate(29.97) == Fraction(2997, 100)
     for nonsense in ("1:02:03", "30/0", "fast", "-1", ""):
         with pytest.raises(UsageError):
-            rate(nonsense)
+            frame_rate(nonsense)
 
 
 def test_rates_are_refused_as_rates() -> None:
     for wrong in (float("inf"), float("nan"), None, "1e309", 10**400):
         with pytest.raises(UsageError, match="is not a rate") as caught:
-            rate(wrong)  # type: ignore[arg-type]
+            frame_rate(wrong)  # type: ignore[arg-type]
         assert "29.97" in str(caught.value.hint)
 
 
 def test_a_tick_may_be_a_nanosecond() -> None:
-    assert rate("1/1000000000") == Fraction(1, 10**9)
+    assert frame_rate("1/1000000000") == Fraction(1, 10**9)
 
 
 @pytest.mark.parametrize(
@@ -161,11 +161,11 @@ def test_geometry_is_whole_or_nothing(text: str) -> None:
 
 def test_settings_are_saved_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    assert Settings.load(path) == Settings()
-    changed = Settings().with_text("verify", "false").with_text("decoder_memory", "3")
+    assert StoreSettings.load(path) == StoreSettings()
+    changed = StoreSettings().with_text("verify", "false").with_text("decoder_memory", "3")
     changed = changed.with_text("tune_quiet_hours", "12:30-13, 22-6")
     changed.save(path)
-    assert Settings.load(path) == changed
+    assert StoreSettings.load(path) == changed
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_settings_are_saved_and_read_back(tmp_path: Path) -> None:
     [("67108864", 64 << 20), ("64M", 64 << 20), ("4GiB", 4 << 30), ("100000KB", 100_000 << 10)],
 )
 def test_bytes_are_set_with_units(text: str, count: int) -> None:
-    assert Settings().with_text("examine_memory", text).examine_memory == count
+    assert StoreSettings().with_text("examine_memory", text).examine_memory == count
     assert byte_count(byte_text(count)) == count
 
 
@@ -198,7 +198,7 @@ def test_bytes_are_set_with_units(text: str, count: int) -> None:
 def test_what_no_store_would_work_with_is_not_set(key: str, text: str, told: str) -> None:
     with pytest.raises(UsageError) as refused:
         # What it is now is no hint: that may be the slip.
-        dataclasses.replace(Settings(), examine_memory=1).with_text(key, text)
+        dataclasses.replace(StoreSettings(), examine_memory=1).with_text(key, text)
     assert told in f"{refused.value} {refused.value.hint}"
 
 
@@ -210,4 +210,4 @@ def test_wrong_settings_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError):
-        Settings.load(path)
+        StoreSettings.load(path)

@@ -12,12 +12,12 @@ from sample_videos import FOLDER
 from tests.catalog.make import add_video
 from vfsd.api.store import Store
 from vfsd.core.model import LogicalVideo
-from vfsd.mount.background_verify import Verifier
+from vfsd.mount.background_verify import BackgroundVerifier
 
 
 @contextmanager
 def verifying(store: Store) -> Iterator[None]:
-    verifier = Verifier(store)
+    verifier = BackgroundVerifier(store)
     try:
         yield
     finally:

@@ -26,7 +26,7 @@ from tests.selection import examples, one_in
 from tests.writing import is_as_before, smooth
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.frames.array_formats import PIXEL_FORMATS, pixel_layout
+from vfsd.codecs.frames.pixel_layouts import PIXEL_FORMATS, pixel_layout
 from vfsd.core.frames import Pixels
 from vfsd.core.model import Access
 from vfsd.disk.tempfiles import held_directory
@@ -633,7 +633,7 @@ def test_what_cannot_be_published_at_the_moment_is_not_lost(
     def failing(*_: object, **__: object) -> NoReturn:
         raise error
 
-    monkeypatch.setattr("vfsd.write.ingest.ingest_made", failing)
+    monkeypatch.setattr("vfsd.write.ingest_file.ingest_own_file", failing)
     writer = store.writer("a.mp4", width=64, height=48, fps=25, codec="ffv1")
     with pytest.raises(type(error)) as caught, writer:
         writer.write(data)
@@ -660,7 +660,7 @@ def test_what_cannot_be_published_can_be_given_up(
     def failing(*_: object, **__: object) -> NoReturn:
         raise BusyError("locked")
 
-    monkeypatch.setattr("vfsd.write.ingest.ingest_made", failing)
+    monkeypatch.setattr("vfsd.write.ingest_file.ingest_own_file", failing)
     writer = store.writer("a.mp4", width=64, height=48, fps=25)
     writer.write(smooth(3, 64, 48))
     with pytest.raises(BusyError):

@@ -11,7 +11,7 @@ from sample_videos import FOLDER
 from tests.selection import one_in
 from tests.writing import is_as_before, smooth
 from vfsd.api.store import Store
-from vfsd.codecs.frames.array_formats import pixel_layout
+from vfsd.codecs.frames.pixel_layouts import pixel_layout
 from vfsd.core.frames import Pixels
 from vfsd.errors import BusyError, UsageError
 

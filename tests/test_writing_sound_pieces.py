@@ -30,7 +30,7 @@ from vfsd.api.growing_video import GrowingVideo
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.errors import UsageError
-from vfsd.write.writer import VideoWriter
+from vfsd.write.video_writer import VideoWriter
 
 PICTURES = smooth(50, 64, 48)
 FRAME = RATE // 25

@@ -13,9 +13,9 @@ from tests.selection import examples, one_in
 from tests.writing import is_as_before, smooth
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.containers.timestamps import LATEST_IN_MATROSKA, LONGEST_STEP, FileTimes
+from vfsd.codecs.containers.file_timestamps import MAX_MATROSKA_TIME, MAX_STEP, FileTimestamps
 from vfsd.errors import IntegrityError, UsageError
-from vfsd.write.ingest import Source, ingest_made
+from vfsd.write.ingest_file import SourceFile, ingest_own_file
 
 MICROSECOND = Fraction(1, 10**6)
 IN_MP4 = [
@@ -45,7 +45,7 @@ def written(store: Store, name: str, tick: Fraction, pts: list[int]) -> Video:
 def test_the_longest_gap_is_exact_and_a_longer_one_is_refused(
     store: Store, ending: str, tick: Fraction, factor: int
 ) -> None:
-    gap = LONGEST_STEP // factor
+    gap = MAX_STEP // factor
     for name, pts in (
         ("early", [0, gap, gap + 1, gap + 2]),
         ("between", [7, 8, 8 + gap, 9 + gap, 10 + gap]),
@@ -96,7 +96,7 @@ def test_times_beyond_all_reason_are_refused(store: Store, ending: str, far: int
 
 
 def test_matroska_is_exact_for_ages(store: Store) -> None:
-    last = LATEST_IN_MATROSKA
+    last = MAX_MATROSKA_TIME
     millisecond = Fraction(1, 1000)
     for pts in ([0, 1, last - 5, last - 4, last], [0, last], [0, 1, 2**31, 2**32 + 1]):
         video = store.write(
@@ -211,8 +211,8 @@ def test_times_are_what_was_given_or_are_refused(
 # ------------------------------------------------------------------------------------ comparing
 
 
-def given_times(container: str, tick: Fraction, pts: list[int]) -> FileTimes:
-    times = FileTimes(container, tick)
+def given_times(container: str, tick: Fraction, pts: list[int]) -> FileTimestamps:
+    times = FileTimestamps(container, tick)
     for at in pts:
         times.require(at)
         times.add(at)
@@ -239,9 +239,9 @@ def test_a_file_with_other_times_is_not_published(
     path = store.parts.bytes_of(made.original)
     given = given_times(container, Fraction(1, 25), pts)
     with pytest.raises(IntegrityError, match=what):
-        ingest_made(
+        ingest_own_file(
             store.parts,
-            Source(path, "other.mp4", path.stat().st_size),
+            SourceFile(path, "other.mp4", path.stat().st_size),
             check=lambda found: given.require_written(
                 found.columns.pts[found.order], found.media.time_base
             ),

@@ -3,13 +3,18 @@
 Nothing in here knows files, codecs or the catalog.
 """
 
-from vfsd.tiling.decode_work import TILE_COST, Decoded, decoded_frames, decoded_pixels
+from vfsd.tiling.decode_work import (
+    TILE_COST,
+    Boxes,
+    Decoded,
+    FrameNumbers,
+    decoded_frames,
+    decoded_pixels,
+)
 from vfsd.tiling.geometry import Rect
-from vfsd.tiling.layout import LayoutRules, TileLayout
-from vfsd.tiling.partition import coarse, fine
-from vfsd.tiling.sot import common, cut_sequences, meet
-from vfsd.tiling.uniform import parse_layout, uniform
-from vfsd.tiling.wanted_boxes import Boxes, FrameNumbers
+from vfsd.tiling.layout import LayoutRules, TileLayout, parse_layout, uniform_layout
+from vfsd.tiling.partition import coarse_layout, fine_layout
+from vfsd.tiling.sot import cut_sequences, frame_intersection, overlaps
 
 __all__ = [
     "TILE_COST",
@@ -19,13 +24,13 @@ __all__ = [
     "LayoutRules",
     "Rect",
     "TileLayout",
-    "coarse",
-    "common",
+    "coarse_layout",
     "cut_sequences",
     "decoded_frames",
     "decoded_pixels",
-    "fine",
-    "meet",
+    "fine_layout",
+    "frame_intersection",
+    "overlaps",
     "parse_layout",
-    "uniform",
+    "uniform_layout",
 ]

@@ -1,17 +1,20 @@
-"""What decoding and encoding cost: seconds from counts of what is decoded or encoded.
-
-TASM's model is ``C = beta * pixels + gamma * tiles``.  Content makes its beta vary; the bytes of a
-stream, which are known before it is read, tell most of that (the fit's R2 rises from 0.93-0.99 to
-0.993 and more), so there is a term for them.
+"""Cost models: CPU seconds of decoding and encoding from counts of pixels, tiles, frames and
+bytes, and the fit of a `DecodeCost` to measurements.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from vfsd.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class DecodeWork:
     """What a decoder is given to do."""
 
     starts: int = 0  #: decoders that start at a key picture
@@ -19,8 +22,8 @@ class Work:
     pixels: int = 0  #: of all pictures
     bytes: float = 0.0  #: of all packets
 
-    def __add__(self, other: Work) -> Work:
-        return Work(
+    def __add__(self, other: DecodeWork) -> DecodeWork:
+        return DecodeWork(
             self.starts + other.starts,
             self.pictures + other.pictures,
             self.pixels + other.pixels,
@@ -42,7 +45,7 @@ class DecodeCost:
             self.start * factor, self.picture * factor, self.pixel * factor, self.byte * factor
         )
 
-    def seconds(self, work: Work) -> float:
+    def seconds(self, work: DecodeWork) -> float:
         return (
             self.start * work.starts
             + self.picture * work.pictures
@@ -128,3 +131,37 @@ much, as its noise and its motion go.
 def encode_cost(profile: str) -> EncodeCost:
     """Of a tile codec, by the rule."""
     return ENCODE_FAST if profile == "fast" else OTHER_ENCODE
+
+
+def fit_decode_cost(
+    works: Sequence[DecodeWork], seconds: Sequence[float]
+) -> tuple[DecodeCost, float]:
+    """The costs that explain `seconds` best, and R2: the share of their variance explained.
+
+    Least squares, each divided by its time: between the absolute error, to which only large reads
+    count, and the relative one, to which reads of a fraction of a millisecond count as much.  No
+    cost is negative: with four terms, the best of all subsets of them whose plain solution is
+    positive is the solution of that problem.
+
+    Raises `UsageError` for fewer than five measurements.
+    """
+    if len(works) < 5:
+        raise UsageError(f"{len(works)} measurements do not tell what decoding costs")
+    counts = np.array(
+        [[work.starts, work.pictures, work.pixels, work.bytes] for work in works], np.float64
+    )
+    times = np.array(seconds, np.float64)
+    weights = 1 / np.sqrt(times)
+    rows = counts * weights[:, None]
+    best, least = np.zeros(4), np.inf
+    for count in range(1, 5):
+        for terms in combinations(range(4), count):
+            part, *_ = np.linalg.lstsq(rows[:, terms], times * weights, rcond=None)
+            error = float(np.square(rows[:, terms] @ part - times * weights).sum())
+            if (part >= 0).all() and error < least:
+                best, least = np.zeros(4), error
+                best[list(terms)] = part
+    predicted = counts @ best
+    spread = np.square(times - times.mean()).sum()
+    r2 = 1 - float(np.square(times - predicted).sum() / spread) if spread > 0 else 0.0
+    return DecodeCost(*map(float, best)), r2

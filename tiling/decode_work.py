@@ -1,16 +1,93 @@
-"""What a read decodes: the pixels P and the tiles T of TASM's cost model, beta * P + gamma * T.
+"""What a read decodes: pixels P and tiles T of TASM's cost model, beta * P + gamma * T.
 
-TASM: A Tile-Based Storage Manager for Video Analytics (ICDE 2021), section IV-A.
+`WantedBoxes` holds the boxes of one SOT as arrays.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from vfsd.errors import UsageError
+from vfsd.tiling.geometry import Rect
 from vfsd.tiling.layout import TileLayout
-from vfsd.tiling.wanted_boxes import Boxes, FrameNumbers, Ints, Wanted
+
+Ints = npt.NDArray[np.int64]
+
+Boxes = Sequence[Rect] | npt.NDArray[np.integer[Any]]
+"""Rectangles, or an array of shape (N, 4) of x1, y1, x2, y2 in pixels, half-open.
+
+The boxes of an array may reach outside the picture, as those of detectors do.
+"""
+
+FrameNumbers = Sequence[int] | npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WantedBoxes:
+    """Boxes to be read from one SOT (a run of frames that share a layout).
+
+    With frame numbers, all boxes are one read, and a tile is decoded once, from the first frame
+    of the SOT to the last one on which it is wanted.  Without, every box is a read of its own,
+    of the first frame.
+    """
+
+    corners: Ints  #: (N, 4): x1, y1, x2, y2
+    lengths: Ints  #: (N,): frames that are decoded of a tile to reach each box
+    together: bool  #: one read, not N
+
+    @classmethod
+    def of(cls, boxes: Boxes, frames: FrameNumbers | None, first_frame: int) -> WantedBoxes:
+        """Raises `UsageError` for a box that holds no pixel, arrays of other shapes or kinds, and
+        a frame before `first_frame`."""
+        corners = _corners(boxes)
+        if frames is None:
+            return cls(corners, np.ones(len(corners), np.int64), False)
+        numbers = np.asarray(frames, np.int64) if len(frames) else np.zeros(0, np.int64)
+        if numbers.shape != (len(corners),):
+            raise UsageError(f"{len(corners)} boxes need as many frame numbers, not {len(numbers)}")
+        if len(numbers) and numbers.min() < first_frame:
+            raise UsageError(
+                f"frame {numbers.min()} is before frame {first_frame}, the first of those tiled"
+            )
+        return cls(corners, numbers - first_frame + 1, True)
+
+    def within(self, width: int, height: int, padding: int = 0) -> WantedBoxes:
+        """The boxes enlarged by `padding` pixels on each side, and only what of them lies in the
+        picture; boxes that lie outside are left out.
+
+        Raises `UsageError` when `padding` is negative.
+        """
+        if padding < 0:
+            raise UsageError(f"boxes cannot be enlarged by {padding} pixels")
+        inside = (
+            (self.corners[:, :2] < (width, height)).all(axis=1)
+            & (self.corners[:, 2:] > 0).all(axis=1)
+        )  # fmt: skip
+        grown = self.corners[inside] + (-padding, -padding, padding, padding)
+        size = (width, height, width, height)
+        return WantedBoxes(grown.clip(0, size), self.lengths[inside], self.together)
+
+
+def _corners(boxes: Boxes) -> Ints:
+    if isinstance(boxes, np.ndarray):
+        if boxes.ndim != 2 or boxes.shape[1] != 4 or boxes.dtype.kind not in "iu":
+            raise UsageError(
+                f"boxes are integers in an array of shape (N, 4), not {boxes.dtype} {boxes.shape}"
+            )
+        corners = boxes.astype(np.int64)
+    else:
+        flat = [corner for box in boxes for corner in (box.x1, box.y1, box.x2, box.y2)]
+        corners = np.array(flat, np.int64).reshape(-1, 4)
+    empty = (corners[:, :2] >= corners[:, 2:]).any(axis=1)
+    if empty.any():
+        raise UsageError(f"a box must have at least one pixel, got {corners[empty][0].tolist()}")
+    return corners
+
 
 TILE_COST = 300_000
 """Pixels that take as long to decode as it takes to start on a tile: gamma / beta.
@@ -49,8 +126,8 @@ def decoded_pixels(
 
     What lies outside the picture costs nothing.  Raises `UsageError` as `Wanted.of` does.
     """
-    wanted = Wanted.of(boxes, frames, first_frame)
-    tile, box = touches(layout, wanted)
+    wanted = WantedBoxes.of(boxes, frames, first_frame)
+    tile, box = intersecting_pairs(layout, wanted)
     lengths = np.zeros(layout.count, np.int64)
     if wanted.together:
         np.maximum.at(lengths, tile, wanted.lengths[box])
@@ -58,7 +135,7 @@ def decoded_pixels(
     else:
         np.add.at(lengths, tile, wanted.lengths[box])
         tiles = len(box)
-    return Decoded(int(lengths @ areas(layout)), tiles)
+    return Decoded(int(lengths @ tile_areas(layout)), tiles)
 
 
 def decoded_frames(
@@ -68,23 +145,23 @@ def decoded_frames(
 
     The rule is that of `decoded_pixels`, and so is what is raised.
     """
-    wanted = Wanted.of(boxes, frames, first_frame)
-    tile, box = touches(layout, wanted)
+    wanted = WantedBoxes.of(boxes, frames, first_frame)
+    tile, box = intersecting_pairs(layout, wanted)
     lengths = np.zeros(layout.count, np.int64)
     np.maximum.at(lengths, tile, wanted.lengths[box])
     return lengths
 
 
-def areas(layout: TileLayout) -> Ints:
+def tile_areas(layout: TileLayout) -> Ints:
     """Pixels of each tile."""
     return np.outer(layout.heights, layout.widths).ravel()
 
 
-def touches(layout: TileLayout, wanted: Wanted) -> tuple[Ints, Ints]:
+def intersecting_pairs(layout: TileLayout, wanted: WantedBoxes) -> tuple[Ints, Ints]:
     """Tile and box, by number, of each pair of a box and a tile it touches."""
     x1, y1, x2, y2 = wanted.corners.T
-    left, columns = _spans(layout.column_edges, x1, x2)
-    top, rows = _spans(layout.row_edges, y1, y2)
+    left, columns = _part_spans(layout.column_edges, x1, x2)
+    top, rows = _part_spans(layout.row_edges, y1, y2)
     touched = columns * rows
     box = np.repeat(np.arange(len(touched)), touched)
     # Counts the tiles of one box.
@@ -93,7 +170,7 @@ def touches(layout: TileLayout, wanted: Wanted) -> tuple[Ints, Ints]:
     return tile, box
 
 
-def _spans(edges: tuple[int, ...], start: Ints, end: Ints) -> tuple[Ints, Ints]:
+def _part_spans(edges: tuple[int, ...], start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """The first of the parts between `edges` that each range touches, and how many it touches."""
     # Policies ask this a million times: `clip` takes several times as long as what it is made of.
     bounds = np.array(edges)

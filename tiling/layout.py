@@ -1,4 +1,7 @@
-"""Layouts of tiles: how a picture is cut by lines that run through all of it."""
+"""Tile layouts: columns and rows that cut the whole picture.
+
+Builds uniform layouts, and layouts with one tile around a region of interest.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 
 from vfsd.errors import UsageError
 from vfsd.tiling.geometry import Rect
@@ -194,3 +197,137 @@ def _sizes(edges: tuple[int, ...]) -> tuple[int, ...]:
 def _span(edges: tuple[int, ...], start: int, end: int) -> range:
     """Which of the parts between `edges` hold a pixel of ``start <= pixel < end``, 0 <= start."""
     return range(bisect_right(edges, start) - 1, min(bisect_left(edges, end), len(edges) - 1))
+
+
+_UNIFORM = re.compile(r"uniform:(\d{1,4})x(\d{1,4})")
+
+
+def uniform_layout(
+    width: int, height: int, rows: int, columns: int, rules: LayoutRules
+) -> TileLayout:
+    """A picture of `width` x `height` pixels in `rows` x `columns` tiles as equal as can be.
+
+    Every boundary is at the multiple of the alignment that is nearest to where it would divide
+    the picture equally, or at the nearest one that leaves the minimum on both sides.
+
+    Raises `UsageError` when the minimum or the largest number of tiles makes that impossible.
+    """
+    if rows < 1 or columns < 1:
+        raise UsageError(f"a picture cannot be cut into {rows} rows and {columns} columns")
+    layout = TileLayout.cut_at(
+        width,
+        height,
+        _equal_cuts(width, columns, rules.align, rules.minimum_width, "columns"),
+        _equal_cuts(height, rows, rules.align, rules.minimum_height, "rows"),
+    )
+    rules.check(layout)
+    return layout
+
+
+def _equal_cuts(length: int, parts: int, align: int, minimum: int, what: str) -> list[int]:
+    """The inner boundaries of `parts` parts of `length` pixels.  Raises `UsageError`."""
+    if parts == 1:
+        return []
+    # Boundaries are multiples of `align`, so all parts but the last are at least this long.
+    step = -(-minimum // align) * align
+    last = (length - minimum) // align * align
+    if step * (parts - 1) > last:
+        raise UsageError(
+            f"{length} pixels cannot be cut into {parts} {what} of at least {minimum} pixels "
+            f"at multiples of {align}"
+        )
+    cuts: list[int] = []
+    for number in range(1, parts):
+        nearest = (2 * number * length + parts * align) // (2 * parts * align) * align
+        lowest = (cuts[-1] if cuts else 0) + step
+        highest = last - (parts - 1 - number) * step
+        cuts.append(min(max(nearest, lowest), highest))
+    return cuts
+
+
+def parse_layout(text: str, width: int, height: int, rules: LayoutRules) -> TileLayout:
+    """A layout as users write it: ``uniform:RxC`` (rows and columns), ``untiled``, or its sizes.
+
+    Raises `UsageError`, also for sizes that are not those of a picture of width x height.
+    """
+    if text == "untiled":
+        return TileLayout.untiled(width, height)
+    grid = _UNIFORM.fullmatch(text)
+    if grid is None:
+        layout = TileLayout.parse(text)
+        if (layout.width, layout.height) != (width, height):
+            raise UsageError(
+                f"the layout {text} is for pictures of {layout.width}x{layout.height}, "
+                f"not of {width}x{height}",
+                hint="uniform:RxC has R rows and C columns",
+            )
+        return layout
+    return uniform_layout(width, height, int(grid.group(1)), int(grid.group(2)), rules)
+
+
+def layout_around(rect: Rect, width: int, height: int, rules: LayoutRules) -> TileLayout:
+    """The layout of a picture in which the tile that holds all of `rect` is as small as `rules`
+    allow.
+
+    The tile is bounded by at most two columns and two rows of the rest.  Where it could lie at
+    several places it lies where `rect` is nearest to its middle.  A picture that is too small to
+    be cut, or of which `rect` needs everything, is untiled.  `rect` lies inside the picture.
+    """
+    untiled = TileLayout.untiled(width, height)
+    if not rules.allows_tiles(width, height):
+        return untiled
+    columns = _roi_spans(rect.x1, rect.x2, width, rules.align, rules.minimum_width)
+    rows = _roi_spans(rect.y1, rect.y2, height, rules.align, rules.minimum_height)
+    allowed = (
+        layout
+        for (x1, x2), (y1, y2) in product(columns, rows)
+        if rules.allows_count(layout := _layout_of_cuts(width, height, x1, x2, y1, y2))
+    )
+    return min(allowed, key=lambda layout: _layout_score(layout, rect), default=untiled)
+
+
+def _roi_spans(
+    start: int, end: int, length: int, align: int, minimum: int
+) -> list[tuple[int, int]]:
+    """The best parts of an axis that hold ``start <= pixel < end``: cut twice, once, or never."""
+    found = [(0, length)]
+    for begins, ends in (
+        (_starts_before(start, align, minimum), [length]),
+        ([0], _ends_after(end, length, align, minimum)),
+        (_starts_before(start, align, minimum), _ends_after(end, length, align, minimum)),
+    ):
+        parts = [(first, last) for first, last in product(begins, ends) if last - first >= minimum]
+        if parts:
+            found.append(min(parts, key=lambda part: _span_score(part, start, end)))
+    return found
+
+
+def _span_score(part: tuple[int, int], start: int, end: int) -> tuple[int, int]:
+    first, last = part
+    return last - first, abs((start - first) - (last - end))
+
+
+def _starts_before(start: int, align: int, minimum: int) -> list[int]:
+    """Boundaries at or before `start` that leave a part of its own before them."""
+    nearest = start // align * align
+    lowest = -(-minimum // align) * align
+    # Further away than the minimum, none is needed.
+    return list(range(nearest, max(lowest, nearest - minimum - align) - 1, -align))
+
+
+def _ends_after(end: int, length: int, align: int, minimum: int) -> list[int]:
+    nearest = -(-end // align) * align
+    highest = min(length - minimum, nearest + minimum + align)
+    return list(range(nearest, highest + 1, align))
+
+
+def _layout_of_cuts(width: int, height: int, x1: int, x2: int, y1: int, y2: int) -> TileLayout:
+    columns = [at for at in (x1, x2) if 0 < at < width]
+    rows = [at for at in (y1, y2) if 0 < at < height]
+    return TileLayout.cut_at(width, height, columns, rows)
+
+
+def _layout_score(layout: TileLayout, rect: Rect) -> tuple[int, int]:
+    """Pixels of the tile that holds `rect`, then the number of tiles."""
+    (tile,) = layout.covering(rect)
+    return layout.tile(tile).area, layout.count

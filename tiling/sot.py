@@ -16,12 +16,12 @@ _LONGEST = 1.5
 """How long a SOT may be for the sake of a group of pictures, in parts of the target."""
 
 
-def meet(some: range, others: range) -> bool:
+def overlaps(some: range, others: range) -> bool:
     """Whether two runs of frames have any in common."""
     return some.start < others.stop and others.start < some.stop
 
 
-def common(some: range, others: range) -> range:
+def frame_intersection(some: range, others: range) -> range:
     """The frames that two runs of them have in common; may be empty."""
     return range(max(some.start, others.start), min(some.stop, others.stop))
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.api.video import Video
     from vfsd.catalog import Catalog
-    from vfsd.codecs.audio.samples import SoundFormat
+    from vfsd.codecs.audio.sample_arrays import SoundFormat
     from vfsd.core.detections import Detection, DetectionColumns, Source
     from vfsd.core.frames import Frame, Frames
-    from vfsd.derive.tile_spec import TileSettings
+    from vfsd.derive.tile_settings import TileSettings
     from vfsd.derive.workload import WorkloadQuery
     from vfsd.errors import VfsdError
     from vfsd.overlap.join_settings import JoinSettings
@@ -55,10 +55,10 @@ _HOMES = {
     "Frames": "vfsd.core.frames",
     "JoinSettings": "vfsd.overlap.join_settings",
     "Rect": "vfsd.tiling",
-    "SoundFormat": "vfsd.codecs.audio.samples",
+    "SoundFormat": "vfsd.codecs.audio.sample_arrays",
     "Source": "vfsd.core.detections",
     "Store": "vfsd.api.store",
-    "TileSettings": "vfsd.derive.tile_spec",
+    "TileSettings": "vfsd.derive.tile_settings",
     "VfsdError": "vfsd.errors",
     "Video": "vfsd.api.video",
     "VideoArray": "vfsd.api.array",

@@ -14,16 +14,19 @@ import numpy as np
 from benchmarks.common import footage
 from benchmarks.fuzzing.engine import Target
 from sample_videos import FOLDER, Encoding, Scene, write
-from vfsd.codecs.bitstreams import bit_io, h264_sps, nal, obu
-from vfsd.codecs.bitstreams.hevc_pps import PictureSet
-from vfsd.codecs.bitstreams.hevc_vps_sps import SequenceSet, VideoSet
-from vfsd.codecs.bitstreams.packet_flags import inspector
+from vfsd.codecs.bitstreams import bit_io, codec_config, nal, splice_parameter_sets
+from vfsd.codecs.bitstreams.hevc_parameter_sets import (
+    PictureParameterSet,
+    SequenceParameterSet,
+    VideoParameterSet,
+)
+from vfsd.codecs.bitstreams.packet_inspector import inspector
 from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.pack import CellStream, read_table, write_pack
-from vfsd.codecs.decoding.demuxer import Source
+from vfsd.codecs.decoding.demuxer import MediaSource
 from vfsd.codecs.probing.probe import examine_source
 from vfsd.codecs.probing.serialize import pack_examination, unpack_examination
-from vfsd.codecs.stitching.hevc_tiles import Sets, slices_of
+from vfsd.codecs.stitching.hevc_tiles import ParameterSets, slices_of
 from vfsd.core.frame_table_pages import PacketColumns, PageBounds, decode_page, encode_page
 from vfsd.errors import IntegrityError, RefusedMediaError
 
@@ -52,7 +55,7 @@ def check_table(data: bytes) -> None:
     """Whatever is no video is refused; of all else the table holds what tables promise."""
     fd = _of_bytes(data)
     try:
-        with Source(fd) as source:
+        with MediaSource(fd) as source:
             found = examine_source(source, "input")
     except (RefusedMediaError, MemoryError):
         return
@@ -64,7 +67,7 @@ def check_table(data: bytes) -> None:
 def _examinations() -> list[bytes]:
     packed = []
     for name in ("late-start.mp4", "portrait.mp4", "variable-rate.mkv"):
-        with Source(FOLDER / name) as source:
+        with MediaSource(FOLDER / name) as source:
             packed.append(pack_examination(examine_source(source, name)))
     return packed
 
@@ -163,7 +166,7 @@ def _streams() -> list[bytes]:
     """A byte for the codec, then packets or parameter sets."""
     seeds: list[bytes] = []
     for name in ("elementary.h264", "traffic.mp4", "av1.mp4", "odd-size.webm", "open-gop.mkv"):
-        with Source(FOLDER / name) as source:
+        with MediaSource(FOLDER / name) as source:
             found = examine_source(source, name)
         data = (FOLDER / name).read_bytes()
         if found.media.extradata:
@@ -183,8 +186,8 @@ def check_bitstream(data: bytes) -> None:
         look(body[half:], bool(data[:1]))
         look(body, False)
     readers: tuple[Callable[[], object], ...] = (
-        lambda: [body[a:b] for a, b in nal.units(body, 0)],
-        lambda: [body[a:b] for a, b in nal.units(body, 4)],
+        lambda: [body[a:b] for a, b in nal.nal_units(body, 0)],
+        lambda: [body[a:b] for a, b in nal.nal_units(body, 4)],
         lambda: nal.parameter_sets("h264", body),
         lambda: nal.parameter_sets("hevc", body),
         lambda: nal.parse_h264_sps(body),
@@ -192,15 +195,15 @@ def check_bitstream(data: bytes) -> None:
         lambda: nal.hevc_pps_hides_pictures(body),
         lambda: nal.h264_recovery_is_exact(body),
         lambda: nal.x264_build(body),
-        lambda: h264_sps.parse(body),
-        lambda: VideoSet.parse(body),
-        lambda: SequenceSet.parse(body),
-        lambda: PictureSet.parse(body),
-        lambda: Sets.parse((body[:half], body[half:])),
+        lambda: splice_parameter_sets.parse_h264_sequence(body),
+        lambda: VideoParameterSet.parse(body),
+        lambda: SequenceParameterSet.parse(body),
+        lambda: PictureParameterSet.parse(body),
+        lambda: ParameterSets.parse((body[:half], body[half:])),
         lambda: slices_of(body),
-        lambda: list(obu.units(body)),
-        lambda: obu.without_delimiter(body),
-        lambda: obu.av1c(obu.sequence_header(body), is_deep=False),
+        lambda: list(codec_config.obu_units(body)),
+        lambda: codec_config.without_temporal_delimiter(body),
+        lambda: codec_config.av1c(codec_config.av1_sequence_header(body), is_deep=False),
         lambda: bit_io.unescaped(body),
     )
     for read in readers:

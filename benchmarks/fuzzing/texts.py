@@ -13,18 +13,17 @@ from benchmarks.fuzzing.engine import Target
 from vfsd.cli.layout_io import read_layout_file
 from vfsd.core import view_path
 from vfsd.core.label_query import parse_labels
-from vfsd.core.time_windows import QuietHours
-from vfsd.core.timebase import seconds
+from vfsd.core.timebase import QuietHours, seconds
 from vfsd.derive.workload import read_workload
-from vfsd.disk.config import Settings
+from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import VfsdError
-from vfsd.labels import FORMATS, ReadOptions, read_labels
-from vfsd.labels.formats.base import Clip
+from vfsd.labels import FORMATS, LabelReadOptions, read_labels
 from vfsd.labels.formats.class_names import read_names
-from vfsd.mount.fuse.options import parse_options
-from vfsd.storage.quarantine import Suspects
-from vfsd.storage.sandbox_protocol import Complaint
+from vfsd.labels.formats.label_file import LabeledVideo
+from vfsd.mount.fuse.mount_options import parse_options
+from vfsd.storage.quarantine import Quarantine
+from vfsd.storage.sandbox_protocol import ErrorReport
 from vfsd.tiling import Rect, TileLayout
 
 _FRAMES = 100
@@ -43,7 +42,7 @@ def check_grammar(data: bytes) -> None:
     """What a name asks for does not depend on how often it is asked, and fits its video."""
     text = os.fsdecode(data)
     readers: tuple[Callable[[str], object], ...] = (
-        view_path.parse_still,
+        view_path.parse_still_name,
         parse_labels,
         Rect.parse,
         seconds,
@@ -53,9 +52,9 @@ def check_grammar(data: bytes) -> None:
         with suppress(VfsdError):
             read(text)
     with suppress(VfsdError):
-        request = view_path.parse(text)
-        assert request == view_path.parse(text)
-        assert hash(request.view) == hash(view_path.parse(text).view)
+        request = view_path.parse_view_path(text)
+        assert request == view_path.parse_view_path(text)
+        assert hash(request.view) == hash(view_path.parse_view_path(text).view)
         view = request.sized(1280, 720)
         assert view.size is None or min(view.size) > 0
 
@@ -90,7 +89,7 @@ class _Labels:
     def check(self, data: bytes) -> None:
         """Boxes of the video, or an error that says where the file is wrong."""
         assert self._folder is not None
-        clip = Clip("v.mp4", 640, 360, _FRAMES, lambda at: min(int(at * 25), _FRAMES - 1))
+        clip = LabeledVideo("v.mp4", 640, 360, _FRAMES, lambda at: min(int(at * 25), _FRAMES - 1))
         kind = FORMATS[data[0] % len(FORMATS)] if data else FORMATS[0]
         place = self._folder / "labels"
         if kind in ("yolo", "voc"):
@@ -101,7 +100,7 @@ class _Labels:
             place = path
         path.write_bytes(data[1:])
         try:
-            found = read_labels(place, kind, clip, ReadOptions(names={0: "a", 1: "b"}))
+            found = read_labels(place, kind, clip, LabelReadOptions(names={0: "a", 1: "b"}))
         except VfsdError:
             return
         finally:
@@ -155,8 +154,8 @@ class _Files:
             lambda: read_workload(path),
             lambda: read_layout_file(path, _FRAMES, _layout, known),
             lambda: read_names(path),
-            lambda: Settings.load(path),
-            lambda: Complaint.parse(data),
+            lambda: StoreSettings.load(path),
+            lambda: ErrorReport.parse(data),
         )
         for read in readers:
             with suppress(VfsdError):
@@ -171,7 +170,7 @@ class _Files:
             directory = StoreDirectory.open(self._folder)
             str(directory.id)
             str(directory.catalog_url)
-        Suspects(StoreDirectory.unmarked(self._folder)).barred()
+        Quarantine(StoreDirectory.unmarked(self._folder)).barred()
 
 
 def _layout(text: str) -> TileLayout:

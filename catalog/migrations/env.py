@@ -1,4 +1,5 @@
-"""Alembic's entry point: runs the steps on the connection that `vfsd.catalog.migrate` opened."""
+"""Alembic's entry point: runs the steps on the connection that
+`vfsd.catalog.transactions` opened."""
 
 from alembic import context
 

@@ -14,23 +14,33 @@ Times that end in ``_ns`` are Unix time in nanoseconds.  A change here needs a m
     semantic    labelled boxes, their sources, and the frames that were examined
 """
 
-from vfsd.catalog.schema.budgets import budgets, evictions, pins
-from vfsd.catalog.schema.columns import metadata
-from vfsd.catalog.schema.detections import detections, examined, labels, sources
-from vfsd.catalog.schema.encodings import (
+from vfsd.catalog.schema.columns import metadata, store_identity
+from vfsd.catalog.schema.detection_tables import detections, examined, labels, sources
+from vfsd.catalog.schema.file_tables import (
+    block_sums,
+    entries,
+    holds,
+    inspections,
+    nodes,
+    objects,
+    original_log,
+    orphans,
+    policies,
+    scrubs,
+    xattrs,
+)
+from vfsd.catalog.schema.usage_tables import budgets, decisions, evictions, pins, reads
+from vfsd.catalog.schema.video_tables import (
+    cells,
+    costs,
     frame_pages,
     physical_videos,
+    segments,
     sound_pages,
     sounds,
     tags,
     videos,
 )
-from vfsd.catalog.schema.identity import store_identity
-from vfsd.catalog.schema.objects import block_sums, inspections, objects, scrubs
-from vfsd.catalog.schema.policies import holds, original_log, policies
-from vfsd.catalog.schema.read_log import decisions, reads
-from vfsd.catalog.schema.tiles import cells, costs, segments
-from vfsd.catalog.schema.tree import entries, nodes, orphans, xattrs
 
 __all__ = [
     "block_sums",

@@ -1,4 +1,6 @@
-"""What the tables have in common: their metadata, and columns that many of them have."""
+"""Metadata and column types shared by all tables, and the table with the id of the store that owns
+the catalog.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +9,24 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Cast,
+    CheckConstraint,
     Column,
     ColumnElement,
     ForeignKey,
     Integer,
     LargeBinary,
     MetaData,
+    Table,
+    Text,
     cast,
     text,
 )
 
 # SQLite gives a row number only to an INTEGER key; elsewhere 32 bits would be too few.
-Id = BigInteger().with_variant(Integer, "sqlite")
+IdType = BigInteger().with_variant(Integer, "sqlite")
 
 
-class Bytes(LargeBinary):
+class BytesType(LargeBinary):
     """Bytes, also where a flipped bit has SQLite take them for text: they are the same ones."""
 
     def column_expression(self, column: ColumnElement[Any]) -> Cast[bytes]:
@@ -42,19 +47,21 @@ metadata = MetaData(
 
 def row_id(comment: str) -> Column[Any]:
     """The key of a table whose rows are numbered by the database."""
-    return Column("id", Id, primary_key=True, autoincrement=True, comment=comment)
+    return Column("id", IdType, primary_key=True, autoincrement=True, comment=comment)
 
 
 def owner(name: str, key: str, comment: str) -> Column[Any]:
     """The row of another table, found by its `key` ("table.column"), with which this row goes."""
-    return Column(name, Id, ForeignKey(key, ondelete="CASCADE"), nullable=False, comment=comment)
+    return Column(
+        name, IdType, ForeignKey(key, ondelete="CASCADE"), nullable=False, comment=comment
+    )
 
 
 def owner_key(name: str, key: str, comment: str) -> Column[Any]:
     """As `owner`, where this column is the table's key, or the first part of it."""
     return Column(
         name,
-        Id,
+        IdType,
         ForeignKey(key, ondelete="CASCADE"),
         primary_key=True,
         autoincrement=False,
@@ -67,3 +74,15 @@ def only_where(condition: str) -> dict[str, Any]:
     # PostgreSQL has the condition, too, by its migration.  To name it here would import the dialect
     # of PostgreSQL in every process, which takes a fifth of what SQLAlchemy takes.
     return {"sqlite_where": text(condition)}
+
+
+store_identity = Table(
+    "store_identity",
+    metadata,
+    Column(
+        "one", Integer, primary_key=True, autoincrement=False, comment="1: there is one row only"
+    ),
+    Column("id", Text, nullable=False, comment="the id in the marker of the store's directory"),
+    CheckConstraint("one = 1", name="one"),
+    comment="The store whose catalog it is. Empty until a store has opened it for writing.",
+)

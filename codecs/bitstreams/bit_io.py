@@ -1,6 +1,5 @@
-"""Bit strings as H.264 and HEVC have them: fields, Exp-Golomb numbers, emulation prevention.
-
-ITU-T H.265: 7.2 (reading bits), 7.3.1.1 and 7.4.2 (emulation prevention), 9.2 (Exp-Golomb).
+"""Bit strings of H.264 and HEVC: fixed-width fields, Exp-Golomb numbers and emulation prevention
+bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ class DamagedError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Bits:
+class BitString:
     """A piece of a bit string: the lowest `count` bits of `value`."""
 
     value: int
@@ -59,18 +58,18 @@ class BitReader:
         number = self.golomb()
         return (number + 1) // 2 if number & 1 else -(number // 2)
 
-    def between(self, start: int, end: int) -> Bits:
+    def between(self, start: int, end: int) -> BitString:
         """The bits ``start <= position < end``, wherever the reader stands."""
         count = end - start
-        return Bits(self._value >> (self._total - end) & ((1 << count) - 1), count)
+        return BitString(self._value >> (self._total - end) & ((1 << count) - 1), count)
 
-    def rest(self) -> Bits:
+    def rest(self) -> BitString:
         """What is left before the bit that ends the payload (rbsp_trailing_bits, 7.3.2.11)."""
         left = self._value & ((1 << self._left) - 1)
         if not left:
             raise DamagedError("the end of the unit is not marked")
         stop = (left & -left).bit_length()
-        return Bits(left >> stop, self._left - stop)
+        return BitString(left >> stop, self._left - stop)
 
 
 class BitWriter:
@@ -93,7 +92,7 @@ class BitWriter:
     def signed_golomb(self, number: int) -> None:
         self.golomb(2 * number - 1 if number > 0 else -2 * number)
 
-    def append(self, bits: Bits) -> None:
+    def append(self, bits: BitString) -> None:
         self.bits(bits.count, bits.value)
 
     def finished(self) -> bytes:

@@ -1,10 +1,81 @@
-"""Codec configuration records: what MP4 and Matroska tell a decoder once, ahead of all packets."""
+"""Codec configuration records, which MP4 and Matroska store once in their headers: avcC, hvcC,
+av1C, vpcC and esds. Also splits AV1 packets into OBUs, from which av1C is made.
+"""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.bit_io import BitReader, DamagedError
+
+_SEQUENCE_HEADER, _TEMPORAL_DELIMITER = 1, 2
+_HIGH_TIER_LEVEL = 8
+"""Sequence level indices from here on come with a tier."""
+
+
+def obu_units(packet: bytes) -> Iterator[tuple[int, int, int]]:
+    """(type, start, end) of each OBU, its header included.  Raises `DamagedError`."""
+    at = 0
+    while at < len(packet):
+        start, head = at, packet[at]
+        at += 1 + (head >> 2 & 1)
+        if not head & 2:  # no size: the last one
+            yield head >> 3 & 15, start, len(packet)
+            return
+        size = shift = 0
+        while True:
+            if at >= len(packet) or shift > 28:
+                raise DamagedError("an OBU does not fit")
+            byte = packet[at]
+            at += 1
+            size |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        at += size
+        if at > len(packet):
+            raise DamagedError("an OBU does not fit")
+        yield head >> 3 & 15, start, at
+
+
+def without_temporal_delimiter(packet: bytes) -> bytes:
+    """A temporal unit as containers want it."""
+    return b"".join(packet[a:b] for kind, a, b in obu_units(packet) if kind != _TEMPORAL_DELIMITER)
+
+
+def av1_sequence_header(packet: bytes) -> bytes:
+    """The first one in a temporal unit.  Raises `DamagedError` where there is none."""
+    for kind, start, end in obu_units(packet):
+        if kind == _SEQUENCE_HEADER:
+            return packet[start:end]
+    raise DamagedError("no sequence header")
+
+
+def av1c(header: bytes, *, is_deep: bool) -> bytes:
+    """The av1C record of a 4:2:0 stream (AV1 in ISOBMFF, 2.3.3) with this sequence header.
+
+    `is_deep`: samples have 10 bits, not 8.  Raises `DamagedError`.
+    """
+    ((_, _, end),) = obu_units(header)
+    reader = BitReader(header[2:end])  # the header of an OBU so small takes two bytes
+    profile = reader.bits(3)
+    reader.flag()  # still picture
+    tier = 0
+    if reader.flag():
+        level = reader.bits(5)
+    else:
+        if reader.flag():
+            raise DamagedError("timing information is not read")
+        reader.flag()  # initial display delays
+        reader.bits(5)  # number of operating points
+        reader.bits(12)
+        level = reader.bits(5)
+        tier = reader.bits(1) if level >= _HIGH_TIER_LEVEL else 0
+    subsampled = 0b1100
+    return bytes((0x81, profile << 5 | level, tier << 7 | is_deep << 6 | subsampled, 0)) + header
+
 
 _EXTENDED_H264_PROFILES = frozenset((100, 110, 122, 144, 244))
 """Profiles whose avcC record also tells the chroma format (ISO/IEC 14496-15, 5.3.3.1.2)."""
@@ -35,9 +106,9 @@ def avcc(sets: tuple[bytes, ...], prefix: int) -> bytes:
     profile = told.profile_bytes[0]
     record = bytearray((1, profile, constraints, level, 0xFC | prefix - 1))
     record.append(0xE0 | len(sequences))
-    record += b"".join(_counted(unit) for unit in sequences)
+    record += b"".join(_length_prefixed(unit) for unit in sequences)
     record.append(len(pictures))
-    record += b"".join(_counted(unit) for unit in pictures)
+    record += b"".join(_length_prefixed(unit) for unit in pictures)
     if profile in _EXTENDED_H264_PROFILES:
         record += bytes((0xFC | told.chroma_format,))
         record += bytes((0xF8 | told.luma_depth - 8, 0xF8 | told.chroma_depth - 8, 0))
@@ -63,7 +134,7 @@ def hvcc(sets: tuple[bytes, ...], prefix: int, *, is_complete: bool = True) -> b
     record.append(len(arrays))
     for kind, units in zip(kinds, arrays, strict=True):
         record += struct.pack(">BH", is_complete << 7 | kind, len(units))
-        record += b"".join(_counted(unit) for unit in units)
+        record += b"".join(_length_prefixed(unit) for unit in units)
     return bytes(record)
 
 
@@ -80,14 +151,14 @@ def vpcc(pixel_format: str) -> bytes | None:
     return b"\x01\0\0\0" + bytes(fields) + b"\0\0"
 
 
-PICTURE_STREAM, SOUND_STREAM = 0x11, 0x15
+VISUAL_STREAM, AUDIO_STREAM = 0x11, 0x15
 """Kinds of streams as an esds box tells them, with the bit that is always set."""
 
 MPEG4_OBJECT, JPEG_OBJECT = 0x20, 0x6C
 """Object types of ISO/IEC 14496-1, table 5."""
 
 
-def esds(configuration: bytes, object_type: int, kind: int = PICTURE_STREAM) -> bytes:
+def esds(configuration: bytes, object_type: int, kind: int = VISUAL_STREAM) -> bytes:
     """The contents of an esds box for that object type (ISO/IEC 14496-1, 7.2.6)."""
     decoder = struct.pack(">BBHBII", object_type, kind, 0, 0, 0, 0)
     if configuration:
@@ -96,7 +167,7 @@ def esds(configuration: bytes, object_type: int, kind: int = PICTURE_STREAM) -> 
     return b"\0\0\0\0" + _descriptor(3, stream)
 
 
-def _counted(unit: bytes) -> bytes:
+def _length_prefixed(unit: bytes) -> bytes:
     return struct.pack(">H", len(unit)) + unit
 
 

@@ -1,8 +1,5 @@
-"""Slice headers of HEVC, read, and written for another place in another picture.
-
-ITU-T H.265, 7.3.6.  The data behind a header begin at a whole byte (byte_alignment, 7.3.2.12) and
-say nothing of the place, so they are copied as they are.  The last byte of a header holds a one:
-no run of zeros reaches over into the data, and emulation prevention in them stays right.
+"""Slice segment headers of HEVC: parsed, and written again for another position in another
+picture.
 """
 
 from __future__ import annotations
@@ -11,17 +8,17 @@ from dataclasses import dataclass
 
 from vfsd.codecs.bitstreams.bit_io import (
     BitReader,
-    Bits,
+    BitString,
     BitWriter,
     DamagedError,
     escaped,
     escaped_offset,
     unescaped,
 )
-from vfsd.codecs.bitstreams.hevc_pps import PictureSet
-from vfsd.codecs.bitstreams.hevc_vps_sps import (
+from vfsd.codecs.bitstreams.hevc_parameter_sets import (
+    PictureParameterSet,
     ReferenceSet,
-    SequenceSet,
+    SequenceParameterSet,
     parse_reference_set,
     require,
 )
@@ -29,18 +26,18 @@ from vfsd.codecs.bitstreams.hevc_vps_sps import (
 _TRAIL, _TRAIL_REFERENCE, _IDR, _IDR_LAST = 0, 1, 19, 20
 _FIRST_RESERVED = 32  #: NAL units from here on hold no slices
 _HEADER_BITS = 16
-_LONGEST_HEADER = 160
+_MAX_HEADER_BYTES = 160
 """Bytes.  Without entry points, lists of references are the longest part."""
-_MOST_REFERENCES = 16
+_MAX_REFERENCES = 16
 _B, _P, _I = 0, 1, 2
 
-MOST_GROWTH = 12
+MAX_HEADER_GROWTH = 12
 """By how many bytes a header may grow: 18 bits of the address, 12 of an id, 12 of a quantiser, one
 for entry points, up to a byte of alignment; and emulation prevention."""
 
 
 @dataclass(frozen=True, slots=True)
-class PictureTraits:
+class PictureFields:
     """What all slices of a picture have to agree on (7.4.7.1)."""
 
     kind: int  #: of the NAL unit
@@ -51,16 +48,16 @@ class PictureTraits:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class SliceSegment:
     """A slice segment and what is in its header."""
 
     unit: bytes
-    traits: PictureTraits
+    traits: PictureFields
     address: int  #: of the first coding tree block, in raster order
     picture_set: int  #: id
-    before: Bits  #: between the address and the quantiser
+    before: BitString  #: between the address and the quantiser
     quantiser: int
-    after: Bits  #: between the quantiser and the entry points
+    after: BitString  #: between the quantiser and the entry points
     data_at: int  #: where in the unit the data begin
 
 
@@ -76,10 +73,10 @@ def begins_picture(unit: bytes) -> bool:
     return bool(unit[2] & 0x80)
 
 
-class SliceSyntax:
+class SliceHeaderSyntax:
     """How slices are read that belong to these parameter sets."""
 
-    def __init__(self, sequence: SequenceSet, picture: PictureSet) -> None:
+    def __init__(self, sequence: SequenceParameterSet, picture: PictureParameterSet) -> None:
         self._sequence = sequence
         self._picture = picture
         across = -(-sequence.width // sequence.tree_block)
@@ -88,10 +85,10 @@ class SliceSyntax:
         self._address_bits = (self._blocks - 1).bit_length()
         self._tiled = picture.tiles is not None or picture.uniform is not None
 
-    def parse(self, unit: bytes) -> Slice:
+    def parse(self, unit: bytes) -> SliceSegment:
         """Raises `DamagedError`; `RefusedMediaError` for what cannot be moved."""
         sequence, picture = self._sequence, self._picture
-        reader = BitReader(unescaped(unit[:_LONGEST_HEADER]))
+        reader = BitReader(unescaped(unit[:_MAX_HEADER_BYTES]))
         header = reader.bits(_HEADER_BITS)
         require(header & 0x81FF == 1, "it has layers")
         kind = header >> 9
@@ -131,13 +128,13 @@ class SliceSyntax:
             require(reader.golomb() == 0, "a slice holds several tiles")
         if not reader.flag() or reader.bits(-reader.position % 8):
             raise DamagedError("the header of a slice does not end where it should")
-        traits = PictureTraits(kind, keeps_no_earlier, shown, order, references)
+        traits = PictureFields(kind, keeps_no_earlier, shown, order, references)
         data_at = escaped_offset(unit, reader.position // 8)
         if data_at >= len(unit):
             raise DamagedError("a slice has no data")
-        return Slice(unit, traits, address, picture_set, before, quantiser, after, data_at)
+        return SliceSegment(unit, traits, address, picture_set, before, quantiser, after, data_at)
 
-    def write(self, part: Slice, address: int) -> bytes:
+    def write(self, part: SliceSegment, address: int) -> bytes:
         """`part`, which was read with parameter sets like these, as a unit that begins at
         `address`."""
         writer = BitWriter()
@@ -171,7 +168,7 @@ class SliceSyntax:
             first = reader.golomb() + 1
             if slice_type == _B:
                 second = reader.golomb() + 1
-        if max(first, second) > _MOST_REFERENCES:
+        if max(first, second) > _MAX_REFERENCES:
             raise DamagedError("there are too many reference pictures")
         used = sum(is_used for _, is_used in references)
         if not used:

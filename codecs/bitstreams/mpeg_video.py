@@ -1,7 +1,5 @@
-"""Picture headers of MPEG-1, MPEG-2 and MPEG-4 video: what each packet shows, and what it needs.
-
-ISO/IEC 11172-2, 13818-2 (6.2) and 14496-2 (6.2).  B pictures are shown as they come; all others
-when the next of them comes.
+"""Picture headers of MPEG-1, MPEG-2 and MPEG-4 part 2 video: what each packet shows, and which
+other packets it needs.
 """
 
 from __future__ import annotations
@@ -9,7 +7,7 @@ from __future__ import annotations
 from copy import copy
 
 from vfsd.codecs.bitstreams.bit_io import BitReader, DamagedError
-from vfsd.codecs.bitstreams.packet_flag import Trait
+from vfsd.codecs.bitstreams.picture_headers import PacketTrait
 
 _PREFIX = b"\0\0\1"
 _PICTURE = _PREFIX + b"\0"
@@ -25,7 +23,7 @@ _PLAIN_EXTENSIONS = frozenset({1, 2, 4, 7, _PICTURE_CODING})
 """Of sequences, displays, copyright, pan-scan and pictures; others change how samples decode."""
 
 
-class Mpeg12:
+class Mpeg12Inspector:
     """Inspects packets of MPEG-1 and MPEG-2 video: a frame each, or both fields of one."""
 
     def __init__(self, extradata: bytes) -> None:
@@ -35,12 +33,12 @@ class Mpeg12:
     def __call__(self, packet: bytes, key: bool) -> int:
         start = packet.find(_PICTURE)
         if start < 0:
-            return Trait.DAMAGED
+            return PacketTrait.DAMAGED
         traits = 0
         sequence = _sequence_of(packet[:start])
         self._sequence = self._sequence or sequence
         if sequence and sequence != self._sequence:
-            traits |= Trait.ODD
+            traits |= PacketTrait.ODD
         group = packet.find(_GROUP, 0, start)
         is_closed = (
             group >= 0
@@ -52,17 +50,17 @@ class Mpeg12:
             following = packet.find(_PICTURE, start + 4)
             header = _picture(packet, start)
             if header is None:
-                return traits | Trait.ODD
+                return traits | PacketTrait.ODD
             types.append(header[0])
             structures.append(header[1])
             start = following
         if not _is_whole(types, structures):
-            return traits | Trait.ODD
+            return traits | PacketTrait.ODD
         if types[0] == _B:
-            return traits | Trait.UNREFERENCED | (Trait.LEADING if self._leads else 0)
+            return traits | PacketTrait.UNREFERENCED | (PacketTrait.LEADING if self._leads else 0)
         if types[0] == _I:
             self._leads = not is_closed
-            return traits | Trait.STARTS
+            return traits | PacketTrait.STARTS
         self._leads = False
         return traits
 
@@ -111,17 +109,17 @@ _LAYERS = range(0x20, 0x30)
 _OBJECT_I, _OBJECT_B = 0, 2
 _RECTANGULAR = 0
 _EXTENDED_ASPECT = 15
-_MOST_SECONDS = 64
-_MOST_REST = 7
+_MAX_SECONDS = 64
+_MAX_REST = 7
 """FFmpeg holds back what a longer packet has, where it shows a picture of the packet before."""
 
 
-class Mpeg4:
+class Mpeg4Inspector:
     """Inspects packets of MPEG-4 part 2 video."""
 
     def __init__(self, extradata: bytes) -> None:
         self._layer = _layer_of(extradata)
-        self._clock = _Clock(self._layer)
+        self._clock = _VopClock(self._layer)
         self._leads = False
         self._is_packed = False  # the packet before holds the picture of this one
 
@@ -129,17 +127,17 @@ class Mpeg4:
         try:
             return self._inspect(packet)
         except DamagedError:
-            return Trait.ODD
+            return PacketTrait.ODD
 
     def _inspect(self, packet: bytes) -> int:
         start = packet.find(_OBJECT_PICTURE)
         if start < 0:
-            return Trait.DAMAGED
+            return PacketTrait.DAMAGED
         traits = 0
         layer = _layer_of(packet[:start])
         if layer and layer != self._layer:
-            traits |= Trait.ODD if self._layer else 0
-            self._layer, self._clock = layer, _Clock(layer)
+            traits |= PacketTrait.ODD if self._layer else 0
+            self._layer, self._clock = layer, _VopClock(layer)
         group = packet.find(_OBJECT_GROUP, 0, start)
         if group >= 0:
             self._clock.reset(packet[group + 4 : group + 8])
@@ -150,22 +148,22 @@ class Mpeg4:
         if self._is_packed:
             # The picture that was held back comes out, and this packet's own is held back.
             self._is_packed = is_coded
-            is_usual = kind == _OBJECT_B if is_coded else len(packet) <= _MOST_REST
+            is_usual = kind == _OBJECT_B if is_coded else len(packet) <= _MAX_REST
             if following >= 0 or not is_usual:
-                return Trait.ODD
-            return traits | (Trait.LEADING if self._leads else 0) | Trait.UNPACKED
+                return PacketTrait.ODD
+            return traits | (PacketTrait.LEADING if self._leads else 0) | PacketTrait.UNPACKED
         if following >= 0:
             second, second_is_coded = self._clock.picture(packet[following + 4 : following + 16])
             is_usual = kind != _OBJECT_B and is_coded and second == _OBJECT_B and second_is_coded
             if not is_usual or packet.find(_OBJECT_PICTURE, following + 4) >= 0:
-                return Trait.ODD
+                return PacketTrait.ODD
             self._is_packed = True
         if not is_coded:
-            return traits | Trait.HIDDEN
+            return traits | PacketTrait.HIDDEN
         if kind == _OBJECT_B:
-            return traits | Trait.UNREFERENCED | (Trait.LEADING if self._leads else 0)
+            return traits | PacketTrait.UNREFERENCED | (PacketTrait.LEADING if self._leads else 0)
         self._leads = kind == _OBJECT_I
-        return traits | (Trait.STARTS if kind == _OBJECT_I else 0)
+        return traits | (PacketTrait.STARTS if kind == _OBJECT_I else 0)
 
 
 def _layer_of(head: bytes) -> bytes:
@@ -179,7 +177,7 @@ def _layer_of(head: bytes) -> bytes:
     return b""
 
 
-class _Clock:
+class _VopClock:
     """The times that pictures of a layer tell, by which decoders leave some out."""
 
     def __init__(self, layer: bytes) -> None:
@@ -205,7 +203,7 @@ class _Clock:
         kind, seconds = bits.bits(2), 0
         while bits.flag():
             seconds += 1
-            if seconds > _MOST_SECONDS:
+            if seconds > _MAX_SECONDS:
                 raise DamagedError("a picture of a time too far")
         marked = bits.flag()
         tick = bits.bits(max(1, (self._ticks - 1).bit_length()))

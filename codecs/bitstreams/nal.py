@@ -1,4 +1,6 @@
-"""NAL units of H.264 and HEVC: splitting packets, parameter sets, and the few fields we need."""
+"""NAL units of H.264 and HEVC: splits packets into units, reads parameter sets from codec
+configurations, and reads the few SPS and SEI fields that other modules need.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def prefix_size(codec: str, extradata: bytes) -> int:
     return 0
 
 
-def units(packet: bytes, prefix: int) -> Iterator[tuple[int, int]]:
+def nal_units(packet: bytes, prefix: int) -> Iterator[tuple[int, int]]:
     """(start, end) of each NAL unit in `packet`, without start codes and trailing zeros.
 
     Raises `DamagedError` where the lengths do not fill the packet, or no start code is found.
@@ -96,12 +98,12 @@ def parameter_sets(codec: str, extradata: bytes) -> tuple[bytes, ...]:
 def _avcc_units(record: bytes) -> Iterator[bytes]:
     at, left = 6, record[5] & 0x1F
     while left:
-        unit, at = _counted(record, at)
+        unit, at = _length_prefixed_units(record, at)
         yield unit
         left -= 1
     left, at = record[at] if at < len(record) else 0, at + 1
     while left:
-        unit, at = _counted(record, at)
+        unit, at = _length_prefixed_units(record, at)
         yield unit
         left -= 1
 
@@ -114,13 +116,13 @@ def _hvcc_units(record: bytes) -> Iterator[bytes]:
         kind = record[at] & 0x3F
         left, at = int.from_bytes(record[at + 1 : at + 3], "big"), at + 3
         while left:
-            unit, at = _counted(record, at)
+            unit, at = _length_prefixed_units(record, at)
             if is_parameter_set("hevc", kind):
                 yield unit
             left -= 1
 
 
-def _counted(record: bytes, at: int) -> tuple[bytes, int]:
+def _length_prefixed_units(record: bytes, at: int) -> tuple[bytes, int]:
     start = at + 2
     end = start + int.from_bytes(record[at:start], "big")
     if start > len(record) or end > len(record) or end == start:
@@ -129,7 +131,7 @@ def _counted(record: bytes, at: int) -> tuple[bytes, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class SequenceParameters:
+class SpsFields:
     """What a sequence parameter set says of the pictures."""
 
     profile_bytes: bytes  #: H.264: profile, constraints, level; HEVC: the general profile, 12 bytes
@@ -144,51 +146,51 @@ class SequenceParameters:
 _H264_HIGH_PROFILES = frozenset((100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135))
 
 
-def parse_h264_sps(unit: bytes) -> SequenceParameters:
+def parse_h264_sps(unit: bytes) -> SpsFields:
     """From a sequence parameter set with its NAL header.  Raises `DamagedError`."""
     return read_h264_sps(unit)[0]
 
 
-def read_h264_sps(unit: bytes) -> tuple[SequenceParameters, BitReader]:
+def read_h264_sps(unit: bytes) -> tuple[SpsFields, BitReader]:
     """As `parse_h264_sps`, and a reader behind frame_mbs_only_flag."""
     if len(unit) < 5:
         raise DamagedError("the sequence parameter set is too short")
     reader = BitReader(unescaped(unit)[4:])
     reader.golomb()  # its id
-    samples = h264_samples(reader, unit[1])
+    samples = read_h264_sample_format(reader, unit[1])
     skip_picture_order(reader)
     reader.golomb()  # reference frames
     reader.flag()  # gaps allowed
     reader.golomb()  # width
     reader.golomb()  # height
     has_fields = not reader.flag()
-    found = SequenceParameters(
+    found = SpsFields(
         unit[1:4], samples.chroma_format, samples.luma_depth, samples.chroma_depth, has_fields
     )
     return found, reader
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class H264SampleFormat:
     """What an H.264 sequence parameter set says of samples."""
 
-    chroma_format: int = 1  #: as in `SequenceParameters`
+    chroma_format: int = 1  #: as in `SpsFields`
     luma_depth: int = 8  #: bits
     chroma_depth: int = 8
     separate_planes: bool = False  #: each plane of 4:4:4 has slices of its own
 
 
-def h264_samples(reader: BitReader, profile: int) -> Samples:
+def read_h264_sample_format(reader: BitReader, profile: int) -> H264SampleFormat:
     """From an H.264 sequence parameter set of that profile, behind its id."""
     if profile not in _H264_HIGH_PROFILES:
-        return Samples()
+        return H264SampleFormat()
     chroma = reader.golomb()
     separate = chroma == 3 and reader.flag()
     luma_depth, chroma_depth = 8 + reader.golomb(), 8 + reader.golomb()
     reader.flag()  # lossless bypass
     if reader.flag():
         skip_scaling_lists(reader, 8 if chroma != 3 else 12)
-    return Samples(chroma, luma_depth, chroma_depth, separate)
+    return H264SampleFormat(chroma, luma_depth, chroma_depth, separate)
 
 
 def skip_scaling_lists(reader: BitReader, lists: int) -> None:
@@ -222,12 +224,12 @@ def skip_display_order(reader: BitReader) -> None:
             reader.signed_golomb()
 
 
-def parse_hevc_sps(unit: bytes) -> SequenceParameters:
+def parse_hevc_sps(unit: bytes) -> SpsFields:
     """From a sequence parameter set with its NAL header.  Raises `DamagedError`."""
     return read_hevc_sps(unit)[0]
 
 
-def read_hevc_sps(unit: bytes) -> tuple[SequenceParameters, BitReader]:
+def read_hevc_sps(unit: bytes) -> tuple[SpsFields, BitReader]:
     """As `parse_hevc_sps`, and a reader behind bit_depth_chroma_minus8."""
     if len(unit) < 15:
         raise DamagedError("the sequence parameter set is too short")
@@ -251,7 +253,7 @@ def read_hevc_sps(unit: bytes) -> tuple[SequenceParameters, BitReader]:
         for _ in range(4):
             reader.golomb()
     luma_depth, chroma_depth = 8 + reader.golomb(), 8 + reader.golomb()
-    found = SequenceParameters(profile, chroma, luma_depth, chroma_depth, False, sublayers, nested)
+    found = SpsFields(profile, chroma, luma_depth, chroma_depth, False, sublayers, nested)
     return found, reader
 
 
@@ -290,13 +292,13 @@ def h264_recovery_is_exact(sei: bytes) -> bool:
     return False
 
 
-_X264 = bytes.fromhex("dc45e9bde6d948b7962cd820d923eeef") + b"x264 - core "
+_X264_SEI = bytes.fromhex("dc45e9bde6d948b7962cd820d923eeef") + b"x264 - core "
 
 
 def x264_build(packet: bytes) -> int | None:
     """The version that x264 writes into the first packet of a stream; None: not x264's."""
-    found = packet.find(_X264, 0, 4096)
+    found = packet.find(_X264_SEI, 0, 4096)
     if found < 0:
         return None
-    digits = packet[found + len(_X264) :][:8].split()[:1]
+    digits = packet[found + len(_X264_SEI) :][:8].split()[:1]
     return int(digits[0]) if digits and digits[0].isdigit() else None

@@ -1,4 +1,6 @@
-"""Decoders of cells: which one a cell needs, and what all of them do."""
+"""Decoders of cells: `cell_decoder` picks the one that a cell needs, and `CellDecoder` is what all
+of them offer.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from typing import Protocol
 import av
 from av.error import FFmpegError
 
-from vfsd.codecs.cells.lossless_cells import LosslessCellDecoder
+from vfsd.codecs.cells.lossless import LosslessCellDecoder
 from vfsd.codecs.cells.pack import PackedCell
-from vfsd.codecs.decoding.context import decoder_for, numbered_packet
-from vfsd.codecs.frames.chroma_location import Sited
+from vfsd.codecs.decoding.decoder_context import numbered_packet, strict_decoder
+from vfsd.codecs.frames.chroma_siting import SitingSetter
 from vfsd.codecs.pyav import decode
 from vfsd.errors import IntegrityError
 from vfsd.tiling.cost import LOSSLESS
@@ -60,9 +62,9 @@ class StreamCellDecoder:
 
     def __init__(self, cell: PackedCell) -> None:
         self._cell = cell
-        self._context = decoder_for(cell.codec, cell.extradata)
+        self._context = strict_decoder(cell.codec, cell.extradata)
         self._is_fresh = True
-        self._sited: list[Sited] = []  # as many as pictures have come at once
+        self._sited: list[SitingSetter] = []  # as many as pictures have come at once
         self.fed = 0
 
     def fits(self, cell: PackedCell) -> bool:
@@ -107,7 +109,7 @@ class StreamCellDecoder:
             if any(one.siting != siting for one in self._sited):
                 self._sited.clear()
             while len(self._sited) < len(pictures):
-                self._sited.append(Sited(siting))
+                self._sited.append(SitingSetter(siting))
             pictures = [
                 one.of(picture) for one, picture in zip(self._sited, pictures, strict=False)
             ]

@@ -1,4 +1,6 @@
-"""Trial decodes: streams made for the purpose, decoded, and timed."""
+"""Trial decodes for the cost model: encodes synthetic streams of several sizes and qualities and
+times how long they take to decode.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,16 @@ import cv2
 import numpy as np
 
 from vfsd.codecs.cells.cell_decoders import cell_decoder
+from vfsd.codecs.cells.cell_encoders import encode_cells
 from vfsd.codecs.cells.pack import CellStream, PackedCell
-from vfsd.codecs.cells.segment_cells import encode_cells
 from vfsd.codecs.cells.tile_codecs import TILE_CODECS, TileCodec
-from vfsd.codecs.frames.quality import Shot
+from vfsd.codecs.frames.quality import SourcePicture
 from vfsd.codecs.registry import new_encoder, open_encoder
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
 from vfsd.core.model import MediaInfo
 from vfsd.tiling import Rect
-from vfsd.tiling.cost import LOSSLESS, RAW_CELLS, Work
+from vfsd.tiling.cost import LOSSLESS, RAW_CELLS, DecodeWork
 
 _SIZES = ((64, 64), (128, 128), (320, 176), (640, 368), (1280, 720))
 _PICTURES = 24
@@ -45,29 +47,29 @@ _TILES = {
 }
 """By what their costs are called: tile codecs, and the qualities to try."""
 
-TRIAL_CODECS = (*_ENCODERS, *_TILES)
+TIMED_CODECS = (*_ENCODERS, *_TILES)
 """Codecs by FFmpeg's name, tile codecs, and lossless cells that are not compressed."""
 
 
-def can_be_tried(name: str) -> bool:
+def is_encoder_available(name: str) -> bool:
     """Whether what encodes it is installed."""
     return name != STITCHABLE or kvazaar_available()
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TimedDecode:
     """One stream, decoded by itself."""
 
-    work: Work
+    work: DecodeWork
     seconds: float  #: CPU time of the decode, the least of several
     encode_seconds: float | None  #: CPU time of the encoding; tile codecs only
 
 
-def trials(name: str) -> Iterator[Trial]:
+def timed_decodes(name: str) -> Iterator[TimedDecode]:
     """Streams of several sizes and qualities, whole and in part."""
     for width, height in _SIZES:
         for noise in _NOISE:
-            pictures = _scene(width, height, noise)
+            pictures = _synthetic_pictures(width, height, noise)
             qualities = _TILES[name][1] if name in _TILES else _ENCODERS[name][2]
             for quality in qualities:
                 start = _cpu_seconds()
@@ -75,12 +77,12 @@ def trials(name: str) -> Iterator[Trial]:
                     stream = _encoded_tile(TILE_CODECS[_TILES[name][0]], pictures, quality)
                     spent: float | None = _cpu_seconds() - start
                 else:
-                    stream = _encoded(name, pictures, quality)
+                    stream = _encoded_stream(name, pictures, quality)
                     spent = None
                 for count in (_PICTURES, _PICTURES // 4):
                     part = stream.packets[:count]
-                    yield Trial(
-                        Work(1, count, count * width * height, sum(map(len, part))),
+                    yield TimedDecode(
+                        DecodeWork(1, count, count * width * height, sum(map(len, part))),
                         min(_decode(stream, part) for _ in range(_REPEATS)),
                         spent if count == _PICTURES else None,
                     )
@@ -105,11 +107,13 @@ def _decode(stream: CellStream, packets: Sequence[bytes]) -> float:
 def _encoded_tile(codec: TileCodec, pictures: Sequence[av.VideoFrame], quality: int) -> CellStream:
     width, height = pictures[0].width, pictures[0].height
     tile = {Rect.of_size(width, height): quality}
-    ((stream, _),) = encode_cells(codec, _media(width, height), tile, map(Shot, pictures))
+    ((stream, _),) = encode_cells(
+        codec, _media_info(width, height), tile, map(SourcePicture, pictures)
+    )
     return stream
 
 
-def _encoded(name: str, pictures: Sequence[av.VideoFrame], quality: int) -> CellStream:
+def _encoded_stream(name: str, pictures: Sequence[av.VideoFrame], quality: int) -> CellStream:
     encoder, options, _ = _ENCODERS[name]
     context = new_encoder(encoder)
     context.width, context.height = pictures[0].width, pictures[0].height
@@ -127,7 +131,7 @@ def _encoded(name: str, pictures: Sequence[av.VideoFrame], quality: int) -> Cell
     return CellStream(name, context.width, context.height, extradata, packets)
 
 
-def _scene(width: int, height: int, noise: float) -> list[av.VideoFrame]:
+def _synthetic_pictures(width: int, height: int, noise: float) -> list[av.VideoFrame]:
     """A still texture, parts of it that move over it, and noise; the same every time."""
     rng = np.random.default_rng(1)
     rough = rng.normal(0, 1, (height + 64, width + 64)).astype(np.float32)
@@ -148,7 +152,7 @@ def _scene(width: int, height: int, noise: float) -> list[av.VideoFrame]:
     return pictures
 
 
-def _media(width: int, height: int) -> MediaInfo:
+def _media_info(width: int, height: int) -> MediaInfo:
     return MediaInfo(
         container="",
         codec="rawvideo",

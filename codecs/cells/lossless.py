@@ -1,46 +1,119 @@
-"""Pictures as packets, and back, to the bit: as they are, or as differences that are compressed.
-
-A packet is a head (`_HEAD`, little-endian): a byte that says how (`_COMPRESSED` and so on), one
-that is 1 where the picture is interlaced, and what the samples mean (matrix, range, transfer,
-primaries, by FFmpeg's numbers).  Then come the samples, channel by channel without padding, row by
-row, or one frame of Zstandard with what the channels were made into: red and blue less green, then
-(each where the head says so) the samples less those of the picture before, and less what their
-neighbours foretell; of wide samples all low bytes of a channel before the high ones
-(`vfsd.codecs.cells.predictors`).
+"""Lossless cells: pictures as raw packets or as differences between samples compressed with
+Zstandard. `LosslessCellEncoder` checks each packet by unpacking it; `recompressed` compresses a
+cell harder later.
 """
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import av
+import cv2
 import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from vfsd.codecs.cells.predictors import Samples, folded, from_neighbours, onto_neighbours, unfolded
-from vfsd.codecs.frames.chroma_location import blank
-from vfsd.codecs.frames.planes import plane_pixels
+from vfsd.codecs.cells.pack import CellStream, PackedCell
+from vfsd.codecs.frames.chroma_siting import SITINGS, blank, blank_like, is_same_form
+from vfsd.codecs.frames.frame_transforms import cut_out
+from vfsd.codecs.frames.planes import copy_colors, has_luma, plane_bytes, plane_pixels
+from vfsd.codecs.frames.quality import (
+    QualityAccumulator,
+    RgbConverter,
+    SourcePicture,
+    SquaredErrors,
+    color_error,
+)
+from vfsd.core.model import MediaInfo
+from vfsd.core.psnr import PsnrFigures
 from vfsd.errors import IntegrityError, UsageError
+from vfsd.tiling import Rect
+from vfsd.tiling.cost import LOSSLESS
 
-RAW = 0
+SamplePlane = npt.NDArray[Any]
+"""Rows x columns, of uint8 or uint16."""
+
+_MAX_SUMMED = (1 << 31) // 256
+"""Bytes whose sum cannot be more than 31 bits hold."""
+
+
+# The median predictor of FFV1 is 1 to 4 % smaller, but each sample needs those before it. Slopes
+# are undone by sums along rows and columns, 1 ms for two megapixels.
+def neighbour_residuals(samples: SamplePlane) -> SamplePlane:
+    """Each sample less what a slope through three neighbours foretells: left + above - both.
+
+    Beyond the edges lie zeros.
+    """
+    down = samples.copy()
+    np.subtract(samples[1:], samples[:-1], out=down[1:])
+    found = down.copy()
+    np.subtract(down[:, 1:], down[:, :-1], out=found[:, 1:])
+    return found
+
+
+def restore_from_residuals(differences: SamplePlane) -> SamplePlane:
+    """What `neighbour_residuals` was given."""
+    if differences.dtype != np.uint8:
+        down = np.add.accumulate(differences, axis=0, dtype=differences.dtype)
+        across: SamplePlane = np.add.accumulate(down, axis=1, dtype=differences.dtype)
+        return across
+    samples = np.empty_like(differences)
+    rows = max(1, _MAX_SUMMED // differences.shape[1])
+    for top in range(0, len(samples), rows):
+        part = samples[top : top + rows]
+        sums = cv2.integral(differences[top : top + rows])  # four times as fast as numpy's sums
+        np.copyto(part, sums[1:, 1:], casting="unsafe")  # the lowest eight bits
+        if top:
+            part += samples[top - 1]
+    return samples
+
+
+def to_byte_planes(differences: SamplePlane) -> SamplePlane:
+    """As bytes; of wide samples, all low bytes come first, then the high ones.
+
+    Small differences of either sign have zeros in their high bytes.
+    """
+    if differences.dtype == np.uint8:
+        return differences.reshape(-1)
+    signed = differences.view(np.int16)
+    small = ((signed << 1) ^ (signed >> 15)).reshape(-1)
+    return np.ascontiguousarray(small.view(np.uint8).reshape(-1, 2).T).reshape(-1)
+
+
+def from_byte_planes(
+    data: npt.NDArray[np.uint8], shape: tuple[int, int], dtype: npt.DTypeLike
+) -> SamplePlane:
+    """What `folded` was given, of that shape and type."""
+    if np.dtype(dtype) == np.uint8:
+        return data.reshape(shape)
+    low, high = data.reshape(2, -1)
+    small = low | high.astype(np.uint16) << 8
+    signs = (small & 1) * np.uint16(0xFFFF)
+    return ((small >> 1) ^ signs).reshape(shape)
+
+
+RAW_LEVEL = 0
 """The level of samples as they are."""
-HIGHEST = 19
+MAX_LEVEL = 19
 """The highest level: what Zstandard does without asking decoders for more memory."""
 
 _HEAD = struct.Struct("<BB4H")
 # Four ways a picture: samples or slopes, alone or less the previous picture. Differences along one
 # direction only, or a choice for each plane, save 0 to 3 % more on eight clips.
-_COMPRESSED, _NEIGHBOURS, _BEFORE = 1, 2, 4
+_COMPRESSED, _SPATIAL, _TEMPORAL = 1, 2, 4
 _RGB_CHANNELS = {
     **dict.fromkeys(("rgb24", "bgr24"), (1, (0, 2))),
     **dict.fromkeys(("gbrp", "gbrp10le", "gbrp12le"), (0, (1, 2))),
 }
 """By format: green, and the channels that are stored less it."""
-_TRIED_LEVEL = 1
-_TRIED_ROWS, _TRIED_OF = 8, 96
+_TRIAL_LEVEL = 1
+_TRIAL_ROWS, _TRIAL_PERIOD = 8, 96
 """Rows in so many, by which ways to make differences are compared."""
 _OPTIMAL = 16
 """The level from which on Zstandard weighs ways to say the same against each other.
@@ -51,12 +124,12 @@ level 19, and none larger, in 0.6 to 0.8 of the time (`benchmarks.deferred`); pa
 up to 2 % larger."""
 _LONG_MATCH, _SHORTEST_MATCH = 1024, 5
 """Bytes: what is taken without looking further, and the least that is looked for."""
-_LEAST_SEARCH = 4
+_MIN_SEARCH_LOG = 4
 """How many places are looked at, as a power of two; one more with each level."""
-_WORTH = 0.9
+_MIN_GAIN = 0.9
 """A picture that needs the one before has to be that much smaller than one that stands alone."""
 
-PIXEL_FORMATS = (
+LOSSLESS_PIXEL_FORMATS = (
     *(
         f"yuv{sampling}p{depth}"
         for sampling, depth in product(("420", "422", "444"), ("", "10le", "12le"))
@@ -70,9 +143,9 @@ PIXEL_FORMATS = (
 with odd sides it would be scaled in another way than of the whole picture."""
 
 
-def stands_alone(packet: bytes | memoryview) -> bool:
+def is_key_packet(packet: bytes | memoryview) -> bool:
     """Whether it shows its picture without the one before.  Raises `IntegrityError`."""
-    return not _head(packet)[0] & _BEFORE
+    return not _parsed_head(packet)[0] & _TEMPORAL
 
 
 class PicturePacker:
@@ -83,47 +156,47 @@ class PicturePacker:
     """
 
     def __init__(self, level: int) -> None:
-        if not RAW <= level <= HIGHEST:
-            raise UsageError(f"lossless levels are {RAW} to {HIGHEST}, not {level}")
+        if not RAW_LEVEL <= level <= MAX_LEVEL:
+            raise UsageError(f"lossless levels are {RAW_LEVEL} to {MAX_LEVEL}, not {level}")
         self._level = level
-        self._trying = zstandard.ZstdCompressor(level=_TRIED_LEVEL)
+        self._trying = zstandard.ZstdCompressor(level=_TRIAL_LEVEL)
         self._compressor: zstandard.ZstdCompressor | None = None
-        self._before: tuple[list[Samples], list[Samples]] | None = None
+        self._before: tuple[list[SamplePlane], list[SamplePlane]] | None = None
 
     def pack(self, picture: av.VideoFrame) -> bytes:
         """The packet of the next picture, all of which have one size and format."""
         channels = _channels(picture)
-        if self._level == RAW:
-            return _raw(picture, channels)
-        plain = _less_green(channels, picture.format.name)
-        sloped = [from_neighbours(channel) for channel in plain]
-        ways = {0: plain, _NEIGHBOURS: sloped}
+        if self._level == RAW_LEVEL:
+            return _raw_packet(picture, channels)
+        plain = _subtract_green(channels, picture.format.name)
+        sloped = [neighbour_residuals(channel) for channel in plain]
+        ways = {0: plain, _SPATIAL: sloped}
         if self._before is not None:
-            ways[_BEFORE] = _differences(plain, self._before[0])
-            ways[_BEFORE | _NEIGHBOURS] = _differences(sloped, self._before[1])
+            ways[_TEMPORAL] = _temporal_differences(plain, self._before[0])
+            ways[_TEMPORAL | _SPATIAL] = _temporal_differences(sloped, self._before[1])
         self._before = plain, sloped
         how = self._best(ways)
-        whole = _joined(ways[how])
+        whole = _joined_channels(ways[how])
         if self._compressor is None:
             self._compressor = _compressor(self._level, whole.nbytes)
         data = self._compressor.compress(whole)
         if len(data) >= sum(channel.nbytes for channel in channels):
-            return _raw(picture, channels)
-        return _head_of(picture, how | _COMPRESSED) + data
+            return _raw_packet(picture, channels)
+        return _packet_head(picture, how | _COMPRESSED) + data
 
-    def _best(self, ways: dict[int, list[Samples]]) -> int:
+    def _best(self, ways: dict[int, list[SamplePlane]]) -> int:
         size = {how: self._tried(channels) for how, channels in ways.items()}
-        alone = min((how for how in size if not how & _BEFORE), key=size.__getitem__)
+        alone = min((how for how in size if not how & _TEMPORAL), key=size.__getitem__)
         best = min(size, key=size.__getitem__)
-        return best if size[best] < _WORTH * size[alone] else alone
+        return best if size[best] < _MIN_GAIN * size[alone] else alone
 
-    def _tried(self, channels: Sequence[Samples]) -> int:
+    def _tried(self, channels: Sequence[SamplePlane]) -> int:
         rows = [
-            np.ascontiguousarray(channel[top : top + _TRIED_ROWS])
+            np.ascontiguousarray(channel[top : top + _TRIAL_ROWS])
             for channel in channels
-            for top in range(0, len(channel), _TRIED_OF)
+            for top in range(0, len(channel), _TRIAL_PERIOD)
         ]
-        return len(self._trying.compress(_joined(rows)))
+        return len(self._trying.compress(_joined_channels(rows)))
 
 
 class PictureUnpacker:
@@ -131,11 +204,11 @@ class PictureUnpacker:
 
     def __init__(self, width: int, height: int, pixel_format: str, siting: str) -> None:
         self._form = (width, height, pixel_format, siting)
-        self._pictures: dict[bool, tuple[av.VideoFrame, list[Samples]]] = {}  # by interlacing
+        self._pictures: dict[bool, tuple[av.VideoFrame, list[SamplePlane]]] = {}  # by interlacing
         self._picture, self._channels = self._own(False)
         self._bytes = sum(channel.nbytes for channel in self._channels)
         self._decompressor = zstandard.ZstdDecompressor()
-        self._plain: list[Samples] | None = None  # of the last picture, if it was compressed
+        self._plain: list[SamplePlane] | None = None  # of the last picture, if it was compressed
         self._has_shown = False
 
     def restart(self) -> None:
@@ -148,28 +221,28 @@ class PictureUnpacker:
         Raises `IntegrityError` for a damaged packet, and for one that needs the picture before
         where that was not unpacked.
         """
-        how, interlaced, *colors = _head(packet)
+        how, interlaced, *colors = _parsed_head(packet)
         body = packet[_HEAD.size :]
-        before = self._last() if how & _BEFORE else None
+        before = self._last() if how & _TEMPORAL else None
         self._picture, self._channels = self._own(bool(interlaced))
         if how == 0:
             data = np.frombuffer(body, np.uint8)
             if data.size != self._bytes:
                 raise IntegrityError(f"a picture of {self._bytes} bytes has {data.size}")
-            plain = _split(data, self._channels)
+            plain = _split_channels(data, self._channels)
             for channel, samples in zip(self._channels, plain, strict=True):
                 channel[...] = samples.view(channel.dtype).reshape(channel.shape)
             self._plain = None
         else:
             self._plain = self._undone(how, self._decompressed(body), before)
-            _plus_green(self._plain, self._picture.format.name, self._channels)
+            _add_green(self._plain, self._picture.format.name, self._channels)
         self._has_shown = True
         picture = self._picture
         picture.colorspace, picture.color_range = colors[0], colors[1]
         picture.color_trc, picture.color_primaries = colors[2], colors[3]
         return picture
 
-    def _own(self, interlaced: bool) -> tuple[av.VideoFrame, list[Samples]]:
+    def _own(self, interlaced: bool) -> tuple[av.VideoFrame, list[SamplePlane]]:
         """Memory for pictures, with views of its channels."""
         found = self._pictures.get(interlaced)
         if found is None:
@@ -187,31 +260,31 @@ class PictureUnpacker:
         return np.frombuffer(data, np.uint8)
 
     def _undone(
-        self, how: int, data: npt.NDArray[np.uint8], before: Sequence[Samples] | None
-    ) -> list[Samples]:
+        self, how: int, data: npt.NDArray[np.uint8], before: Sequence[SamplePlane] | None
+    ) -> list[SamplePlane]:
         plain = []
-        for number, part in enumerate(_split(data, self._channels)):
+        for number, part in enumerate(_split_channels(data, self._channels)):
             form = self._channels[number]
-            samples = unfolded(part, form.shape, form.dtype)
-            if how & _NEIGHBOURS:
-                samples = onto_neighbours(samples)
+            samples = from_byte_planes(part, form.shape, form.dtype)
+            if how & _SPATIAL:
+                samples = restore_from_residuals(samples)
             if before is not None:
                 samples = samples + before[number]
             plain.append(samples)
         return plain
 
-    def _last(self) -> list[Samples]:
+    def _last(self) -> list[SamplePlane]:
         """What the last picture was made of."""
         if not self._has_shown:
             raise IntegrityError("a picture lacks the one before")
         if self._plain is None:
-            return _less_green(self._channels, self._picture.format.name)
+            return _subtract_green(self._channels, self._picture.format.name)
         return self._plain
 
 
-def _channels(picture: av.VideoFrame) -> list[Samples]:
+def _channels(picture: av.VideoFrame) -> list[SamplePlane]:
     """Views of the samples, an array of rows x columns for each component."""
-    if picture.format.name not in PIXEL_FORMATS:
+    if picture.format.name not in LOSSLESS_PIXEL_FORMATS:
         raise UsageError(f"pictures in {picture.format.name} cannot be packed")
     return [
         samples[..., number]
@@ -221,7 +294,7 @@ def _channels(picture: av.VideoFrame) -> list[Samples]:
     ]
 
 
-def _less_green(channels: Sequence[Samples], pixel_format: str) -> list[Samples]:
+def _subtract_green(channels: Sequence[SamplePlane], pixel_format: str) -> list[SamplePlane]:
     """Copies, with red and blue as what they have more than green."""
     copies = [channel.copy() for channel in channels]
     if pixel_format in _RGB_CHANNELS:
@@ -231,8 +304,10 @@ def _less_green(channels: Sequence[Samples], pixel_format: str) -> list[Samples]
     return copies
 
 
-def _plus_green(plain: Sequence[Samples], pixel_format: str, channels: Sequence[Samples]) -> None:
-    """Into `channels`, what `_less_green` was given."""
+def _add_green(
+    plain: Sequence[SamplePlane], pixel_format: str, channels: Sequence[SamplePlane]
+) -> None:
+    """Into `channels`, what `_subtract_green` was given."""
     green, others = _RGB_CHANNELS.get(pixel_format, (0, ()))
     for number, (samples, channel) in enumerate(zip(plain, channels, strict=True)):
         if number in others:
@@ -241,7 +316,9 @@ def _plus_green(plain: Sequence[Samples], pixel_format: str, channels: Sequence[
             channel[...] = samples
 
 
-def _differences(after: Sequence[Samples], before: Sequence[Samples]) -> list[Samples]:
+def _temporal_differences(
+    after: Sequence[SamplePlane], before: Sequence[SamplePlane]
+) -> list[SamplePlane]:
     return [one - other for one, other in zip(after, before, strict=True)]
 
 
@@ -253,7 +330,7 @@ def _compressor(level: int, size: int) -> zstandard.ZstdCompressor:
             "strategy": zstandard.STRATEGY_BTOPT,
             "min_match": _SHORTEST_MATCH,
             "target_length": _LONG_MATCH,
-            "search_log": _LEAST_SEARCH + level - _OPTIMAL,
+            "search_log": _MIN_SEARCH_LOG + level - _OPTIMAL,
         }
     parameters = zstandard.ZstdCompressionParameters.from_level(
         level, source_size=size, write_checksum=True, **chosen
@@ -261,20 +338,22 @@ def _compressor(level: int, size: int) -> zstandard.ZstdCompressor:
     return zstandard.ZstdCompressor(compression_params=parameters)
 
 
-def _joined(channels: Sequence[Samples]) -> memoryview:
-    return np.concatenate([folded(channel) for channel in channels]).data
+def _joined_channels(channels: Sequence[SamplePlane]) -> memoryview:
+    return np.concatenate([to_byte_planes(channel) for channel in channels]).data
 
 
-def _raw(picture: av.VideoFrame, channels: Sequence[Samples]) -> bytes:
-    return b"".join((_head_of(picture, 0), *(channel.tobytes() for channel in channels)))
+def _raw_packet(picture: av.VideoFrame, channels: Sequence[SamplePlane]) -> bytes:
+    return b"".join((_packet_head(picture, 0), *(channel.tobytes() for channel in channels)))
 
 
-def _split(data: npt.NDArray[np.uint8], channels: Sequence[Samples]) -> list[npt.NDArray[np.uint8]]:
+def _split_channels(
+    data: npt.NDArray[np.uint8], channels: Sequence[SamplePlane]
+) -> list[npt.NDArray[np.uint8]]:
     ends = np.cumsum([channel.nbytes for channel in channels])
     return np.split(data, ends[:-1])
 
 
-def _head_of(picture: av.VideoFrame, how: int) -> bytes:
+def _packet_head(picture: av.VideoFrame, how: int) -> bytes:
     return _HEAD.pack(
         how,
         picture.interlaced_frame,
@@ -285,11 +364,154 @@ def _head_of(picture: av.VideoFrame, how: int) -> bytes:
     )
 
 
-def _head(packet: bytes | memoryview) -> tuple[int, int, int, int, int, int]:
+def _parsed_head(packet: bytes | memoryview) -> tuple[int, int, int, int, int, int]:
     if len(packet) < _HEAD.size:
         raise IntegrityError("a packet of a lossless tile is cut off")
     how, interlaced, *colors = _HEAD.unpack_from(packet)
-    is_known = how == 0 or (how & _COMPRESSED and how <= _COMPRESSED | _NEIGHBOURS | _BEFORE)
+    is_known = how == 0 or (how & _COMPRESSED and how <= _COMPRESSED | _SPATIAL | _TEMPORAL)
     if not is_known or interlaced > 1:
         raise IntegrityError("a packet of a lossless tile is damaged")
     return how, interlaced, colors[0], colors[1], colors[2], colors[3]
+
+
+class LosslessCellEncoder:
+    """Makes one cell from the pictures of a segment; `level` is that of a `PicturePacker`.
+
+    Raises `UsageError` for a level or pictures that it does not take, `IntegrityError` when what
+    it made does not come back to the bit.
+    """
+
+    def __init__(self, media: MediaInfo, rect: Rect, level: int) -> None:
+        self._rect = rect
+        self._format = media.pixel_format
+        # As the cells of other codecs are: whoever reads them need not know the difference.
+        width, height = rect.width + rect.width % 2, rect.height + rect.height % 2
+        self._size = (width, height)
+        self._level = level
+        self._tile: av.VideoFrame | None = None
+        self._stream: _VerifiedPacker | None = None
+        seen = (rect.width, rect.height)
+        self._shown = RgbConverter(replace(media, width=seen[0], height=seen[1]), *seen)
+        self._tally = QualityAccumulator()
+        self._is_scaled = False
+
+    def put(self, shot: SourcePicture) -> None:
+        """The next picture of the segment, as a whole."""
+        picture = shot.picture
+        if picture.format.name != self._format:
+            raise UsageError(
+                f"pictures change from {self._format} to {picture.format.name}",
+                hint="take another tile codec",
+            )
+        tile, stream = self._tile, self._stream
+        if tile is None or not is_same_form(tile, picture):
+            tile = self._tile = blank_like(picture, *self._size)
+        if stream is None:
+            form = (*self._size, self._format, shot.siting)
+            stream = self._stream = _VerifiedPacker(*form, self._level)
+        cut_out(picture, self._rect, tile)
+        copy_colors(picture, tile)
+        stream.put(tile)
+        if shot.colours:
+            self._is_scaled = True
+            square = color_error(shot.part(self._rect, tile).colours, self._shown.of(tile))
+            self._tally.add(SquaredErrors(colour=square))
+
+    def finish(self) -> tuple[CellStream, PsnrFigures]:
+        """The cell, and what it has against its pictures: all but for colours of scaled ones."""
+        if self._stream is None or self._tile is None:
+            raise IntegrityError("a tile has no pictures")
+        likeness = self._tally.likeness
+        if self._is_scaled and not has_luma(self._tile.format.name):
+            likeness = replace(likeness, gray=0.0)  # it is made of colours, in another way
+        return self._stream.finish(), likeness
+
+    def abandon(self) -> None:
+        """No more pictures will come, and nobody wants the cell."""
+
+
+def recompressed(cell: PackedCell, packets: Iterable[memoryview], level: int) -> CellStream:
+    """A lossless cell with the same pictures, compressed at another level.
+
+    Raises `UsageError`, and `IntegrityError` for damaged packets, and when what was made does not
+    come back to the bit.
+    """
+    decoder = LosslessCellDecoder(cell)
+    stream = _VerifiedPacker(cell.width, cell.height, decoder.pixel_format, decoder.siting, level)
+    for packet in packets:
+        ((_, picture),) = decoder.decode(packet)
+        stream.put(picture)
+    return stream.finish()
+
+
+class LosslessCellDecoder:
+    """A `vfsd.codecs.cells.cell_decoders.CellDecoder` for lossless cells."""
+
+    def __init__(self, cell: PackedCell) -> None:
+        self.pixel_format, self.siting, self._alone = _cell_format(cell)
+        self._size = (cell.width, cell.height)
+        self._unpacker = PictureUnpacker(*self._size, self.pixel_format, self.siting)
+        self.fed = 0
+
+    def fits(self, cell: PackedCell) -> bool:
+        if cell.codec != LOSSLESS or (cell.width, cell.height) != self._size:
+            return False
+        return _cell_format(cell)[:2] == (self.pixel_format, self.siting)
+
+    def restart(self, cell: PackedCell) -> None:
+        self._alone = _cell_format(cell)[2]
+        self._unpacker.restart()
+        self.fed = 0
+
+    def skip(self, number: int) -> None:
+        nearest = self._alone[bisect_right(self._alone, number) - 1]
+        if nearest > self.fed:
+            self._unpacker.restart()
+            self.fed = nearest
+
+    def decode(self, payload: memoryview) -> list[tuple[int, av.VideoFrame]]:
+        number, self.fed = self.fed, self.fed + 1
+        return [(number, self._unpacker.unpack(payload))]
+
+    def drain(self) -> list[tuple[int, av.VideoFrame]]:
+        self._unpacker.restart()
+        self.fed = 0
+        return []
+
+
+class _VerifiedPacker:
+    """Packs pictures, and unpacks each again to compare."""
+
+    def __init__(self, width: int, height: int, pixel_format: str, siting: str, level: int) -> None:
+        self._size = (width, height)
+        self._told = {"pixels": pixel_format, "siting": siting}
+        self._packer = PicturePacker(level)
+        self._unpacker = PictureUnpacker(width, height, pixel_format, siting)
+        self._packets: list[bytes] = []
+
+    def put(self, picture: av.VideoFrame) -> None:
+        packet = self._packer.pack(picture)
+        again = self._unpacker.unpack(memoryview(packet))
+        for given, came in zip(plane_bytes(picture), plane_bytes(again), strict=True):
+            if not np.array_equal(given, came):
+                raise IntegrityError(f"picture {len(self._packets)} of a tile came out changed")
+        self._packets.append(packet)
+
+    def finish(self) -> CellStream:
+        alone = [number for number, packet in enumerate(self._packets) if is_key_packet(packet)]
+        described = {**self._told, "alone": alone}
+        extradata = json.dumps(described, separators=(",", ":")).encode()
+        return CellStream(LOSSLESS, *self._size, extradata, self._packets)
+
+
+def _cell_format(cell: PackedCell) -> tuple[str, str, Sequence[int]]:
+    """The format of the samples, where chroma lies, and the packets that stand alone, from 0."""
+    try:
+        told = json.loads(cell.extradata)
+        pixel_format, siting, alone = told["pixels"], told["siting"], told["alone"]
+        is_known = pixel_format in LOSSLESS_PIXEL_FORMATS and siting in SITINGS
+        if not is_known or alone[0] != 0 or sorted(alone) != alone:
+            raise ValueError("what it says cannot be")
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        raise IntegrityError(f"a lossless tile is damaged: {error}") from error
+    return pixel_format, siting, alone

@@ -1,14 +1,5 @@
-"""Packs: one object with all cells of one segment, and a table of where their packets lie.
-
-``vfpk`` and a version (2, u8), the length of the table and its CRC-32 (u32 each, little-endian),
-the table (JSON, UTF-8), then the cells, each a run of packets without anything between them.  The
-table is an object: "frames", and "cells", a list by tile of "codec", "width" and "height" (of the
-stored pictures), "extradata" (hexadecimal), "at" (bytes from the end of the table to the first
-packet), "sizes" (bytes of each packet, one for each frame), "sums" (their CRC-32, u32,
-little-endian, in base64), and "siting", where chroma lies in what the pictures were made from, if
-the stream itself says otherwise.  In the pack
-of two joined segments, the cells are the pieces of both, and "joint" says how pictures are made of
-them (`vfsd.codecs.joints.plane_merge`).
+"""The pack format: one object holds all cells of one segment, with a table of the offsets and
+checksums of their packets.
 """
 
 from __future__ import annotations
@@ -24,17 +15,17 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vfsd.codecs.frames.chroma_location import SITINGS
+from vfsd.codecs.frames.chroma_siting import SITINGS
 from vfsd.disk.direct_io import open_stored
 from vfsd.errors import IntegrityError
 
 _HEAD = struct.Struct("<4sBI")
-_SUM = struct.Struct("<I")
+_CHECKSUM = struct.Struct("<I")
 _MAGIC, _VERSION = b"vfpk", 2
 _FIRST_READ = 4096
-_LONGEST_TABLE = 1 << 28
-_LARGEST = 1 << 48
-_WIDEST = 1 << 16
+_MAX_TABLE_BYTES = 1 << 28
+_MAX_PACK_BYTES = 1 << 48
+_MAX_SIDE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +39,7 @@ class PackedCell:
     offsets: tuple[int, ...]  #: bytes from the start of the pack to each packet, and to the end
     sums: tuple[int, ...] = ()  #: CRC-32 of each packet; empty where none are read
     siting: str | None = (
-        None  #: where chroma lies (`vfsd.codecs.frames.chroma_location`); None: as decoders say
+        None  #: where chroma lies (`vfsd.codecs.frames.chroma_siting`); None: as decoders say
     )
 
     @property
@@ -100,7 +91,7 @@ def write_pack(
                 "extradata": cell.extradata.hex(),
                 "at": at,
                 "sizes": sizes,
-                "sums": _packed(zlib.crc32(packet) for packet in cell.packets),
+                "sums": _packed_checksums(zlib.crc32(packet) for packet in cell.packets),
                 **({} if cell.siting is None else {"siting": cell.siting}),
             }
         )
@@ -108,11 +99,11 @@ def write_pack(
     frames = len(cells[0].packets)
     described = {"frames": frames, "cells": rows} | ({} if joint is None else {"joint": joint})
     table = json.dumps(described, separators=(",", ":")).encode()
-    file.write(_HEAD.pack(_MAGIC, _VERSION, len(table)) + _SUM.pack(zlib.crc32(table)))
+    file.write(_HEAD.pack(_MAGIC, _VERSION, len(table)) + _CHECKSUM.pack(zlib.crc32(table)))
     file.write(table)
     for cell in cells:
         file.writelines(cell.packets)
-    return _parsed(table, _HEAD.size + _SUM.size + len(table)).cells
+    return _parsed_table(table, _HEAD.size + _CHECKSUM.size + len(table)).cells
 
 
 def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
@@ -124,17 +115,17 @@ def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
     if len(start) < _HEAD.size:
         raise IntegrityError("a pack is cut off")
     magic, version, length = _HEAD.unpack_from(start)
-    if magic != _MAGIC or version != _VERSION or length > _LONGEST_TABLE:
+    if magic != _MAGIC or version != _VERSION or length > _MAX_TABLE_BYTES:
         raise IntegrityError("not a pack of tiles that this version of vfsd can read")
-    begin = _HEAD.size + _SUM.size
+    begin = _HEAD.size + _CHECKSUM.size
     end = begin + length
     table = start[begin:end]
     if len(table) < length:
         table += read_at(len(start), end - len(start))
-    if start[_HEAD.size : begin] != _SUM.pack(zlib.crc32(table)):
+    if start[_HEAD.size : begin] != _CHECKSUM.pack(zlib.crc32(table)):
         raise IntegrityError("the table of a pack is damaged")
     try:
-        return _parsed(table, end)
+        return _parsed_table(table, end)
     except (ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
         raise IntegrityError(f"the table of a pack is damaged: {error}") from error
 
@@ -149,7 +140,7 @@ def open_pack(path: Path) -> tuple[int, PackTable]:
         raise
 
 
-def _parsed(table: bytes, end: int) -> PackTable:
+def _parsed_table(table: bytes, end: int) -> PackTable:
     found = json.loads(table)
     frames = found["frames"]
     joint = found.get("joint")
@@ -160,15 +151,15 @@ def _parsed(table: bytes, end: int) -> PackTable:
         sizes = row["sizes"]
         if len(sizes) != frames:
             raise ValueError("a cell has another number of packets")
-        if not all(_is_count(number, _LARGEST) for number in (*sizes, row["at"])):
+        if not all(_is_count(number, _MAX_PACK_BYTES) for number in (*sizes, row["at"])):
             raise ValueError("a cell has packets that cannot be")
-        if not all(row[side] and _is_count(row[side], _WIDEST) for side in ("width", "height")):
+        if not all(row[side] and _is_count(row[side], _MAX_SIDE) for side in ("width", "height")):
             raise ValueError("a cell has pictures that cannot be")
         if not isinstance(row["codec"], str):
             raise ValueError("a cell has no codec")
         offsets = tuple(accumulate(sizes, initial=end + row["at"]))
         extradata = bytes.fromhex(row["extradata"])
-        sums = _unpacked(row["sums"])
+        sums = _unpacked_checksums(row["sums"])
         if len(sums) != frames:
             raise ValueError("a cell has another number of checksums")
         siting = row.get("siting")
@@ -183,10 +174,10 @@ def _is_count(value: object, most: int) -> bool:
     return type(value) is int and 0 <= value <= most
 
 
-def _packed(sums: Iterable[int]) -> str:
-    return base64.b64encode(b"".join(map(_SUM.pack, sums))).decode()
+def _packed_checksums(sums: Iterable[int]) -> str:
+    return base64.b64encode(b"".join(map(_CHECKSUM.pack, sums))).decode()
 
 
-def _unpacked(text: str) -> tuple[int, ...]:
+def _unpacked_checksums(text: str) -> tuple[int, ...]:
     data = base64.b64decode(text, validate=True)
-    return tuple(value for (value,) in _SUM.iter_unpack(data))
+    return tuple(value for (value,) in _CHECKSUM.iter_unpack(data))

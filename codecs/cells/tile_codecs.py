@@ -1,17 +1,17 @@
-"""Cells: tiles of a segment, each encoded as a stream that decodes alone.
-
-A cell starts with its only key picture, and its i-th packet shows the i-th frame of the segment: no
-picture refers to a later one, or is shown after one that follows it in the stream.  Packets go to
-decoders as they are; no container is opened for a tile.
+"""The codecs in which tiles are stored (`TILE_CODECS`), and `CellEncoder`, which encodes one tile
+of a segment as a stream that decodes alone. `CellVerifier` decodes each cell again and measures
+its quality.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Generic, TypeVar
 
 import av
 from av.error import FFmpegError
@@ -19,23 +19,113 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from vfsd.codecs.cells.lossless import HIGHEST, PIXEL_FORMATS
+from vfsd.codecs.cells.lossless import LOSSLESS_PIXEL_FORMATS, MAX_LEVEL
 from vfsd.codecs.cells.pack import CellStream
-from vfsd.codecs.cells.verify import CellCheck
+from vfsd.codecs.decoding.decoder_context import numbered_packet, strict_decoder
 from vfsd.codecs.encoding.encoder import NOMINAL_RATE, color_options
-from vfsd.codecs.frames.chroma_location import blank
-from vfsd.codecs.frames.compose import cut_out
+from vfsd.codecs.frames.chroma_siting import blank
+from vfsd.codecs.frames.frame_transforms import cut_out
 from vfsd.codecs.frames.planes import copy_colors
-from vfsd.codecs.frames.quality import Shot, SitedComparer
+from vfsd.codecs.frames.quality import (
+    QualityAccumulator,
+    SitedFrameComparer,
+    SourcePicture,
+    SquaredErrors,
+)
+from vfsd.codecs.pyav import decode
 from vfsd.codecs.registry import new_encoder, open_encoder
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
-from vfsd.codecs.stitching.kvazaar import MOST_COLUMNS, MOST_ROWS, TREE_BLOCK, require_kvazaar
-from vfsd.core.likeness import Likeness
+from vfsd.codecs.stitching.kvazaar import (
+    MAX_TILE_COLUMNS,
+    MAX_TILE_ROWS,
+    TREE_BLOCK,
+    require_kvazaar,
+)
 from vfsd.core.model import MediaInfo
-from vfsd.errors import UsageError
+from vfsd.core.psnr import PsnrFigures
+from vfsd.errors import IntegrityError, UsageError
 from vfsd.tiling import LayoutRules, Rect
 from vfsd.tiling.cost import LOSSLESS, VIEW_PROFILES
 from vfsd.validation import not_one_of
+
+_Source = TypeVar("_Source")
+"""What a picture is compared with."""
+
+
+class CellVerifier(Generic[_Source]):
+    """Decodes a cell as it comes from its encoder, and compares it with what it was made from.
+
+    Raises `IntegrityError` unless the i-th packet shows the i-th picture.
+    """
+
+    def __init__(
+        self, codec: str, compare: Callable[[_Source, av.VideoFrame], SquaredErrors]
+    ) -> None:
+        self._codec = codec
+        self._squares = compare
+        self._decoder: VideoCodecContext | None = None
+        self._pending: deque[_Source] = deque()
+        self._tally = QualityAccumulator()
+        self._given = self._fed = self._shown = 0
+
+    @property
+    def pending(self) -> int:
+        """Pictures, the last ones given, that have not been decoded again yet."""
+        return len(self._pending)
+
+    def source(self, picture: _Source) -> None:
+        """What the next packet is made from; kept, and not to be changed, until that is decoded."""
+        self._pending.append(picture)
+        self._given += 1
+
+    def packet(self, payload: bytes, configuration: bytes | None) -> None:
+        """The next packet, and the stream's configuration, which the first one needs."""
+        if self._decoder is None:
+            self._decoder = strict_decoder(self._codec, configuration)
+        self._fed += 1
+        self._compare(self._decoded(self._decoder, numbered_packet(self._fed - 1, payload)))
+
+    def finish(self) -> PsnrFigures:
+        """What the cell has; see `Tally`."""
+        if self._decoder is not None:
+            self._compare(self._decoded(self._decoder, None))
+        if not self._fed == self._shown == self._given:
+            raise IntegrityError(
+                f"{self._given} pictures became {self._fed} packets, of which {self._shown} decode"
+            )
+        return self._tally.likeness
+
+    def _decoded(
+        self, decoder: VideoCodecContext, packet: Packet[VideoStream] | None
+    ) -> list[av.VideoFrame]:
+        try:
+            return decode(decoder, packet)
+        except FFmpegError as error:
+            raise IntegrityError(f"packet {self._fed - 1} of a tile does not decode") from error
+
+    def _compare(self, pictures: Iterable[av.VideoFrame]) -> None:
+        for picture in pictures:
+            if picture.pts != self._shown or not self._pending:
+                raise IntegrityError(f"picture {self._shown} of a tile came out of turn")
+            self._tally.add(self._squares(self._pending.popleft(), picture))
+            self._shown += 1
+
+
+def verified_likeness(
+    codec: str,
+    configuration: bytes,
+    packets: Sequence[bytes],
+    sources: Iterable[SourcePicture],
+    comparer: SitedFrameComparer,
+) -> PsnrFigures:
+    """As `CellVerifier`, of a cell that is there as a whole."""
+    check = CellVerifier(codec, comparer.compare)
+    for payload, shot in zip_longest(packets, sources):
+        if shot is not None:
+            check.source(shot)
+        if payload is not None:
+            check.packet(payload, configuration)
+    return check.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +134,7 @@ class TileCodec:
 
     name: str
     codec: str  #: FFmpeg's name of the format, or that of a format of our own
-    encoder: str  #: FFmpeg's name of the encoder; see `vfsd.codecs.cells.segment_cells`
+    encoder: str  #: FFmpeg's name of the encoder; see `vfsd.codecs.cells.cell_encoders`
     options: Mapping[str, str]
     rules: LayoutRules
     quality: int  #: the rate factor to start with; of `lossless`, how hard to compress
@@ -117,8 +207,8 @@ TILE_CODECS = {
                 align=TREE_BLOCK,
                 minimum_width=64,
                 minimum_height=64,
-                maximum_columns=MOST_COLUMNS,
-                maximum_rows=MOST_ROWS,
+                maximum_columns=MAX_TILE_COLUMNS,
+                maximum_rows=MAX_TILE_ROWS,
             ),
             quality=22,
             finest=0,
@@ -133,10 +223,10 @@ TILE_CODECS = {
             options={},
             rules=LayoutRules(align=16, minimum_width=64, minimum_height=64),
             quality=1,
-            finest=HIGHEST,
+            finest=MAX_LEVEL,
             coarsest=1,
             decibels=math.inf,
-            pixel_formats={name: name for name in PIXEL_FORMATS},
+            pixel_formats={name: name for name in LOSSLESS_PIXEL_FORMATS},
         ),
     )
 }
@@ -198,15 +288,15 @@ class CellEncoder:
         self._format = codec.pixel_formats[media.pixel_format]
         self._width, self._height = rect.width + rect.width % 2, rect.height + rect.height % 2
         self._context = self._opened(quality)
-        self._comparer = SitedComparer(media, rect.width, rect.height)
-        self._check = CellCheck(codec.codec, self._comparer.compare)
+        self._comparer = SitedFrameComparer(media, rect.width, rect.height)
+        self._check = CellVerifier(codec.codec, self._comparer.compare)
         self._siting: str | None = None  # of the first picture
         self._packets: list[bytes] = []
         self._given = 0
         self._held: deque[av.VideoFrame] = deque()  # given, but not decoded again yet
         self._spare: list[av.VideoFrame] = []  # new memory takes as long to get as to fill
 
-    def put(self, shot: Shot) -> None:
+    def put(self, shot: SourcePicture) -> None:
         """The next picture of the segment, as a whole."""
         picture = shot.picture
         tile = self._spare.pop() if self._spare else self._blank(shot)
@@ -220,7 +310,7 @@ class CellEncoder:
         self._check.source(shot.part(self._rect, tile))
         self._take(self._context.encode(tile))
 
-    def finish(self) -> tuple[CellStream, Likeness]:
+    def finish(self) -> tuple[CellStream, PsnrFigures]:
         """The cell, and what it has against its pictures."""
         self._take(self._context.encode(None))
         likeness = self._check.finish()
@@ -262,7 +352,7 @@ class CellEncoder:
             ) from error
         return context
 
-    def _blank(self, shot: Shot) -> av.VideoFrame:
+    def _blank(self, shot: SourcePicture) -> av.VideoFrame:
         """For a tile of a picture, with chroma where it lies in that."""
         if self._siting is None:
             self._siting = shot.siting

@@ -1,16 +1,12 @@
-"""How MP4 and Matroska describe sound whose packets are copied as they are.
-
-A view begins anywhere in a stream, so that nothing is said of the samples that encoders put in
-front of the first packet (the pre-skip of Opus).
-"""
+"""How MP4 and Matroska describe audio that is copied without encoding."""
 
 from __future__ import annotations
 
 import struct
 
 from vfsd.codecs.bitstreams import codec_config
-from vfsd.codecs.containers.isobmff import box, full_box, media_box
-from vfsd.codecs.containers.segment_muxer import SoundTrack
+from vfsd.codecs.containers.isobmff import make_box, make_full_box, media_box
+from vfsd.codecs.containers.segment_muxer import AudioTrack
 
 _MP4_OBJECT_TYPES = {"aac": 0x40, "mp3": 0x6B, "mp2": 0x6B}
 """ISO/IEC 14496-1, 7.2.6.6."""
@@ -38,17 +34,17 @@ _CHANGED_IN_MATROSKA = frozenset({"wavpack", "cook", "sipr", "atrac3", "ra_288"}
 _OPUS_RATE = 48000
 _STREAMINFO_BYTES = 34
 _ALAC_BYTES = 36  # a box: size, kind, version and flags, and the 24 bytes of the configuration
-_HIGHEST_RATE = 1 << 16
+_MAX_ENTRY_RATE = 1 << 16
 
 
-def takes(container: str, track: SoundTrack) -> bool:
+def takes_audio(container: str, track: AudioTrack) -> bool:
     """Whether packets of that codec go into mp4 or matroska as they are."""
     if container not in ("mp4", "matroska"):
         return False
     if container == "matroska" and track.codec not in _MATROSKA_IDS:
         return bool(track.matroska_codec) and track.codec not in _CHANGED_IN_MATROSKA
     if container == "mp4" and track.mp4_entry:
-        return track.sample_rate < _HIGHEST_RATE
+        return track.sample_rate < _MAX_ENTRY_RATE
     is_known = {
         "flac": len(track.configuration) == _STREAMINFO_BYTES,
         "alac": len(track.configuration) == _ALAC_BYTES,
@@ -58,25 +54,25 @@ def takes(container: str, track: SoundTrack) -> bool:
     if container == "matroska":
         return is_known and track.codec in _MATROSKA_IDS
     has_entry = track.codec in _MP4_OBJECT_TYPES or track.codec in _MP4_ENTRIES
-    return is_known and has_entry and track.sample_rate < _HIGHEST_RATE
+    return is_known and has_entry and track.sample_rate < _MAX_ENTRY_RATE
 
 
 # ------------------------------------------------------------------------------------------ MP4
 
 
-def sound_trak(track: SoundTrack) -> bytes:
+def audio_trak(track: AudioTrack) -> bytes:
     """The trak box of sound, whose number is 2."""
     unity = struct.pack(">9i", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
     header = struct.pack(">5I8x4H", 0, 0, 2, 0, 0, 0, 0, 1 << 8, 0) + unity + bytes(8)
-    smhd = full_box(b"smhd", 0, 0, bytes(4))
-    return box(
+    smhd = make_full_box(b"smhd", 0, 0, bytes(4))
+    return make_box(
         b"trak",
-        full_box(b"tkhd", 0, 3, header),
-        media_box(track.sample_rate, b"soun", b"sound", smhd, _entry(track), track.language),
+        make_full_box(b"tkhd", 0, 3, header),
+        media_box(track.sample_rate, b"soun", b"sound", smhd, _sample_entry(track), track.language),
     )
 
 
-def _entry(track: SoundTrack) -> bytes:
+def _sample_entry(track: AudioTrack) -> bytes:
     if track.mp4_entry:
         return track.mp4_entry
     fields = struct.pack(
@@ -86,21 +82,21 @@ def _entry(track: SoundTrack) -> bytes:
     if object_type is not None:
         if track.codec != "aac" and track.sample_rate <= _LOW_RATE:
             object_type = _LOW_RATE_TYPE
-        described = codec_config.esds(track.configuration, object_type, codec_config.SOUND_STREAM)
-        return box(b"mp4a", fields, box(b"esds", described))
-    return box(_MP4_ENTRIES[track.codec], fields, _described(track))
+        described = codec_config.esds(track.configuration, object_type, codec_config.AUDIO_STREAM)
+        return make_box(b"mp4a", fields, make_box(b"esds", described))
+    return make_box(_MP4_ENTRIES[track.codec], fields, _codec_box(track))
 
 
-def _described(track: SoundTrack) -> bytes:
+def _codec_box(track: AudioTrack) -> bytes:
     told = track.configuration
     if track.codec == "opus":
         # RFC 7845, 5.1, in the other byte order; "Encapsulation of Opus in ISOBMFF", 4.3.2.
         rate, gain = struct.unpack_from("<Ih", told, 12)
-        return box(b"dOps", struct.pack(">BBHIh", 0, told[9], 0, rate, gain) + told[18:])
+        return make_box(b"dOps", struct.pack(">BBHIh", 0, told[9], 0, rate, gain) + told[18:])
     if track.codec == "flac":
-        return full_box(b"dfLa", 0, 0, struct.pack(">I", 0x8000_0000 | len(told)) + told)
+        return make_full_box(b"dfLa", 0, 0, struct.pack(">I", 0x8000_0000 | len(told)) + told)
     if track.codec == "ac3":
-        return box(b"dac3", _dac3(told))
+        return make_box(b"dac3", _dac3(told))
     return told  # alac: a box already
 
 
@@ -124,7 +120,7 @@ def _dac3(head: bytes) -> bytes:
 # ------------------------------------------------------------------------------------- Matroska
 
 
-def matroska_codec(track: SoundTrack) -> tuple[str, bytes]:
+def matroska_codec(track: AudioTrack) -> tuple[str, bytes]:
     """(CodecID, CodecPrivate), the latter empty where there is none."""
     if track.codec not in _MATROSKA_IDS:
         return track.matroska_codec, track.matroska_private

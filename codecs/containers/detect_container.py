@@ -1,7 +1,5 @@
-"""Which container a file is, told from its first bytes, never from its name.
-
-FFmpeg is only ever asked to open a file with the one demuxer that is named here.  So nothing that
-a file holds can turn it into a playlist, a script of other files, an image sequence or a subtitle.
+"""Detects the container of a file from its first bytes, never from its name, and refuses playlists
+and other files that must not reach a demuxer.
 """
 
 from __future__ import annotations
@@ -91,14 +89,14 @@ def container_of(name: str) -> Container:
     return _CONTAINERS[name]
 
 
-def sniff(head: bytes) -> Container:
+def detect_container(head: bytes) -> Container:
     """Judge a file by its first `HEAD_BYTES` bytes (all of them, if it is shorter).
 
     Raises `RefusedMediaError` with the reason, without the name of the file.
     """
     if not head:
         raise RefusedMediaError("the file is empty")
-    name = _named(head)
+    name = _container_name(head)
     if name is not None:
         return _CONTAINERS[name]
     for pattern, reason in _REFUSED:
@@ -110,7 +108,7 @@ def sniff(head: bytes) -> Container:
     raise RefusedMediaError("its first bytes are those of no video format that is served")
 
 
-def _named(head: bytes) -> str | None:
+def _container_name(head: bytes) -> str | None:
     if head[4:8] in _MP4_BOXES:
         return _mp4_kind(head)
     if head.startswith(b"\x1a\x45\xdf\xa3"):

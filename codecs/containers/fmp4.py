@@ -1,7 +1,5 @@
-"""Fragmented MP4 (ISO/IEC 14496-12): a moov box, then one moof and one mdat box a segment.
-
-The index is a sidx box.  Without it a player that can seek looks at every moof in the file before
-it shows anything.
+"""Muxer for fragmented MP4 (ISO/IEC 14496-12): one moov box, then one moof and one mdat box for
+each segment.
 """
 
 from __future__ import annotations
@@ -13,21 +11,21 @@ from fractions import Fraction
 import numpy as np
 
 from vfsd.codecs.bitstreams import codec_config
-from vfsd.codecs.bitstreams.cicp import ColorCodes
-from vfsd.codecs.containers.audio_entries import sound_trak
-from vfsd.codecs.containers.isobmff import box, full_box, media_box
+from vfsd.codecs.bitstreams.video_signal import ColorCodes
+from vfsd.codecs.containers.audio_entries import audio_trak
+from vfsd.codecs.containers.isobmff import make_box, make_full_box, media_box
 from vfsd.codecs.containers.segment_muxer import (
+    AudioPackets,
+    AudioTrack,
     PacketTimes,
     SegmentIndex,
-    SoundPackets,
-    SoundTrack,
-    Track,
+    VideoTrack,
     overhead,
-    rounded,
+    scaled_ticks,
 )
-from vfsd.codecs.containers.side_data import mark_boxes
+from vfsd.codecs.containers.stream_side_data import side_data_boxes
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.model import NOT_CROPPED
+from vfsd.core.model import NO_CROP_MARGINS
 from vfsd.errors import UsageError
 
 _ENTRIES = {
@@ -46,13 +44,13 @@ _OTHER_SAMPLE = 0x0101_0000  # depends on others; no sync sample
 _SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4"), ("flags", ">u4"), ("shift", ">i4")])
 _FIXED_BYTES = 96
 """Of a segment: moof 8, mfhd 16, traf 8, tfhd 16, tfdt 20, trun 20, mdat 8."""
-_SOUND_SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4")])
-_SOUND_BYTES = 64
+_AUDIO_SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4")])
+_AUDIO_BYTES = 64
 """Of a segment that has sound, more: traf 8, tfhd 16, tfdt 20, trun 20."""
 _MAX_TICKS = 1 << 31
 """What a sample or a segment lasts has 32 bits, and players take the upper one for a sign."""
 _DEFAULT_TIMESCALE = 90_000
-_LEAST_TIMESCALE = 1000
+_MIN_TIMESCALE = 1000
 """Where times would be told less exactly than to a millisecond, they are not told."""
 
 _MATRICES = {
@@ -63,10 +61,10 @@ _MATRICES = {
 }
 
 
-class FragmentMuxer:
+class Fmp4Muxer:
     """Fragmented MP4 with one video track, and one of sound where there is any."""
 
-    def __init__(self, track: Track, sound: SoundTrack | None = None) -> None:
+    def __init__(self, track: VideoTrack, sound: AudioTrack | None = None) -> None:
         """Raises `UsageError` for tracks in which nothing happens for too long."""
         self._track = track
         self._sound = sound
@@ -75,7 +73,7 @@ class FragmentMuxer:
 
     def header(self, index: SegmentIndex | None = None, *, spare: int = 0) -> bytes:
         brands = b"iso6" + struct.pack(">I", 0x200) + b"iso6iso5iso2mp41"
-        head = box(b"ftyp", brands) + self._movie(spare)
+        head = make_box(b"ftyp", brands) + self._movie(spare)
         return head + (b"" if index is None else self._sidx(index))
 
     def index_size(self, segments: int) -> int:
@@ -87,7 +85,7 @@ class FragmentMuxer:
 
     def sound_overheads(self, times: Ints, cuts: Ints, shown: Ints, starts: Ints) -> Ints:
         counts = np.diff(np.append(cuts, len(times)))
-        sizes: Ints = np.where(counts, _SOUND_BYTES + _SOUND_SAMPLE.itemsize * counts, 0)
+        sizes: Ints = np.where(counts, _AUDIO_BYTES + _AUDIO_SAMPLE.itemsize * counts, 0)
         return sizes
 
     def segment(
@@ -96,7 +94,7 @@ class FragmentMuxer:
         times: PacketTimes,
         payloads: Sequence[bytes],
         size: int,
-        sound: SoundPackets | None = None,
+        sound: AudioPackets | None = None,
     ) -> bytes:
         decoded = self._scaled(np.append(times.decoded, times.end))
         samples = np.empty(len(times), _SAMPLE)
@@ -109,16 +107,16 @@ class FragmentMuxer:
         second = b""
         if sound is not None and sound.payloads:
             sounds = sound.payloads
-            before += _SOUND_BYTES + _SOUND_SAMPLE.itemsize * len(sounds)
-            second = _traf_of_sound(sound, before + sum(map(len, payloads)))
-        moof = box(
+            before += _AUDIO_BYTES + _AUDIO_SAMPLE.itemsize * len(sounds)
+            second = _audio_traf(sound, before + sum(map(len, payloads)))
+        moof = make_box(
             b"moof",
-            full_box(b"mfhd", 0, 0, struct.pack(">I", ordinal + 1)),
-            box(
+            make_full_box(b"mfhd", 0, 0, struct.pack(">I", ordinal + 1)),
+            make_box(
                 b"traf",
-                full_box(b"tfhd", 0, 0x020000, struct.pack(">I", 1)),  # offsets from the moof
-                full_box(b"tfdt", 1, 0, struct.pack(">Q", int(decoded[0]))),
-                full_box(
+                make_full_box(b"tfhd", 0, 0x020000, struct.pack(">I", 1)),  # offsets from the moof
+                make_full_box(b"tfdt", 1, 0, struct.pack(">Q", int(decoded[0]))),
+                make_full_box(
                     b"trun",
                     1,
                     0x000F01,  # the offset of the data; all four fields of each sample
@@ -141,7 +139,7 @@ class FragmentMuxer:
         factor = self._factor
         if factor.denominator == 1:
             return ticks * factor.numerator
-        return rounded(ticks, factor)
+        return scaled_ticks(ticks, factor)
 
     def _one(self, tick: int) -> int:
         return round(tick * self._factor)
@@ -166,25 +164,25 @@ class FragmentMuxer:
         movie_header += struct.pack(">IHH8x", 1 << 16, 1 << 8, 0) + unity + bytes(24)
         track_header = struct.pack(">5I8x4H", 0, 0, 1, 0, 0, 0, 0, 0, 0) + matrix
         track_header += struct.pack(">II", shown_width << 16 & 0xFFFFFFFF, height << 16)
-        return box(
+        return make_box(
             b"moov",
-            full_box(b"mvhd", 0, 0, movie_header + struct.pack(">I", 3 if self._sound else 2)),
-            box(
+            make_full_box(b"mvhd", 0, 0, movie_header + struct.pack(">I", 3 if self._sound else 2)),
+            make_box(
                 b"trak",
-                full_box(b"tkhd", 0, 3, track_header),
+                make_full_box(b"tkhd", 0, 3, track_header),
                 self._edits(),
                 self._media(),
             ),
-            sound_trak(self._sound) if self._sound else b"",
-            box(
+            audio_trak(self._sound) if self._sound else b"",
+            make_box(
                 b"mvex",
-                full_box(b"mehd", 1, 0, struct.pack(">Q", end)),
-                full_box(b"trex", 0, 0, struct.pack(">5I", 1, 1, 0, 0, 0)),
-                full_box(b"trex", 0, 0, struct.pack(">5I", 2, 1, 0, 0, _KEY_SAMPLE))
+                make_full_box(b"mehd", 1, 0, struct.pack(">Q", end)),
+                make_full_box(b"trex", 0, 0, struct.pack(">5I", 1, 1, 0, 0, 0)),
+                make_full_box(b"trex", 0, 0, struct.pack(">5I", 2, 1, 0, 0, _KEY_SAMPLE))
                 if self._sound
                 else b"",
             ),
-            box(b"free", bytes(spare - 8)) if spare else b"",
+            make_box(b"free", bytes(spare - 8)) if spare else b"",
         )
 
     def _edits(self) -> bytes:
@@ -192,11 +190,15 @@ class FragmentMuxer:
         if not self._track.reorder:
             return b""
         edit = struct.pack(">QqHH", 0, self._one(self._track.reorder), 1, 0)
-        return box(b"edts", full_box(b"elst", 1, 0, struct.pack(">I", 1) + edit))
+        return make_box(b"edts", make_full_box(b"elst", 1, 0, struct.pack(">I", 1) + edit))
 
     def _media(self) -> bytes:
         return media_box(
-            self._timescale, b"vide", b"video", full_box(b"vmhd", 0, 1, bytes(8)), self._entry()
+            self._timescale,
+            b"vide",
+            b"video",
+            make_full_box(b"vmhd", 0, 1, bytes(8)),
+            self._entry(),
         )
 
     def _entry(self) -> bytes:
@@ -212,13 +214,13 @@ class FragmentMuxer:
         elif track.codec == "mjpeg":
             contents = codec_config.esds(b"", codec_config.JPEG_OBJECT)
         ratio = track.sample_aspect_ratio
-        if ratio is None and track.crop != NOT_CROPPED:
+        if ratio is None and track.crop != NO_CROP_MARGINS:
             ratio = Fraction(1)  # else FFmpeg goes by the size in the tkhd box, which is cropped
         aspect = b""
         if ratio is not None:  # square pixels too: the stream may tell another shape
-            aspect = box(b"pasp", struct.pack(">II", ratio.numerator, ratio.denominator))
-        aperture = b"" if track.crop == NOT_CROPPED else _clean_aperture(track)
-        colors = b"" if track.colors is None else _colors(track.colors)
+            aspect = make_box(b"pasp", struct.pack(">II", ratio.numerator, ratio.denominator))
+        aperture = b"" if track.crop == NO_CROP_MARGINS else _clean_aperture(track)
+        colors = b"" if track.colors is None else _colr_box(track.colors)
         fields = struct.pack(
             ">6xH16xHHIIIH32xHh",
             1,  # the data lie in this file
@@ -231,8 +233,8 @@ class FragmentMuxer:
             24,  # depth
             -1,
         )
-        told = box(record, contents) if contents or track.codec != "ffv1" else b""
-        return box(kind, fields, told, aperture, aspect, colors, mark_boxes(track.marks))
+        told = make_box(record, contents) if contents or track.codec != "ffv1" else b""
+        return make_box(kind, fields, told, aperture, aspect, colors, side_data_boxes(track.marks))
 
     def _sidx(self, index: SegmentIndex) -> bytes:
         starts = self._scaled(np.append(index.starts, index.end))
@@ -241,23 +243,23 @@ class FragmentMuxer:
         entries[:, 1] = np.diff(starts)
         entries[:, 2] = np.where(index.starts_with_key, 0x9000_0000, 0)  # stream access point 1
         fields = struct.pack(">IIQQHH", 1, self._timescale, int(starts[0]), 0, 0, len(index.sizes))
-        return full_box(b"sidx", 1, 0, fields + entries.tobytes())
+        return make_full_box(b"sidx", 1, 0, fields + entries.tobytes())
 
 
-def _clean_aperture(track: Track) -> bytes:
+def _clean_aperture(track: VideoTrack) -> bytes:
     """Size of what is shown, and how far its centre lies behind that of the picture."""
     left, top, right, bottom = track.crop
     size = struct.pack(">4I", track.shown_width, 1, track.shown_height, 1)
-    return box(b"clap", size, struct.pack(">iIiI", left - right, 2, top - bottom, 2))
+    return make_box(b"clap", size, struct.pack(">iIiI", left - right, 2, top - bottom, 2))
 
 
-def _colors(colors: ColorCodes) -> bytes:
+def _colr_box(colors: ColorCodes) -> bytes:
     is_full = bool(colors.is_full_range) << 7
     codes = struct.pack(">HHHB", colors.primaries, colors.transfer, colors.matrix, is_full)
-    return box(b"colr", b"nclx", codes)
+    return make_box(b"colr", b"nclx", codes)
 
 
-def _timescale(track: Track) -> int:
+def _timescale(track: VideoTrack) -> int:
     """Ticks of a second, such that no duration in them has more than 31 bits.
 
     Raises `UsageError` where these would be too few.
@@ -268,25 +270,25 @@ def _timescale(track: Track) -> int:
     seconds = track.longest * base
     # Less two: both ends of a duration are rounded.
     fitting = int((_MAX_TICKS - 2) / seconds)
-    if fitting < _LEAST_TIMESCALE:
+    if fitting < _MIN_TIMESCALE:
         raise UsageError(
             f"nothing happens in the view for {float(seconds):.0f} s: parts of an mp4 file last "
-            f"{_MAX_TICKS // _LEAST_TIMESCALE} s at most",
+            f"{_MAX_TICKS // _MIN_TIMESCALE} s at most",
             hint="ask for an mkv, which has no such limit, or for spans of time without the gap",
         )
     return min(_DEFAULT_TIMESCALE, fitting)
 
 
-def _traf_of_sound(sound: SoundPackets, before: int) -> bytes:
+def _audio_traf(sound: AudioPackets, before: int) -> bytes:
     """`before` is how far its first packet lies behind the start of the moof box."""
-    samples = np.empty(len(sound.starts), _SOUND_SAMPLE)
+    samples = np.empty(len(sound.starts), _AUDIO_SAMPLE)
     samples["duration"] = np.diff(np.append(sound.starts, sound.end))
     samples["size"] = [len(payload) for payload in sound.payloads]
-    return box(
+    return make_box(
         b"traf",
-        full_box(b"tfhd", 0, 0x020000, struct.pack(">I", 2)),
-        full_box(b"tfdt", 1, 0, struct.pack(">Q", int(sound.starts[0]))),
-        full_box(
+        make_full_box(b"tfhd", 0, 0x020000, struct.pack(">I", 2)),
+        make_full_box(b"tfdt", 1, 0, struct.pack(">Q", int(sound.starts[0]))),
+        make_full_box(
             b"trun",
             1,
             0x000301,  # the offset of the data; duration and size of each sample

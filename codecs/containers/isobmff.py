@@ -1,4 +1,4 @@
-"""Boxes of ISO/IEC 14496-12, and the one that describes the media of a track."""
+"""Writes and reads boxes of ISO/IEC 14496-12, and builds the mdia box of a track."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import struct
 from collections.abc import Iterator
 
 
-def box(kind: bytes, *contents: bytes) -> bytes:
+def make_box(kind: bytes, *contents: bytes) -> bytes:
     body = b"".join(contents)
     return struct.pack(">I4s", 8 + len(body), kind) + body
 
 
-def full_box(kind: bytes, version: int, flags: int, body: bytes) -> bytes:
-    return box(kind, struct.pack(">I", version << 24 | flags), body)
+def make_full_box(kind: bytes, version: int, flags: int, body: bytes) -> bytes:
+    return make_box(kind, struct.pack(">I", version << 24 | flags), body)
 
 
 def media_box(
@@ -29,24 +29,26 @@ def media_box(
     """
     nothing = struct.pack(">I", 0)
     fields = struct.pack(">4IHH", 0, 0, timescale, 0, _language(language), 0)
-    return box(
+    return make_box(
         b"mdia",
-        full_box(b"mdhd", 0, 0, fields),
-        full_box(b"hdlr", 0, 0, struct.pack(">I4s12x", 0, handler) + name + b"\0"),
-        box(
+        make_full_box(b"mdhd", 0, 0, fields),
+        make_full_box(b"hdlr", 0, 0, struct.pack(">I4s12x", 0, handler) + name + b"\0"),
+        make_box(
             b"minf",
             header,
-            box(
+            make_box(
                 b"dinf",
-                full_box(b"dref", 0, 0, struct.pack(">I", 1) + full_box(b"url ", 0, 1, b"")),
+                make_full_box(
+                    b"dref", 0, 0, struct.pack(">I", 1) + make_full_box(b"url ", 0, 1, b"")
+                ),
             ),
-            box(
+            make_box(
                 b"stbl",
-                full_box(b"stsd", 0, 0, struct.pack(">I", 1) + entry),
-                full_box(b"stts", 0, 0, nothing),
-                full_box(b"stsc", 0, 0, nothing),
-                full_box(b"stsz", 0, 0, nothing + nothing),
-                full_box(b"stco", 0, 0, nothing),
+                make_full_box(b"stsd", 0, 0, struct.pack(">I", 1) + entry),
+                make_full_box(b"stts", 0, 0, nothing),
+                make_full_box(b"stsc", 0, 0, nothing),
+                make_full_box(b"stsz", 0, 0, nothing + nothing),
+                make_full_box(b"stco", 0, 0, nothing),
             ),
         ),
     )
@@ -59,7 +61,7 @@ def _language(code: str | None) -> int:
     return first << 10 | second << 5 | third
 
 
-def boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def parse_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """(kind, body) of each box that `data` begins with.
 
     A box that is cut off has all that is left.  Ends where the bytes are no box.
@@ -78,10 +80,10 @@ def boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += size
 
 
-def first_box(data: bytes, *path: bytes) -> bytes | None:
+def find_box(data: bytes, *path: bytes) -> bytes | None:
     """The body of the first box at a path of kinds; None where there is none."""
     for kind in path:
-        found = next((body for name, body in boxes(data) if name == kind), None)
+        found = next((body for name, body in parse_boxes(data) if name == kind), None)
         if found is None:
             return None
         data = found

@@ -1,8 +1,4 @@
-"""Matroska (RFC 9559): a header, then clusters with times of their own.
-
-The index (Cues) stands before the clusters, since all sizes are known.  Times are counted in
-tenths of a millisecond: exact for files that count milliseconds, and fine enough for the rest.
-"""
+"""Muxer for Matroska (RFC 9559): a header, then clusters with timestamps of their own."""
 
 from __future__ import annotations
 
@@ -12,17 +8,21 @@ from fractions import Fraction
 
 import numpy as np
 
-from vfsd.codecs.bitstreams.cicp import ColorCodes
+from vfsd.codecs.bitstreams.video_signal import ColorCodes
 from vfsd.codecs.containers.audio_entries import matroska_codec
 from vfsd.codecs.containers.segment_muxer import (
+    AudioPackets,
+    AudioTrack,
     PacketTimes,
     SegmentIndex,
-    SoundPackets,
-    SoundTrack,
-    Track,
-    rounded,
+    VideoTrack,
+    scaled_ticks,
 )
-from vfsd.codecs.containers.side_data import colour_elements, track_elements, video_elements
+from vfsd.codecs.containers.stream_side_data import (
+    side_data_colour_elements,
+    side_data_track_elements,
+    side_data_video_elements,
+)
 from vfsd.core.frame_table_pages import Ints
 from vfsd.errors import UsageError
 
@@ -46,8 +46,8 @@ MAX_PACKET = (1 << 28) - 64
 _CLUSTER = bytes.fromhex("1f43b675")
 _LONG_HEAD = 12  # id 4, size 8
 _TICK = 100_000  # nanoseconds
-_LATEST = 1 << 53  # ticks: players count them in floats
-_REACH = 1 << 15  # a block's time is a signed 16-bit distance from that of its cluster
+_MAX_TIME = 1 << 53  # ticks: players count them in floats
+_MAX_RELATIVE_TIME = 1 << 15  # a block's time is a signed 16-bit distance from that of its cluster
 _CLUSTER_BYTES = 22  # id 4, size 8, time 10
 _SIMPLE_BYTES = 9  # id 1, size 4, track 1, time 2, flags 1
 _GROUP_BYTES = 24  # id 1, size 4, id 1, size 4, track 1, time 2, flags 1, duration 10
@@ -56,7 +56,7 @@ _CUE_BYTES = 27
 _CUES_BYTES = 12
 _KEY = 0x80
 _CROPS = ("54cc", "54bb", "54dd", "54aa")
-"""Elements for the left, top, right and bottom of `Track.crop`."""
+"""Elements for the left, top, right and bottom of `VideoTrack.crop`."""
 _ASPECT_UNIT = 3
 """The DisplayUnit of a display aspect ratio."""
 _UNKNOWN = b"\x01\xff\xff\xff\xff\xff\xff\xff"
@@ -68,15 +68,15 @@ class MatroskaMuxer:
     At a constant rate the header tells how long each picture lasts; else each block does.
     """
 
-    def __init__(self, track: Track, sound: SoundTrack | None = None) -> None:
+    def __init__(self, track: VideoTrack, sound: AudioTrack | None = None) -> None:
         """Raises `UsageError` for tracks that last for thousands of years."""
         self._track = track
         self._sound = sound
         self._factor = track.time_base * Fraction(1_000_000_000, _TICK)
-        if track.duration * self._factor > _LATEST:
+        if track.duration * self._factor > _MAX_TIME:
             raise UsageError(
                 f"the view lasts {float(track.duration * track.time_base):.3e} s: times of mkv "
-                f"are exact for {_LATEST * _TICK // 1_000_000_000} s",
+                f"are exact for {_MAX_TIME * _TICK // 1_000_000_000} s",
                 hint="ask for spans of time",
             )
 
@@ -89,7 +89,7 @@ class MatroskaMuxer:
         info = self._info()
         entries = _element("ae", self._entry())
         if self._sound is not None:
-            entries += _element("ae", _entry_of_sound(self._sound))
+            entries += _element("ae", _audio_track_entry(self._sound))
         tracks = _element("1654ae6b", entries)
         tracks += _void(spare) + bytes(spare - len(_void(spare)))
         if index is None:
@@ -115,7 +115,7 @@ class MatroskaMuxer:
         scaled = self._scaled(shown)
         spans = np.maximum.reduceat(scaled, starts) - np.minimum.reduceat(scaled, starts)
         clusters = np.ones(len(starts), np.int64)
-        for far in np.flatnonzero(spans >= _REACH).tolist():
+        for far in np.flatnonzero(spans >= _MAX_RELATIVE_TIME).tolist():
             part = scaled[starts[far] : starts[far] + counts[far]]
             clusters[far] = sum(1 for _ in _clusters(part))
         sizes: Ints = clusters * _CLUSTER_BYTES
@@ -135,9 +135,9 @@ class MatroskaMuxer:
         heard = stops > cuts
         lows[heard] = np.minimum(lows[heard], sounds[cuts[heard]])
         highs[heard] = np.maximum(highs[heard], sounds[stops[heard] - 1])
-        for number in np.flatnonzero(heard & (highs - lows >= _REACH)).tolist():
+        for number in np.flatnonzero(heard & (highs - lows >= _MAX_RELATIVE_TIME)).tolist():
             seen = pictures[starts[number] : ends[number]]
-            merged = _merged(seen, sounds[cuts[number] : stops[number]])[1]
+            merged = _interleaved(seen, sounds[cuts[number] : stops[number]])[1]
             more = sum(1 for _ in _clusters(merged)) - sum(1 for _ in _clusters(seen))
             sizes[number] += more * _CLUSTER_BYTES
         return sizes
@@ -148,12 +148,12 @@ class MatroskaMuxer:
         times: PacketTimes,
         payloads: Sequence[bytes],
         size: int,
-        sound: SoundPackets | None = None,
+        sound: AudioPackets | None = None,
     ) -> bytes:
         shown = self._scaled(times.shown)
         ends = self._scaled(times.shown + times.lasting)
         heard = self._sound_times(sound.starts) if sound is not None else shown[:0]
-        order, all_times = _merged(shown, heard)
+        order, all_times = _interleaved(shown, heard)
         parts: list[bytes] = []
         for first, stop, time in _clusters(all_times):
             blocks: list[bytes] = []
@@ -186,7 +186,7 @@ class MatroskaMuxer:
 
     def _sound_times(self, ticks: Ints) -> Ints:
         rate = self._sound.sample_rate if self._sound is not None else 1
-        return rounded(ticks, Fraction(1_000_000_000, _TICK * rate))
+        return scaled_ticks(ticks, Fraction(1_000_000_000, _TICK * rate))
 
     def trimmed(self, segment: bytes) -> bytes:
         end = 0
@@ -199,7 +199,7 @@ class MatroskaMuxer:
         factor = self._factor
         if factor.denominator == 1:
             return ticks * factor.numerator
-        return rounded(ticks, factor)
+        return scaled_ticks(ticks, factor)
 
     # -- the header
 
@@ -224,12 +224,16 @@ class MatroskaMuxer:
         ratio = track.sample_aspect_ratio
         if ratio is not None and ratio != 1:
             video += _display_size(track.shown_width, track.shown_height, ratio)
-        video += b"".join(_element(name, body) for name, body in video_elements(track.marks))
+        video += b"".join(
+            _element(name, body) for name, body in side_data_video_elements(track.marks)
+        )
         colour = b"" if track.colors is None else _colour(track.colors)
-        colour += colour_elements(track.marks)
+        colour += side_data_colour_elements(track.marks)
         if colour:
             video += _element("55b0", colour)
-        fields += b"".join(_element(name, body) for name, body in track_elements(track.marks))
+        fields += b"".join(
+            _element(name, body) for name, body in side_data_track_elements(track.marks)
+        )
         return fields + _element("e0", video)
 
     def _cues(self, index: SegmentIndex, before: int) -> bytes:
@@ -252,7 +256,7 @@ class MatroskaMuxer:
         return bytes.fromhex("1c53bb6b") + _long_size(len(body)) + body
 
 
-def _entry_of_sound(track: SoundTrack) -> bytes:
+def _audio_track_entry(track: AudioTrack) -> bytes:
     identifier, told = matroska_codec(track)
     fields = _element("d7", _number(2)) + _element("73c5", _number(2))
     fields += _element("83", _number(2)) + _element("9c", _number(0))
@@ -268,7 +272,7 @@ def _entry_of_sound(track: SoundTrack) -> bytes:
     return fields + _element("e1", sound)
 
 
-def _merged(shown: Ints, heard: Ints) -> tuple[Ints, Ints]:
+def _interleaved(shown: Ints, heard: Ints) -> tuple[Ints, Ints]:
     """(which packet comes when, pictures first and sound counted on from them, and their times).
 
     Pictures stay in decode order; sound comes before the first picture that is shown later.
@@ -308,7 +312,7 @@ def _clusters(shown: Ints) -> Iterator[tuple[int, int, int]]:
     while first < len(shown):
         lowest = np.minimum.accumulate(shown[first:])
         highest = np.maximum.accumulate(shown[first:])
-        far = np.flatnonzero(highest - lowest >= _REACH)
+        far = np.flatnonzero(highest - lowest >= _MAX_RELATIVE_TIME)
         stop = first + (int(far[0]) if len(far) else len(lowest))
         yield first, stop, int(lowest[stop - first - 1])
         first = stop

@@ -1,9 +1,6 @@
-"""Writing containers piece by piece: a header, then segments that do not depend on each other.
+"""The interface of the muxers: a header, then segments that do not depend on each other.
 
-A header followed by any run of consecutive segments is a playable file with the right times.
-What a container adds to the packets is known from their number alone, so that every byte has its
-place before the first packet is there.  What a segment leaves over of its place is zeros, which
-it has declared as padding that players skip.
+Sizes are known before any payload exists.
 """
 
 from __future__ import annotations
@@ -15,26 +12,26 @@ from typing import Protocol
 
 import numpy as np
 
-from vfsd.codecs.bitstreams.cicp import ColorCodes
-from vfsd.codecs.containers.side_data import Marks
+from vfsd.codecs.bitstreams.video_signal import ColorCodes
+from vfsd.codecs.containers.stream_side_data import StreamSideData
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.model import NOT_CROPPED, Crop
+from vfsd.core.model import NO_CROP_MARGINS, CropMargins
 
-LEAST_PADDING = 2
+MIN_PADDING = 2
 """A segment fills its place, or leaves as many bytes over at least."""
 
-_MOST = (1 << 63) - 1
+_MAX_INT64 = (1 << 63) - 1
 """The largest number of 64 bits that may be negative."""
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class VideoTrack:
     """What a header tells of the one video track.  Times are ticks of `time_base`."""
 
     codec: str  #: FFmpeg's name
     width: int  #: of a coded picture
     height: int
-    configuration: bytes  #: see `vfsd.codecs.containers.packet_format`
+    configuration: bytes  #: see `vfsd.codecs.containers.muxers`
     time_base: Fraction
     duration: int  #: of everything
     longest: int  #: segment, or time from the decoding of a picture until it is shown
@@ -45,10 +42,11 @@ class Track:
     mirrored: bool = False  #: left and right change places before that
     sample_aspect_ratio: Fraction | None = None
     sets_in_stream: bool = False  #: parameter sets change: packets bring them along; HEVC only
-    crop: Crop = NOT_CROPPED  #: what players take off pictures
+    crop: CropMargins = NO_CROP_MARGINS  #: what players take off pictures
     colors: ColorCodes | None = None  #: of packets that may not tell: copied ones, and FFV1
-    marks: Marks | None = (
-        None  #: that the header tells, of `vfsd.codecs.containers.side_data.held_by`
+    marks: StreamSideData | None = (
+        #: that the header tells, of `vfsd.codecs.containers.stream_side_data.container_side_data`
+        None
     )
 
     @property
@@ -62,7 +60,7 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True)
-class SoundTrack:
+class AudioTrack:
     """What a header tells of the sound beside the pictures."""
 
     codec: str  #: FFmpeg's name
@@ -77,7 +75,7 @@ class SoundTrack:
 
 
 @dataclass(frozen=True, slots=True)
-class SoundPackets:
+class AudioPackets:
     """The sound of one segment, one array element a packet; ticks of one sample from 0."""
 
     starts: Ints  #: ascending
@@ -140,7 +138,7 @@ class Muxer(Protocol):
         times: PacketTimes,
         payloads: Sequence[bytes],
         size: int,
-        sound: SoundPackets | None = None,
+        sound: AudioPackets | None = None,
     ) -> bytes:
         """The segment numbered `ordinal` (from 0), without the zeros that fill it up to `size`."""
 
@@ -153,11 +151,11 @@ def overhead(muxer: Muxer, times: PacketTimes) -> int:
     return int(muxer.overheads(times.shown, times.keys, np.zeros(1, np.int64))[0])
 
 
-def rounded(ticks: Ints, factor: Fraction) -> Ints:
+def scaled_ticks(ticks: Ints, factor: Fraction) -> Ints:
     """`ticks` times `factor`, to the nearest whole number: exact for whatever 64 bits hold."""
     over, under = factor.numerator, factor.denominator
     highest = int(np.abs(ticks).max(initial=0))
-    if max((2 * over + 1) * under, (highest // under + 2) * over) > _MOST:
+    if max((2 * over + 1) * under, (highest // under + 2) * over) > _MAX_INT64:
         # Slow, but a rate of so many digits has such a factor, and numpy would not say a word.
         numbers = ((2 * tick * over + under) // (2 * under) for tick in ticks.tolist())
         return np.fromiter(numbers, np.int64, len(ticks))

@@ -1,4 +1,7 @@
-"""Opening a stored file: by `pread` alone, with one named demuxer that may open nothing else."""
+"""Opens stored files for FFmpeg.
+
+`MediaSource` reads by `pread`; one named demuxer gets it, and can open nothing else.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.containers.detect_container import container_of
 from vfsd.codecs.pyav import open_input
-from vfsd.disk.checksummed_file import StoredFile, SummedFile
+from vfsd.disk.checksummed_file import ChecksummedFile, StoredFile
 from vfsd.errors import DamagedFileError, IntegrityError
 
 _Kind = TypeVar("_Kind", VideoStream, AudioStream)
@@ -35,7 +38,7 @@ class OpenFile(NamedTuple):
     size: int  #: bytes
 
 
-File = str | os.PathLike[str] | int | OpenFile | SummedFile
+MediaFile = str | os.PathLike[str] | int | OpenFile | ChecksummedFile
 """A path, a descriptor, or a file that is open."""
 
 MAX_PIXELS = 1 << 27
@@ -57,19 +60,19 @@ _OPTIONS = {
 }
 
 
-class Source:
+class MediaSource:
     """A file that is read at given offsets.
 
     Made of a path, which it opens and closes, or of a descriptor or another open file, which stay
     the caller's: since only `pread` is used, these may serve several sources at a time.  What is
-    read of a `StoredFile` or `SummedFile` is compared with its sums.
+    read of a `StoredFile` or `ChecksummedFile` is compared with its sums.
     """
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: MediaFile) -> None:
         self._owned = isinstance(file, (str, os.PathLike))
-        self._summed: SummedFile | None = None
+        self._summed: ChecksummedFile | None = None
         self._given: OpenFile | None = None
-        if isinstance(file, (StoredFile, SummedFile)):
+        if isinstance(file, (StoredFile, ChecksummedFile)):
             self._summed = file.open() if isinstance(file, StoredFile) else file
             self.fd, self.name = self._summed.fd, self._summed.name
         elif isinstance(file, OpenFile):
@@ -82,7 +85,7 @@ class Source:
         self.interrupted_by: BaseException | None = None
 
     @property
-    def shared(self) -> int | OpenFile | SummedFile:
+    def shared(self) -> int | OpenFile | ChecksummedFile:
         """What other sources can be made of; open as long as this one is."""
         if self._summed is not None:
             return self._summed
@@ -124,17 +127,17 @@ class Source:
             os.close(self.fd)
         self.fd = -1
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> MediaSource:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class _Stream:
+class _SourceStream:
     """A source as the file object that PyAV wants, with a position of its own."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: MediaSource) -> None:
         self._source = source
         self._at = 0
 
@@ -169,31 +172,31 @@ def _open_nothing(url: str, flags: int, options: dict[str, Any]) -> NoReturn:
     raise PermissionError(f"a video may not open another file: {url}")
 
 
-def open_container(source: Source, container: str) -> InputContainer:
+def open_container(source: MediaSource, container: str) -> InputContainer:
     """`source` demuxed as what `vfsd.codecs.containers.detect_container` calls `container`; see
-    `open_as`."""
-    return open_as(source, container_of(container).demuxer)
+    `open_with_demuxer`."""
+    return open_with_demuxer(source, container_of(container).demuxer)
 
 
-def open_every_track(source: Source, container: str) -> InputContainer:
+def open_all_tracks(source: MediaSource, container: str) -> InputContainer:
     """As `open_container`, with tracks of QuickTime chapters as streams of text, whose packets
     FFmpeg leaves out otherwise; no chapters then."""
     demuxer = container_of(container).demuxer
     told = {"ignore_chapters": "1"} if demuxer == "mov" else {}
-    return _opened(source, demuxer, {**_OPTIONS, **told})
+    return _open_input(source, demuxer, {**_OPTIONS, **told})
 
 
-def open_as(source: Source, demuxer: str) -> InputContainer:
+def open_with_demuxer(source: MediaSource, demuxer: str) -> InputContainer:
     """`source` taken apart by FFmpeg's demuxer of that name.
 
     Time stamps are those of the file: missing ones are not made up.  Raises `FFmpegError`.
     """
-    return _opened(source, demuxer, _OPTIONS)
+    return _open_input(source, demuxer, _OPTIONS)
 
 
-def _opened(source: Source, demuxer: str, options: Mapping[str, str]) -> InputContainer:
+def _open_input(source: MediaSource, demuxer: str, options: Mapping[str, str]) -> InputContainer:
     opened = open_input(
-        _Stream(source),
+        _SourceStream(source),
         format=demuxer,
         options=options,
         buffer_size=_BUFFER_BYTES,
@@ -204,14 +207,14 @@ def _opened(source: Source, demuxer: str, options: Mapping[str, str]) -> InputCo
     return opened
 
 
-def runs_out_of_streams(source: Source, container: str) -> bool:
+def runs_out_of_streams(source: MediaSource, container: str) -> bool:
     """Whether FFmpeg, when it says that memory ran out, means that there are too many streams.
 
     It gives both the same number, and tells them apart in its log only; so all of it is demuxed
     once more.
     """
     with (
-        errors_logged() as told,
+        capture_errors() as told,
         suppress(FFmpegError, IndexError),  # the latter as in `demuxed`
         open_container(source, container) as opened,
     ):
@@ -225,7 +228,7 @@ LogMessage = tuple[int, str, str]
 
 
 @contextmanager
-def errors_logged() -> Iterator[list[LogMessage]]:
+def capture_errors() -> Iterator[list[LogMessage]]:
     """The errors that FFmpeg reports in this thread meanwhile; the caller may take them out."""
     av.logging.set_skip_repeated(False)  # else what was left of another file is told with this one
     av.logging.set_level(av.logging.ERROR)
@@ -238,7 +241,7 @@ def errors_logged() -> Iterator[list[LogMessage]]:
 
 
 def open_stream(
-    source: Source, container: str, stream_index: int
+    source: MediaSource, container: str, stream_index: int
 ) -> tuple[InputContainer, VideoStream]:
     """The container, and the video stream of that index; all other streams are discarded.
 
@@ -251,20 +254,20 @@ def open_stream(
         raise IntegrityError(f"{source.name}: cannot be opened any more: {error}") from error
     for stream in opened.streams:
         if stream.index == stream_index and isinstance(stream, VideoStream):
-            discard_others(opened, stream)
+            discard_other_streams(opened, stream)
             return opened, stream
     opened.close()
     raise IntegrityError(f"{source.name}: video stream {stream_index} is gone")
 
 
-def discard_others(opened: InputContainer, kept: Stream) -> None:
+def discard_other_streams(opened: InputContainer, kept: Stream) -> None:
     """Let the demuxer skip the payload of every stream but one."""
     for stream in opened.streams:
         if stream.index != kept.index:
             stream.discard = Discard.all
 
 
-def demuxed(opened: InputContainer, stream: _Kind) -> Iterator[Packet[_Kind]]:
+def demux_packets(opened: InputContainer, stream: _Kind) -> Iterator[Packet[_Kind]]:
     """The packets of `stream` from where `opened` stands, and no other.  Raises `FFmpegError`."""
     try:
         for packet in opened.demux(stream):
@@ -275,9 +278,7 @@ def demuxed(opened: InputContainer, stream: _Kind) -> Iterator[Packet[_Kind]]:
         return  # PyAV, at the end of a file in which streams turned up on the way
 
 
-def demuxed_to_the_end(
-    opened: InputContainer, stream: VideoStream
-) -> Iterator[Packet[VideoStream]]:
+def demux_until_error(opened: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
     """As `demuxed`; an error is the end."""
     with suppress(FFmpegError):
-        yield from demuxed(opened, stream)
+        yield from demux_packets(opened, stream)

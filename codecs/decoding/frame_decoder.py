@@ -1,4 +1,8 @@
-"""Decoding chosen frames of a stored file, each told apart by the packet it came from."""
+"""Decodes chosen frames of a stored file.
+
+Each frame is identified by the packet that it came from, so that damage and reordering cannot shift
+frame numbers.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,16 @@ from av.error import FFmpegError
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from vfsd.codecs.decoding.demuxer import File
-from vfsd.codecs.decoding.packet_decoder import PacketDecoder, Passing, StaleError, StrictDecode
+from vfsd.codecs.decoding.demuxer import MediaFile
+from vfsd.codecs.decoding.packet_decoder import (
+    OnPassedFrame,
+    PacketDecoder,
+    StaleColorsError,
+    StrictDecode,
+)
 from vfsd.codecs.decoding.packet_reader import PacketReader
-from vfsd.codecs.frames.first_size import FirstSize
-from vfsd.core.atfork import Origin
+from vfsd.codecs.frames.frame_transforms import FirstSizeScaler
+from vfsd.core.atfork import OwnerProcess
 from vfsd.core.frame_table import DecodeRun, FrameTable
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import Access, MediaInfo
@@ -33,17 +42,17 @@ _MAX_HELD = 2 * _MAX_REORDER
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _RunRequest:
     """What is to be decoded for one run, and how."""
 
     run: DecodeRun
     wanted: dict[int, int]  #: of the run, without what has been given: frames by packet
     threads: int
-    passing: Passing | None
+    passing: OnPassedFrame | None
     before_packet: Callable[[], None] | None
 
 
-class _MissingError(Exception):
+class _MissingFrameError(Exception):
     """A frame did not come out of the decoder."""
 
     def __init__(self, frame: int) -> None:
@@ -71,7 +80,7 @@ class FrameDecoder:
 
     def __init__(
         self,
-        source: File,
+        source: MediaFile,
         media: MediaInfo,
         access: Access,
         table: FrameTable,
@@ -85,11 +94,11 @@ class FrameDecoder:
         # Where sizes may change on the way, packets are not copied, and so read in sequence.
         is_sized = access is Access.SEQUENTIAL
         size = media.decoded_width, media.decoded_height
-        first = FirstSize(*size, media.pixel_format) if is_sized else None
+        first = FirstSizeScaler(*size, media.pixel_format) if is_sized else None
         self._decoder = PacketDecoder(self._reader, media, table, first, on_damage=on_damage)
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> OwnerProcess:
         return self._decoder.origin
 
     @property
@@ -111,7 +120,7 @@ class FrameDecoder:
         run: DecodeRun,
         *,
         threads: int = 1,
-        passing: Passing | None = None,
+        passing: OnPassedFrame | None = None,
         before_packet: Callable[[], None] | None = None,
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         """(frame index, frame) of the frames that `run` wants, in display order.
@@ -122,22 +131,22 @@ class FrameDecoder:
         to `passing`.  `before_packet` is called ahead of each packet, and may raise.  Raises
         `IntegrityError` naming the frame when the file does not yield it.
         """
-        wish = _Wish(run, dict(run.wanted), threads, passing, before_packet)
+        wish = _RunRequest(run, dict(run.wanted), threads, passing, before_packet)
         try:
             yield from self._decode(wish)
             return
-        except StaleError:
+        except StaleColorsError:
             pass  # from now on each run has a decoder of its own
         yield from self._decode(wish)
 
-    def _decode(self, wish: _Wish) -> Iterator[tuple[int, av.VideoFrame]]:
+    def _decode(self, wish: _RunRequest) -> Iterator[tuple[int, av.VideoFrame]]:
         for attempt in self._attempts(wish):
             try:
                 for packet, index, frame in attempt:
                     del wish.wanted[packet]
                     yield index, frame
                 return
-            except (FFmpegError, _MissingError):
+            except (FFmpegError, _MissingFrameError):
                 self._decoder.discard(wish.threads)
         start = self._earlier(wish.run.first_packet)
         end = min(self._table.packets, wish.run.end_packet + EXTRA_PACKETS)
@@ -170,7 +179,7 @@ class FrameDecoder:
                     left = range(index + 1, left.stop)
                     yield index, frame
                 return
-            except StaleError:
+            except StaleColorsError:
                 continue  # from now on each run has a decoder of its own
 
     def _stream(
@@ -187,14 +196,14 @@ class FrameDecoder:
                 skip = self._needless(starts[attempt], left)
                 packets = self._reader.packets(starts[attempt], end, skip=skip)
                 if before_packet is not None:
-                    packets = _announced(packets, before_packet)
+                    packets = _before_packets(packets, before_packet)
                 ignored = self._leading(starts[attempt])
                 decoded = self._decoder.begin(packets, threads, ignored=ignored)
                 for _, index, frame in self._sorted(decoded, _chunks(self._table, left)):
                     left = range(index + 1, left.stop)
                     yield index, frame
                 return
-            except (FFmpegError, _MissingError):
+            except (FFmpegError, _MissingFrameError):
                 self._decoder.discard(threads)
         start = self._earlier(self._reach(left)[0])
         end = min(self._table.packets, end + EXTRA_PACKETS)
@@ -221,7 +230,7 @@ class FrameDecoder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _attempts(self, wish: _Wish) -> Iterator[Iterator[tuple[int, int, av.VideoFrame]]]:
+    def _attempts(self, wish: _RunRequest) -> Iterator[Iterator[tuple[int, int, av.VideoFrame]]]:
         """Strict decodes of what is wanted still, to be tried one after the other."""
         decoder = self._decoder
         if decoder.lead(wish.run, wish.threads):
@@ -231,7 +240,7 @@ class FrameDecoder:
             yield self._strictly(decoder.begin, start, self._leading(start), wish)
 
     def _strictly(
-        self, decode: StrictDecode, first: int, leading: range, wish: _Wish
+        self, decode: StrictDecode, first: int, leading: range, wish: _RunRequest
     ) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """From packet `first` on; those in `leading` cannot be decoded, or not well."""
         wanted, passing = wish.wanted, wish.passing
@@ -243,7 +252,7 @@ class FrameDecoder:
         skip = self._disposable(first, max(wanted, default=first)).difference(wanted)
         packets = self._reader.packets(first, end, skip=skip)
         if wish.before_packet is not None:
-            packets = _announced(packets, wish.before_packet)
+            packets = _before_packets(packets, wish.before_packet)
 
         def on_the_way(packet: int, picture: av.VideoFrame) -> None:
             if passing is not None and packet not in wanted and packet not in leading:
@@ -279,7 +288,7 @@ class FrameDecoder:
         try:
             for _, index, frame in self._sorted(decoded, wanted):
                 yield index, frame
-        except _MissingError as missing:
+        except _MissingFrameError as missing:
             raise IntegrityError(
                 f"frame {missing.frame} cannot be decoded: the file is damaged",
                 hint="`vfsd verify` decodes all of it, and corrects what is known of it if that is "
@@ -315,7 +324,7 @@ class FrameDecoder:
         wanted: Iterator[list[tuple[int, int]]],
     ) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """(packet, frame index, stamped frame) of what is wanted, in the order of `wanted`."""
-        expected = _Expected(wanted)
+        expected = _ExpectedFrames(wanted)
         for packet, frame in decoded:
             for source, index, ready in expected.ready(packet, frame):
                 ready.pts = self._table.frame_pts(index)
@@ -326,10 +335,10 @@ class FrameDecoder:
             if expected.held > _MAX_HELD:
                 break
         if expected.next_frame is not None:
-            raise _MissingError(expected.next_frame)
+            raise _MissingFrameError(expected.next_frame)
 
 
-class _Expected:
+class _ExpectedFrames:
     """Puts frames, as a decoder gives them, into the order in which they are wanted.
 
     `chunks` are (packet, frame index) lists, in display order.
@@ -372,7 +381,7 @@ class _Expected:
                 break
 
 
-def _announced(
+def _before_packets(
     packets: Iterator[Packet[VideoStream]], before: Callable[[], None]
 ) -> Iterator[Packet[VideoStream]]:
     for packet in packets:

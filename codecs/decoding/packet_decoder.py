@@ -1,34 +1,83 @@
-"""Pictures out of packets: decoders that are kept, fed and drained."""
+"""Decodes packets to frames with decoders that are kept between reads: `PacketDecoder` feeds and
+drains them, `Cropper` applies the crop of the container.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import NamedTuple, Protocol
 
 import av
 import numpy as np
 from av.error import EOFError as DrainedError
 from av.error import FFmpegError
+from av.filter import Graph
 from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from vfsd.codecs.decoding.cropping import Cropper
 from vfsd.codecs.decoding.packet_reader import PacketReader
-from vfsd.codecs.frames.color import coding_of, told_coding, well_named
-from vfsd.codecs.frames.first_size import FirstSize
+from vfsd.codecs.frames.color import frame_coding, media_coding, with_true_range_name
+from vfsd.codecs.frames.frame_transforms import FirstSizeScaler
 from vfsd.codecs.pyav import decode
-from vfsd.core.atfork import Origin, at_fork, keep_for_good
+from vfsd.core.atfork import OwnerProcess, leak, reset_after_fork
 from vfsd.core.frame_table import DecodeRun, FrameTable
 from vfsd.core.frame_table_pages import PacketFlag
-from vfsd.core.model import MediaInfo
+from vfsd.core.model import NO_CROP_MARGINS, CropMargins, MediaInfo
 from vfsd.errors import DamagedFileError
+
+_FrameFormat = tuple[int, int, str]
+
+
+class Cropper:
+    """Not thread-safe."""
+
+    def __init__(self, crop: CropMargins) -> None:
+        """Pixels to be taken off each side, whole samples of colour."""
+        self._crop = crop
+        self._form: _FrameFormat | None = None
+        self._graph: Graph | None = None
+
+    def shown(self, picture: av.VideoFrame) -> av.VideoFrame:
+        """What is left of a picture; the picture itself where nothing is cropped."""
+        if self._crop == NO_CROP_MARGINS:
+            return picture
+        form = (picture.width, picture.height, picture.format.name)
+        if self._graph is None or form != self._form:
+            self._graph, self._form = self._new_graph(form), form
+        pts = picture.pts
+        self._graph.push(picture)
+        made = self._graph.pull()
+        assert isinstance(made, av.VideoFrame)
+        made.pts = pts
+        return made
+
+    def _new_graph(self, form: _FrameFormat) -> Graph:
+        left, top, right, bottom = self._crop
+        width, height, pixel_format = form
+        graph = Graph()
+        graph.threads = 1  # examining may start no thread
+        source = graph.add_buffer(
+            width=width, height=height, format=av.VideoFormat(pixel_format), time_base=Fraction(1)
+        )
+        size = f"{width - left - right}:{height - top - bottom}"
+        crop = graph.add("crop", f"{size}:{left}:{top}:exact=1")
+        # Planes that begin within others would be read beyond their end.
+        copy = graph.add("copy")
+        sink = graph.add("buffersink")
+        source.link_to(crop)
+        crop.link_to(copy)
+        copy.link_to(sink)
+        graph.configure()
+        return graph
+
 
 Packets = Iterable["Packet[VideoStream]"]
 """The pts of each is its index."""
 
-Passing = Callable[[int, av.VideoFrame], None]
+OnPassedFrame = Callable[[int, av.VideoFrame], None]
 """Is given a packet and the picture that came out for it."""
 
 
@@ -36,7 +85,13 @@ class StrictDecode(Protocol):
     """`PacketDecoder.begin` or `PacketDecoder.go_on`."""
 
     def __call__(
-        self, packets: Packets, threads: int, /, *, ignored: range, passing: Passing | None = None
+        self,
+        packets: Packets,
+        threads: int,
+        /,
+        *,
+        ignored: range,
+        passing: OnPassedFrame | None = None,
     ) -> Iterator[tuple[int, av.VideoFrame]]: ...
 
 
@@ -45,20 +100,20 @@ _REFERENCES = 6
 """Pictures that a decoder keeps beside those it has yet to show; a guess for the memory's sake."""
 
 
-class StaleError(Exception):
+class StaleColorsError(Exception):
     """A decoder may have kept what it was told of colours by packets that others do not follow."""
 
 
-class _Kind(NamedTuple):
+class _DecoderMode(NamedTuple):
     threads: int
     strict: bool  #: raises at damage, rather than conceal it
 
 
-_CONCEALING = _Kind(1, strict=False)
+_CONCEALING = _DecoderMode(1, strict=False)
 
 
 @dataclass(slots=True)
-class _Place:
+class _DecoderPosition:
     """Where a strict decoder stands that was neither drained nor reset."""
 
     first: int  #: packet it started from
@@ -85,7 +140,7 @@ class PacketDecoder:
         reader: PacketReader,
         media: MediaInfo,
         table: FrameTable,
-        first_size: FirstSize | None = None,
+        first_size: FirstSizeScaler | None = None,
         *,
         on_damage: Callable[[], None] | None = None,
     ) -> None:
@@ -98,21 +153,21 @@ class PacketDecoder:
         self._reader = reader
         self._media = media
         self._table = table
-        self._contexts: dict[_Kind, VideoCodecContext] = {}
-        self._flushed: set[_Kind] = set()  # of these, those that were used before
-        self._told = told_coding(media)
+        self._contexts: dict[_DecoderMode, VideoCodecContext] = {}
+        self._flushed: set[_DecoderMode] = set()  # of these, those that were used before
+        self._told = media_coding(media)
         self._first_size = first_size
         self._is_mixed = False  # pictures mean something else than `media` tells
-        self._place: _Place | None = None
+        self._place: _DecoderPosition | None = None
         self._cropper = Cropper(media.crop)
-        self.origin = Origin()
-        at_fork(self)
+        self.origin = OwnerProcess()
+        reset_after_fork(self)
 
     def begin_anew(self) -> None:
         """See `vfsd.core.atfork`."""
         # To free one waits for its threads, which did not come along through the fork.
         for context in self._contexts.values():
-            keep_for_good(context)
+            leak(context)
 
     @property
     def memory(self) -> int:
@@ -144,39 +199,49 @@ class PacketDecoder:
         return place.fed - run.first_packet
 
     def begin(
-        self, packets: Packets, threads: int, *, ignored: range, passing: Passing | None = None
+        self,
+        packets: Packets,
+        threads: int,
+        *,
+        ignored: range,
+        passing: OnPassedFrame | None = None,
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         """What a strict decoder gives, from a key packet on.
 
         Errors of the packets in `ignored` are no damage.  What comes out is handed to `passing`,
-        too.  Raises `StaleError` when it has to be begun once more.
+        too.  Raises `StaleColorsError` when it has to be begun once more.
         """
         self.origin.require_own("a read")
         self._place = None
-        kind = _Kind(threads, strict=True)
-        run = _Run(self._fresh_context(kind), kind, ignored)
+        kind = _DecoderMode(threads, strict=True)
+        run = _DecodeFeed(self._fresh_context(kind), kind, ignored)
         yield from self._decoded(run, packets, passing)
 
     def go_on(
-        self, packets: Packets, threads: int, *, ignored: range, passing: Passing | None = None
+        self,
+        packets: Packets,
+        threads: int,
+        *,
+        ignored: range,
+        passing: OnPassedFrame | None = None,
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         """As `begin`, from the packet on up to which that decoder was `fed`."""
         self.origin.require_own("a read")
         place, self._place = self._place, None
-        kind = _Kind(threads, strict=True)
-        run = _Run(self._contexts[kind], kind, ignored, place)
+        kind = _DecoderMode(threads, strict=True)
+        run = _DecodeFeed(self._contexts[kind], kind, ignored, place)
         yield from self._decoded(run, packets, passing)
 
     def conceal(self, packets: Packets) -> Iterator[tuple[int, av.VideoFrame]]:
         """What a concealing decoder gives, from a key packet on."""
         self.origin.require_own("a read")
         self._place = None
-        run = _Run(self._fresh_context(_CONCEALING), _CONCEALING)
+        run = _DecodeFeed(self._fresh_context(_CONCEALING), _CONCEALING)
         yield from self._decoded(run, packets, None)
 
     def discard(self, threads: int) -> None:
         """Forget a strict decoder that met with damage."""
-        self._contexts.pop(_Kind(threads, strict=True), None)
+        self._contexts.pop(_DecoderMode(threads, strict=True), None)
         self._place = None
 
     def forget(self) -> None:
@@ -185,7 +250,7 @@ class PacketDecoder:
         self._place = None
 
     def _decoded(
-        self, run: _Run, packets: Packets, passing: Passing | None
+        self, run: _DecodeFeed, packets: Packets, passing: OnPassedFrame | None
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         for pictures in run.pictures(packets):
             came = self._recognised(run, pictures, passing)
@@ -200,17 +265,19 @@ class PacketDecoder:
             raise run.damage
 
     def _recognised(
-        self, run: _Run, pictures: list[av.VideoFrame], passing: Passing | None
+        self, run: _DecodeFeed, pictures: list[av.VideoFrame], passing: OnPassedFrame | None
     ) -> list[tuple[int, av.VideoFrame]]:
         """Each with the packet that it came from."""
         if self._first_size is not None:
             pictures = [self._first_size.of(picture) for picture in pictures]
         shown = self._cropper.shown
-        came = [(one.pts, shown(well_named(one))) for one in pictures if one.pts is not None]
+        came = [
+            (one.pts, shown(with_true_range_name(one))) for one in pictures if one.pts is not None
+        ]
         if not self._is_mixed and any(map(self._means_else, pictures)):
             self._is_mixed = True
             if run.kind in self._flushed:
-                raise StaleError
+                raise StaleColorsError
         if self._on_damage is not None and any(
             one.is_corrupt and one.pts not in run.ignored for one in pictures
         ):
@@ -229,7 +296,7 @@ class PacketDecoder:
         Packets need not tell: a decoder goes on with what it was told last, and to flush it does
         not make it forget.
         """
-        return coding_of(picture, self._told) != self._told
+        return frame_coding(picture, self._told) != self._told
 
     def _cut_off(self, last: int) -> int:
         """The packet whose picture is not whole when packet `last` is the last that can be read;
@@ -243,7 +310,7 @@ class PacketDecoder:
         shown = np.flatnonzero(flags[:-1] & PacketFlag.HIDDEN == 0)
         return max(0, last - 2) + int(shown[-1]) if len(shown) else -1
 
-    def _fresh_context(self, kind: _Kind) -> VideoCodecContext:
+    def _fresh_context(self, kind: _DecoderMode) -> VideoCodecContext:
         context = self._contexts.get(kind)
         # Palettes and JPEG's tables outlast a reset, and would be those of other pictures.
         keeps = self._media.pixel_format == "pal8" or self._media.codec == "mjpeg"
@@ -261,13 +328,13 @@ class PacketDecoder:
 
 
 @dataclass(slots=True)
-class _Run:
+class _DecodeFeed:
     """Packets on their way through a decoder."""
 
     context: VideoCodecContext
-    kind: _Kind
+    kind: _DecoderMode
     ignored: range = range(0)  #: packets whose errors are no damage
-    place: _Place | None = None  #: of a strict decoder, once it was fed
+    place: _DecoderPosition | None = None  #: of a strict decoder, once it was fed
     last: int = -1  #: packet that was fed
     damage: DamagedFileError | None = None  #: for which there are no more packets
 
@@ -283,7 +350,9 @@ class _Run:
                     raise
                 continue
             if self.kind.strict and packet.pts is not None:
-                self.place = self.place or _Place(packet.pts, self.kind.threads, packet.pts)
+                self.place = self.place or _DecoderPosition(
+                    packet.pts, self.kind.threads, packet.pts
+                )
                 self.place.feed(packet.pts)
             yield pictures
 

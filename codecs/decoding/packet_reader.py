@@ -1,4 +1,6 @@
-"""Reading the packets of a stored frame table out of the file that holds them."""
+"""Reads the packets of a stored frame table from the file: by byte offset, or through a demuxer
+that is kept open.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,14 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from vfsd.codecs.decoding.context import decoder_context, most_pixels, needs_first_packet, prepare
-from vfsd.codecs.decoding.demuxer import File, Source, demuxed_to_the_end, open_stream
-from vfsd.codecs.frames.color import tell_colors
+from vfsd.codecs.decoding.decoder_context import (
+    configure_decoder,
+    decoder_context,
+    max_pixels,
+    needs_first_packet,
+)
+from vfsd.codecs.decoding.demuxer import MediaFile, MediaSource, demux_until_error, open_stream
+from vfsd.codecs.frames.color import set_decoder_colors
 from vfsd.codecs.pyav import decode
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
@@ -32,7 +39,7 @@ _NEAR_PACKETS = 64
 """The demuxer reads on, rather than seeks, to packets that are as near."""
 _SEEK_BACK = (0, 2, 4, 16, 64)
 """How many packets before the one wanted a seek aims at, one try after the other."""
-_MOST_BACK = 512
+_MAX_SEEK_BACK = 512
 """As far back a packet with a position of its own is looked for."""
 _MATCHED_PACKETS = 3
 """As many packets in a row must be the table's to be sure where a seek has led."""
@@ -47,15 +54,17 @@ class PacketReader:
 
     def __init__(
         self,
-        source: File,
+        source: MediaFile,
         media: MediaInfo,
         access: Access,
         table: FrameTable,
     ) -> None:
-        self._source = Source(source)
+        self._source = MediaSource(source)
         self._media = media
         self._table = table
-        self._demuxer = None if access is Access.EXTENT else _Demuxer(self._source, media, table)
+        self._demuxer = (
+            None if access is Access.EXTENT else _SeekingDemuxer(self._source, media, table)
+        )
         self._seeks = access is Access.DEMUX
 
     def read(
@@ -84,7 +93,7 @@ class PacketReader:
         if self._demuxer is None:
             for index, payload, is_key in self._slices(first, end, skip):
                 if payload:
-                    yield _packet(index, payload, is_key)
+                    yield _new_packet(index, payload, is_key)
         else:
             for index, packet in self._demuxer.read(first, end, seek=self._seeks):
                 if index not in skip and packet.size:
@@ -94,14 +103,14 @@ class PacketReader:
     def context(self, *, threads: int = 1, strict: bool = False) -> VideoCodecContext:
         """A decoder for these packets, ready for any key packet.
 
-        See `vfsd.codecs.decoding.context.decoder_context`.
+        See `vfsd.codecs.decoding.decoder_context.decoder_context`.
         """
         if self._demuxer is None:
             context = decoder_context(self._media, threads=threads, strict=strict)
         else:
             context = self._demuxer.context(threads=threads, strict=strict)
         # Else pictures would mean something else where decoding starts in the midst of a file.
-        tell_colors(context, self._media)
+        set_decoder_colors(context, self._media)
         # Where it is damaged, nobody knows; few decoders need it.
         with suppress(DamagedFileError):
             for first in self.packets(0, 1):
@@ -183,7 +192,7 @@ def _groups(wanted: list[int], start: int, columns: PacketColumns) -> Iterator[l
         yield group
 
 
-def _packet(index: int, payload: bytes, is_key: bool) -> Packet[VideoStream]:
+def _new_packet(index: int, payload: bytes, is_key: bool) -> Packet[VideoStream]:
     packet = cast("Packet[VideoStream]", Packet(len(payload)))
     packet.update(payload)  # a copy, with the padding that decoders rely on
     packet.pts = packet.dts = index
@@ -191,10 +200,10 @@ def _packet(index: int, payload: bytes, is_key: bool) -> Packet[VideoStream]:
     return packet
 
 
-class _Demuxer:
+class _SeekingDemuxer:
     """A container that is kept open, and the packet that it would give next."""
 
-    def __init__(self, source: Source, media: MediaInfo, table: FrameTable) -> None:
+    def __init__(self, source: MediaSource, media: MediaInfo, table: FrameTable) -> None:
         self._source = source
         self._media = media
         self._table = table
@@ -230,7 +239,7 @@ class _Demuxer:
         """The decoder that FFmpeg itself would set up for the stream."""
         opened, stream = open_stream(self._source, self._media.container, self._media.stream_index)
         context = stream.codec_context
-        prepare(context, threads=threads, strict=strict, pixels=most_pixels(self._media))
+        configure_decoder(context, threads=threads, strict=strict, pixels=max_pixels(self._media))
         opened.close()
         return context
 
@@ -253,7 +262,7 @@ class _Demuxer:
         self._opened, self._stream = open_stream(
             self._source, self._media.container, self._media.stream_index
         )
-        self._packets = demuxed_to_the_end(self._opened, self._stream)
+        self._packets = demux_until_error(self._opened, self._stream)
 
     def _approach(self, first: int, seek: bool) -> None:
         """Make `first`, or a packet before it, the next one."""
@@ -272,7 +281,7 @@ class _Demuxer:
         none at all, and one may have begun in the unit before, so that it takes aiming further
         back.
         """
-        low = max(1, first - _MOST_BACK)
+        low = max(1, first - _MAX_SEEK_BACK)
         known = np.flatnonzero(self._table.columns(low, first + 1).position >= 0) + low
         aims = np.searchsorted(known, first - np.array(_SEEK_BACK), side="right") - 1
         yield from dict.fromkeys(known[aims[aims >= 0]].tolist())
@@ -293,8 +302,8 @@ class _Demuxer:
             self._opened.seek(rows[0][0], unsupported_byte_offset=True, stream=self._stream)
         except FFmpegError:
             return False
-        self._packets = demuxed_to_the_end(self._opened, self._stream)
-        met = list(_until_known(self._packets))
+        self._packets = demux_until_error(self._opened, self._stream)
+        met = list(_until_located(self._packets))
         seen = [(-1 if packet.pos is None else packet.pos, packet.size) for packet in met]
         for skipped in range(len(seen)):
             tail = seen[skipped : skipped + _MATCHED_PACKETS]
@@ -308,13 +317,13 @@ class _Demuxer:
         return False
 
 
-def _until_known(packets: Iterator[Packet[VideoStream]]) -> Iterator[Packet[VideoStream]]:
+def _until_located(packets: Iterator[Packet[VideoStream]]) -> Iterator[Packet[VideoStream]]:
     """The next packets, up to some that follow the second with a position of its own.
 
     The first may be the rest of one that began before.
     """
     known, last = 0, 2 * _MATCHED_PACKETS - 1
-    for number, packet in enumerate(islice(packets, _MOST_BACK)):
+    for number, packet in enumerate(islice(packets, _MAX_SEEK_BACK)):
         yield packet
         known += packet.pos is not None
         if known < 2:

@@ -1,21 +1,102 @@
-"""Copies boxes of metadata from one MP4 or MOV file to another, byte for byte.
-
-FFmpeg's muxer writes what it has read of user data, QuickTime keys, XMP and projections in
-its own way, or not at all.  Boxes of these kinds hold no places in the file, so that they mean the
-same in another one.  A box of any other kind is left out.
-"""
+"""Copies metadata boxes and header fields from one MP4 or MOV file to another, byte for byte."""
 
 from __future__ import annotations
 
 import os
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from vfsd.codecs.containers.isobmff import box
-from vfsd.codecs.decoding.demuxer import Source
-from vfsd.codecs.inventory.mp4_boxes import Box, boxes, first_box, inside, track_id
-from vfsd.codecs.inventory.window import Window
+from vfsd.codecs.containers.isobmff import make_box
+from vfsd.codecs.decoding.demuxer import MediaSource
+from vfsd.codecs.inventory.mp4_boxes import (
+    FileWindow,
+    Mp4Box,
+    first_mp4_box,
+    inside,
+    iter_boxes,
+    track_id,
+)
 from vfsd.errors import RefusedMediaError
+
+_WIDE = b"\1"
+
+
+@dataclass(frozen=True, slots=True)
+class _HeaderBoxes:
+    """Where the headers of a file and of its tracks lie."""
+
+    movie: Mp4Box | None
+    tracks: Mapping[int, tuple[Mp4Box | None, Mp4Box | None]]  #: tkhd and mdhd
+
+
+def copy_header_fields(
+    source: MediaSource, target: str | os.PathLike[str], tracks: Mapping[int, int]
+) -> None:
+    """Write the fields of `source` into the file at `target`.
+
+    `tracks` are the track IDs of `target`, each with the number of its track in `source`, counted
+    from 0.  A field that does not fit is left as it is.  Raises `OSError`.
+    """
+    with open(target, "r+b") as file, MediaSource(file.fileno()) as made:
+        given, taking = FileWindow(source), FileWindow(made)
+        old, new = _headers(given), _headers(taking)
+        if old.movie is not None and new.movie is not None:
+            _copy_fields(given, old.movie, file.fileno(), taking, new.movie, _MOVIE)
+        by_id = {track_id(taking, pair[0]): pair for pair in new.tracks.values() if pair[0]}
+        for number, place in tracks.items():
+            pairs = zip(old.tracks.get(place, ()), by_id.get(number, ()), _TRACK, strict=False)
+            for before, after, fields in pairs:
+                if before is not None and after is not None:
+                    _copy_fields(given, before, file.fileno(), taking, after, fields)
+
+
+_MOVIE = ((0, 16), (16, 52), (52, 76))
+"""Fields behind the duration of an mvhd box: rate and volume, matrix, and QuickTime's previews."""
+_TRACK = (((8, 14), (16, 52)), ((0, 4),))
+"""Of a tkhd box: layer, group and volume, and the matrix; of an mdhd box the language."""
+
+
+def _copy_fields(
+    given: FileWindow,
+    before: Mp4Box,
+    fd: int,
+    taking: FileWindow,
+    after: Mp4Box,
+    fields: tuple[tuple[int, int], ...],
+) -> None:
+    old = given.read(before.content, before.end - before.content)
+    new = bytearray(taking.read(after.content, after.end - after.content))
+    old_wide, new_wide = (8 if data[:1] == _WIDE else 4 for data in (old, new))
+    for number in (0, 1):
+        told = int.from_bytes(old[4 + number * old_wide : 4 + (number + 1) * old_wide], "big")
+        if told < 1 << 8 * new_wide:
+            at = 4 + number * new_wide
+            new[at : at + new_wide] = told.to_bytes(new_wide, "big")
+    if after.kind == b"tkhd":
+        new[1:4] = old[1:4]
+    # Behind the times: ID and time scale, in an mvhd or mdhd box the latter alone, and a duration.
+    identified = 8 if after.kind == b"tkhd" else 4
+    old_rest, new_rest = (4 + 2 * wide + identified + wide for wide in (old_wide, new_wide))
+    for start, end in fields:
+        if old_rest + end <= len(old) and new_rest + end <= len(new):
+            new[new_rest + start : new_rest + end] = old[old_rest + start : old_rest + end]
+    os.pwrite(fd, new, after.content)
+
+
+def _headers(window: FileWindow) -> _HeaderBoxes:
+    movie: Mp4Box | None = None
+    tracks: dict[int, tuple[Mp4Box | None, Mp4Box | None]] = {}
+    moov = first_mp4_box(window, None, b"moov")
+    for box in inside(window, moov) if moov else ():
+        if box.kind == b"mvhd":
+            movie = box
+        elif box.kind == b"trak":
+            media = first_mp4_box(window, box, b"mdia")
+            told = media and first_mp4_box(window, media, b"mdhd")
+            tracks[len(tracks)] = (first_mp4_box(window, box, b"tkhd"), told)
+    return _HeaderBoxes(movie, tracks)
+
 
 DATA_HANDLERS = frozenset((b"tmcd", b"meta", b"text", b"camm", b"data", b"mdta", b"gpmd", b"fdsc"))
 """Handlers of tracks whose samples are copied as they are."""
@@ -25,20 +106,20 @@ _USER_DATA = frozenset(
 )
 """Kinds in a udta box that hold no places; those that begin with © do not either."""
 _METADATA = frozenset((b"hdlr", b"keys", b"ilst", b"free", b"xml ", b"ID32"))
-_MARKS = frozenset((b"st3d", b"sv3d", b"mdcv", b"clli", b"SmDm", b"CoLL", b"amve"))
+_SIDE_DATA_BOXES = frozenset((b"st3d", b"sv3d", b"mdcv", b"clli", b"SmDm", b"CoLL", b"amve"))
 _PROFILES = (b"prof", b"rICC")
 _XMP = bytes.fromhex("be7acfcb97a942e89c71999491e3afac")
 _SPHERICAL = bytes.fromhex("ffcc8263f8554a938814587a02521fdd")
 _ENTRY_BYTES = 78
 _ONE = b"\0\0\0\1"
-_MOST_BYTES = 1 << 26
-_MOST_HANDLER = 1 << 12
+_MAX_BYTES = 1 << 26
+_MAX_HANDLER = 1 << 12
 _CHUNK = 1 << 22
 _PARENTS = (b"mdia", b"minf", b"stbl")
 
 
-def carry_boxes(
-    source: Source, target: str | os.PathLike[str], tracks: Mapping[int, int], pictures: int
+def copy_boxes(
+    source: MediaSource, target: str | os.PathLike[str], tracks: Mapping[int, int], pictures: int
 ) -> None:
     """Put the boxes of `source` into the file at `target`, in which the moov box stands anywhere.
 
@@ -47,13 +128,13 @@ def carry_boxes(
 
     Raises `RefusedMediaError` where chunk offsets of 32 bits do not reach far enough, `OSError`.
     """
-    with open(target, "r+b") as file, Source(file.fileno()) as made:
-        _Carrier(Window(source), Window(made), file.fileno(), tracks, pictures).carry()
+    with open(target, "r+b") as file, MediaSource(file.fileno()) as made:
+        _BoxCopier(FileWindow(source), FileWindow(made), file.fileno(), tracks, pictures).carry()
 
 
-class _Carrier:
+class _BoxCopier:
     def __init__(
-        self, given: Window, made: Window, fd: int, tracks: Mapping[int, int], pictures: int
+        self, given: FileWindow, made: FileWindow, fd: int, tracks: Mapping[int, int], pictures: int
     ) -> None:
         self._given = given
         self._made = made
@@ -63,181 +144,182 @@ class _Carrier:
         self._new_ids: dict[int, int] = {}  # track IDs of the target by those of the source
 
     def carry(self) -> None:
-        old = first_box(self._given, None, b"moov")
-        new = first_box(self._made, None, b"moov")
+        old = first_mp4_box(self._given, None, b"moov")
+        new = first_mp4_box(self._made, None, b"moov")
         if old is None or new is None:
             return
         sources = [one for one in inside(self._given, old) if one.kind == b"trak"]
         by_number = {number: track for track, number in self._tracks.items()}
         for number, track in enumerate(sources):
-            told = track_id(self._given, first_box(self._given, track, b"tkhd"))
+            told = track_id(self._given, first_mp4_box(self._given, track, b"tkhd"))
             self._new_ids[told] = by_number.get(number, 0)
         parts: list[bytes] = []
         for one in inside(self._made, new):
             if one.kind == b"trak":
                 number = self._tracks.get(
-                    track_id(self._made, first_box(self._made, one, b"tkhd")), -1
+                    track_id(self._made, first_mp4_box(self._made, one, b"tkhd")), -1
                 )
                 if 0 <= number < len(sources):
                     parts.append(self._track(one, sources[number], number == self._pictures))
                     continue
-            parts.append(_raw(self._made, one))
-        moov = _merged(parts, self._safe(old))
+            parts.append(_box_bytes(self._made, one))
+        moov = _merge_boxes(parts, self._safe(old))
         growth = _HEAD_BYTES + len(moov) - (new.end - new.start)
         if growth and any(
             one.kind == b"mdat" and one.start >= new.end
-            for one in boxes(self._made, 0, self._made.size)
+            for one in iter_boxes(self._made, 0, self._made.size)
         ):
-            moov = _moved(moov, growth)
-        self._write(new, box(b"moov", moov), growth)
+            moov = _shift_chunk_offsets(moov, growth)
+        self._write(new, make_box(b"moov", moov), growth)
         self._append()
 
     # -- the tree
 
-    def _track(self, new: Box, old: Box, is_pictures: bool) -> bytes:
+    def _track(self, new: Mp4Box, old: Mp4Box, is_pictures: bool) -> bytes:
         """A trak box with the boxes of `old`."""
         marks = self._entry_marks(old) if is_pictures else b""
-        media = first_box(self._given, old, b"mdia")
+        media = first_mp4_box(self._given, old, b"mdia")
         carry = self._data_media if media and self._is_data(media) else self._media
         parts = [
             carry(one, media, marks)
             if one.kind == b"mdia" and media is not None
-            else _raw(self._made, one)
+            else _box_bytes(self._made, one)
             for one in inside(self._made, new)
             if one.kind != b"tref"
         ]
-        return box(b"trak", _merged([*parts, self._references(old)], self._safe(old)))
+        return make_box(b"trak", _merge_boxes([*parts, self._references(old)], self._safe(old)))
 
-    def _references(self, old: Box) -> bytes:
+    def _references(self, old: Mp4Box) -> bytes:
         """The tref box of a track with the IDs of the target; nothing where a track is missing."""
-        found = first_box(self._given, old, b"tref")
+        found = first_mp4_box(self._given, old, b"tref")
         parts = []
         for one in inside(self._given, found) if found is not None else ():
             data = self._given.read(one.content, one.end - one.content)
             ids = struct.unpack(f">{len(data) // 4}I", data[: len(data) // 4 * 4])
             new_ids = [self._new_ids.get(number, 0) for number in ids]
             if all(new_ids):
-                parts.append(box(one.kind, struct.pack(f">{len(new_ids)}I", *new_ids)))
-        return box(b"tref", *parts) if parts else b""
+                parts.append(make_box(one.kind, struct.pack(f">{len(new_ids)}I", *new_ids)))
+        return make_box(b"tref", *parts) if parts else b""
 
-    def _is_data(self, media: Box) -> bool:
+    def _is_data(self, media: Mp4Box) -> bool:
         """Whether a track is neither pictures nor sound nor subtitles that the muxer knows, and has
         one sample description, of samples that lie in the file."""
-        handler = first_box(self._given, media, b"hdlr")
+        handler = first_mp4_box(self._given, media, b"hdlr")
         if handler is None or self._given.read(handler.content + 8, 4) not in DATA_HANDLERS:
             return False
-        information = first_box(self._given, media, b"minf")
+        information = first_mp4_box(self._given, media, b"minf")
         described = self._at(information, b"stbl", b"stsd")
         references = self._at(information, b"dinf", b"dref")
-        if described is None or references is None or described.end - described.start > _MOST_BYTES:
+        if described is None or references is None or described.end - described.start > _MAX_BYTES:
             return False
         counts = [self._given.read(one.content + 4, 4) for one in (described, references)]
         if counts != [_ONE, _ONE]:
             return False
-        (reference,) = boxes(self._given, references.content + 8, references.end)
+        (reference,) = iter_boxes(self._given, references.content + 8, references.end)
         return self._given.read(reference.content + 3, 1) == b"\1"  # in the file itself
 
-    def _at(self, place: Box | None, *kinds: bytes) -> Box | None:
+    def _at(self, place: Mp4Box | None, *kinds: bytes) -> Mp4Box | None:
         """A box of the source below `place`."""
         for kind in kinds:
-            place = place and first_box(self._given, place, kind)
+            place = place and first_mp4_box(self._given, place, kind)
         return place
 
-    def _data_media(self, new: Box, old: Box, marks: bytes) -> bytes:
+    def _data_media(self, new: Mp4Box, old: Mp4Box, marks: bytes) -> bytes:
         """An mdia box with the handler, the media header and the sample description of `old`."""
         parts = []
         for one in inside(self._made, new):
-            source = first_box(self._given, old, one.kind)
+            source = first_mp4_box(self._given, old, one.kind)
             if one.kind == b"hdlr" and source is not None:
-                parts.append(_raw(self._given, source))
+                parts.append(_box_bytes(self._given, source))
             elif one.kind == b"minf" and source is not None:
                 parts.append(self._data_information(one, source))
             else:
-                parts.append(_raw(self._made, one))
-        return box(b"mdia", *parts)
+                parts.append(_box_bytes(self._made, one))
+        return make_box(b"mdia", *parts)
 
-    def _data_information(self, new: Box, old: Box) -> bytes:
+    def _data_information(self, new: Mp4Box, old: Mp4Box) -> bytes:
         """A minf box with all of `old` but the places of samples."""
         parts = []
         for one in inside(self._given, old):
-            kept = first_box(self._made, new, one.kind)
+            kept = first_mp4_box(self._made, new, one.kind)
             if one.kind == b"stbl" and kept is not None:
                 parts.append(self._data_tables(kept, one))
             elif one.kind == b"dinf" and kept is not None:
-                parts.append(_raw(self._made, kept))
+                parts.append(_box_bytes(self._made, kept))
             else:
-                parts.append(_raw(self._given, one))
-        return box(b"minf", *parts)
+                parts.append(_box_bytes(self._given, one))
+        return make_box(b"minf", *parts)
 
-    def _data_tables(self, new: Box, old: Box) -> bytes:
-        described = first_box(self._given, old, b"stsd")
+    def _data_tables(self, new: Mp4Box, old: Mp4Box) -> bytes:
+        described = first_mp4_box(self._given, old, b"stsd")
         parts = [
-            _raw(self._given, described)
+            _box_bytes(self._given, described)
             if one.kind == b"stsd" and described is not None
-            else _raw(self._made, one)
+            else _box_bytes(self._made, one)
             for one in inside(self._made, new)
         ]
-        return box(b"stbl", *parts)
+        return make_box(b"stbl", *parts)
 
-    def _media(self, new: Box, old: Box, marks: bytes) -> bytes:
+    def _media(self, new: Mp4Box, old: Mp4Box, marks: bytes) -> bytes:
         """An mdia box with the handler of `old`, which has a name, and with `marks`."""
-        handler = first_box(self._given, old, b"hdlr")
+        handler = first_mp4_box(self._given, old, b"hdlr")
         parts = []
         for one in inside(self._made, new):
             if one.kind == b"hdlr" and handler is not None and self._are_alike(one, handler):
-                parts.append(_raw(self._given, handler))
+                parts.append(_box_bytes(self._given, handler))
             elif one.kind == b"minf" and marks:
                 parts.append(self._with_marks(one, marks))
             else:
-                parts.append(_raw(self._made, one))
-        return box(b"mdia", *parts)
+                parts.append(_box_bytes(self._made, one))
+        return make_box(b"mdia", *parts)
 
-    def _are_alike(self, new: Box, old: Box) -> bool:
+    def _are_alike(self, new: Mp4Box, old: Mp4Box) -> bool:
         """Whether two hdlr boxes are of the same kind of track."""
         kinds = self._made.read(new.content + 4, 8), self._given.read(old.content + 4, 8)
-        return kinds[0][4:] == kinds[1][4:] and old.end - old.start <= _MOST_HANDLER
+        return kinds[0][4:] == kinds[1][4:] and old.end - old.start <= _MAX_HANDLER
 
-    def _with_marks(self, parent: Box, marks: bytes) -> bytes:
+    def _with_marks(self, parent: Mp4Box, marks: bytes) -> bytes:
         """A minf box, or one in it, with `marks` in its sample description."""
         if parent.kind == b"stsd":
             head = self._made.read(parent.content, 8)
             entries = [
-                _raw(self._made, one) for one in boxes(self._made, parent.content + 8, parent.end)
+                _box_bytes(self._made, one)
+                for one in iter_boxes(self._made, parent.content + 8, parent.end)
             ]
             first = entries[0] + marks
             first = struct.pack(">I", len(first)) + first[4:]
-            return box(b"stsd", head, first, *entries[1:])
+            return make_box(b"stsd", head, first, *entries[1:])
         parts = [
             self._with_marks(one, marks)
             if one.kind in (*_PARENTS, b"stsd")
-            else _raw(self._made, one)
+            else _box_bytes(self._made, one)
             for one in inside(self._made, parent)
         ]
-        return box(parent.kind, *parts)
+        return make_box(parent.kind, *parts)
 
-    def _entry_marks(self, trak: Box) -> bytes:
+    def _entry_marks(self, trak: Mp4Box) -> bytes:
         """The marks in the sample description of a track of the source."""
         place = self._at(trak, *_PARENTS, b"stsd")
         if place is None:
             return b""
         found: list[bytes] = []
-        for entry in boxes(self._given, place.content + 8, place.end):
-            for one in boxes(self._given, entry.content + _ENTRY_BYTES, entry.end):
+        for entry in iter_boxes(self._given, place.content + 8, place.end):
+            for one in iter_boxes(self._given, entry.content + _ENTRY_BYTES, entry.end):
                 is_profile = self._given.read(one.content, 4) in _PROFILES
-                if one.kind in _MARKS or (one.kind == b"colr" and is_profile):
-                    found.append(_raw(self._given, one))
+                if one.kind in _SIDE_DATA_BOXES or (one.kind == b"colr" and is_profile):
+                    found.append(_box_bytes(self._given, one))
             break
         return b"".join(found)
 
-    def _safe(self, parent: Box) -> dict[bytes, list[bytes]]:
+    def _safe(self, parent: Mp4Box) -> dict[bytes, list[bytes]]:
         """Boxes of metadata right in `parent` that mean the same in another file, by kind."""
         found: dict[bytes, list[bytes]] = {}
         for one in inside(self._given, parent):
-            if one.end - one.start <= _MOST_BYTES and self._is_safe(one):
-                found.setdefault(one.kind, []).append(_raw(self._given, one))
+            if one.end - one.start <= _MAX_BYTES and self._is_safe(one):
+                found.setdefault(one.kind, []).append(_box_bytes(self._given, one))
         return found
 
-    def _is_safe(self, one: Box) -> bool:
+    def _is_safe(self, one: Mp4Box) -> bool:
         if one.kind == b"udta":
             return all(
                 child.kind in _USER_DATA
@@ -248,17 +330,17 @@ class _Carrier:
         if one.kind == b"meta":
             is_plain = self._given.read(one.content + 4, 4) == b"hdlr"
             start = one.content + (0 if is_plain else 4)
-            return all(child.kind in _METADATA for child in boxes(self._given, start, one.end))
+            return all(child.kind in _METADATA for child in iter_boxes(self._given, start, one.end))
         if one.kind == b"uuid":
             return self._given.read(one.content, 16) in (_XMP, _SPHERICAL)
         return one.kind == b"tapt"
 
     # -- the file
 
-    def _write(self, old: Box, moov: bytes, growth: int) -> None:
+    def _write(self, old: Mp4Box, moov: bytes, growth: int) -> None:
         size = os.fstat(self._fd).st_size
         if growth:
-            for start, end in _parts(old.end, size, backwards=growth > 0):
+            for start, end in _chunk_ranges(old.end, size, backwards=growth > 0):
                 data = os.pread(self._fd, end - start, start)
                 _write_all(self._fd, data, start + growth)
         if growth < 0:
@@ -267,21 +349,21 @@ class _Carrier:
 
     def _append(self) -> None:
         """XMP that stands outside of the moov box."""
-        for one in boxes(self._given, 0, self._given.size):
-            if one.kind == b"uuid" and self._is_safe(one) and one.end - one.start <= _MOST_BYTES:
-                _write_all(self._fd, _raw(self._given, one), os.fstat(self._fd).st_size)
+        for one in iter_boxes(self._given, 0, self._given.size):
+            if one.kind == b"uuid" and self._is_safe(one) and one.end - one.start <= _MAX_BYTES:
+                _write_all(self._fd, _box_bytes(self._given, one), os.fstat(self._fd).st_size)
 
 
 _HEAD_BYTES = 8
 
 
-def _merged(parts: list[bytes], carried: Mapping[bytes, list[bytes]]) -> bytes:
+def _merge_boxes(parts: list[bytes], carried: Mapping[bytes, list[bytes]]) -> bytes:
     """Boxes, in which those of the kinds that are carried are replaced."""
     kept = [one for one in parts if one[4:8] not in carried]
     return b"".join((*kept, *(one for found in carried.values() for one in found)))
 
 
-def _moved(moov: bytes, growth: int) -> bytes:
+def _shift_chunk_offsets(moov: bytes, growth: int) -> bytes:
     """The contents of a moov box with all chunk offsets moved.  Raises `RefusedMediaError`."""
     data = bytearray(moov)
     for kind, start, end in _offset_boxes(moov, 0, len(moov)):
@@ -308,11 +390,11 @@ def _offset_boxes(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, in
         at += size
 
 
-def _raw(window: Window, one: Box) -> bytes:
+def _box_bytes(window: FileWindow, one: Mp4Box) -> bytes:
     return window.read(one.start, one.end - one.start)
 
 
-def _parts(start: int, end: int, *, backwards: bool) -> Iterator[tuple[int, int]]:
+def _chunk_ranges(start: int, end: int, *, backwards: bool) -> Iterator[tuple[int, int]]:
     starts = range(start, end, _CHUNK)
     for at in reversed(starts) if backwards else starts:
         yield at, min(at + _CHUNK, end)

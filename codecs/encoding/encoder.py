@@ -1,15 +1,6 @@
-"""Encoding runs of pictures that decode on their own, the same bytes every time.
+"""Encodes runs of pictures that decode on their own.
 
-x264, x265 and SVT-AV1 with one key picture at the front, JPEG and FFV1 with nothing but key
-pictures: packets come in the order of the pictures, one each, so that the i-th packet is shown when
-the i-th picture is and whoever writes them down gives them their times.  They have one thread, but
-for x265, whose rows of blocks come out the same however many share them, and FFV1.  H.264 and HEVC
-have no B-frames; what AV1 keeps for later lies in the packet of an earlier picture.  Headers depend
-on the settings but not on the quality or the pictures: runs of different quality go into one file
-behind one header.
-
-JPEG files are of full range and in the colours of JFIF (BT.601), as whoever reads them takes for
-granted; pictures in other colours are converted.  FFV1 is lossless.
+The same settings and pictures always give the same bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -30,30 +23,71 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 
 from vfsd.codecs.bitstreams import bit_io, nal
-from vfsd.codecs.bitstreams.cicp import ColorCodes, color_codes
-from vfsd.codecs.bitstreams.hevc_ps_ids import renumbered_set, renumbered_slice
-from vfsd.codecs.bitstreams.obu import sequence_header, without_delimiter
-from vfsd.codecs.encoding.ffv1_slices import ffv1_slices
+from vfsd.codecs.bitstreams.codec_config import av1_sequence_header, without_temporal_delimiter
+from vfsd.codecs.bitstreams.splice_parameter_sets import with_parameter_set_id, with_pps_id
+from vfsd.codecs.bitstreams.video_signal import ColorCodes, color_codes
 from vfsd.codecs.frames.color import planes_range
-from vfsd.codecs.frames.planes import plane_samples
-from vfsd.codecs.registry import new_encoder, open_encoder
+from vfsd.codecs.frames.planes import plane_bytes, plane_samples
+from vfsd.codecs.pyav import decode
+from vfsd.codecs.registry import new_decoder, new_encoder, open_encoder
 from vfsd.core.model import MediaInfo
 from vfsd.errors import UsageError
 
-Picture = av.VideoFrame | npt.NDArray[Any]
+_PREFERRED_SLICES = 4
+_MAX_SLICES = 256
+_MAX_ASPECT = 2
+"""Four slices are two beside each other and two below each other."""
+
+
+@lru_cache(1024)
+def ffv1_slices(width: int, height: int, pixel_format: str) -> int:
+    """Four, or else the next number with which every sample is kept.
+
+    Takes a few encodes where four will not do, and one where a side does not go into slices evenly.
+    """
+    form = av.VideoFormat(pixel_format)
+    across, down = 16 // form.chroma_width(16), 16 // form.chroma_height(16)
+    if across == down == 1 or width % (_MAX_ASPECT * across) == height % (_MAX_ASPECT * down) == 0:
+        return _PREFERRED_SLICES
+    picture = av.VideoFrame(width, height, pixel_format)
+    for plane in plane_bytes(picture):
+        plane[...] = 1
+    for number in chain(range(_PREFERRED_SLICES, _MAX_SLICES + 1), range(1, _PREFERRED_SLICES)):
+        if _is_lossless(picture, number):
+            return number
+    return _PREFERRED_SLICES  # whose refusal is told
+
+
+def _is_lossless(picture: av.VideoFrame, slices: int) -> bool:
+    encoder, decoder = new_encoder("ffv1"), new_decoder("ffv1")
+    encoder.width, encoder.height = picture.width, picture.height
+    encoder.pix_fmt, encoder.time_base = picture.format.name, Fraction(1, 25)
+    encoder.options = {"level": "3", "coder": "0", "context": "0", "slices": str(slices)}
+    try:
+        packets = [*encoder.encode(picture), *encoder.encode(None)]
+    except FFmpegError:  # as it opens
+        return False
+    decoder.extradata = encoder.extradata
+    decoder.width, decoder.height = picture.width, picture.height
+    (shown,) = [*decode(decoder, packets[0]), *decode(decoder, None)]
+    planes = zip(plane_bytes(picture), plane_bytes(shown), strict=True)
+    return all(np.array_equal(one, other) for one, other in planes)
+
+
+PictureInput = av.VideoFrame | npt.NDArray[Any]
 """A frame, or its planes one after the other as `PixelConverter` gives them."""
 
-LARGEST_SIDE = 16384
-SMALLEST_SIDE: Mapping[str, int] = MappingProxyType(
+MAX_ENCODED_SIDE = 16384
+MIN_ENCODED_SIDE: Mapping[str, int] = MappingProxyType(
     {"h264": 2, "hevc": 16, "av1": 16, "mjpeg": 2, "ffv1": 16}
 )
 WORST_QUALITY: Mapping[str, int] = MappingProxyType(
     {"h264": 51, "hevc": 51, "av1": 63, "mjpeg": 31, "ffv1": 0}
 )
 """The coarsest quantiser of each."""
-INTRA_CODECS = ("mjpeg", "ffv1")
+INTRA_ENCODERS = ("mjpeg", "ffv1")
 """All of their packets are key packets."""
-UNEVEN_CODECS = ("av1",)
+ODD_SIZE_CODECS = ("av1",)
 """Their first packets hold what later ones refer to, and do not tell how large others will be."""
 
 _X264 = (
@@ -117,7 +151,7 @@ class EncoderSettings:
     """HEVC: side of the smallest coding block, 8, 16 or 32; pictures are coded in whole ones."""
     pixel_format: str = "yuv420p"
     """One of those that `vfsd.core.output_formats.CODECS` has for the codec; FFV1: of
-    `file_layout`, too."""
+    `raw_layout`, too."""
 
     @property
     def color_codes(self) -> ColorCodes:
@@ -128,7 +162,7 @@ class EncoderSettings:
     @property
     def bits(self) -> int:
         """Of a sample."""
-        return int(av.VideoFormat(_format(self)).components[0].bits)
+        return int(av.VideoFormat(_encoder_format(self)).components[0].bits)
 
     def with_colors_of(self, media: MediaInfo) -> EncoderSettings:
         """For pictures of `media` as `PixelConverter` makes them, in planes."""
@@ -144,10 +178,10 @@ class EncoderSettings:
 
 def require_encodable(codec: str, width: int, height: int) -> None:
     """Raises `UsageError` for sizes that the encoder does not take."""
-    if min(width, height) < SMALLEST_SIDE[codec] or max(width, height) > LARGEST_SIDE:
+    if min(width, height) < MIN_ENCODED_SIDE[codec] or max(width, height) > MAX_ENCODED_SIDE:
         raise UsageError(
-            f"{width}x{height} cannot be encoded in {codec}: sides of {SMALLEST_SIDE[codec]} to "
-            f"{LARGEST_SIDE} pixels can"
+            f"{width}x{height} cannot be encoded in {codec}: sides of {MIN_ENCODED_SIDE[codec]} to "
+            f"{MAX_ENCODED_SIDE} pixels can"
         )
 
 
@@ -159,36 +193,36 @@ def parameter_sets(settings: EncoderSettings) -> tuple[bytes, ...]:
     """
     if settings.codec == "av1":
         # What the encoder tells before it has seen a picture is not what it writes then.
-        gray = av.VideoFrame(settings.width, settings.height, _format(settings))
+        gray = av.VideoFrame(settings.width, settings.height, _encoder_format(settings))
         for plane in plane_samples(gray):
             plane[...] = 0
-        return (sequence_header(next(encode(settings, [gray]))),)
-    extradata = _opened(settings).extradata or b""
-    if settings.codec in INTRA_CODECS:
+        return (av1_sequence_header(next(encode_pictures(settings, [gray]))),)
+    extradata = _open_context(settings).extradata or b""
+    if settings.codec in INTRA_ENCODERS:
         return (extradata,) if extradata else ()
     sets = nal.parameter_sets(settings.codec, extradata)
-    timed = tuple(_retimed(settings.codec, unit, settings.rate) for unit in sets)
+    timed = tuple(_with_rate(settings.codec, unit, settings.rate) for unit in sets)
     if settings.codec == "hevc" and settings.number:
-        return tuple(renumbered_set(unit, settings.number) for unit in timed)
+        return tuple(with_parameter_set_id(unit, settings.number) for unit in timed)
     return timed
 
 
-def encode(settings: EncoderSettings, pictures: Iterable[Picture]) -> Iterator[bytes]:
+def encode_pictures(settings: EncoderSettings, pictures: Iterable[PictureInput]) -> Iterator[bytes]:
     """The packets of `pictures`, one each, without parameter sets.
 
     Those of H.264 and HEVC have start codes.  The first is a key packet, and unless the codec has
     no others (`INTRA_CODECS`) the only one.  Raises `UsageError` where the encoder refuses.
     """
-    context = _opened(settings)
-    framed = _Framer(settings, context)
+    context = _open_context(settings)
+    framed = _FrameBuilder(settings, context)
     count = given = 0
     try:
         for count, picture in enumerate(pictures, start=1):
             for packet in context.encode(framed.frame(picture, count - 1)):
-                yield _payload(settings, bytes(packet), given)
+                yield _packet_payload(settings, bytes(packet), given)
                 given += 1
         for packet in context.encode(None) if count else ():
-            yield _payload(settings, bytes(packet), given)
+            yield _packet_payload(settings, bytes(packet), given)
             given += 1
     except GeneratorExit:
         if settings.codec == "av1":
@@ -198,30 +232,30 @@ def encode(settings: EncoderSettings, pictures: Iterable[Picture]) -> Iterator[b
         raise
 
 
-def _format(settings: EncoderSettings) -> str:
+def _encoder_format(settings: EncoderSettings) -> str:
     return _FFMPEG_FORMATS.get(settings.pixel_format, settings.pixel_format)
 
 
-def _quality(settings: EncoderSettings) -> dict[str, str]:
+def _quality_options(settings: EncoderSettings) -> dict[str, str]:
     value = str(settings.quality)
     if settings.codec == "mjpeg":
         return {"qmin": value, "qmax": value}
     return {} if settings.codec == "ffv1" else {"crf": value}
 
 
-def _sliced(settings: EncoderSettings) -> dict[str, str]:
+def _slice_options(settings: EncoderSettings) -> dict[str, str]:
     if settings.codec != "ffv1":
         return {}
-    return {"slices": str(ffv1_slices(settings.width, settings.height, _format(settings)))}
+    return {"slices": str(ffv1_slices(settings.width, settings.height, _encoder_format(settings)))}
 
 
-def _opened(settings: EncoderSettings) -> VideoCodecContext:
+def _open_context(settings: EncoderSettings) -> VideoCodecContext:
     require_encodable(settings.codec, settings.width, settings.height)
     name, options = _ENCODERS[settings.codec]
     context = new_encoder(name)
     context.width, context.height = settings.width, settings.height
     is_jpeg = settings.codec == "mjpeg"
-    context.pix_fmt = _JPEG_FORMAT if is_jpeg else _format(settings)
+    context.pix_fmt = _JPEG_FORMAT if is_jpeg else _encoder_format(settings)
     context.framerate = NOMINAL_RATE
     context.time_base = 1 / NOMINAL_RATE
     context.thread_type = "SLICE"
@@ -230,10 +264,10 @@ def _opened(settings: EncoderSettings) -> VideoCodecContext:
         context.sample_aspect_ratio = settings.sample_aspect_ratio
     context.options = {
         **({} if is_jpeg else {"flags": "+global_header+cgop", **color_options(settings)}),
-        **_quality(settings),
+        **_quality_options(settings),
         **options,
-        **_sliced(settings),
-        **_beside_another(settings),
+        **_slice_options(settings),
+        **_splice_options(settings),
     }
     try:
         open_encoder(context)
@@ -245,7 +279,7 @@ def _opened(settings: EncoderSettings) -> VideoCodecContext:
     return context
 
 
-def _beside_another(settings: EncoderSettings) -> dict[str, str]:
+def _splice_options(settings: EncoderSettings) -> dict[str, str]:
     """Options for packets that stand in one file with those of another encoder."""
     options = {}
     if settings.profile is not None:
@@ -258,7 +292,7 @@ def _beside_another(settings: EncoderSettings) -> dict[str, str]:
     return options
 
 
-def _retimed(codec: str, unit: bytes, rate: Fraction) -> bytes:
+def _with_rate(codec: str, unit: bytes, rate: Fraction) -> bytes:
     """A parameter set that tells the nominal rate (as ticks a second), with `rate` instead."""
     ticks = _TICKS_PER_PICTURE[codec]
     nominal = NOMINAL_RATE.denominator << 32 | NOMINAL_RATE.numerator * ticks
@@ -283,7 +317,7 @@ def color_options(colors: EncoderSettings | MediaInfo) -> dict[str, str]:
     return {key: name for key, name in told.items() if name and name not in _UNKNOWN_TO_ENCODERS}
 
 
-class _Framer:
+class _FrameBuilder:
     """Makes pictures into what an encoder takes."""
 
     def __init__(self, settings: EncoderSettings, context: VideoCodecContext) -> None:
@@ -291,10 +325,10 @@ class _Framer:
         self._time_base = context.time_base
         self._reformatter = VideoReformatter()
 
-    def frame(self, picture: Picture, ordinal: int) -> av.VideoFrame:
+    def frame(self, picture: PictureInput, ordinal: int) -> av.VideoFrame:
         settings = self._settings
         if isinstance(picture, np.ndarray):
-            picture = _filled(picture, settings)
+            picture = _planar_frame(picture, settings)
         if settings.codec == "mjpeg":
             picture = self._as_jpeg(picture)
         picture.pts = ordinal
@@ -316,9 +350,9 @@ class _Framer:
         )
 
 
-def _filled(samples: npt.NDArray[Any], settings: EncoderSettings) -> av.VideoFrame:
+def _planar_frame(samples: npt.NDArray[Any], settings: EncoderSettings) -> av.VideoFrame:
     """A frame of planes that lie one after the other."""
-    frame = av.VideoFrame(settings.width, settings.height, _format(settings))
+    frame = av.VideoFrame(settings.width, settings.height, _encoder_format(settings))
     flat, at = samples.reshape(-1), 0
     for plane in plane_samples(frame):
         plane[...] = flat[at : at + plane.size].reshape(plane.shape)
@@ -334,14 +368,14 @@ def _colorspace(name: str | None) -> int:
     return known.get(name or "", Colorspace.ITU601)
 
 
-def _payload(settings: EncoderSettings, packet: bytes, ordinal: int) -> bytes:
+def _packet_payload(settings: EncoderSettings, packet: bytes, ordinal: int) -> bytes:
     """Without what containers do not want, and what x264 tells of itself in front."""
     if settings.codec == "av1":
-        return without_delimiter(packet)
+        return without_temporal_delimiter(packet)
     if settings.codec == "hevc" and settings.number:
-        units = (packet[a:b] for a, b in nal.units(packet, 0))
-        return b"".join(nal.START_CODE + renumbered_slice(unit, settings.number) for unit in units)
+        units = (packet[a:b] for a, b in nal.nal_units(packet, 0))
+        return b"".join(nal.START_CODE + with_pps_id(unit, settings.number) for unit in units)
     if settings.codec != "h264" or ordinal:
         return packet
-    kept = (packet[a:b] for a, b in nal.units(packet, 0) if packet[a] & 0x1F != _H264_SEI)
+    kept = (packet[a:b] for a, b in nal.nal_units(packet, 0) if packet[a] & 0x1F != _H264_SEI)
     return b"".join(nal.START_CODE + unit for unit in kept)

@@ -1,37 +1,152 @@
-"""Writing a video file from pictures, while they come.
+"""Writes a video file while its pictures arrive.
 
-Files are made for reading single frames: a key picture every second or so, after which nothing
-refers to what was before it, and no B-frames, so that packets come in the order of the pictures.
-
-mp4 and mov are written as fragments, each a few whole groups of pictures, and become an ordinary
-file in place when they are finished, by FFmpeg's `hybrid_fragmented`: no packet moves.  Until then
-whatever fragments are complete can be read (`vfsd.codecs.probing.growing_fmp4`).
+With a target PSNR, `GopEncoder` holds one GOP back and searches its CRF before any packet is
+written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from fractions import Fraction
 from io import FileIO
 from types import MappingProxyType
+from typing import cast
 
 import av
 from av.error import FFmpegError
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from vfsd.codecs.audio.input import SoundFeed, sound_feed
-from vfsd.codecs.audio.samples import SampleArray, Samples
-from vfsd.codecs.audio.stream import SoundPieces
-from vfsd.codecs.containers.timestamps import FileTimes
-from vfsd.codecs.encoding.file_encoder import ArchiveCodec, encoder_options
-from vfsd.codecs.encoding.formats import FileForm
-from vfsd.codecs.encoding.gop_encoder import GROUP_CODECS, GroupEncoder, group_media
-from vfsd.codecs.frames.chroma_location import SITINGS
+from vfsd.codecs.audio.audio_input import AudioPacketSource, PushedAudio, open_audio_source
+from vfsd.codecs.audio.sample_arrays import AudioArray, AudioSamples
+from vfsd.codecs.containers.file_timestamps import FileTimestamps
+from vfsd.codecs.encoding.archive_encoder import (
+    ARCHIVE_CODECS,
+    ArchiveCodec,
+    ReencodedRun,
+    archive_encoder_options,
+    coarsest_run,
+    encode_run,
+)
+from vfsd.codecs.encoding.file_formats import FileOptions
+from vfsd.codecs.frames.chroma_siting import SITINGS
 from vfsd.codecs.pyav import open_output
-from vfsd.codecs.registry import open_encoder
+from vfsd.codecs.registry import SVT_AV1_LOW_DELAY, open_encoder
+from vfsd.core.model import MediaInfo
+from vfsd.core.psnr import error_from_psnr
 from vfsd.errors import UsageError
+
+_MAX_HELD_BYTES = 256 << 20
+"""Pictures that wait for the end of their group take up no more, unless two do."""
+
+_X264 = "bframes=0:open-gop=0:keyint=infinite:scenecut=0:stitchable=1"
+_X265 = "bframes=0:open-gop=0:keyint=-1:scenecut=0:repeat-headers=0:info=0:log-level=none"
+GOP_CODECS: Mapping[str, ArchiveCodec] = MappingProxyType(
+    {
+        name: replace(
+            ARCHIVE_CODECS[name],
+            options={**options, "flags": ARCHIVE_CODECS[name].options["flags"]},
+            delay=0,
+        )
+        for name, options in (
+            ("h264", {"preset": "veryfast", "x264-params": _X264}),
+            ("hevc", {"preset": "veryfast", "x265-params": _X265}),
+            ("av1", {"preset": "9", "svtav1-params": f"{SVT_AV1_LOW_DELAY}:keyint=-1:scd=0"}),
+        )
+    }
+)
+"""By name."""
+
+
+class GopEncoder:
+    """Takes pictures and gives packets, as encoders of PyAV do.  Not thread-safe."""
+
+    def __init__(
+        self, codec: ArchiveCodec, media: MediaInfo, psnr: float, key_interval: int
+    ) -> None:
+        """`psnr` in dB, of the worst plane of the worst picture, see `fidelity` beside this."""
+        self._codec = codec
+        self._media = media
+        self._psnr = psnr
+        self._longest = key_interval
+        self._quality = codec.quality
+        self._waiting: list[av.VideoFrame] = []
+        self._given = 0
+
+    @property
+    def is_between_groups(self) -> bool:
+        return not self._waiting
+
+    def encode(self, picture: av.VideoFrame | None) -> list[Packet[VideoStream]]:
+        """Packets that are complete by now; None: all that are left.
+
+        Their pts are the pictures' ordinals.  Raises `UsageError` where the codec is not as good as
+        it has to be: nothing has come of that group then, and the next takes its ordinals.
+        """
+        if picture is not None:
+            self._waiting.append(picture)
+            each = sum(plane.buffer_size for plane in picture.planes)
+            if len(self._waiting) < min(self._longest, max(2, _MAX_HELD_BYTES // each)):
+                return []
+        if not self._waiting:
+            return []
+        pictures, self._waiting = self._waiting, []
+        run, first = self._coarsest(pictures), self._given
+        self._given += len(pictures)
+        return [
+            _new_packet(coded.payload, first + coded.shown, coded.is_key) for coded in run.packets
+        ]
+
+    def _coarsest(self, pictures: list[av.VideoFrame]) -> ReencodedRun:
+        def encode(quality: int) -> ReencodedRun:
+            return encode_run(self._codec, self._media, quality, pictures)
+
+        found = coarsest_run(self._codec, self._quality, error_from_psnr(self._psnr), encode)
+        if found is None:
+            last = self._given + len(pictures) - 1
+            raise UsageError(
+                f"{self._codec.name} does not give frames {self._given} to {last} the "
+                f"{self._psnr:g} dB that are asked for",
+                hint="ask for less, or write without loss",
+            )
+        run, self._quality = found
+        return run
+
+
+def gop_media_info(
+    codec: ArchiveCodec,
+    size: tuple[int, int],
+    pixel_format: str,
+    rate: Fraction,
+    colors: Mapping[str, str],
+    sample_aspect_ratio: Fraction | None,
+) -> MediaInfo:
+    """What the encoder of groups is told; `colors` are options of encoders."""
+    return MediaInfo(
+        container="",
+        codec=codec.name,
+        profile=None,
+        width=size[0],
+        height=size[1],
+        pixel_format=pixel_format,
+        time_base=1 / rate,
+        average_rate=rate,
+        sample_aspect_ratio=sample_aspect_ratio,
+        color_range=colors.get("color_range"),
+        color_space=colors.get("colorspace"),
+        color_primaries=colors.get("color_primaries"),
+        color_transfer=colors.get("color_trc"),
+    )
+
+
+def _new_packet(payload: bytes, ordinal: int, is_key: bool) -> Packet[VideoStream]:
+    packet = cast("Packet[VideoStream]", Packet(payload))
+    packet.pts = packet.dts = ordinal
+    packet.is_keyframe = is_key
+    return packet
+
 
 _BUFFER_BYTES = 1 << 18
 _FRAGMENT_MICROSECONDS = 500_000
@@ -68,14 +183,16 @@ class FileWriter:
     the encoder or the container refuses, and `OSError` of the file.
     """
 
-    def __init__(self, file: FileIO, form: FileForm) -> None:
+    def __init__(self, file: FileIO, form: FileOptions) -> None:
         self._form = form
-        self.times = FileTimes(form.container, form.time_base)  #: of the pictures that were given
+        self.times = FileTimestamps(
+            form.container, form.time_base
+        )  #: of the pictures that were given
         self._pts: dict[int, int] = {}  # of pictures that are in the encoder, in the file's ticks
         self._given = 0
         self._last = -1  # pts of the picture that came last
         self._step = 1  # ticks between the last two
-        self._groups: GroupEncoder | None = None
+        self._groups: GopEncoder | None = None
         self._before_group = (0, -1, 1)  # these three, before the first picture of its group
         self._sound_until = 0  # pts of the last picture whose sound may be in the file by now
         muxer, _ = _CONTAINERS[form.container]
@@ -86,16 +203,16 @@ class FileWriter:
             buffer_size=_BUFFER_BYTES,
         )
         try:
-            self._sound: SoundFeed | None = None
+            self._sound: AudioPacketSource | None = None
             self._encode: Callable[[av.VideoFrame | None], list[Packet[VideoStream]]]
             if form.psnr is None:
                 self._stream = self._added(form.codec.encoders[form.pixel_format], self._options())
                 self._encode = self._stream.encode
             else:
-                self._groups = self._add_groups(GROUP_CODECS[form.codec.name], form.psnr)
+                self._groups = self._add_groups(GOP_CODECS[form.codec.name], form.psnr)
                 self._encode = self._groups.encode
             if form.sound is not None:
-                self._sound = sound_feed(form.sound, form.container, self._output)
+                self._sound = open_audio_source(form.sound, form.container, self._output)
                 if self._sound.is_prompt and form.container in GROWING_CONTAINERS:
                     self._output.options.update(_TIMED_MOVIE)
         except BaseException:
@@ -132,13 +249,13 @@ class FileWriter:
         self.times.add(pts)
         self._encode_and_mux(picture)
 
-    def put_sound(self, samples: SampleArray | Samples, first: int | None = None) -> int:
+    def put_sound(self, samples: AudioArray | AudioSamples, first: int | None = None) -> int:
         """The next piece of sound, or that which begins with sample number `first`; how many
         samples of each channel there are now.
 
-        Raises `UsageError` unless the form says that sound comes in pieces, and see `SoundPieces`.
+        Raises `UsageError` unless the form says that sound comes in pieces, and see `PushedAudio`.
         """
-        if not isinstance(self._sound, SoundPieces):
+        if not isinstance(self._sound, PushedAudio):
             how = "with all of its sound" if self._sound is not None else "without sound"
             raise UsageError(
                 f"it was opened {how}, and not for pieces of it",
@@ -151,7 +268,7 @@ class FileWriter:
 
     def require_end(self) -> None:
         """Raises `UsageError` where the pictures have ended long before their sound."""
-        if isinstance(self._sound, SoundPieces):
+        if isinstance(self._sound, PushedAudio):
             self._sound.require_end(self._end)
 
     def finish(self) -> None:
@@ -160,7 +277,7 @@ class FileWriter:
         Raises `UsageError` as `put` does.
         """
         self._encode_and_mux(None)
-        with _refusing():
+        with _refusing_input():
             if self._sound is not None:
                 for sounding in self._sound.finish(self._end):
                     self._output.mux(sounding)
@@ -196,16 +313,16 @@ class FileWriter:
             options = {"crf": str(form.quality)}
         return {**form.codec.options, **options, **form.colors}
 
-    def _add_groups(self, codec: ArchiveCodec, psnr: float) -> GroupEncoder:
+    def _add_groups(self, codec: ArchiveCodec, psnr: float) -> GopEncoder:
         form = self._form
         size = form.width, form.height
-        media = group_media(
+        media = gop_media_info(
             codec, size, form.pixel_format, form.rate, form.colors, form.sample_aspect_ratio
         )
         # An encoder of its own, which is given nothing, makes the header.
-        options = encoder_options(codec, media, codec.quality, SITINGS[0])
+        options = archive_encoder_options(codec, media, codec.quality, SITINGS[0])
         self._stream = self._added(codec.encoder, options)
-        return GroupEncoder(codec, media, psnr, form.key_interval)
+        return GopEncoder(codec, media, psnr, form.key_interval)
 
     def _added(self, encoder: str, options: dict[str, str]) -> VideoStream:
         form = self._form
@@ -230,7 +347,7 @@ class FileWriter:
 
     def _encode_and_mux(self, picture: av.VideoFrame | None) -> None:
         try:
-            with _refusing():
+            with _refusing_input():
                 for packet in self._encode(picture):
                     if self._groups is not None:
                         self._mux_sound(self._time_of(packet))
@@ -245,7 +362,7 @@ class FileWriter:
     def _mux_sound(self, seconds: Fraction) -> None:
         """What belongs before the picture of that time."""
         if self._sound is not None:
-            with _refusing():
+            with _refusing_input():
                 for sounding in self._sound.until(seconds):
                     self._output.mux(sounding)
 
@@ -266,7 +383,7 @@ class FileWriter:
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def _refusing_input() -> Iterator[None]:
     """What FFmpeg does not take is the caller's to change; errors of the file are not."""
     try:
         yield
@@ -276,7 +393,7 @@ def _refusing() -> Iterator[None]:
         raise UsageError(f"this cannot be written: {error.strerror}") from error
 
 
-def _muxer_options(form: FileForm) -> dict[str, str]:
+def _muxer_options(form: FileOptions) -> dict[str, str]:
     options = {"flush_packets": "1", **_CONTAINERS[form.container][1]}
     if form.sound is not None:
         options.update(_SOUND_OPTIONS)

@@ -1,4 +1,6 @@
-"""Writing a file anew with its pictures encoded in another way, and all else in it as it was."""
+"""Writes a file again with re-encoded pictures, while every other stream, tag and header stays as
+it was.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +18,20 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
-from vfsd.codecs.bitstreams.messages import with_messages
-from vfsd.codecs.bitstreams.signaltype import with_fields
-from vfsd.codecs.decoding.demuxer import Source, open_container, open_every_track
-from vfsd.codecs.decoding.display_matrix import UNITY, Matrix, display_matrix_of
-from vfsd.codecs.encoding.copy_boxes import carry_boxes
-from vfsd.codecs.encoding.copy_headers import copy_header_fields
-from vfsd.codecs.encoding.encoder import NOMINAL_RATE
-from vfsd.codecs.encoding.file_encoder import (
+from vfsd.codecs.bitstreams.sei_messages import with_sei_messages
+from vfsd.codecs.bitstreams.video_signal import with_vui_fields
+from vfsd.codecs.decoding.demuxer import MediaSource, open_all_tracks, open_container
+from vfsd.codecs.decoding.frame_side_data import IDENTITY_MATRIX, DisplayMatrix, file_display_matrix
+from vfsd.codecs.encoding.archive_encoder import (
     ArchiveCodec,
-    EncodedRun,
-    encoder_options,
+    ReencodedRun,
+    archive_encoder_options,
     prepare_encoder,
 )
-from vfsd.codecs.encoding.messagecarry import MessageReader
-from vfsd.codecs.encoding.signalling import Signalling, tell_container
-from vfsd.codecs.pyav import open_output, tick_of
+from vfsd.codecs.encoding.copy_boxes import copy_boxes, copy_header_fields
+from vfsd.codecs.encoding.encoder import NOMINAL_RATE
+from vfsd.codecs.encoding.signalling import SeiReader, StreamSignalling, set_container_colors
+from vfsd.codecs.pyav import open_output, tick_seconds
 from vfsd.codecs.registry import open_encoder
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import MediaInfo
@@ -41,18 +41,18 @@ from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
 _MUXERS = {"mp4": "mp4", "mov": "mov", "matroska": "matroska", "webm": "webm"}
 """FFmpeg's muxer for each container that is written."""
 _BOXED = ("mp4", "mov")
-_TAKES = {
+_CONTAINER_CODECS = {
     "mp4": ("h264", "hevc", "av1"),
     "mov": ("h264", "hevc"),
     "matroska": ("h264", "hevc", "av1"),
     "webm": ("av1",),
 }
 """What goes into each."""
-_NOT_TAKEN = (FFmpegError, ValueError, NotImplementedError)
+_MUXER_ERRORS = (FFmpegError, ValueError, NotImplementedError)
 """What PyAV raises for a stream that a muxer does not take."""
-_OF_THE_FILE = frozenset(("major_brand", "minor_version", "compatible_brands", "encoder"))
+_FILE_TAGS = frozenset(("major_brand", "minor_version", "compatible_brands", "encoder"))
 """What the muxer says itself."""
-_OF_THE_PACKETS: tuple[str, ...] = (
+_PACKET_TAGS: tuple[str, ...] = (
     "BPS",
     "DURATION",
     "NUMBER_OF_",
@@ -61,21 +61,21 @@ _OF_THE_PACKETS: tuple[str, ...] = (
     "vendor_id",
 )
 """What tags of a stream say of packets that are others now: how they begin."""
-_OF_THE_MUXER: tuple[str, ...] = ("encoder",)
+_MUXER_TAGS: tuple[str, ...] = ("encoder",)
 
 
-def require_rewritable(media: MediaInfo, codec: ArchiveCodec) -> None:
+def require_remuxable(media: MediaInfo, codec: ArchiveCodec) -> None:
     """Raises `RefusedMediaError` for a file that cannot be written as it is, with that codec."""
     if media.container not in _MUXERS:
         raise RefusedMediaError(
             f"files of {media.container} are not written anew",
             hint=f"those of {', '.join(_MUXERS)} are",
         )
-    if codec.name not in _TAKES[media.container]:
+    if codec.name not in _CONTAINER_CODECS[media.container]:
         raise RefusedMediaError(f"{codec.name} does not go into {media.container}")
 
 
-class FileRewriter:
+class FileRemuxer:
     """A new file at `target`, with runs of frames as they come; a context manager.
 
     `pts` are the times of all frames in ticks of `media`, in display order, and `end_pts` is when
@@ -95,24 +95,24 @@ class FileRewriter:
         pts: Ints,
         end_pts: int,
         siting: str,
-        signalling: Signalling,
+        signalling: StreamSignalling,
     ) -> None:
-        require_rewritable(media, codec)
+        require_remuxable(media, codec)
         self._codec = codec
         self._container = media.container
         self._target = target
         self._siting = siting
         self._signalling = signalling
-        self._matrix = display_matrix_of(source, media)
+        self._matrix = file_display_matrix(source, media)
         self._base = media.time_base
         self._pts = [int(each) for each in pts]
         self._ends = [*self._pts[1:], end_pts]
         self._configuration: bytes | None = None
         self._packets = 0
-        self._source = Source(source)
-        self._messages = MessageReader(self._source, media, codec.name)
+        self._source = MediaSource(source)
+        self._messages = SeiReader(self._source, media, codec.name)
         self._described = open_container(self._source, media.container)
-        self._reading = open_every_track(self._source, media.container)
+        self._reading = open_all_tracks(self._source, media.container)
         self._writing = open_output(
             os.fspath(target),
             format=_MUXERS[media.container],
@@ -121,17 +121,17 @@ class FileRewriter:
         try:
             self._stream, self._copies = self._add_streams(media)
             self._writing.start_encoding()
-        except _NOT_TAKEN as error:
+        except _MUXER_ERRORS as error:
             refusal = _refusal(self._described, media, codec, error)
             self.close()
             raise refusal from error
         except BaseException:
             self.close()
             raise
-        self._others = _packets_beside(self._reading, media.stream_index)
+        self._others = _other_packets(self._reading, media.stream_index)
         self._next = next(self._others, None)
 
-    def add(self, first_frame: int, run: EncodedRun) -> None:
+    def add(self, first_frame: int, run: ReencodedRun) -> None:
         """The frames from `first_frame` on, which follow those that were added before."""
         if self._configuration not in (None, run.configuration):
             raise IntegrityError(f"{self._codec.encoder} has changed its parameter sets")
@@ -139,7 +139,7 @@ class FileRewriter:
         for ordinal, coded in enumerate(run.packets):
             frame = first_frame + coded.shown
             told = self._messages.at(self._pts[frame], is_key=coded.is_key)
-            packet = Packet(with_messages(self._codec.name, coded.payload, told))
+            packet = Packet(with_sei_messages(self._codec.name, coded.payload, told))
             packet.stream = self._stream
             packet.time_base = self._base
             packet.pts = self._pts[frame]
@@ -165,9 +165,9 @@ class FileRewriter:
             if self._container in _BOXED:
                 tracks = {number + 1: number for number in range(len(self._reading.streams))}
                 copy_header_fields(self._source, self._target, tracks)
-                carry_boxes(self._source, self._target, tracks, pictures)
+                copy_boxes(self._source, self._target, tracks, pictures)
         except (FFmpegError, OSError) as error:
-            raise _failure(error) from error
+            raise _write_error(error) from error
 
     def close(self) -> None:
         try:
@@ -180,7 +180,7 @@ class FileRewriter:
             self._reading.close()
             self._source.close()
 
-    def __enter__(self) -> FileRewriter:
+    def __enter__(self) -> FileRemuxer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -197,15 +197,15 @@ class FileRewriter:
                 new: Stream = self._add_pictures(media)
                 assert isinstance(new, VideoStream)
                 pictures = new
-                skipped = _OF_THE_PACKETS
+                skipped = _PACKET_TAGS
             else:
                 new = copies[old.index] = self._add_copy(old)
-                skipped = _OF_THE_MUXER
-            new.metadata.update(_kept(old.metadata, skipped))
+                skipped = _MUXER_TAGS
+            new.metadata.update(_kept_tags(old.metadata, skipped))
             new.disposition = Disposition(old.disposition)
         assert pictures is not None
         tags = self._described.metadata
-        self._writing.metadata.update({k: v for k, v in tags.items() if k not in _OF_THE_FILE})
+        self._writing.metadata.update({k: v for k, v in tags.items() if k not in _FILE_TAGS})
         chapters = self._described.chapters()
         # Tracks and boxes of chapters are copied.
         if chapters and self._container not in _BOXED:
@@ -215,7 +215,7 @@ class FileRewriter:
     def _add_copy(self, old: Stream) -> Stream:
         if old.type != "data" or self._container not in _BOXED:
             return self._writing.add_stream_from_template(old)
-        # Data of a kind that the muxer takes; `carry_boxes` puts the right description in.
+        # Data of a kind that the muxer takes; `copy_boxes` puts the right description in.
         with av.open(BytesIO(_plain_data()), format="mp4") as opened:
             new = self._writing.add_stream_from_template(opened.streams[0])
         new.time_base = old.time_base
@@ -226,20 +226,22 @@ class FileRewriter:
         stream = self._writing.add_stream(
             self._codec.encoder,
             rate=media.average_rate or NOMINAL_RATE,
-            options=encoder_options(self._codec, media, self._codec.quality, self._siting),
+            options=archive_encoder_options(self._codec, media, self._codec.quality, self._siting),
         )
         assert isinstance(stream, VideoStream)
         prepare_encoder(stream.codec_context, media)
         stream.time_base = media.time_base
-        if self._matrix != UNITY:
+        if self._matrix != IDENTITY_MATRIX:
             # Degrees would lose mirroring, scale and offset.
             stream.set_display_matrix(self._matrix)
         open_encoder(stream.codec_context)
         sets = bytes(stream.codec_context.extradata or b"")
-        told = with_fields(self._codec.name, sets, self._signalling.fields(self._codec.name, media))
+        told = with_vui_fields(
+            self._codec.name, sets, self._signalling.fields(self._codec.name, media)
+        )
         if told != sets:
             stream.codec_context.extradata = told
-        tell_container(stream.codec_context, self._signalling)
+        set_container_colors(stream.codec_context, self._signalling)
         return stream
 
     # -- packets
@@ -256,7 +258,7 @@ class FileRewriter:
         """Write what of other streams comes up to that time; all of it for None."""
         while self._next is not None:
             packet = self._next
-            if seconds is not None and _time(packet) > seconds:
+            if seconds is not None and _packet_seconds(packet) > seconds:
                 return
             packet.stream = self._copies[packet.stream_index]
             self._mux(packet)
@@ -267,7 +269,7 @@ class FileRewriter:
             self._writing.mux_one(packet)
         except (FFmpegError, OSError) as error:
             old = self._reading.streams[packet.stream_index]  # all are there, in the same order
-            raise _failure(error, f"a packet of {_named(old)}") from error
+            raise _write_error(error, f"a packet of {_stream_title(old)}") from error
 
 
 @cache
@@ -291,15 +293,15 @@ def require_same_matrix(
     made_media: MediaInfo,
 ) -> None:
     """Raises `RefusedMediaError` where pictures of another file would be shown another way up."""
-    before, after = display_matrix_of(source, media), display_matrix_of(made, made_media)
+    before, after = file_display_matrix(source, media), file_display_matrix(made, made_media)
     if before != after:
         raise RefusedMediaError(
-            f"the display matrix would become {_told(after)}; it is {_told(before)}",
+            f"the display matrix would become {_matrix_text(after)}; it is {_matrix_text(before)}",
             hint=f"{media.container} does not tell such a one to the bit",
         )
 
 
-def _told(matrix: Matrix) -> str:
+def _matrix_text(matrix: DisplayMatrix) -> str:
     return " ".join(map(str, matrix))
 
 
@@ -311,7 +313,7 @@ def _refusal(
     for stream in opened.streams:
         if stream.index != media.stream_index and not _can_be_copied(stream, media.container):
             return RefusedMediaError(
-                f"{_named(stream)} cannot be written into {media.container}: {what}",
+                f"{_stream_title(stream)} cannot be written into {media.container}: {what}",
                 hint="a copy without it can be replaced: "
                 f"`ffmpeg -i FILE -map 0 -map -0:{stream.index} -c copy COPY`",
             )
@@ -330,12 +332,12 @@ def _can_be_copied(stream: Stream, container: str) -> bool:
         try:
             writing.add_stream_from_template(stream)
             writing.start_encoding()
-        except _NOT_TAKEN:
+        except _MUXER_ERRORS:
             return False
     return True
 
 
-def _named(stream: Stream) -> str:
+def _stream_title(stream: Stream) -> str:
     """Number, kind and codec, as ``ffprobe`` numbers them."""
     context = stream.codec_context
     codec = "of an unknown codec" if context is None else context.codec.canonical_name
@@ -343,8 +345,8 @@ def _named(stream: Stream) -> str:
 
 
 def pictures_index(path: str | os.PathLike[str], container: str, codec: str) -> int:
-    """The stream of the pictures in a file that `FileRewriter` wrote: the first of that codec."""
-    with Source(path) as source, open_container(source, container) as opened:
+    """The stream of the pictures in a file that `FileRemuxer` wrote: the first of that codec."""
+    with MediaSource(path) as source, open_container(source, container) as opened:
         for stream in opened.streams.video:
             context = stream.codec_context
             if context is not None and context.codec.canonical_name == codec:
@@ -363,7 +365,7 @@ def _options(media: MediaInfo) -> dict[str, str]:
     return found
 
 
-def _packets_beside(opened: InputContainer, stream_index: int) -> Iterator[Packet[Stream]]:
+def _other_packets(opened: InputContainer, stream_index: int) -> Iterator[Packet[Stream]]:
     others = [stream for stream in opened.streams if stream.index != stream_index]
     if not others:
         return
@@ -372,16 +374,16 @@ def _packets_beside(opened: InputContainer, stream_index: int) -> Iterator[Packe
             yield packet
 
 
-def _time(packet: Packet[Stream]) -> Fraction:
+def _packet_seconds(packet: Packet[Stream]) -> Fraction:
     ticks = packet.pts if packet.dts is None else packet.dts
-    return Fraction(0) if ticks is None else ticks * tick_of(packet)
+    return Fraction(0) if ticks is None else ticks * tick_seconds(packet)
 
 
-def _kept(tags: dict[str, str], skipped: tuple[str, ...]) -> dict[str, str]:
+def _kept_tags(tags: dict[str, str], skipped: tuple[str, ...]) -> dict[str, str]:
     return {key: value for key, value in tags.items() if not key.startswith(skipped)}
 
 
-def _failure(error: FFmpegError | OSError, part: str = "it") -> Exception:
+def _write_error(error: FFmpegError | OSError, part: str = "it") -> Exception:
     """What to raise where a packet, or the end of the file, could not be written."""
     what = error.strerror or str(error)
     if error.errno in NO_SPACE:

@@ -1,45 +1,134 @@
-"""What a stream tells of the meaning of its samples, and how a new encoding tells the same.
-
-Encoders leave fields out that have their default value.  FFmpeg then reports the value as unknown.
+"""What a new encoding has to repeat from the original stream: colour signalling of the container
+and the VUI, and SEI messages by timestamp.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 
+from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
+from av.video.stream import VideoStream
 
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.bit_io import DamagedError
-from vfsd.codecs.bitstreams.cicp import (
+from vfsd.codecs.bitstreams.sei_messages import (
+    PERSISTENT_TYPES,
+    SEI_CODECS,
+    SeiMessage,
+    carried_messages,
+    carried_types,
+    carried_unit_messages,
+)
+from vfsd.codecs.bitstreams.video_signal import (
     FULL_RANGE,
     LIMITED_RANGE,
+    MATRICES,
     PRIMARIES,
     RANGES,
-    SPACES,
     TRANSFERS,
-    color_codes,
-)
-from vfsd.codecs.bitstreams.signaltype import (
     SignalType,
+    color_codes,
     mpeg2_signal_type,
     parse_signal_type,
 )
-from vfsd.codecs.decoding.demuxer import Source, demuxed_to_the_end, open_stream
-from vfsd.codecs.pyav import exact
+from vfsd.codecs.decoding.demuxer import MediaSource, demux_until_error, open_stream
+from vfsd.codecs.inventory.inband import configured_units
+from vfsd.codecs.pyav import exact_fraction
 from vfsd.core.model import MediaInfo
 from vfsd.errors import RefusedMediaError
 
-_NOT_TOLD = 2
+SeiUnits = tuple[tuple[SeiMessage, ...], ...]
+
+
+_SIDE_DATA = {
+    4: ("A53_CC", "AFD", "DYNAMIC_HDR_PLUS", "DYNAMIC_HDR_VIVID"),
+    136: ("S12M_TIMECODE",),
+    137: ("MASTERING_DISPLAY_METADATA",),
+    144: ("CONTENT_LIGHT_LEVEL",),
+    148: ("AMBIENT_VIEWING_ENVIRONMENT",),
+}
+"""What decoders make of messages, by their type."""
+_PATH = re.compile(r"pictures/packets/SEI (\d+)\b(?!.*\) b5003b)")
+
+
+def is_carried_message(path: str, before: str, after: str) -> bool:
+    """Whether the item at a path of an inventory is a message that a new file carries."""
+    found = _PATH.match(path)
+    return found is not None and int(found[1]) in carried_types(before, after)
+
+
+def carried_side_data(before: str, after: str) -> frozenset[str]:
+    """Kinds of side data of pictures that come from messages which a new file carries."""
+    kinds = carried_types(before, after)
+    return frozenset(name for kind, names in _SIDE_DATA.items() if kind in kinds for name in names)
+
+
+class SeiReader:
+    """The messages of a file's packets by time; a context manager.
+
+    Times have to be asked for roughly in the order of the packets: those that were passed are
+    forgotten.  Raises `IntegrityError`, `OSError`.
+    """
+
+    def __init__(self, source: MediaSource, media: MediaInfo, codec: str) -> None:
+        self._codecs = (media.codec, codec)
+        self._found: dict[int, SeiUnits] = {}
+        self._passed: int | None = None  # dts of the packet that was read last
+        self._opened, stream = open_stream(source, media.container, media.stream_index)
+        extradata = bytes(stream.codec_context.extradata or b"")
+        self._prefix = nal.prefix_size(media.codec, extradata)
+        self._packets: Iterator[Packet[VideoStream]] = iter(())
+        self._lasting: dict[int, bytes] = {}  # payloads that hold by now, by type
+        if all(one in SEI_CODECS for one in self._codecs):
+            self._packets = demux_until_error(self._opened, stream)
+            kinds = carried_types(*self._codecs)
+            told = configured_units(media.codec, extradata)
+            found = (carried_unit_messages(media.codec, kinds, unit) for unit in told)
+            for unit in found:
+                self._lasting.update(one for one in unit if one[0] in PERSISTENT_TYPES)
+
+    def at(self, pts: int, *, is_key: bool) -> SeiUnits:
+        """The messages for a packet of that time, in ticks.
+
+        A key packet repeats those that hold since an earlier one.
+        """
+        units = self._of_packet(pts)
+        told = [[one for one in unit if one[0] not in PERSISTENT_TYPES] for unit in units]
+        lasting = {kind: data for unit in units for kind, data in unit if kind in PERSISTENT_TYPES}
+        self._lasting |= lasting
+        if is_key:
+            lasting = self._lasting
+        return tuple(tuple(one) for one in (list(lasting.items()), *told) if one)
+
+    def _of_packet(self, pts: int) -> SeiUnits:
+        while pts not in self._found and (self._passed is None or self._passed <= pts):
+            packet = next(self._packets, None)
+            if packet is None:
+                break
+            if packet.pts is not None:
+                told = carried_messages(*self._codecs, bytes(packet), self._prefix)
+                self._found[packet.pts] = told
+            if packet.dts is not None:
+                self._passed = packet.dts
+        return self._found.pop(pts, ())
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+_UNSPECIFIED = 2
 _FIRST_PACKETS = 4
 _SPS = {"h264": nal.H264_SPS, "hevc": nal.HEVC_SPS}
 
 
 @dataclass(frozen=True, slots=True)
-class Signalling:
+class StreamSignalling:
     """The fields of a stream, from its container or its packets.
 
     Numbers of colours are those of ISO/IEC 23091-2, with 2 for unspecified.
@@ -71,8 +160,8 @@ class Signalling:
             ("transfer_characteristics", told.transfer, self.color_transfer),
             ("matrix_coefficients", told.matrix, self.color_space),
         ):
-            if first != _NOT_TOLD or number != _NOT_TOLD:
-                found[name] = number if first == _NOT_TOLD else first
+            if first != _UNSPECIFIED or number != _UNSPECIFIED:
+                found[name] = number if first == _UNSPECIFIED else first
         if self.video_format is not None:
             found["video_format"] = self.video_format
         if self.overscan is not None and codec == "h264":
@@ -80,9 +169,9 @@ class Signalling:
         return found
 
 
-def signalling_of(path: str | os.PathLike[str], media: MediaInfo) -> Signalling:
+def file_signalling(path: str | os.PathLike[str], media: MediaInfo) -> StreamSignalling:
     """The signalling of the pictures of a file.  Raises `OSError`, `IntegrityError`."""
-    with Source(path) as source:
+    with MediaSource(path) as source:
         opened, stream = open_stream(source, media.container, media.stream_index)
         with opened:
             context = stream.codec_context
@@ -92,30 +181,30 @@ def signalling_of(path: str | os.PathLike[str], media: MediaInfo) -> Signalling:
                 int(context.color_primaries),
                 int(context.color_trc),
             )
-            aspect = exact(stream.sample_aspect_ratio) or Fraction(1)
-            told = signal_type(media.codec, bytes(context.extradata or b""))
+            aspect = exact_fraction(stream.sample_aspect_ratio) or Fraction(1)
+            told = packet_signal_type(media.codec, bytes(context.extradata or b""))
             if told is None:
-                packets = islice(demuxed_to_the_end(opened, stream), _FIRST_PACKETS)
+                packets = islice(demux_until_error(opened, stream), _FIRST_PACKETS)
                 extradata = bytes(context.extradata or b"")
                 prefix = nal.prefix_size(media.codec, extradata)
-                found = (signal_type(media.codec, bytes(one), prefix) for one in packets)
+                found = (packet_signal_type(media.codec, bytes(one), prefix) for one in packets)
                 told = next((one for one in found if one is not None), SignalType())
-    return Signalling(*numbers, told.video_format, told.overscan, aspect)
+    return StreamSignalling(*numbers, told.video_format, told.overscan, aspect)
 
 
-def tell_container(context: VideoCodecContext, told: Signalling) -> None:
+def set_container_colors(context: VideoCodecContext, told: StreamSignalling) -> None:
     """Have the container of an encoder's stream tell the colours of `told`."""
     if told.color_range:
         context.color_range = told.color_range
-    if told.color_space != _NOT_TOLD:
+    if told.color_space != _UNSPECIFIED:
         context.colorspace = told.color_space
-    if told.color_primaries != _NOT_TOLD:
+    if told.color_primaries != _UNSPECIFIED:
         context.color_primaries = told.color_primaries
-    if told.color_transfer != _NOT_TOLD:
+    if told.color_transfer != _UNSPECIFIED:
         context.color_trc = told.color_transfer
 
 
-def signal_type(codec: str, data: bytes, prefix: int | None = None) -> SignalType | None:
+def packet_signal_type(codec: str, data: bytes, prefix: int | None = None) -> SignalType | None:
     """From a codec configuration, or from a packet whose units have lengths of `prefix` bytes.
 
     None where it has no sequence parameter set.
@@ -129,7 +218,7 @@ def signal_type(codec: str, data: bytes, prefix: int | None = None) -> SignalTyp
         if prefix is None:
             units = nal.parameter_sets(codec, data)
         else:
-            units = tuple(data[a:b] for a, b in nal.units(data, prefix))
+            units = tuple(data[a:b] for a, b in nal.nal_units(data, prefix))
         for unit in units:
             if nal.unit_type(codec, unit) == kind:
                 return parse_signal_type(codec, unit)
@@ -138,14 +227,14 @@ def signal_type(codec: str, data: bytes, prefix: int | None = None) -> SignalTyp
     return None
 
 
-def require_same_signalling(before: Signalling, after: Signalling) -> None:
+def require_same_signalling(before: StreamSignalling, after: StreamSignalling) -> None:
     """Raises `RefusedMediaError` for fields that a new file does not tell as the old one.
 
     An added limited range is the same as none: so samples are taken where nothing is told.
     """
     ranges = (before.color_range, after.color_range)
     if ranges != (0, LIMITED_RANGE) and ranges[0] != ranges[1]:
-        _refuse("color range", RANGES, *ranges)
+        _refuse_difference("color range", RANGES, *ranges)
     if before.sample_aspect_ratio != after.sample_aspect_ratio:
         raise RefusedMediaError(
             f"sample aspect ratio would become {after.sample_aspect_ratio}; it is "
@@ -153,17 +242,17 @@ def require_same_signalling(before: Signalling, after: Signalling) -> None:
             hint="another codec may keep it",
         )
     for name, names, one, other in (
-        ("color space", SPACES, before.color_space, after.color_space),
+        ("color space", MATRICES, before.color_space, after.color_space),
         ("color primaries", PRIMARIES, before.color_primaries, after.color_primaries),
         ("color transfer", TRANSFERS, before.color_transfer, after.color_transfer),
     ):
         if one != other:
-            _refuse(name, names, one, other)
+            _refuse_difference(name, names, one, other)
 
 
-def _refuse(name: str, names: dict[int, str], before: int, after: int) -> None:
+def _refuse_difference(name: str, names: dict[int, str], before: int, after: int) -> None:
     told = [
-        "unspecified" if number == (0 if names is RANGES else _NOT_TOLD) else str(number)
+        "unspecified" if number == (0 if names is RANGES else _UNSPECIFIED) else str(number)
         for number in (before, after)
     ]
     shown = [names.get(number, text) for number, text in zip((before, after), told, strict=True)]

@@ -1,8 +1,6 @@
-"""What the samples of Y, U and V mean, and pictures that mean something else than the others.
+"""The range and matrix of YUV samples.
 
-That may change on the way: where streams of two cameras follow each other in one file, each with
-parameter sets of its own.  RGB is made of each picture as it is; but a file of pictures says once
-what their samples mean, so that those which mean something else have to be brought to that.
+`ColorNormalizer` converts frames of a stream that change them to those of the whole video.
 """
 
 from __future__ import annotations
@@ -16,13 +14,22 @@ import numpy.typing as npt
 from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import ColorRange, VideoReformatter
 
-from vfsd.codecs.bitstreams.cicp import FULL_RANGE, LIMITED_RANGE, color_codes, told_colors
-from vfsd.codecs.frames.chroma_location import blank_without_range
-from vfsd.codecs.frames.pix_fmt_range import names_full_range
-from vfsd.codecs.frames.planes import copy_picture, plane_samples, shares
+from vfsd.codecs.bitstreams.video_signal import (
+    FULL_RANGE,
+    LIMITED_RANGE,
+    color_codes,
+    media_color_codes,
+)
+from vfsd.codecs.frames.chroma_siting import blank_without_range
+from vfsd.codecs.frames.planes import (
+    copy_picture,
+    names_full_range,
+    plane_samples,
+    plane_subsampling,
+)
 from vfsd.core.model import MediaInfo
 
-_NOT_TOLD = 2
+_UNSPECIFIED = 2
 _BT601 = 5
 _WEIGHTS = {
     1: (0.2126, 0.0722),
@@ -32,28 +39,28 @@ _WEIGHTS = {
     9: (0.2627, 0.0593),
 }
 """What red and blue are worth in luma, by the number of the matrix."""
-_SAME = {6: _BT601, 10: 9}
+_EQUIVALENT_MATRICES = {6: _BT601, 10: 9}
 """Matrices that FFmpeg takes for others; all that it does not know are BT.601 to it."""
 
-_Values = npt.NDArray[np.float32]
+_ColorValues = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Coding:
+class ColorCoding:
     """What samples of Y, U and V mean."""
 
     is_full: bool  #: luma from 0 to the highest level stands for black to white
     matrix: int  #: FFmpeg's number, the same one for all that are the same to its scaler
 
 
-UNTOLD = Coding(is_full=False, matrix=_BT601)
+DEFAULT_CODING = ColorCoding(is_full=False, matrix=_BT601)
 """What pictures mean that tell nothing, to FFmpeg and so to us."""
 
 
-def told_coding(media: MediaInfo) -> Coding:
+def media_coding(media: MediaInfo) -> ColorCoding:
     """What files say, in whose header it says what `media` does of colours."""
     codes = color_codes(planes_range(media), media.color_space, None, None)
-    return Coding(bool(codes.is_full_range), _matrix(codes.matrix))
+    return ColorCoding(bool(codes.is_full_range), _known_matrix(codes.matrix))
 
 
 def planes_range(media: MediaInfo) -> str | None:
@@ -64,7 +71,7 @@ def planes_range(media: MediaInfo) -> str | None:
     return "full" if _is_full_by_name(media.pixel_format) else media.color_range
 
 
-def coding_of(picture: av.VideoFrame, told: Coding) -> Coding:
+def frame_coding(picture: av.VideoFrame, told: ColorCoding) -> ColorCoding:
     """What the samples of a picture mean: what it does not tell is as `told` of all pictures.
 
     Of what is no YUV that is `told` itself: its conversion depends on nothing that changes.
@@ -76,15 +83,15 @@ def coding_of(picture: av.VideoFrame, told: Coding) -> Coding:
     if names_full_range(name) or picture.color_range:
         is_full = is_full_range(picture)
     matrix = picture.colorspace
-    return Coding(is_full, told.matrix if matrix == _NOT_TOLD else _matrix(matrix))
+    return ColorCoding(is_full, told.matrix if matrix == _UNSPECIFIED else _known_matrix(matrix))
 
 
-def colors_of(picture: av.VideoFrame) -> tuple[Coding, int, int]:
+def frame_colors(picture: av.VideoFrame) -> tuple[ColorCoding, int, int]:
     """All that a picture tells of colours; where it tells nothing, what is taken for granted.
 
     The numbers are those of primaries and transfer, which no conversion here depends on.
     """
-    return coding_of(picture, UNTOLD), picture.color_primaries, picture.color_trc
+    return frame_coding(picture, DEFAULT_CODING), picture.color_primaries, picture.color_trc
 
 
 def is_full_range(picture: av.VideoFrame) -> bool:
@@ -104,7 +111,7 @@ def _is_gray(pixel_format: str) -> bool:
     return pixel_format.startswith(("gray", "ya"))
 
 
-def well_named(picture: av.VideoFrame) -> av.VideoFrame:
+def with_true_range_name(picture: av.VideoFrame) -> av.VideoFrame:
     """`picture`, or a copy whose format does not name the wrong range.
 
     Where a stream goes over to limited range, decoders tell it and stay with the format, by whose
@@ -118,10 +125,10 @@ def well_named(picture: av.VideoFrame) -> av.VideoFrame:
     return made
 
 
-def tell_colors(context: VideoCodecContext, media: MediaInfo) -> None:
+def set_decoder_colors(context: VideoCodecContext, media: MediaInfo) -> None:
     """Tell a decoder that is not open yet what samples mean where packets do not: often it is the
     container that does."""
-    codes = told_colors(media)
+    codes = media_color_codes(media)
     if codes is None:
         return
     if codes.is_full_range is not None:
@@ -131,14 +138,14 @@ def tell_colors(context: VideoCodecContext, media: MediaInfo) -> None:
     context.color_trc = codes.transfer
 
 
-class ColorSettler:
+class ColorNormalizer:
     """Brings pictures of a video to the range and the matrix that are told of all.
 
     Not thread-safe.
     """
 
     def __init__(self, media: MediaInfo) -> None:
-        self._told = told_coding(media)
+        self._told = media_coding(media)
         codes = color_codes(planes_range(media), media.color_space, None, None)
         self._range = FULL_RANGE if self._told.is_full else LIMITED_RANGE
         self._matrix = codes.matrix
@@ -147,21 +154,21 @@ class ColorSettler:
 
     def tell(self, picture: av.VideoFrame) -> None:
         """Have a picture that tells nothing say what is told of all."""
-        if picture.colorspace == _NOT_TOLD:
+        if picture.colorspace == _UNSPECIFIED:
             picture.colorspace = self._matrix
         if not picture.color_range and self._is_range_told:
             picture.color_range = self._range
 
     def is_settled(self, picture: av.VideoFrame) -> bool:
         """Whether its samples mean what is told of all pictures."""
-        return coding_of(picture, self._told) == self._told
+        return frame_coding(picture, self._told) == self._told
 
     def settled(self, picture: av.VideoFrame) -> av.VideoFrame:
         """`picture` itself where it means that; else a new one, whose samples are rounded.
 
         Chroma is not moved: each of its samples is worth the same to all pixels that share it.
         """
-        coding = coding_of(picture, self._told)
+        coding = frame_coding(picture, self._told)
         if coding == self._told:
             return picture
         if not picture.format.name.startswith("yuv"):
@@ -169,13 +176,15 @@ class ColorSettler:
         made = self._blank(picture)
         planes, targets = plane_samples(picture), plane_samples(made)
         bits = picture.format.components[0].bits
-        before, after = _Levels(coding.is_full, bits), _Levels(self._told.is_full, bits)
+        before, after = _LevelScale(coding.is_full, bits), _LevelScale(self._told.is_full, bits)
         if coding.matrix == self._told.matrix:
             for number, (samples, target) in enumerate(zip(planes[:3], targets[:3], strict=True)):
                 table = after.samples(before.values(number), number)
                 np.take(table.astype(target.dtype), samples, out=target, mode="clip")
         else:
-            self._turn(_turn(coding.matrix, self._told.matrix), before, after, picture, made)
+            self._turn(
+                _matrix_conversion(coding.matrix, self._told.matrix), before, after, picture, made
+            )
         for alpha, target in zip(planes[3:], targets[3:], strict=True):
             target[...] = alpha
         return made
@@ -183,8 +192,8 @@ class ColorSettler:
     def _turn(
         self,
         turn: npt.NDArray[np.float32],
-        before: _Levels,
-        after: _Levels,
+        before: _LevelScale,
+        after: _LevelScale,
         picture: av.VideoFrame,
         made: av.VideoFrame,
     ) -> None:
@@ -194,7 +203,7 @@ class ColorSettler:
         u, v = (before.values(1).take(plane, mode="clip") for plane in chroma)
         for number, row in enumerate(turn[1:], start=1):
             targets[number][...] = after.samples(row[1] * u + row[2] * v, number)
-        across, down = shares(picture, 1)
+        across, down = plane_subsampling(picture, 1)
         share = (turn[0, 1] * u + turn[0, 2] * v).repeat(down, axis=0).repeat(across, axis=1)
         luma = before.values(0).take(y, mode="clip")
         luma += share[: luma.shape[0], : luma.shape[1]]
@@ -207,7 +216,7 @@ class ColorSettler:
         made.pts = picture.pts
         return made
 
-    def _by_ffmpeg(self, picture: av.VideoFrame, coding: Coding) -> av.VideoFrame:
+    def _by_ffmpeg(self, picture: av.VideoFrame, coding: ColorCoding) -> av.VideoFrame:
         """Of packed formats, in which FFmpeg gives 8 bits of RGB in between."""
         return self._reformatter.reformat(
             picture,
@@ -219,7 +228,7 @@ class ColorSettler:
         )
 
 
-class _Levels:
+class _LevelScale:
     """From samples to what they mean, luma from 0 to 1 and chroma from -1/2 to 1/2, and back."""
 
     def __init__(self, is_full: bool, bits: int) -> None:
@@ -229,12 +238,12 @@ class _Levels:
         self._zeros = (0 if is_full else 16 * scale, zero, zero)
         self._spans = tuple(self._highest if is_full else scale * of for of in (219, 224, 224))
 
-    def values(self, plane: int) -> _Values:
+    def values(self, plane: int) -> _ColorValues:
         """Of each level of a plane."""
         levels = np.arange(self._highest + 1, dtype=np.float32)
         return (levels - np.float32(self._zeros[plane])) / np.float32(self._spans[plane])
 
-    def samples(self, values: _Values, plane: int) -> _Values:
+    def samples(self, values: _ColorValues, plane: int) -> _ColorValues:
         """Whole numbers, none of them too high or too low; `values` is used up."""
         values *= np.float32(self._spans[plane])
         values += np.float32(self._zeros[plane])
@@ -248,13 +257,13 @@ def _is_yuv(pixel_format: str) -> bool:
     return not layout.is_rgb and len(layout.components) > 2
 
 
-def _matrix(number: int) -> int:
-    number = _SAME.get(number, number)
+def _known_matrix(number: int) -> int:
+    number = _EQUIVALENT_MATRICES.get(number, number)
     return number if number in _WEIGHTS else _BT601
 
 
 @cache
-def _turn(before: int, after: int) -> npt.NDArray[np.float32]:
+def _matrix_conversion(before: int, after: int) -> npt.NDArray[np.float32]:
     """What turns Y, U and V by the one matrix to those by the other."""
     return (_to_yuv(after) @ np.linalg.inv(_to_yuv(before))).astype(np.float32)
 

@@ -1,9 +1,4 @@
-"""From arrays to pictures for an encoder: what `pixels` beside this does, the other way round.
-
-RGB and gray become YUV, by the matrix of BT.709 and in limited range unless they are to be like
-other pictures; samples that are YUV already stay what they are.  In JPEG all of them are of BT.601
-and of full range, as whoever shows one takes for granted.
-"""
+"""Converts arrays to frames for an encoder; the reverse of `to_array`."""
 
 from __future__ import annotations
 
@@ -14,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
-from vfsd.codecs.frames.array_formats import check_size, given_layout
-from vfsd.codecs.frames.pix_fmt_range import names_full_range
-from vfsd.codecs.frames.planes import plane_pixels, plane_samples
+from vfsd.codecs.frames.pixel_layouts import check_size, input_layout
+from vfsd.codecs.frames.planes import names_full_range, plane_pixels, plane_samples
 from vfsd.core.model import MediaInfo
 from vfsd.errors import UsageError
 
-_EXACTLY = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
+_EXACT_SCALING = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
 """Else BGR takes a short cut that costs some dB."""
 _MATRICES = {
     "bt709": Colorspace.ITU709,
@@ -32,7 +26,7 @@ _MATRICES = {
 """BT.601 for all others, and where none is told, as `vfsd.codecs.frames.to_array` has it."""
 
 
-class PictureMaker:
+class FrameMaker:
     """Turns arrays of one form into pictures in the format `stored` (FFmpeg's name).
 
     Arrays have the shapes that a `PixelConverter` gives for that `pixel_format`.  With `like`,
@@ -52,18 +46,18 @@ class PictureMaker:
         color_space: str | None = None,
     ) -> None:
         """`color_range` and `color_space` are of YUV that becomes JPEG, see `MediaInfo`."""
-        self._layout = given_layout(pixel_format)
+        self._layout = input_layout(pixel_format)
         check_size(self._layout, pixel_format, width, height)
         self._pixel_format = pixel_format
         self._width, self._height = width, height
         self._stored = stored
         self._to_yuv = self._layout.channels > 0 and stored.startswith("yuv")
         self._is_jpeg = names_full_range(stored)
-        self._given = _meaning(color_space, color_range)
+        self._given = _swscale_colors(color_space, color_range)
         if self._is_jpeg:
             self._matrix, self._range = Colorspace.ITU601, ColorRange.JPEG
         elif like is not None:
-            self._matrix, self._range = _meaning(like.color_space, like.color_range)
+            self._matrix, self._range = _swscale_colors(like.color_space, like.color_range)
         else:
             self._matrix, self._range = Colorspace.ITU709, ColorRange.MPEG
         self._reformatter = VideoReformatter()
@@ -74,8 +68,8 @@ class PictureMaker:
         """A new picture of `data`.  Raises `UsageError` where it has another shape or type."""
         if data.shape != self.shape or data.dtype != self.dtype:
             raise UsageError(
-                f"a picture is an array of {_form(self.shape, self.dtype)} in "
-                f"{self._pixel_format}, not of {_form(data.shape, data.dtype)}"
+                f"a picture is an array of {_array_shape_text(self.shape, self.dtype)} in "
+                f"{self._pixel_format}, not of {_array_shape_text(data.shape, data.dtype)}"
             )
         picture = av.VideoFrame(self._width, self._height, self._layout.name)
         if self._layout.channels:
@@ -89,7 +83,7 @@ class PictureMaker:
                 format=self._stored,
                 dst_colorspace=self._matrix,
                 dst_color_range=self._range,
-                interpolation=_EXACTLY,
+                interpolation=_EXACT_SCALING,
                 threads=1,
             )
         if self._is_jpeg:
@@ -101,7 +95,7 @@ class PictureMaker:
                 dst_colorspace=self._matrix,
                 src_color_range=extent,
                 dst_color_range=self._range,
-                interpolation=_EXACTLY,
+                interpolation=_EXACT_SCALING,
                 threads=1,
             )
         return self._reformatter.reformat(picture, format=self._stored, threads=1)
@@ -118,10 +112,12 @@ class PictureMaker:
             at += plane.size
 
 
-def _meaning(color_space: str | None, color_range: str | None) -> tuple[Colorspace, ColorRange]:
+def _swscale_colors(
+    color_space: str | None, color_range: str | None
+) -> tuple[Colorspace, ColorRange]:
     matrix = _MATRICES.get(color_space or "", Colorspace.ITU601)
     return matrix, ColorRange.JPEG if color_range == "full" else ColorRange.MPEG
 
 
-def _form(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+def _array_shape_text(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
     return f"{' x '.join(map(str, shape))} {dtype}"

@@ -1,4 +1,6 @@
-"""The samples of a decoded picture, without the padding around them."""
+"""The samples of a frame as arrays without padding, and what the name of a pixel format says about
+planes, subsampling and level range.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,28 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.codecs.frames.pix_fmt_range import without_range
+_FULL_RANGE_YUV = "yuvj"
+
+
+def names_full_range(pixel_format: str) -> bool:
+    """Whether it is YUV whose name says that it is of full range."""
+    return pixel_format.startswith(_FULL_RANGE_YUV)
+
+
+def without_range_name(pixel_format: str) -> str:
+    """The same format by the name that says nothing of the range."""
+    if names_full_range(pixel_format):
+        return f"yuv{pixel_format.removeprefix(_FULL_RANGE_YUV)}"
+    return pixel_format
+
 
 _FLOAT = re.compile(r"f(16|32)")
-_OF_SHARES = {(1, 1): "yuv444p", (2, 1): "yuv422p", (2, 2): "yuv420p", (4, 1): "yuv411p"}
+_FORMAT_BY_SUBSAMPLING = {
+    (1, 1): "yuv444p",
+    (2, 1): "yuv422p",
+    (2, 2): "yuv420p",
+    (4, 1): "yuv411p",
+}
 
 
 def plane_bytes(frame: av.VideoFrame) -> list[npt.NDArray[np.uint8]]:
@@ -39,7 +59,7 @@ def _row_bytes(pixel_format: str, number: int, columns: int) -> int:
     if layout.is_planar:
         mine = sum(component.plane == number for component in layout.components)
         return columns * mine * _sample_bytes(pixel_format)
-    shared, _ = chroma_shares(pixel_format)
+    shared, _ = chroma_subsampling(pixel_format)
     whole = -(-columns // shared) * shared  # columns that share their chroma lie together
     return -(-whole * layout.padded_bits_per_pixel // 8)
 
@@ -78,20 +98,20 @@ def _packed_components(pixel_format: str) -> int:
     return len(layout.components) if len(planes) == 1 else 1
 
 
-def shares(frame: av.VideoFrame, plane: int) -> tuple[int, int]:
+def plane_subsampling(frame: av.VideoFrame, plane: int) -> tuple[int, int]:
     """How many columns and rows of pixels share a sample of that plane."""
-    return chroma_shares(frame.format.name) if plane in (1, 2) else (1, 1)
+    return chroma_subsampling(frame.format.name) if plane in (1, 2) else (1, 1)
 
 
 @cache
-def chroma_shares(pixel_format: str) -> tuple[int, int]:
+def chroma_subsampling(pixel_format: str) -> tuple[int, int]:
     """How many columns and rows of pixels share a sample of chroma."""
     layout = av.VideoFormat(pixel_format)
     return 16 // layout.chroma_width(16), 16 // layout.chroma_height(16)
 
 
 @cache
-def is_of_planes(pixel_format: str) -> bool:
+def is_planar(pixel_format: str) -> bool:
     """Whether a part of a picture is parts of its planes: every component has one of its own, whose
     samples are whole numbers of 8 to 16 bits."""
     layout = av.VideoFormat(pixel_format)
@@ -104,24 +124,24 @@ def is_of_planes(pixel_format: str) -> bool:
 @cache
 def is_croppable(pixel_format: str) -> bool:
     """Whether what is made of a part is a part of what is made of the whole, close to its edges,
-    too: `is_of_planes`, with chroma shared by two pixels at most."""
-    return is_of_planes(pixel_format) and max(chroma_shares(pixel_format)) <= 2
+    too: `is_planar`, with chroma shared by two pixels at most."""
+    return is_planar(pixel_format) and max(chroma_subsampling(pixel_format)) <= 2
 
 
 @cache
-def has_samples_of(pixel_format: str, other: str) -> bool:
+def has_same_samples(pixel_format: str, other: str) -> bool:
     """Whether the planes of the one, but for transparency, are those of the other, sample for
     sample: in whichever order their bytes are, and whatever range the names tell."""
-    if not (is_of_planes(pixel_format) and is_of_planes(other)):
+    if not (is_planar(pixel_format) and is_planar(other)):
         return False
-    return _samples(pixel_format) == _samples(other)
+    return _sample_meaning(pixel_format) == _sample_meaning(other)
 
 
-def _samples(pixel_format: str) -> tuple[object, ...]:
+def _sample_meaning(pixel_format: str) -> tuple[object, ...]:
     """What makes the same number mean the same, and where."""
     layout = av.VideoFormat(pixel_format)
     bits = [component.bits for component in layout.components if not component.is_alpha]
-    return layout.is_rgb, "msb" in pixel_format, bits, chroma_shares(pixel_format)
+    return layout.is_rgb, "msb" in pixel_format, bits, chroma_subsampling(pixel_format)
 
 
 def holds_floats(pixel_format: str) -> bool:
@@ -139,10 +159,10 @@ def has_luma(pixel_format: str) -> bool:
 
 
 @cache
-def in_planes(pixel_format: str) -> str | None:
-    """For a format that is not `is_of_planes`, one that is, with the very same samples where there
+def planar_format(pixel_format: str) -> str | None:
+    """For a format that is not `is_planar`, one that is, with the very same samples where there
     is such a one, but for transparency; None for all others."""
-    if is_of_planes(pixel_format):
+    if is_planar(pixel_format):
         return None
     layout = av.VideoFormat(pixel_format)
     shown = [component for component in layout.components if not component.is_alpha]
@@ -153,9 +173,9 @@ def in_planes(pixel_format: str) -> str | None:
     elif len(shown) == 1:
         same = f"gray{depth}"
     else:
-        same = f"{_OF_SHARES.get(chroma_shares(pixel_format), '')}{depth}"
+        same = f"{_FORMAT_BY_SUBSAMPLING.get(chroma_subsampling(pixel_format), '')}{depth}"
     try:
-        return same if is_of_planes(same) else "gbrp"
+        return same if is_planar(same) else "gbrp"
     except ValueError:  # there is no such format
         return "gbrp"
 
@@ -165,7 +185,7 @@ def picture_bytes(frame: av.VideoFrame) -> int:
     return sum(plane.buffer_size for plane in frame.planes)
 
 
-def is_like(one: av.VideoFrame, other: av.VideoFrame) -> bool:
+def is_copyable(one: av.VideoFrame, other: av.VideoFrame) -> bool:
     """Whether samples of the one, copied to the other, make the same picture of the same video."""
     return (one.width, one.height, one.format.name, one.interlaced_frame) == (
         other.width,
@@ -196,7 +216,7 @@ def copy_picture(source: av.VideoFrame, target: av.VideoFrame) -> None:
 
 def fingerprint(frame: av.VideoFrame) -> int:
     """A checksum of size, format and every sample, whatever range of levels the format names."""
-    name = without_range(frame.format.name)
+    name = without_range_name(frame.format.name)
     value = zlib.crc32(f"{frame.width} {frame.height} {name}".encode())
     for view in plane_bytes(frame):
         value = zlib.crc32(view.tobytes(), value)

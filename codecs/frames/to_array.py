@@ -1,13 +1,6 @@
-"""From decoded frames to arrays: crop, convert, scale, turn upright.
+"""Converts decoded frames to arrays: crops, converts, scales and rotates them.
 
-Conversion is FFmpeg's: what `ffmpeg -pix_fmt` gives, with its colour matrix (that of the stream;
-BT.601 where it tells none).  Planes that stay what they are, but for transparency and the order of
-bytes, are copied: FFmpeg changes some that have two bytes a sample.  Gray is luma, stretched to
-full range where it is limited.  Only the region that is wanted is converted, and the result is, to
-the bit, that region of the whole frame's conversion.  Frames with an odd width or height are
-converted as if their last column or row were repeated once, but for planes of all of them, which
-are FFmpeg's; so are fields with an odd number of rows.  Pictures of a video that is interlaced are
-scaled field by field, all of them.
+`PixelConverter` does so for the frames of one video.
 """
 
 from __future__ import annotations
@@ -21,26 +14,40 @@ import numpy.typing as npt
 from av.error import FFmpegError
 from av.video.reformatter import Interpolation, VideoReformatter
 
-from vfsd.codecs.bitstreams.cicp import FULL_RANGE, LIMITED_RANGE
-from vfsd.codecs.frames.array_formats import PixelLayout, check_size, pixel_layout
-from vfsd.codecs.frames.chroma_location import SITINGS, blank, blank_like, means_like
-from vfsd.codecs.frames.color import ColorSettler, is_full_range
-from vfsd.codecs.frames.interlace import Scanning, shared_by, with_full_chroma
+from vfsd.codecs.bitstreams.video_signal import FULL_RANGE, LIMITED_RANGE
+from vfsd.codecs.frames.chroma_siting import (
+    SITINGS,
+    InterlaceSetter,
+    blank,
+    blank_like,
+    chroma_grid,
+    is_same_form,
+    with_full_chroma,
+)
+from vfsd.codecs.frames.color import ColorNormalizer, is_full_range
+from vfsd.codecs.frames.frame_transforms import is_reduced, scale_error
+from vfsd.codecs.frames.pixel_layouts import (
+    PixelLayout,
+    check_size,
+    pixel_layout,
+    raw_layout,
+    raw_samples,
+    require_rotatable,
+)
 from vfsd.codecs.frames.planes import (
-    chroma_shares,
+    chroma_subsampling,
     copy_colors,
     has_luma,
-    has_samples_of,
-    in_planes,
+    has_same_samples,
     is_croppable,
-    is_of_planes,
+    is_planar,
+    planar_format,
     plane_bytes,
     plane_samples,
-    shares,
+    plane_subsampling,
 )
-from vfsd.codecs.frames.scale import cannot_scale, is_reduced
+from vfsd.core.display_geometry import to_coded_rect
 from vfsd.core.model import MediaInfo
-from vfsd.core.orientation import in_picture
 from vfsd.errors import ChangedSizeError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
 
@@ -64,7 +71,7 @@ _DEEP_PLANES = "gbrp16le"
 
 
 @dataclass(frozen=True, slots=True)
-class _Fit:
+class _ConversionPlan:
     """How pictures of one form are converted; areas are of the picture that is given."""
 
     area: Rect
@@ -75,7 +82,7 @@ class _Fit:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class FrameRegion:
     """What a decoded picture is: a part of a video's pictures, which may have been scaled."""
 
     rect: Rect  #: of the whole picture, not turned upright yet
@@ -122,7 +129,7 @@ class PixelConverter:
         self._form = pixel_format
         self._size = (width, height)
         self._turns = media.rotation // 90  # clockwise, of what was mirrored before
-        self._area = in_picture(region, media)
+        self._area = to_coded_rect(region, media)
         self._scaled: tuple[int, int] | None = None  # in the picture
         off_grid = self._area.x1 % layout.subsampled[0] or self._area.y1 % layout.subsampled[1]
         if off_grid or (width, height) != (region.width, region.height):
@@ -130,12 +137,12 @@ class PixelConverter:
         self._is_reduced = self._scaled is not None and is_reduced(
             (self._area.width, self._area.height), self._scaled
         )
-        self._scanning = Scanning(interlaced=media.interlaced)
+        self._scanning = InterlaceSetter(interlaced=media.interlaced)
         self._luma: av.VideoFrame | None = None  # what is scaled to gray
         self._siblings: dict[tuple[int, int], PixelConverter | None] = {}
         self._fitted: tuple[object, ...] = ()  # the form of pictures that `_fit` is for
-        self._fit: _Fit | None = None
-        self._colors = ColorSettler(media)
+        self._fit: _ConversionPlan | None = None
+        self._colors = ColorNormalizer(media)
         self._reformatter = VideoReformatter()
         self._packer = VideoReformatter()
         self._scratch: av.VideoFrame | None = None
@@ -194,12 +201,12 @@ class PixelConverter:
         return None if sibling is None else sibling.needed
 
     def _sibling(self, media: MediaInfo) -> PixelConverter | None:
-        shared_down = chroma_shares(self.media.pixel_format)[1]
+        shared_down = chroma_subsampling(self.media.pixel_format)[1]
         if media.interlaced and self.media.height % (2 * shared_down):
             return None  # renditions have the chroma that FFmpeg makes of odd fields
         before, after, region = self.media.frame_rect, media.frame_rect, self.region
-        across = _scaled_to(region.x1, region.x2, before.width, after.width)
-        down = _scaled_to(region.y1, region.y2, before.height, after.height)
+        across = _scaled_interval(region.x1, region.x2, before.width, after.width)
+        down = _scaled_interval(region.y1, region.y2, before.height, after.height)
         if across is None or down is None:
             return None
         there = Rect(across[0], down[0], across[1], down[1])
@@ -257,7 +264,7 @@ class PixelConverter:
             return self._gray(frame, fit.area, out)
         if self._scaled is not None:
             converted, inner = self._scale(frame, fit.area, fit.picture), None
-        elif not self._layout.channels and has_samples_of(self._layout.name, frame.format.name):
+        elif not self._layout.channels and has_same_samples(self._layout.name, frame.format.name):
             converted, inner = frame, fit.area
         else:
             source = frame if fit.window is None else self._cropped(frame, fit.window)
@@ -268,7 +275,7 @@ class PixelConverter:
             out = np.empty(self.shape, self.dtype)  # not a view of what is used again
         return self._packed(converted, inner, out)
 
-    def _fitting(self, frame: av.VideoFrame, held: Rect | None) -> _Fit:
+    def _fitting(self, frame: av.VideoFrame, held: Rect | None) -> _ConversionPlan:
         """What is the same for all pictures of a form.
 
         Raises `ChangedSizeError` for those of another size.
@@ -290,7 +297,7 @@ class PixelConverter:
             inner = area.moved(-window.x1, -window.y1)
             if window == Rect.of_size(frame.width, frame.height):
                 window = None
-        return _Fit(area, picture, is_gray, window, inner)
+        return _ConversionPlan(area, picture, is_gray, window, inner)
 
     # -- the picture, not turned yet
 
@@ -316,13 +323,13 @@ class PixelConverter:
     def _scale(self, frame: av.VideoFrame, area: Rect, picture: Rect) -> av.VideoFrame:
         assert self._scaled is not None
         is_all = area == picture == Rect.of_size(frame.width, frame.height)
-        planar = in_planes(frame.format.name)
+        planar = planar_format(frame.format.name)
         if planar is not None and not (is_all and self._scanning.can_tell(frame)):
             frame = self._unpacked(frame, planar)
         frame = self._scanning.of(frame)
         source = frame
-        if is_of_planes(frame.format.name):
-            shares_x, shares_y = shared_by(frame)
+        if is_planar(frame.format.name):
+            shares_x, shares_y = chroma_grid(frame)
             # Of a field that ends between rows that share their chroma, FFmpeg looks at a row more
             # than there is.
             is_cut = frame.interlaced_frame and area.y2 % shares_y
@@ -343,11 +350,11 @@ class PixelConverter:
         """`frame`, or the same in a format that FFmpeg reads as it should."""
         name = frame.format.name
         if name in _SWAPPED:
-            (samples,), made = plane_bytes(frame), _like(frame, f"{name[:-2]}le")
+            (samples,), made = plane_bytes(frame), _blank_in_format(frame, f"{name[:-2]}le")
             plane_bytes(made)[0].view(np.uint16)[...] = samples.view(np.uint16).byteswap()
             return made
         if name.startswith(_FLOAT_GRAY):
-            return _of_floats(frame)
+            return _gray_from_floats(frame)
         return self._unpacked(frame, "gbrp") if name in _BAYER else frame
 
     def _unpacked(self, frame: av.VideoFrame, planar: str) -> av.VideoFrame:
@@ -385,7 +392,7 @@ class PixelConverter:
             if self._scaled is None:
                 raise
             # It has limits of its own, on the area and on how one side grows beside the other.
-            raise cannot_scale((frame.width, frame.height), self._scaled) from error
+            raise scale_error((frame.width, frame.height), self._scaled) from error
 
     def _made(self, frame: av.VideoFrame, width: int) -> str:
         """The format that FFmpeg makes of `frame` for the result.
@@ -394,7 +401,7 @@ class PixelConverter:
         rows is taken apart; in planes it gives the very same samples, and is right there, too.
         """
         name = self._layout.name
-        shared_down = chroma_shares(frame.format.name)[1]
+        shared_down = chroma_subsampling(frame.format.name)[1]
         return _DEEP_PLANES if name == _DEEP_RGB and width % 2 and shared_down > 1 else name
 
     def _cropped(self, frame: av.VideoFrame, window: Rect) -> av.VideoFrame:
@@ -404,14 +411,14 @@ class PixelConverter:
         if (
             scratch is None
             or (scratch.width, scratch.height) != size
-            or not means_like(scratch, frame)
+            or not is_same_form(scratch, frame)
         ):
             scratch = self._scratch = blank_like(frame, *size)
             self._scratch_planes = plane_samples(scratch)
         copy_colors(frame, scratch)
         planes = zip(plane_samples(frame), self._scratch_planes, strict=True)
         for number, (source, target) in enumerate(planes):
-            shares_x, shares_y = shares(frame, number)
+            shares_x, shares_y = plane_subsampling(frame, number)
             x, y = window.x1 // shares_x, window.y1 // shares_y
             part = source[y : y + target.shape[0], x : x + target.shape[1]]
             rows, columns = part.shape
@@ -499,7 +506,7 @@ class PixelConverter:
         return out
 
 
-def _scaled_to(start: int, end: int, before: int, after: int) -> tuple[int, int] | None:
+def _scaled_interval(start: int, end: int, before: int, after: int) -> tuple[int, int] | None:
     """Where ``start <= x < end`` of a length lies once it is scaled; None: between pixels."""
     if start * after % before or end * after % before:
         return None
@@ -527,7 +534,7 @@ def _has_size(frame: av.VideoFrame, held: Rect) -> bool:
     return (frame.width, frame.height) in (even, (held.width, held.height))
 
 
-def _like(frame: av.VideoFrame, pixel_format: str) -> av.VideoFrame:
+def _blank_in_format(frame: av.VideoFrame, pixel_format: str) -> av.VideoFrame:
     """A picture in another format, in which chroma lies nowhere else, that shows anything."""
     size, interlaced = (frame.width, frame.height), frame.interlaced_frame
     made = blank(*size, pixel_format, SITINGS[0], interlaced=interlaced)
@@ -535,9 +542,9 @@ def _like(frame: av.VideoFrame, pixel_format: str) -> av.VideoFrame:
     return made
 
 
-def _of_floats(frame: av.VideoFrame) -> av.VideoFrame:
+def _gray_from_floats(frame: av.VideoFrame) -> av.VideoFrame:
     """Gray of 16 bits, of gray from 0 to 1; what is beyond them is cut off."""
-    made, name = _like(frame, "gray16le"), frame.format.name
+    made, name = _blank_in_format(frame, "gray16le"), frame.format.name
     kind = f"{'>' if name.endswith('be') else '<'}f{4 if 'f32' in name else 2}"
     shown = plane_bytes(frame)[0].view(kind)[:, :: len(frame.format.components)]
     levels = np.nan_to_num(shown.astype(np.float32)).clip(0, 1)
@@ -562,3 +569,22 @@ def gray_levels(frame: av.VideoFrame, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         black, white = 16 << (bits - 8), 235 << (bits - 8)
     gray = (2 * (levels - black) * highest + (white - black)) // (2 * (white - black))
     return np.clip(gray, 0, highest).astype(dtype)
+
+
+class RawPixelConverter(PixelConverter):
+    """As `PixelConverter`, but planes have any size, and come as one run of samples.
+
+    `pixel_format` is any that `raw_layout` knows; what is packed has the shape that it has there.
+    """
+
+    @classmethod
+    def _laid_out(
+        cls, pixel_format: str, width: int, height: int, rotation: int
+    ) -> tuple[PixelLayout, tuple[int, ...]]:
+        layout = raw_layout(pixel_format)
+        if width < 1 or height < 1:
+            raise UsageError(f"size must be at least 1x1, got {width}x{height}")
+        require_rotatable(layout, pixel_format, rotation)
+        if layout.channels:
+            return layout, layout.shape(width, height)
+        return layout, (raw_samples(layout, width, height),)

@@ -1,5 +1,5 @@
-"""Lists the data that encoded pictures carry besides samples: SEI messages, metadata OBUs,
-MPEG user data, JPEG application segments, and units that no plain decoder shows.
+"""Lists the data that encoded pictures carry besides samples: SEI messages, metadata OBUs, MPEG
+user data, JPEG application segments, and units that no plain decoder shows.
 """
 
 from __future__ import annotations
@@ -7,18 +7,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from vfsd.codecs.bitstreams import nal, obu
+from vfsd.codecs.bitstreams import codec_config, nal
 from vfsd.codecs.bitstreams.bit_io import DamagedError, unescaped
-from vfsd.codecs.bitstreams.messages import LASTING, REGISTERED, USER_DATA, UUID_BYTES, messages
-from vfsd.codecs.bitstreams.signaltype import (
+from vfsd.codecs.bitstreams.sei_messages import (
+    PERSISTENT_TYPES,
+    USER_DATA_REGISTERED,
+    USER_DATA_UNREGISTERED,
+    UUID_BYTES,
+    parse_sei,
+)
+from vfsd.codecs.bitstreams.video_signal import (
     UNSPECIFIED_FORMAT,
-    format_name,
     mpeg2_signal_type,
     parse_signal_type,
+    video_format_name,
 )
-from vfsd.codecs.inventory.items import Adder
+from vfsd.codecs.inventory.collector import ItemAdder
 
-Lister = Callable[[bytes], None]
+PacketLister = Callable[[bytes], None]
 """Takes the packets of a stream one after the other."""
 
 _H264_PLAIN = frozenset((1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12))
@@ -73,32 +79,32 @@ _JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
 _JPEG_COMMENT = 0xFE
 
 
-def lister(codec: str, extradata: bytes, into: Adder, path: str) -> Lister | None:
+def packet_lister(codec: str, extradata: bytes, into: ItemAdder, path: str) -> PacketLister | None:
     """Adds the data of packets to `into`, below `path`; those of the configuration at once.
 
     None for codecs whose packets are not looked into: they carry nothing besides samples, or
     nothing that is known.
     """
     if codec in ("h264", "hevc"):
-        units = _Units(codec, nal.prefix_size(codec, extradata), into, path)
+        units = _NalLister(codec, nal.prefix_size(codec, extradata), into, path)
         units.configuration(extradata)
         return units.packet
     if codec == "av1":
-        found = _Obus(into, path)
+        found = _ObuLister(into, path)
         if extradata[:1] == b"\x81":
             found.packet(extradata[4:])
         return found.packet
     if codec in ("mpeg1video", "mpeg2video", "mpeg4"):
-        codes = _StartCodes(codec == "mpeg4", into, path)
+        codes = _StartCodeLister(codec == "mpeg4", into, path)
         codes.packet(extradata)
         return codes.packet
-    return _Segments(into, path).packet if codec == "mjpeg" else None
+    return _JpegLister(into, path).packet if codec == "mjpeg" else None
 
 
-class _Units:
+class _NalLister:
     """NAL units of H.264 and HEVC."""
 
-    def __init__(self, codec: str, prefix: int, into: Adder, path: str) -> None:
+    def __init__(self, codec: str, prefix: int, into: ItemAdder, path: str) -> None:
         self._codec = codec
         self._prefix = prefix
         self._into = into
@@ -124,7 +130,7 @@ class _Units:
 
     def _all(self, data: bytes, prefix: int) -> None:
         try:
-            for start, end in nal.units(data, prefix):
+            for start, end in nal.nal_units(data, prefix):
                 if self._is_plain(data, start, end):
                     if nal.unit_type(self._codec, data[start : start + 1]) == self._sps:
                         self._sequence(data[start:end])
@@ -141,7 +147,7 @@ class _Units:
         if told.overscan is not None:
             self._signal("overscan", "appropriate" if told.overscan else "not appropriate")
         if told.video_format not in (None, UNSPECIFIED_FORMAT):
-            self._signal("video format", format_name(told.video_format))
+            self._signal("video format", video_format_name(told.video_format))
 
     def _signal(self, name: str, text: str) -> None:
         """Add a value once, as sequence parameter sets may repeat it."""
@@ -160,7 +166,7 @@ class _Units:
         kind = nal.unit_type(self._codec, unit)
         layer = (unit[0] & 1) << 5 | unit[1] >> 3 if self._codec == "hevc" and unit[1:] else 0
         if kind in self._sei and not layer:
-            for number, payload in messages(unescaped(unit)[2 if self._codec == "hevc" else 1 :]):
+            for number, payload in parse_sei(unescaped(unit)[2 if self._codec == "hevc" else 1 :]):
                 self._message(number, payload)
             return
         if kind in self._plain and not layer:
@@ -174,14 +180,14 @@ class _Units:
     def _message(self, number: int, payload: bytes) -> None:
         name = SEI_NAMES.get(number)
         where = f"SEI {number}" + (f" ({name})" if name else "")
-        if number in LASTING:
+        if number in PERSISTENT_TYPES:
             self._into.add_lasting(f"{self._path}/{where}", payload)
             return
         text = ""
-        if number == USER_DATA:
+        if number == USER_DATA_UNREGISTERED:
             where += f" {payload[:UUID_BYTES].hex()}"
             text = payload[UUID_BYTES:].rstrip(b"\0").decode("latin-1")
-        elif number == REGISTERED:
+        elif number == USER_DATA_REGISTERED:
             where += f" {payload[:8].hex()}"
         self._into.add(f"{self._path}/{where}", payload, text)
 
@@ -190,7 +196,7 @@ def configured_units(codec: str, extradata: bytes) -> Iterator[bytes]:
     """The NAL units of a configuration of H.264 or HEVC that are not plain parameter sets."""
     if not nal.prefix_size(codec, extradata):
         with suppress(DamagedError):
-            for start, end in nal.units(extradata, 0) if extradata else ():
+            for start, end in nal.nal_units(extradata, 0) if extradata else ():
                 yield extradata[start:end]
     elif codec == "hevc":
         yield from _hvcc_units(extradata)
@@ -237,16 +243,16 @@ def _sized_units(record: bytes, at: int, count: int) -> list[bytes]:
     return units
 
 
-class _Obus:
+class _ObuLister:
     """Open bitstream units of AV1."""
 
-    def __init__(self, into: Adder, path: str) -> None:
+    def __init__(self, into: ItemAdder, path: str) -> None:
         self._into = into
         self._path = path
 
     def packet(self, data: bytes) -> None:
         try:
-            for kind, start, end in obu.units(data):
+            for kind, start, end in codec_config.obu_units(data):
                 if kind == _OBU_METADATA:
                     self._metadata(data[start:end])
                 elif kind not in _OBU_PLAIN:
@@ -265,10 +271,10 @@ class _Obus:
         self._into.add(f"{self._path}/{where}", content)
 
 
-class _StartCodes:
+class _StartCodeLister:
     """User data and group headers of MPEG-1, MPEG-2 and MPEG-4 part 2."""
 
-    def __init__(self, is_mpeg4: bool, into: Adder, path: str) -> None:
+    def __init__(self, is_mpeg4: bool, into: ItemAdder, path: str) -> None:
         self._into = into
         self._path = path
         self._is_mpeg4 = is_mpeg4
@@ -279,7 +285,7 @@ class _StartCodes:
         told = None if self._is_mpeg4 else mpeg2_signal_type(data)
         if told is not None and told.video_format not in (self._video_format, UNSPECIFIED_FORMAT):
             self._video_format = told.video_format
-            self._into.add_text(f"{self._path}/video format", format_name(told.video_format))
+            self._into.add_text(f"{self._path}/video format", video_format_name(told.video_format))
         code = data.find(b"\0\0\1")
         while code >= 0 and code + 3 < len(data):
             following = data.find(b"\0\0\1", code + 4)
@@ -302,10 +308,10 @@ class _StartCodes:
             self._into.add_text(f"{self._path}/time code", text)
 
 
-class _Segments:
+class _JpegLister:
     """Application segments and comments of JPEG pictures, up to the samples."""
 
-    def __init__(self, into: Adder, path: str) -> None:
+    def __init__(self, into: ItemAdder, path: str) -> None:
         self._into = into
         self._path = path
 

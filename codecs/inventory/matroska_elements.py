@@ -1,9 +1,4 @@
-"""Lists the elements of a Matroska or WebM file (RFC 9559, RFC 8794).
-
-Every element is listed under its path, known or not, with the value that it has.  An element that
-says what its absence would say is left out.  The track of the pictures is called ``pictures``,
-the others ``stream N``.
-"""
+"""Lists the elements of a Matroska or WebM file (RFC 9559, RFC 8794)."""
 
 from __future__ import annotations
 
@@ -11,12 +6,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vfsd.codecs.inventory.items import Collector
-from vfsd.codecs.inventory.mp4_boxes import PICTURES
-from vfsd.codecs.inventory.window import Window
+from vfsd.codecs.inventory.collector import ItemCollector
+from vfsd.codecs.inventory.mp4_boxes import PICTURES_PATH, FileWindow
 
-_MOST_DEPTH = 16
-_MOST_LEAF = 1 << 20
+_MAX_DEPTH = 16
+_MAX_LEAF = 1 << 20
 _UNKNOWN_SIZE = -1
 
 _SEGMENT, _CLUSTER, _TRACKS = 0x18538067, 0x1F43B675, 0x1654AE6B
@@ -65,7 +59,7 @@ _SKIPPED = frozenset(
 
 _UINT, _INT, _FLOAT, _TEXT, _DATA = "u", "i", "f", "s", "b"
 _NUMBERS = (_UINT, _INT, _FLOAT)
-_MOST_NUMBER = 8
+_MAX_NUMBER_BYTES = 8
 """Bytes; a longer number is listed as data."""
 
 _LEAVES: dict[int, tuple[str, str, int | float | str | None]] = {
@@ -228,7 +222,7 @@ _INVISIBLE = 0x08
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class MatroskaElement:
     """Where an element lies in a file."""
 
     identifier: int
@@ -238,12 +232,12 @@ class Element:
     is_open: bool = False  #: its size is not known: it ends where its parent does
 
 
-def elements(window: Window, start: int, end: int) -> Iterator[Element]:
+def iter_elements(window: FileWindow, start: int, end: int) -> Iterator[MatroskaElement]:
     """The elements from `start` to before `end`, up to the first that does not fit."""
     at = start
     while at < end:
         head = window.read(at, 12)
-        found = _head(head)
+        found = _element_head(head)
         if found is None:
             return
         identifier, size, length = found
@@ -252,11 +246,11 @@ def elements(window: Window, start: int, end: int) -> Iterator[Element]:
         stop = end if is_open else content + size
         if stop > end:
             return
-        yield Element(identifier, at, content, stop, is_open)
+        yield MatroskaElement(identifier, at, content, stop, is_open)
         at = stop
 
 
-def _head(head: bytes) -> tuple[int, int, int] | None:
+def _element_head(head: bytes) -> tuple[int, int, int] | None:
     """(identifier, size, bytes of both), or None where there is no element."""
     if not head or not head[0]:
         return None
@@ -272,19 +266,19 @@ def _head(head: bytes) -> tuple[int, int, int] | None:
     return identifier, size, length + wide
 
 
-def name_of(identifier: int) -> str:
+def element_name(identifier: int) -> str:
     """The name of an element, or its hexadecimal identifier."""
     known = _LEAVES.get(identifier)
     return known[0] if known else _MASTERS.get(identifier, f"element 0x{identifier:X}")
 
 
-def add_elements(window: Window, stream_index: int, into: Collector) -> None:
+def add_elements(window: FileWindow, stream_index: int, into: ItemCollector) -> None:
     """Add all elements of a file; the pictures are the track with the number `stream_index`."""
-    _Walk(window, stream_index, into).file()
+    _ElementWalker(window, stream_index, into).file()
 
 
-class _Walk:
-    def __init__(self, window: Window, stream_index: int, into: Collector) -> None:
+class _ElementWalker:
+    def __init__(self, window: FileWindow, stream_index: int, into: ItemCollector) -> None:
         self._window = window
         self._stream_index = stream_index
         self._into = into
@@ -294,14 +288,14 @@ class _Walk:
 
     def file(self) -> None:
         at = 0
-        for element in elements(self._window, 0, self._window.size):
+        for element in iter_elements(self._window, 0, self._window.size):
             self._one(element, "", 0)
             at = element.end
         self._rest(at, self._window.size, "")
 
-    def _children(self, parent: Element, path: str, depth: int) -> None:
+    def _children(self, parent: MatroskaElement, path: str, depth: int) -> None:
         at = parent.content
-        for element in elements(self._window, parent.content, parent.end):
+        for element in iter_elements(self._window, parent.content, parent.end):
             if element.is_open and element.identifier == _CLUSTER:
                 at = self._open_clusters(element, path, depth)
                 break
@@ -309,10 +303,10 @@ class _Walk:
             at = element.end
         self._rest(at, parent.end, path)
 
-    def _open_clusters(self, element: Element, path: str, depth: int) -> int:
+    def _open_clusters(self, element: MatroskaElement, path: str, depth: int) -> int:
         """Clusters of unknown size and what lies between them; returns where they end."""
         at = element.content
-        for inner in elements(self._window, element.content, element.end):
+        for inner in iter_elements(self._window, element.content, element.end):
             if inner.is_open and inner.identifier == _CLUSTER:
                 return self._open_clusters_from(inner, path, depth)
             if inner.identifier in _TOP_LEVEL:
@@ -322,11 +316,11 @@ class _Walk:
             at = inner.end
         return at
 
-    def _open_clusters_from(self, element: Element, path: str, depth: int) -> int:
+    def _open_clusters_from(self, element: MatroskaElement, path: str, depth: int) -> int:
         """The same without a call for each cluster."""
         at, end = element.content, element.end
         while at < end:
-            found = next(elements(self._window, at, end), None)
+            found = next(iter_elements(self._window, at, end), None)
             if found is None:
                 break
             if found.is_open and found.identifier == _CLUSTER:
@@ -341,24 +335,24 @@ class _Walk:
 
     def _rest(self, start: int, end: int, path: str) -> None:
         size = end - start
-        if size > _MOST_LEAF or self._window.read(start, size).strip(b"\0"):
+        if size > _MAX_LEAF or self._window.read(start, size).strip(b"\0"):
             name = f"{path}/bytes behind the last element".lstrip("/")
             self._into.add_pieces(name, self._window.chunks(start, end), size)
 
-    def _one(self, element: Element, path: str, depth: int) -> None:
+    def _one(self, element: MatroskaElement, path: str, depth: int) -> None:
         identifier = element.identifier
         if identifier in _SKIPPED:
             return
-        inner = f"{path}/{name_of(identifier)}".lstrip("/")
-        if depth >= _MOST_DEPTH:
+        inner = f"{path}/{element_name(identifier)}".lstrip("/")
+        if depth >= _MAX_DEPTH:
             self._leaf(element, path)
         elif identifier == _CLUSTER:
-            for one in elements(self._window, element.content, element.end):
+            for one in iter_elements(self._window, element.content, element.end):
                 self._in_cluster(one, f"{path}/Cluster", depth)
         elif identifier == _TRACK:
             self._track(element, path, depth)
         elif identifier == 0x1254C367:
-            for one in elements(self._window, element.content, element.end):
+            for one in iter_elements(self._window, element.content, element.end):
                 self._tag(one, f"{path}/Tags", depth)
         elif identifier in (_EDITION, _ATOM):
             self._numbered(element, path, depth)
@@ -371,10 +365,10 @@ class _Walk:
 
     # -- values
 
-    def _leaf(self, element: Element, path: str) -> None:
+    def _leaf(self, element: MatroskaElement, path: str) -> None:
         known = _LEAVES.get(element.identifier)
-        where = f"{path}/{name_of(element.identifier)}".lstrip("/")
-        most = _MOST_NUMBER if known is not None and known[1] in _NUMBERS else _MOST_LEAF
+        where = f"{path}/{element_name(element.identifier)}".lstrip("/")
+        most = _MAX_NUMBER_BYTES if known is not None and known[1] in _NUMBERS else _MAX_LEAF
         if known is None or known[1] == _DATA or element.end - element.content > most:
             pieces = self._window.chunks(element.content, element.end)
             self._into.add_pieces(where, pieces, element.end - element.content)
@@ -383,8 +377,8 @@ class _Walk:
         if value != known[2]:
             self._into.add_text(where, str(value))
 
-    def _value(self, element: Element) -> int | float | str:
-        data = self._window.read(element.content, min(element.end - element.content, _MOST_LEAF))
+    def _value(self, element: MatroskaElement) -> int | float | str:
+        data = self._window.read(element.content, min(element.end - element.content, _MAX_LEAF))
         kind = _LEAVES[element.identifier][1]
         if kind == _UINT:
             return int.from_bytes(data, "big")
@@ -395,34 +389,34 @@ class _Walk:
             return float(struct.unpack(forms[len(data)], data)[0]) if len(data) in forms else 0.0
         return data.rstrip(b"\0").decode("utf-8", "surrogateescape")
 
-    def _number(self, parent: Element, identifier: int) -> int:
-        for one in elements(self._window, parent.content, parent.end):
+    def _number(self, parent: MatroskaElement, identifier: int) -> int:
+        for one in iter_elements(self._window, parent.content, parent.end):
             if one.identifier == identifier:
                 return int(self._value(one))
         return 0
 
     # -- tracks, chapters, attachments and tags
 
-    def _track(self, element: Element, path: str, depth: int) -> None:
+    def _track(self, element: MatroskaElement, path: str, depth: int) -> None:
         number = len(self._numbers)
-        name = PICTURES if number == self._stream_index else f"stream {number}"
+        name = PICTURES_PATH if number == self._stream_index else f"stream {number}"
         self._numbers[self._number(element, 0xD7)] = name
         self._uids["track", self._number(element, 0x73C5)] = name
         self._children(element, f"{path}/{name}", depth + 1)
         if self._says_no_more(element):
             self._into.discard(f"{path}/{name}/LanguageBCP47")
 
-    def _says_no_more(self, track: Element) -> bool:
+    def _says_no_more(self, track: MatroskaElement) -> bool:
         """Whether LanguageBCP47 says just what Language does."""
         told = {
             one.identifier: str(self._value(one))
-            for one in elements(self._window, track.content, track.end)
+            for one in iter_elements(self._window, track.content, track.end)
             if one.identifier in (_LANGUAGE, _LANGUAGE_TAG)
         }
         tag = told.get(_LANGUAGE_TAG, "")
         return tag == "und" or _TAGS.get(tag) == told.get(_LANGUAGE, "eng")
 
-    def _numbered(self, element: Element, path: str, depth: int) -> None:
+    def _numbered(self, element: MatroskaElement, path: str, depth: int) -> None:
         """An edition or a chapter, by the order in which they come."""
         if element.identifier == _EDITION:
             self._editions += 1
@@ -434,8 +428,8 @@ class _Walk:
             self._uids["chapter", self._number(element, 0x73C4)] = name
         self._children(element, f"{path}/{name}", depth + 1)
 
-    def _attached(self, element: Element, path: str, depth: int) -> None:
-        for one in elements(self._window, element.content, element.end):
+    def _attached(self, element: MatroskaElement, path: str, depth: int) -> None:
+        for one in iter_elements(self._window, element.content, element.end):
             if one.identifier != _ATTACHED:
                 self._one(one, path, depth)
                 continue
@@ -444,12 +438,12 @@ class _Walk:
             self._uids["attachment", self._number(one, 0x46AE)] = name
             self._children(one, f"{path}/{name}", depth + 1)
 
-    def _tag(self, element: Element, path: str, depth: int) -> None:
+    def _tag(self, element: MatroskaElement, path: str, depth: int) -> None:
         if element.identifier != _TAG:
             self._one(element, path, depth)
             return
         target = "file"
-        found = list(elements(self._window, element.content, element.end))
+        found = list(iter_elements(self._window, element.content, element.end))
         for one in found:
             if one.identifier == _TARGETS:
                 target = self._target(one)
@@ -459,9 +453,9 @@ class _Walk:
             elif one.identifier != _TARGETS:
                 self._one(one, f"{path}/{target}", depth)
 
-    def _target(self, element: Element) -> str:
+    def _target(self, element: MatroskaElement) -> str:
         parts = []
-        for one in elements(self._window, element.content, element.end):
+        for one in iter_elements(self._window, element.content, element.end):
             kind = _TARGET_UIDS.get(one.identifier)
             if kind is not None:
                 uid = int.from_bytes(
@@ -474,11 +468,11 @@ class _Walk:
                 if value != _LEAVES[one.identifier][2]:
                     parts.append(f"level {value}")
             elif one.identifier not in _SKIPPED:
-                parts.append(name_of(one.identifier))
+                parts.append(element_name(one.identifier))
         return " ".join(parts) or "file"
 
-    def _simple_tag(self, element: Element, path: str, depth: int) -> None:
-        found = list(elements(self._window, element.content, element.end))
+    def _simple_tag(self, element: MatroskaElement, path: str, depth: int) -> None:
+        found = list(iter_elements(self._window, element.content, element.end))
         name = ""
         for one in found:
             if one.identifier == 0x45A3:
@@ -488,14 +482,14 @@ class _Walk:
             if one.identifier == 0x4487:
                 text = str(self._value(one))
                 self._into.add_text(where, text)
-            elif one.identifier == _SIMPLE_TAG and depth < _MOST_DEPTH:
+            elif one.identifier == _SIMPLE_TAG and depth < _MAX_DEPTH:
                 self._simple_tag(one, where, depth + 1)
             elif one.identifier != 0x45A3:
                 self._one(one, where, depth)
 
     # -- clusters
 
-    def _in_cluster(self, element: Element, path: str, depth: int) -> None:
+    def _in_cluster(self, element: MatroskaElement, path: str, depth: int) -> None:
         if element.identifier == _SIMPLE_BLOCK:
             self._block_flags(element, path)
         elif element.identifier == _BLOCK_GROUP:
@@ -503,7 +497,7 @@ class _Walk:
         else:
             self._one(element, path, depth)
 
-    def _block_flags(self, element: Element, path: str) -> str:
+    def _block_flags(self, element: MatroskaElement, path: str) -> str:
         """The name of the block's track; adds what its flags say that packets do not."""
         head = self._window.read(element.content, 12)
         wide = 9 - head[0].bit_length() if head and head[0] else 1
@@ -514,8 +508,8 @@ class _Walk:
             self._into.add(f"{path}/{name}/invisible block", b"")
         return name
 
-    def _block_group(self, element: Element, path: str, depth: int) -> None:
-        found = list(elements(self._window, element.content, element.end))
+    def _block_group(self, element: MatroskaElement, path: str, depth: int) -> None:
+        found = list(iter_elements(self._window, element.content, element.end))
         name = "a track"
         for one in found:
             if one.identifier == _BLOCK:
@@ -523,16 +517,16 @@ class _Walk:
         where = f"{path}/{name}"
         for one in found:
             if one.identifier == _ADDITIONS:
-                for more in elements(self._window, one.content, one.end):
+                for more in iter_elements(self._window, one.content, one.end):
                     self._addition(more, where, depth)
             elif one.identifier != _BLOCK:
                 self._one(one, where, depth)
 
-    def _addition(self, element: Element, path: str, depth: int) -> None:
+    def _addition(self, element: MatroskaElement, path: str, depth: int) -> None:
         if element.identifier != _MORE:
             self._one(element, path, depth)
             return
-        found = list(elements(self._window, element.content, element.end))
+        found = list(iter_elements(self._window, element.content, element.end))
         number = self._number(element, _ADDITION_ID) or 1
         for one in found:
             if one.identifier == _ADDITION:

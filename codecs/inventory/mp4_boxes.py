@@ -1,7 +1,6 @@
 """Lists the boxes of an MP4 or MOV file (ISO/IEC 14496-12, QuickTime File Format).
 
-Every box is listed under its path, known or not.  Headers whose fields mean different things are
-listed field by field.  The track of the pictures is called ``pictures``, the others ``stream N``.
+`FileWindow` reads small pieces of a file without a system call for each.
 """
 
 from __future__ import annotations
@@ -10,18 +9,49 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from vfsd.codecs.inventory.items import Collector
-from vfsd.codecs.inventory.window import Window
+from vfsd.codecs.decoding.demuxer import MediaSource
+from vfsd.codecs.inventory.collector import ItemCollector
 
-PICTURES = "pictures"
+_WINDOW = 1 << 16
+_CHUNK = 1 << 20
+
+
+class FileWindow:
+    """The bytes of a source at any position.  Not thread-safe."""
+
+    def __init__(self, source: MediaSource) -> None:
+        self._source = source
+        self.size = source.size
+        self._start = 0
+        self._data = b""
+
+    def read(self, position: int, size: int) -> bytes:
+        """`size` bytes from `position` on; fewer only at the end of the file."""
+        offset = position - self._start
+        if offset < 0 or offset + size > len(self._data):
+            self._start, offset = position, 0
+            self._data = self._source.read_at(position, max(size, _WINDOW))
+        return self._data[offset : offset + size]
+
+    def chunks(self, start: int, end: int) -> Iterator[bytes]:
+        """The bytes from `start` to before `end`, in parts."""
+        while start < end:
+            part = self._source.read_at(start, min(_CHUNK, end - start))
+            if not part:
+                return
+            yield part
+            start += len(part)
+
+
+PICTURES_PATH = "pictures"
 """The name of the pictures' track in paths."""
 
-_MOST_DEPTH = 16
-_MOST_LEAF = 1 << 20
+_MAX_DEPTH = 16
+_MAX_LEAF = 1 << 20
 """Leaves up to so many bytes are held in memory, larger ones are only digested."""
 _HEAD = 8
 
-CONTAINERS = frozenset(b"moov mdia minf stbl edts dinf mvex moof mfra".split())
+CONTAINER_BOXES = frozenset(b"moov mdia minf stbl edts dinf mvex moof mfra".split())
 """Boxes that hold other boxes and nothing else."""
 _VIDEO_ENTRY = 78
 _AUDIO_ENTRY = 28
@@ -30,7 +60,7 @@ _RATE_BYTES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class Mp4Box:
     """Where a box lies in a file."""
 
     kind: bytes  #: four characters
@@ -39,7 +69,7 @@ class Box:
     end: int
 
 
-def boxes(window: Window, start: int, end: int) -> Iterator[Box]:
+def iter_boxes(window: FileWindow, start: int, end: int) -> Iterator[Mp4Box]:
     """The boxes from `start` to before `end`, up to the first that does not fit."""
     at = start
     while at + _HEAD <= end:
@@ -55,22 +85,22 @@ def boxes(window: Window, start: int, end: int) -> Iterator[Box]:
             size = end - at
         if size < content - at or at + size > end:
             return
-        yield Box(kind, at, content, at + size)
+        yield Mp4Box(kind, at, content, at + size)
         at += size
 
 
-def inside(window: Window, parent: Box) -> Iterator[Box]:
+def inside(window: FileWindow, parent: Mp4Box) -> Iterator[Mp4Box]:
     """The boxes in one that holds nothing else."""
-    return boxes(window, parent.content, parent.end)
+    return iter_boxes(window, parent.content, parent.end)
 
 
-def first_box(window: Window, parent: Box | None, kind: bytes) -> Box | None:
+def first_mp4_box(window: FileWindow, parent: Mp4Box | None, kind: bytes) -> Mp4Box | None:
     """The first box of a kind in `parent`, or in the file for None; None where there is none."""
     start, end = (0, window.size) if parent is None else (parent.content, parent.end)
-    return next((one for one in boxes(window, start, end) if one.kind == kind), None)
+    return next((one for one in iter_boxes(window, start, end) if one.kind == kind), None)
 
 
-def track_id(window: Window, header: Box | None) -> int:
+def track_id(window: FileWindow, header: Mp4Box | None) -> int:
     """The ID in a tkhd box; 0 without one."""
     if header is None:
         return 0
@@ -84,13 +114,13 @@ def kind_name(kind: bytes) -> str:
     return text if text.isprintable() else f"0x{kind.hex()}"
 
 
-def add_boxes(window: Window, stream_index: int, into: Collector) -> None:
+def add_boxes(window: FileWindow, stream_index: int, into: ItemCollector) -> None:
     """Add all boxes of a file; the pictures are the track with the number `stream_index`."""
-    _Walk(window, stream_index, into).file()
+    _BoxWalker(window, stream_index, into).file()
 
 
-class _Walk:
-    def __init__(self, window: Window, stream_index: int, into: Collector) -> None:
+class _BoxWalker:
+    def __init__(self, window: FileWindow, stream_index: int, into: ItemCollector) -> None:
         self._window = window
         self._stream_index = stream_index
         self._into = into
@@ -101,7 +131,7 @@ class _Walk:
         self._display = (0, 0)
         self._keys: list[str] = []
         self._references: list[tuple[str, bytes]] = []
-        self._handlers: dict[bytes, Callable[[Box, str, int], None]] = {
+        self._handlers: dict[bytes, Callable[[Mp4Box, str, int], None]] = {
             b"trak": self._trak,
             b"traf": self._traf,
             b"tkhd": self._tkhd,
@@ -132,7 +162,7 @@ class _Walk:
 
     def _children(self, start: int, end: int, path: str, depth: int) -> None:
         at = start
-        for box in boxes(self._window, start, end):
+        for box in iter_boxes(self._window, start, end):
             self._box(box, path, depth)
             at = box.end
         self._rest(at, end, path)
@@ -140,17 +170,17 @@ class _Walk:
     def _rest(self, start: int, end: int, path: str) -> None:
         """Bytes behind the last box: vendors append data there."""
         size = end - start
-        if size > _MOST_LEAF or self._window.read(start, size).strip(b"\0"):
+        if size > _MAX_LEAF or self._window.read(start, size).strip(b"\0"):
             self._digest(start, end, f"{path}/bytes behind the last box".lstrip("/"))
 
-    def _box(self, box: Box, path: str, depth: int) -> None:
+    def _box(self, box: Mp4Box, path: str, depth: int) -> None:
         inner = f"{path}/{kind_name(box.kind)}".lstrip("/")
         handler = self._handlers.get(box.kind)
-        if depth >= _MOST_DEPTH:
+        if depth >= _MAX_DEPTH:
             self._digest(box.content, box.end, inner)
         elif handler is not None:
             handler(box, inner, depth + 1)
-        elif box.kind in CONTAINERS:
+        elif box.kind in CONTAINER_BOXES:
             self._children(box.content, box.end, inner, depth + 1)
         else:
             self._digest(box.content, box.end, inner)
@@ -158,35 +188,35 @@ class _Walk:
     def _digest(self, start: int, end: int, path: str, text: str = "") -> None:
         self._into.add_pieces(path, self._window.chunks(start, end), end - start, text)
 
-    def _bytes(self, box: Box) -> bytes:
-        return self._window.read(box.content, min(box.end - box.content, _MOST_LEAF))
+    def _bytes(self, box: Mp4Box) -> bytes:
+        return self._window.read(box.content, min(box.end - box.content, _MAX_LEAF))
 
-    def _nothing(self, box: Box, path: str, depth: int) -> None:
+    def _nothing(self, box: Mp4Box, path: str, depth: int) -> None:
         """Samples are compared as packets."""
 
     # -- tracks
 
-    def _trak(self, box: Box, path: str, depth: int) -> None:
+    def _trak(self, box: Mp4Box, path: str, depth: int) -> None:
         is_pictures = self._count == self._stream_index
-        self._name = PICTURES if is_pictures else f"stream {self._count}"
+        self._name = PICTURES_PATH if is_pictures else f"stream {self._count}"
         self._count += 1
         self._children(box.content, box.end, f"{path.removesuffix('/trak')}/{self._name}", depth)
 
-    def _traf(self, box: Box, path: str, depth: int) -> None:
+    def _traf(self, box: Mp4Box, path: str, depth: int) -> None:
         name = "a track"
-        for inner in boxes(self._window, box.content, box.end):
+        for inner in iter_boxes(self._window, box.content, box.end):
             if inner.kind == b"tfhd":
                 number = int.from_bytes(self._bytes(inner)[4:8], "big")
                 name = self._tracks.get(number, name)
         self._children(box.content, box.end, f"moof/{name}", depth)
 
-    def _tref(self, box: Box, path: str, depth: int) -> None:
-        for inner in boxes(self._window, box.content, box.end):
+    def _tref(self, box: Mp4Box, path: str, depth: int) -> None:
+        for inner in iter_boxes(self._window, box.content, box.end):
             self._references.append((f"{path}/{kind_name(inner.kind)}", self._bytes(inner)))
 
     # -- headers
 
-    def _mvhd(self, box: Box, path: str, depth: int) -> None:
+    def _mvhd(self, box: Mp4Box, path: str, depth: int) -> None:
         data = self._bytes(box)
         wide = 8 if data[:1] == b"\1" else 4
         self._times(data, wide, path)
@@ -196,7 +226,7 @@ class _Walk:
         if rest[52:76].strip(b"\0"):
             self._into.add(f"{path}/preview, poster and selection", rest[52:76])
 
-    def _tkhd(self, box: Box, path: str, depth: int) -> None:
+    def _tkhd(self, box: Mp4Box, path: str, depth: int) -> None:
         data = self._bytes(box)
         wide = 8 if data[:1] == b"\1" else 4
         at = 4 + 2 * wide
@@ -211,7 +241,7 @@ class _Walk:
         if len(rest) >= 52:
             self._display = struct.unpack_from(">II", rest, 44)
 
-    def _mdhd(self, box: Box, path: str, depth: int) -> None:
+    def _mdhd(self, box: Mp4Box, path: str, depth: int) -> None:
         data = self._bytes(box)
         wide = 8 if data[:1] == b"\1" else 4
         self._times(data, wide, path)
@@ -224,7 +254,7 @@ class _Walk:
             if told:
                 self._into.add_text(f"{path}/{name}", f"{told} s after 1904")
 
-    def _hdlr(self, box: Box, path: str, depth: int) -> None:
+    def _hdlr(self, box: Mp4Box, path: str, depth: int) -> None:
         data = self._bytes(box)
         if len(data) < 24 or path.endswith("minf/hdlr"):
             return  # QuickTime's handler of data, which says that they lie in the file
@@ -237,39 +267,39 @@ class _Walk:
         if name:
             self._into.add(f"{path}/name", name, name.decode("utf-8", "replace"))
 
-    def _vmhd(self, box: Box, path: str, depth: int) -> None:
+    def _vmhd(self, box: Mp4Box, path: str, depth: int) -> None:
         mode = int.from_bytes(self._bytes(box)[4:6], "big")
         self._into.add_text(f"{path}/graphics mode", f"{mode:#x}")
 
-    def _tapt(self, box: Box, path: str, depth: int) -> None:
+    def _tapt(self, box: Mp4Box, path: str, depth: int) -> None:
         """Apertures of QuickTime, where they are not the size that the track has anyway."""
         sizes = {
             struct.unpack_from(">II", data, 4)
-            for data in map(self._bytes, boxes(self._window, box.content, box.end))
+            for data in map(self._bytes, iter_boxes(self._window, box.content, box.end))
             if len(data) >= 12
         }
         if sizes - {self._display}:
             self._digest(box.content, box.end, path)
 
-    def _group(self, box: Box, path: str, depth: int) -> None:
+    def _group(self, box: Mp4Box, path: str, depth: int) -> None:
         data = self._bytes(box)
         self._digest(box.content, box.end, f"{path} {kind_name(data[4:8])}")
 
-    def _uuid(self, box: Box, path: str, depth: int) -> None:
+    def _uuid(self, box: Mp4Box, path: str, depth: int) -> None:
         number = self._window.read(box.content, 16)
         self._digest(box.content, box.end, f"{path} {number.hex()}")
 
     # -- sample descriptions
 
-    def _stsd(self, box: Box, path: str, depth: int) -> None:
+    def _stsd(self, box: Mp4Box, path: str, depth: int) -> None:
         count = 0
-        for entry in boxes(self._window, box.content + 8, box.end):
+        for entry in iter_boxes(self._window, box.content + 8, box.end):
             count += 1
             self._entry(entry, path if count == 1 else f"{path} {count}", depth)
         if count > 1:
             self._into.add_text(f"{path}/descriptions", str(count))
 
-    def _entry(self, box: Box, path: str, depth: int) -> None:
+    def _entry(self, box: Mp4Box, path: str, depth: int) -> None:
         head = self._window.read(box.content, 16)
         if self._handler == b"vide":
             start = box.content + _VIDEO_ENTRY
@@ -280,7 +310,7 @@ class _Walk:
             data = without_rates(self._bytes(box))
             self._into.add(f"{path}/{kind_name(box.kind)}", data)
             return
-        for inner in boxes(self._window, start, box.end):
+        for inner in iter_boxes(self._window, start, box.end):
             data = self._bytes(inner)
             name = kind_name(inner.kind)
             if inner.kind == b"colr":
@@ -293,24 +323,24 @@ class _Walk:
 
     # -- metadata
 
-    def _udta(self, box: Box, path: str, depth: int) -> None:
+    def _udta(self, box: Mp4Box, path: str, depth: int) -> None:
         end = box.end
         at = box.content
-        for inner in boxes(self._window, box.content, box.end):
+        for inner in iter_boxes(self._window, box.content, box.end):
             self._box(inner, path, depth)
             at = inner.end
         self._rest(at, end, path)
 
-    def _meta(self, box: Box, path: str, depth: int) -> None:
+    def _meta(self, box: Mp4Box, path: str, depth: int) -> None:
         # In MP4 it has a version and flags, in QuickTime it has none.
         is_plain = self._window.read(box.content + 4, 4) == b"hdlr"
         start = box.content + (0 if is_plain else 4)
         outer, self._keys = self._keys, []
         handler = self._handler
-        for inner in boxes(self._window, start, box.end):
+        for inner in iter_boxes(self._window, start, box.end):
             if inner.kind == b"keys":
                 self._keys = list(_keys(self._bytes(inner)))
-        for inner in boxes(self._window, start, box.end):
+        for inner in iter_boxes(self._window, start, box.end):
             if inner.kind == b"keys":
                 continue  # they are listed as names of the values
             if inner.kind == b"hdlr":
@@ -320,8 +350,8 @@ class _Walk:
                 self._box(inner, path, depth)
         self._keys, self._handler = outer, handler
 
-    def _ilst(self, box: Box, path: str, depth: int) -> None:
-        for inner in boxes(self._window, box.content, box.end):
+    def _ilst(self, box: Mp4Box, path: str, depth: int) -> None:
+        for inner in iter_boxes(self._window, box.content, box.end):
             name = kind_name(inner.kind)
             number = int.from_bytes(inner.kind, "big")
             if self._keys and 0 < number <= len(self._keys):
@@ -330,17 +360,17 @@ class _Walk:
                 name = self._freeform(inner)
             self._digest(inner.content, inner.end, f"{path}/{name}", self._value(inner))
 
-    def _freeform(self, box: Box) -> str:
+    def _freeform(self, box: Mp4Box) -> str:
         told = [
             self._bytes(inner)[4:].decode("utf-8", "replace")
-            for inner in boxes(self._window, box.content, box.end)
+            for inner in iter_boxes(self._window, box.content, box.end)
             if inner.kind in (b"mean", b"name")
         ]
         return ":".join(("----", *told))
 
-    def _value(self, box: Box) -> str:
+    def _value(self, box: Mp4Box) -> str:
         """The text of a value, where it is text."""
-        for inner in boxes(self._window, box.content, box.end):
+        for inner in iter_boxes(self._window, box.content, box.end):
             data = self._bytes(inner)
             if inner.kind == b"data" and data[:4] == b"\0\0\0\1":
                 return data[8:].decode("utf-8", "replace")

@@ -1,56 +1,225 @@
-"""Joining two coded pictures plane by plane: cut, merged, and put together again.
-
-As `vfsd.codecs.joints.stitch_planes`, but of the planes that videos are coded in, so that what is
-not merged stays what it was to the bit, and with all that has to be known kept as a value.
+"""Merges two overlapping pictures into three pieces and restores them: warps one picture onto the
+other, matches its exposure, and cuts every plane at the seam.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.codecs.joints.exposure import MOST_GAIN, Mask
-from vfsd.codecs.joints.geometry import Picture, Size, inverse, resized
-from vfsd.codecs.joints.seam import Cut
-from vfsd.codecs.joints.stitch_planes import MERGES
-from vfsd.codecs.joints.warp import there, warped
+from vfsd.codecs.joints.overlap_geometry import (
+    Homography,
+    ImageSize,
+    PixelArray,
+    SeamCut,
+    image_size,
+    inverse_homography,
+    resize_homography,
+)
 
-Plane = Picture
+PixelMask = npt.NDArray[np.bool_]
+"""height x width."""
+
+MAX_GAIN = 2.0
+"""With more, or less than one part in so many, the two do not show the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExposureMatch:
+    """Levels of the left picture from those of the right one: gain x level + offset."""
+
+    gains: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    offsets: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    def to_left(self, picture: PixelArray) -> PixelArray:
+        levels = np.arange(256)[:, np.newaxis]
+        return _looked_up(picture, levels * np.array(self.gains) + self.offsets)
+
+    def to_right(self, picture: PixelArray) -> PixelArray:
+        levels = np.arange(256)[:, np.newaxis]
+        return _looked_up(picture, (levels - np.array(self.offsets)) / self.gains)
+
+
+SAME_EXPOSURE = ExposureMatch()
+
+
+def exposure(pairs: Sequence[tuple[PixelArray, PixelArray, PixelMask]]) -> ExposureMatch:
+    """From (left picture, right one laid over it, where both are): means and deviations are made
+    equal, which unlike least squares is the same from either side.
+
+    `SAME_EXPOSURE` where there is next to nothing to see, or the gain is beyond `MAX_GAIN`.
+    """
+    seen = [(left[mask], right[mask]) for left, right, mask in pairs if mask.any()]
+    if not seen:
+        return SAME_EXPOSURE
+    left = np.concatenate([one for one, _ in seen]).astype(np.float32)
+    right = np.concatenate([one for _, one in seen]).astype(np.float32)
+    spread = left.std(axis=0), right.std(axis=0)
+    if min(spread[0].min(), spread[1].min()) < 1:
+        return SAME_EXPOSURE
+    gains = (spread[0] / spread[1]).astype(np.float64)
+    if gains.max() > MAX_GAIN or gains.min() < 1 / MAX_GAIN:
+        return SAME_EXPOSURE
+    offsets = left.mean(axis=0) - gains * right.mean(axis=0)
+    r, g, b = gains.tolist()
+    x, y, z = offsets.tolist()
+    return ExposureMatch((r, g, b), (x, y, z))
+
+
+def _looked_up(picture: PixelArray, levels: npt.NDArray[np.float64]) -> PixelArray:
+    table = np.clip(np.rint(levels), 0, 255).astype(np.uint8).reshape(1, 256, 3)
+    return np.asarray(cv2.LUT(picture, table), dtype=np.uint8)
+
+
+LOSSLESS_DECIBELS = 100.0
+"""dB that are told of pictures without any difference."""
+
+_EDGE_PIXELS = 2
+"""Pixels at the edge of a projected picture that are mixed with what is outside: cubic weights
+reach two pixels far."""
+
+
+def warp_with_mask(
+    picture: PixelArray, matrix: Homography, size: ImageSize
+) -> tuple[PixelArray, PixelMask]:
+    """`picture` projected into one of `size` pixels, and where it is all there."""
+    return warp_picture(picture, matrix, size), there(image_size(picture), matrix, size)
+
+
+def warp_picture(picture: PixelArray, matrix: Homography, size: ImageSize) -> PixelArray:
+    """`picture`, which may also be a single plane, projected into one of `size` pixels.
+
+    Outside, its edge goes on: an encoder has little to do there.
+    """
+    laid = cv2.warpPerspective(
+        picture, matrix, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
+    )
+    return np.asarray(laid, dtype=np.uint8)
+
+
+def there(picture: ImageSize, matrix: Homography, size: ImageSize) -> PixelMask:
+    """Where all of a projected picture is there, in one of `size` pixels."""
+    width, height = picture
+    inside = np.zeros((height, width), np.uint8)
+    inside[_EDGE_PIXELS : height - _EDGE_PIXELS, _EDGE_PIXELS : width - _EDGE_PIXELS] = 255
+    mask = cv2.warpPerspective(inside, matrix, size, flags=cv2.INTER_NEAREST)
+    return np.asarray(mask > 0)
+
+
+def mean_square(one: PixelArray, other: PixelArray, mask: PixelMask | None = None) -> float:
+    """Of the differences of all samples, or those where `mask` is; as bad as can be where it is
+    nowhere, since nothing speaks for it."""
+    difference = one.astype(np.float32) - other.astype(np.float32)
+    squares = np.square(difference if mask is None else difference[mask])
+    return float(squares.mean()) if squares.size else 255.0 * 255.0
+
+
+def psnr_of_square(squares: float) -> float:
+    """PSNR of 8-bit samples from their mean square error; `LOSSLESS` at most."""
+    return (
+        LOSSLESS_DECIBELS
+        if squares <= 0
+        else min(LOSSLESS_DECIBELS, 10 * math.log10(255 * 255 / squares))
+    )
+
+
+MergeFunction = Callable[[PixelArray, PixelArray, PixelMask], PixelArray]
+"""From what the left camera saw, what the right one saw of the same (laid over it, with the left
+one's exposure), and where it saw it."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OverlapPieces:
+    """What is kept of two pictures; a piece may have no columns."""
+
+    left: PixelArray
+    middle: PixelArray
+    right: PixelArray
+
+
+def unprojected(left: PixelArray, right: PixelArray, seen: PixelMask) -> PixelArray:
+    return left
+
+
+def mean(left: PixelArray, right: PixelArray, seen: PixelMask) -> PixelArray:
+    both = cv2.addWeighted(left, 0.5, right, 0.5, 0)
+    seen = seen if left.ndim == 2 else seen[:, :, np.newaxis]
+    return np.where(seen, both, left).astype(np.uint8)
+
+
+MERGES: Mapping[str, MergeFunction] = MappingProxyType({"unprojected": unprojected, "mean": mean})
+"""By name."""
+
+
+def split_pair(
+    left: PixelArray, right: PixelArray, cut: SeamCut, light: ExposureMatch, merge: MergeFunction
+) -> OverlapPieces:
+    """Cut a pair into pieces."""
+    laid, seen = warp_with_mask(light.to_left(right), cut.to_middle, cut.middle)
+    x1, y1, x2, y2 = _cut_corners(cut)
+    middle = laid
+    middle[y1:y2, x1:x2] = merge(left[:, cut.seam :], laid[y1:y2, x1:x2].copy(), seen[y1:y2, x1:x2])
+    return OverlapPieces(left[:, : cut.seam].copy(), middle, right[:, cut.edge :].copy())
+
+
+def restore_left(pieces: OverlapPieces, cut: SeamCut) -> PixelArray:
+    """The left picture from the pieces."""
+    x1, y1, x2, y2 = _cut_corners(cut)
+    return np.hstack([pieces.left, pieces.middle[y1:y2, x1:x2]])
+
+
+def restore_right(pieces: OverlapPieces, cut: SeamCut, light: ExposureMatch) -> PixelArray:
+    """The right picture from the pieces."""
+    size = cut.edge, cut.right[1]
+    laid, _ = warp_with_mask(pieces.middle, inverse_homography(cut.to_middle), size)
+    return np.hstack([light.to_right(laid), pieces.right])
+
+
+def _cut_corners(cut: SeamCut) -> tuple[int, int, int, int]:
+    place = cut.left_in_middle
+    return place.x1, place.y1, place.x2, place.y2
+
+
+PlaneArray = PixelArray
 """rows x columns of 8-bit samples."""
-Planes = Sequence[Plane]
-Share = tuple[int, int]
+PlaneArrays = Sequence[PlaneArray]
+Subsampling = tuple[int, int]
 """Columns and rows of pixels that share a sample of a plane."""
 
-PIECES = ("left", "middle", "right")
+PIECE_NAMES = ("left", "middle", "right")
 """In this order they lie in a pack, so that what either side needs lies together."""
 
-_FLAT = 4.0
+_FLAT_DEVIATION = 4.0
 """Levels of deviation below which noise is a good part of it, so that it tells no gain."""
 _SAME_GAIN, _SAME_OFFSET = 0.01, 0.5
 """What differs by less is the same, and stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Light:
+class PlaneExposure:
     """Samples of the left picture from those of the right one: gain x sample + offset, by plane."""
 
     gains: tuple[float, ...]
     offsets: tuple[float, ...]
 
-    def to_left(self, number: int, plane: Plane) -> Plane:
+    def to_left(self, number: int, plane: PlaneArray) -> PlaneArray:
         levels = np.arange(256) * self.gains[number] + self.offsets[number]
         return self._mapped(number, plane, levels)
 
-    def to_right(self, number: int, plane: Plane) -> Plane:
+    def to_right(self, number: int, plane: PlaneArray) -> PlaneArray:
         levels = (np.arange(256) - self.offsets[number]) / self.gains[number]
         return self._mapped(number, plane, levels)
 
-    def _mapped(self, number: int, plane: Plane, levels: npt.NDArray[np.floating[Any]]) -> Plane:
+    def _mapped(
+        self, number: int, plane: PlaneArray, levels: npt.NDArray[np.floating[Any]]
+    ) -> PlaneArray:
         if (self.gains[number], self.offsets[number]) == (1.0, 0.0):
             return plane
         table = np.clip(np.rint(levels), 0, 255).astype(np.uint8)
@@ -58,23 +227,25 @@ class Light:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Joint:
+class PlaneJoint:
     """How the pictures of two cameras are kept as three pieces: the left one's columns before the
     seam, what both see, and the right one's columns from the edge on."""
 
-    cut: Cut
-    light: Light
+    cut: SeamCut
+    light: PlaneExposure
     merge: str  #: one of `MERGES`
-    shares: tuple[Share, ...]  #: by plane; all sizes and places of the cut are multiples of them
+    shares: tuple[
+        Subsampling, ...
+    ]  #: by plane; all sizes and places of the cut are multiples of them
     turned: tuple[int, int] = (0, 0)
     """Clockwise degrees by which the left and the right video's pictures are turned upright, before
     anything is done with them."""
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """Those that have columns, in the order of `PIECES`."""
+        """Those that have columns, in the order of `PIECE_NAMES`."""
         has = {"left": self.cut.seam > 0, "right": self.cut.edge < self.cut.right[0]}
-        return tuple(piece for piece in PIECES if has.get(piece, True))
+        return tuple(piece for piece in PIECE_NAMES if has.get(piece, True))
 
     @property
     def is_copy(self) -> bool:
@@ -101,44 +272,44 @@ class Joint:
         }
 
     @classmethod
-    def from_record(cls, found: Mapping[str, Any]) -> Joint:
+    def from_record(cls, found: Mapping[str, Any]) -> PlaneJoint:
         """Raises `ValueError`, `KeyError` or `TypeError` for what is none."""
         matrix = np.array(found["matrix"], np.float64).reshape(3, 3)
         if not np.isfinite(matrix).all() or abs(np.linalg.det(matrix)) < 1e-12:
             raise ValueError("its homography must have an inverse")
         left, right, middle, origin = (
-            _two(found[name]) for name in ("left", "right", "middle", "origin")
+            _require_two(found[name]) for name in ("left", "right", "middle", "origin")
         )
-        cut = Cut(left, right, matrix, int(found["seam"]), int(found["edge"]), origin, middle)
+        cut = SeamCut(left, right, matrix, int(found["seam"]), int(found["edge"]), origin, middle)
         place = cut.left_in_middle
         if not 0 <= cut.seam < left[0] or not 0 < cut.edge <= right[0]:
             raise ValueError("it is cut outside of its pictures")
         if min(place.x1, place.y1) < 0 or place.x2 > middle[0] or place.y2 > middle[1]:
             raise ValueError("its middle is too small")
-        light = Light(
+        light = PlaneExposure(
             tuple(float(gain) for gain in found["gains"]),
             tuple(float(offset) for offset in found["offsets"]),
         )
-        shares = tuple(_two(share) for share in found["shares"])
+        shares = tuple(_require_two(share) for share in found["shares"])
         if not len(light.gains) == len(light.offsets) == len(shares) or 0 in light.gains:
             raise ValueError("it has other planes")
-        turned = _two(found["turned"])
+        turned = _require_two(found["turned"])
         if any(degrees not in (0, 90, 180, 270) for degrees in turned):
             raise ValueError("its pictures are turned by something else")
         return cls(cut, light, str(found["merge"]), shares, turned)
 
 
-class Weaver:
+class PlaneMerger:
     """Makes pieces of pictures and pictures of pieces, as a joint says.  Thread-safe."""
 
-    def __init__(self, joint: Joint) -> None:
+    def __init__(self, joint: PlaneJoint) -> None:
         self.joint = joint
-        self._cuts = [_on_plane(joint.cut, share) for share in joint.shares]
-        self._back = [inverse(cut.to_middle) for cut in self._cuts]
+        self._cuts = [_plane_cut(joint.cut, share) for share in joint.shares]
+        self._back = [inverse_homography(cut.to_middle) for cut in self._cuts]
         self._is_still = bool(np.array_equal(joint.cut.to_middle, np.eye(3)))
-        self._seen: list[Mask] | None = None
+        self._seen: list[PixelMask] | None = None
 
-    def middle(self, left: Planes, right: Planes) -> list[Plane]:
+    def middle(self, left: PlaneArrays, right: PlaneArrays) -> list[PlaneArray]:
         """What both see, from whole pictures, in the left camera's pixels and exposure."""
         merge = MERGES[self.joint.merge]
         result = []
@@ -155,7 +326,7 @@ class Weaver:
             result.append(laid)
         return result
 
-    def left(self, piece: Planes | None, middle: Planes, out: Planes) -> None:
+    def left(self, piece: PlaneArrays | None, middle: PlaneArrays, out: PlaneArrays) -> None:
         """Fill `out` with the left picture; `piece` is None where it has no columns."""
         for number, cut in enumerate(self._cuts):
             if piece is not None:
@@ -163,60 +334,62 @@ class Weaver:
             place = cut.left_in_middle
             out[number][:, cut.seam :] = middle[number][place.y1 : place.y2, place.x1 : place.x2]
 
-    def right(self, middle: Planes, piece: Planes | None, out: Planes) -> None:
+    def right(self, middle: PlaneArrays, piece: PlaneArrays | None, out: PlaneArrays) -> None:
         """Fill `out` with the right picture; `piece` is None where it has no columns."""
         for number, cut in enumerate(self._cuts):
             size = cut.edge, cut.right[1]
             if self._is_still:
                 laid = middle[number][: size[1], : size[0]]
             else:
-                laid = warped(np.ascontiguousarray(middle[number]), self._back[number], size)
+                laid = warp_picture(np.ascontiguousarray(middle[number]), self._back[number], size)
             out[number][:, : cut.edge] = self.joint.light.to_right(number, laid)
             if piece is not None:
                 out[number][:, cut.edge :] = piece[number]
 
-    def _projected(self, plane: Plane, number: int) -> Plane:
+    def _projected(self, plane: PlaneArray, number: int) -> PlaneArray:
         cut = self._cuts[number]
         if self._is_still and cut.middle == cut.right:
             return plane.copy()
-        return warped(np.ascontiguousarray(plane), cut.to_middle, cut.middle)
+        return warp_picture(np.ascontiguousarray(plane), cut.to_middle, cut.middle)
 
-    def _masks(self) -> list[Mask]:
+    def _masks(self) -> list[PixelMask]:
         if self._seen is None:
             self._seen = [there(cut.right, cut.to_middle, cut.middle) for cut in self._cuts]
         return self._seen
 
 
-def light_of(pairs: Sequence[tuple[Planes, Planes]], cut: Cut, shares: Sequence[Share]) -> Light:
+def match_plane_exposure(
+    pairs: Sequence[tuple[PlaneArrays, PlaneArrays]], cut: SeamCut, shares: Sequence[Subsampling]
+) -> PlaneExposure:
     """The light of pairs of whole pictures: means and deviations of what both see become equal, as
-    in `vfsd.codecs.joints.exposure`, which unlike least squares is the same from either side."""
+    in `vfsd.codecs.joints.plane_merge`, which unlike least squares is the same from either side."""
     gains: list[float] = []
     offsets: list[float] = []
     for number, share in enumerate(shares):
-        mine = _on_plane(cut, share)
+        mine = _plane_cut(cut, share)
         seen = there(mine.right, mine.matrix, mine.left)
         left = np.concatenate([one[number][seen] for one, _ in pairs]).astype(np.float32)
         right = np.concatenate(
             [
-                warped(np.ascontiguousarray(other[number]), mine.matrix, mine.left)[seen]
+                warp_picture(np.ascontiguousarray(other[number]), mine.matrix, mine.left)[seen]
                 for _, other in pairs
             ]
         ).astype(np.float32)
-        gain, offset = _light(left, right, gains[0] if gains else 1.0)
+        gain, offset = _plane_gain_offset(left, right, gains[0] if gains else 1.0)
         gains.append(gain)
         offsets.append(offset)
-    return Light(tuple(gains), tuple(offsets))
+    return PlaneExposure(tuple(gains), tuple(offsets))
 
 
-def _light(
+def _plane_gain_offset(
     left: npt.NDArray[np.float32], right: npt.NDArray[np.float32], otherwise: float
 ) -> tuple[float, float]:
     """(gain, offset) of one plane; `otherwise`: the gain of one that is flat."""
     if not len(left):
         return 1.0, 0.0
     spread = float(left.std()), float(right.std())
-    gain = spread[0] / spread[1] if min(spread) >= _FLAT else otherwise
-    if not 1 / MOST_GAIN <= gain <= MOST_GAIN:
+    gain = spread[0] / spread[1] if min(spread) >= _FLAT_DEVIATION else otherwise
+    if not 1 / MAX_GAIN <= gain <= MAX_GAIN:
         return 1.0, 0.0
     if abs(gain - 1) < _SAME_GAIN:
         gain = 1.0
@@ -224,12 +397,12 @@ def _light(
     return (1.0, 0.0) if gain == 1.0 and abs(offset) < _SAME_OFFSET else (gain, offset)
 
 
-def upright(planes: Planes, degrees: int) -> list[Plane]:
+def rotated_planes(planes: PlaneArrays, degrees: int) -> list[PlaneArray]:
     """Views of planes that are turned clockwise; what is written to them is in the planes."""
     return [np.rot90(plane, -degrees // 90) for plane in planes]
 
 
-def errors_of(shown: Planes, seen: Planes) -> list[float]:
+def plane_mean_squares(shown: PlaneArrays, seen: PlaneArrays) -> list[float]:
     """Mean square errors, by plane."""
     return [
         float(cv2.norm(np.ascontiguousarray(one), np.ascontiguousarray(other), cv2.NORM_L2SQR))
@@ -238,12 +411,12 @@ def errors_of(shown: Planes, seen: Planes) -> list[float]:
     ]
 
 
-def is_divisible(size: Size, shares: Sequence[Share]) -> bool:
+def is_divisible(size: ImageSize, shares: Sequence[Subsampling]) -> bool:
     """Whether pictures of that size have even sides, and whole samples in every plane."""
     return all(size[0] % max(2, a) == 0 and size[1] % max(2, d) == 0 for a, d in shares)
 
 
-def _on_plane(cut: Cut, share: Share) -> Cut:
+def _plane_cut(cut: SeamCut, share: Subsampling) -> SeamCut:
     """The same cut, in samples of a plane."""
     across, down = share
     if share == (1, 1):
@@ -253,10 +426,10 @@ def _on_plane(cut: Cut, share: Share) -> Cut:
         return size[0] // across, size[1] // down
 
     left, right = less(cut.left), less(cut.right)
-    matrix = resized(cut.matrix, (cut.left, left), (cut.right, right))
+    matrix = resize_homography(cut.matrix, (cut.left, left), (cut.right, right))
     if np.array_equal(cut.matrix, np.eye(3)):
         matrix = np.eye(3)
-    return Cut(
+    return SeamCut(
         left,
         right,
         matrix,
@@ -267,6 +440,6 @@ def _on_plane(cut: Cut, share: Share) -> Cut:
     )
 
 
-def _two(found: Sequence[Any]) -> tuple[int, int]:
+def _require_two(found: Sequence[Any]) -> tuple[int, int]:
     first, second = found
     return int(first), int(second)

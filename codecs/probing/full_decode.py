@@ -1,4 +1,6 @@
-"""Proof by decoding: which frames a file really yields, and where decoding may start."""
+"""Decodes a whole stream to prove its frame table: which frames it yields, in which order, and at
+which key packets decoding may start.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,14 @@ import numpy as np
 from av.error import FFmpegError
 
 from vfsd.codecs.containers.detect_container import Container
-from vfsd.codecs.decoding.context import prepare
-from vfsd.codecs.decoding.demuxer import Source, demuxed_to_the_end, errors_logged, open_stream
+from vfsd.codecs.decoding.decoder_context import configure_decoder
+from vfsd.codecs.decoding.demuxer import MediaSource, capture_errors, demux_until_error, open_stream
 from vfsd.codecs.decoding.frame_decoder import EXTRA_PACKETS, FrameDecoder
-from vfsd.codecs.frames.color import UNTOLD, coding_of
-from vfsd.codecs.frames.first_size import FirstSize
-from vfsd.codecs.frames.pix_fmt_range import without_range
-from vfsd.codecs.frames.planes import fingerprint
-from vfsd.codecs.probing.damage import DamageNotes
-from vfsd.codecs.probing.output_order import Output
-from vfsd.codecs.probing.packet_scan import Progress
-from vfsd.codecs.probing.packetchecks import PacketChecks
+from vfsd.codecs.frames.color import DEFAULT_CODING, frame_coding
+from vfsd.codecs.frames.frame_transforms import FirstSizeScaler
+from vfsd.codecs.frames.planes import fingerprint, without_range_name
+from vfsd.codecs.probing.damage import DamageNotes, PacketDamageChecker
+from vfsd.codecs.probing.packet_scan import DecoderOutput, ScanProgress
 from vfsd.codecs.pyav import decode
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
@@ -37,12 +36,12 @@ _MAX_MERGED = 8
 """After as many key packets that lead to other pictures, no key packet of the file is believed."""
 
 
-_GOES_ON = 8
+_CONTINUED_FRAMES = 8
 """Runs of as many packets are tried with the key packet after them, and one in as many others."""
 
 
 @dataclass(frozen=True)
-class Decoded(Output):
+class FullDecode(DecoderOutput):
     """The outcome of decoding a whole stream in order, as FFmpeg's command does it."""
 
     prints: dict[int, int]  #: packet -> checksum of its frame
@@ -53,14 +52,14 @@ class Decoded(Output):
 
 
 def decode_all(
-    source: Source,
+    source: MediaSource,
     container: Container,
     stream_index: int,
-    on_progress: Progress | None,
+    on_progress: ScanProgress | None,
     *,
     left_out: Collected[int] = (),
     in_largest_size: bool = False,
-) -> Decoded:
+) -> FullDecode:
     """Decode every packet in order with one thread, with the decoder that FFmpeg sets up.
 
     Those at the places `left_out` are not there.
@@ -78,26 +77,26 @@ def decode_all(
 
 
 def _decode_once(
-    source: Source,
+    source: MediaSource,
     container: Container,
     stream_index: int,
-    on_progress: Progress | None,
+    on_progress: ScanProgress | None,
     left_out: Collected[int],
     size: tuple[int, int] | None,
-) -> Decoded:
+) -> FullDecode:
     """As `decode_all`, in that size; None: in that of the first picture."""
     opened, stream = open_stream(source, container.name, stream_index)
     context = stream.codec_context
-    prepare(context)
+    configure_decoder(context)
     if context.codec.name == "hevc":
         # It reports pictures that do not match the hashes in the stream, and shows them as before.
         context.options["err_detect"] = "crccheck"
     total = source.size
-    frames = _Frames(size)
+    frames = _DecodedFrames(size)
     index = -1
-    packets = demuxed_to_the_end(opened, stream)
-    checks = PacketChecks(stream)
-    with errors_logged() as messages:
+    packets = demux_until_error(opened, stream)
+    checks = PacketDamageChecker(stream)
+    with capture_errors() as messages:
         notes = DamageNotes(context.codec.name, messages)
         for index, packet in enumerate(one for one in packets if one.pos not in left_out):
             if not packet.size:
@@ -130,7 +129,7 @@ def _decode_once(
                 continue
             break
     opened.close()
-    return Decoded(
+    return FullDecode(
         order=np.array(frames.order, np.int64),
         fed=np.array(frames.fed, np.int64),
         prints=frames.prints,
@@ -141,7 +140,7 @@ def _decode_once(
     )
 
 
-class _Frames:
+class _DecodedFrames:
     def __init__(self, size: tuple[int, int] | None) -> None:
         self.size = size or (0, 0)
         self.order: list[int] = []
@@ -150,7 +149,7 @@ class _Frames:
         self.first: av.VideoFrame | None = None
         self.sizes: set[tuple[int, int]] = set()
         self._form: tuple[int, int, str] | None = None
-        self._first_size: FirstSize | None = None
+        self._first_size: FirstSizeScaler | None = None
 
     def add(self, fed: int, frames: Iterable[av.VideoFrame]) -> None:
         for picture in frames:
@@ -158,36 +157,39 @@ class _Frames:
             if self._first_size is None:
                 if not any(self.size):
                     self.size = picture.width, picture.height
-                self._first_size, self.first = FirstSize(*self.size, picture.format.name), picture
+                self._first_size, self.first = (
+                    FirstSizeScaler(*self.size, picture.format.name),
+                    picture,
+                )
             frame = self._first_size.of(picture)
             # What pictures mean may change, of which the one range of levels has names of its own.
-            form = (frame.width, frame.height, without_range(frame.format.name))
+            form = (frame.width, frame.height, without_range_name(frame.format.name))
             if self._form is None:
                 self._form = form
             if form != self._form:
                 raise RefusedMediaError(
-                    f"the picture changes on the way, from {_form(self._form)} to {_form(form)}"
+                    f"the picture changes on the way, from {_form_text(self._form)} to {_form_text(form)}"
                 )
             if frame.pts is None or frame.pts in self.prints:
                 raise RefusedMediaError("a packet holds several pictures")
             self.order.append(frame.pts)
             self.fed.append(fed)
-            self.prints[frame.pts] = _fingerprint(frame)
+            self.prints[frame.pts] = _frame_fingerprint(frame)
 
 
-def _form(form: tuple[int, int, str]) -> str:
+def _form_text(form: tuple[int, int, str]) -> str:
     return f"{form[0]}x{form[1]} {form[2]}"
 
 
-def _fingerprint(frame: av.VideoFrame) -> int:
+def _frame_fingerprint(frame: av.VideoFrame) -> int:
     """Of its samples, and of what they mean: decoders go on with what they were told last."""
-    return hash((fingerprint(frame), coding_of(frame, UNTOLD)))
+    return hash((fingerprint(frame), frame_coding(frame, DEFAULT_CODING)))
 
 
 # ----------------------------------------------------------------------------------- key packets
 
 
-class KeyProof:
+class KeyPacketProof:
     """Tries every key packet of a table by decoding from it, as a read will.
 
     `columns.flags` holds the candidates for KEY and DISPOSABLE.  `flags` is the outcome: KEY where
@@ -198,11 +200,11 @@ class KeyProof:
 
     def __init__(
         self,
-        source: Source,
+        source: MediaSource,
         media: MediaInfo,
         access: Access,
         columns: PacketColumns,
-        decoded: Decoded,
+        decoded: FullDecode,
         end_pts: int,
         *,
         unstable: Collection[int] = (),
@@ -219,7 +221,7 @@ class KeyProof:
         self._is_demuxed = access is not Access.EXTENT
         self._alive: Callable[[], None] = lambda: None
 
-    def run(self, on_progress: Progress | None, total: int) -> bool:
+    def run(self, on_progress: ScanProgress | None, total: int) -> bool:
         """False when not even a decode from the first packet gives the same pictures again.
 
         `on_progress` is called between pictures, too, with what it was told last.
@@ -270,7 +272,7 @@ class KeyProof:
         Reads go on over key packets, with a decoder that has seen other pictures: one packet more
         shows what that makes of packets that are not the demuxer's own.
         """
-        is_tried = end - start >= _GOES_ON or start % _GOES_ON == 0
+        is_tried = end - start >= _CONTINUED_FRAMES or start % _CONTINUED_FRAMES == 0
         return min(end + (is_tried and not self._is_demuxed), len(self.flags))
 
     def _try_disposing(self, key: int, start: int, end: int) -> None:
@@ -316,4 +318,4 @@ class KeyProof:
         for number, (packet, frame) in enumerate(self._decoder.survey(start, end, skip=skip)):
             if number % _PROGRESS_PACKETS == 0:
                 self._alive()
-            yield packet, _fingerprint(frame)
+            yield packet, _frame_fingerprint(frame)

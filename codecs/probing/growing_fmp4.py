@@ -1,12 +1,4 @@
-"""What can be read of an MP4 or MOV file of fragments while it is written.
-
-The file begins with a movie box, which lists no samples as a rule; then come fragments, each a
-movie fragment box and its media data (ISO/IEC 14496-12, 8.8).  Fragments that are there as a whole
-do not change any more.  New ones are looked at together with what they depend on, from a key packet
-on: the demuxer is shown the beginning of the file, one free box in the place of all that does not
-matter, and the rest.  Samples that the movie box does list lie before the first fragment, and stay
-there for the demuxer, which reads them each time; they are left out of what it gives.
-"""
+"""The readable part of a fragmented MP4 or MOV file that is still being written."""
 
 from __future__ import annotations
 
@@ -21,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vfsd.codecs.decoding.demuxer import Source
+from vfsd.codecs.decoding.demuxer import MediaSource
 from vfsd.codecs.probing.probe import Examination, examine_source
-from vfsd.core.frame_table_pages import PacketFlag, cuts
+from vfsd.core.frame_table_pages import PacketFlag, page_cuts
 from vfsd.core.model import Access
 from vfsd.errors import RefusedMediaError
 
@@ -32,18 +24,18 @@ if TYPE_CHECKING:
 
 _BUFFER = 1 << 18
 _BEFORE_THE_MOVIE = (b"ftyp", b"free", b"skip", b"wide", b"uuid")
-_LONGEST_BEGINNING = 1 << 24
+_MAX_BEGINNING = 1 << 24
 """Bytes of a movie box and what is before it."""
-_MOST_BOXES = 100
+_MAX_BOXES = 100
 """An ordinary file has no more, beside each other."""
 _HEAD = 24
 """Bytes of a fragment that tell it from others: size, kind, and its number (mfhd)."""
-_Marks = tuple[tuple[int, bytes], ...]
+_PlaceMarks = tuple[tuple[int, bytes], ...]
 """Places in a file, and the heads of the fragments that begin there."""
 
 
 @dataclass(frozen=True)
-class _Start:
+class _ScanStart:
     """Where the demuxer begins when it looks again."""
 
     place: int  #: in the file; of a fragment
@@ -52,7 +44,7 @@ class _Start:
     frames: int = 0  #: that these show
 
 
-class FragmentedPrefix:
+class GrowingFmp4:
     """The packets of a file of fragments, as they come.  Not thread-safe.
 
     What is handed over are frames as the finished video has them.  `fd` stays the caller's.
@@ -64,14 +56,14 @@ class FragmentedPrefix:
         self._beginning = b""  # of the file, up to the end of the movie box
         self._end = 0  # of the fragments that were looked at
         self._fragments: list[int] = []  # where they begin, from the last one looked at anew on
-        self._marks: _Marks = ()
+        self._marks: _PlaceMarks = ()
         self._packets = self._frames = 0  # that were handed over
         self._last: tuple[int, ...] = ()  # the last of these packets
         self._form: tuple[object, ...] = ()
         self._keeps_back = False
         self._reserved = 0  # the size that it had before its bytes
         self._passed = 0  # the end of boxes behind the last fragment that belong to none
-        self._start = _Start(0)
+        self._start = _ScanStart(0)
 
     @property
     def size(self) -> int:
@@ -82,7 +74,7 @@ class FragmentedPrefix:
     def is_finished(self) -> bool:
         """Whether it is an ordinary file by now, with an index of all that it holds."""
         at, kinds = 0, set()
-        for _ in range(_MOST_BOXES):
+        for _ in range(_MAX_BOXES):
             box = self._box(at)
             if box is None:
                 break
@@ -94,7 +86,7 @@ class FragmentedPrefix:
     @property
     def is_in_place(self) -> bool:
         """Whether the fragments are where they were.  May be asked while another thread looks."""
-        return _are_in_place(self._fd, self._marks)
+        return _marks_match(self._fd, self._marks)
 
     def file(self) -> io.BufferedReader:
         """What of the file was looked at, which is a file as well, and stays what it is.
@@ -114,13 +106,13 @@ class FragmentedPrefix:
         """
         self._require_in_place()
         end = self._end_of_fragments()
-        return self._look(end, _certain) if end > self._end else None
+        return self._look(end, _certain_part) if end > self._end else None
 
     def finish(self) -> Examination | None:
         """As `advance`, when no more can come: nothing is kept back."""
         self._require_in_place()
         end = self._end_of_fragments(is_all=True)
-        return self._look(end, _all) if end > self._end or self._keeps_back else None
+        return self._look(end, _whole) if end > self._end or self._keeps_back else None
 
     def _require_in_place(self) -> None:
         if not self.is_in_place:
@@ -132,21 +124,21 @@ class FragmentedPrefix:
     def _look(self, end: int, certain: Callable[[Examination], int]) -> Examination | None:
         found, start = self._examined(end)
         upto = max(start.packets, certain(found))
-        fresh = _part(found, start.packets, upto)
+        fresh = _examination_part(found, start.packets, upto)
         self._end = end
         self._keeps_back = upto < len(found.columns)
         if not len(fresh.order):
             return None
-        self._form = _form(found)
-        self._last = _row(found, upto - 1)
+        self._form = _media_form(found)
+        self._last = _packet_row(found, upto - 1)
         self._packets += len(fresh.columns)
         self._frames += len(fresh.order)
         self._start = self._next_start(found, start, upto)
         return fresh
 
-    def _examined(self, end: int) -> tuple[Examination, _Start]:
+    def _examined(self, end: int) -> tuple[Examination, _ScanStart]:
         """What is there up to `end`, and from where on that is."""
-        whole = _Start(len(self._beginning), packets=self._packets, frames=self._frames)
+        whole = _ScanStart(len(self._beginning), packets=self._packets, frames=self._frames)
         if not self._packets:
             return self._examined_from(whole, end), whole
         # What the demuxer has learned from earlier fragments may matter: of times above all.
@@ -163,36 +155,36 @@ class FragmentedPrefix:
             hint="it can be read when it is finished",
         )
 
-    def _examined_from(self, start: _Start, end: int) -> Examination:
+    def _examined_from(self, start: _ScanStart, end: int) -> Examination:
         kept = len(self._beginning)
         if any(self._is_listed(place) for place in start.left_out):
             kept = self._marks[0][0]
-        with _Part(self._fd, self._beginning, kept, start.place, end) as part:
+        with _PartialSource(self._fd, self._beginning, kept, start.place, end) as part:
             return examine_source(part, self._name, left_out=start.left_out)
 
     def _is_listed(self, place: int) -> bool:
         """Whether the movie box itself lists the packet there, as it lies before all fragments."""
         return place < self._marks[0][0]
 
-    def _is_continued(self, found: Examination, start: _Start) -> bool:
+    def _is_continued(self, found: Examination, start: _ScanStart) -> bool:
         """Whether all that was handed over is in it, in its place and before all else."""
-        if len(found.columns) < start.packets or _form(found) != self._form:
+        if len(found.columns) < start.packets or _media_form(found) != self._form:
             return False
-        shown_before, is_clean = cuts(found.columns, found.order)
+        shown_before, is_clean = page_cuts(found.columns, found.order)
         return (
             bool(is_clean[start.packets])
             and shown_before[start.packets] == start.frames
-            and _row(found, start.packets - 1) == self._last
+            and _packet_row(found, start.packets - 1) == self._last
         )
 
-    def _next_start(self, found: Examination, start: _Start, upto: int) -> _Start:
+    def _next_start(self, found: Examination, start: _ScanStart, upto: int) -> _ScanStart:
         """Where to look from next, when all before `upto` were handed over: the last key packet,
         without the pictures that lead it.  What comes needs nothing else of what was before."""
         columns = found.columns
         shown = columns.flags & PacketFlag.HIDDEN == 0
         keys = np.flatnonzero(shown[:upto] & (columns.flags[:upto] & PacketFlag.KEY != 0))
         if not len(keys) or found.access is not Access.EXTENT:
-            return _Start(start.place, start.left_out, upto, int(shown[:upto].sum()))
+            return _ScanStart(start.place, start.left_out, upto, int(shown[:upto].sum()))
         key = int(keys[-1])
         fragment = bisect_right(self._fragments, int(columns.position[key])) - 1
         del self._fragments[: max(0, fragment)]
@@ -201,7 +193,7 @@ class FragmentedPrefix:
         left_out = {*columns.position[is_before | leads].tolist(), *start.left_out}
         stays = ~(is_before | leads)[:upto]
         place = self._fragments[0]
-        return _Start(
+        return _ScanStart(
             place,
             frozenset(one for one in left_out if one >= place or self._is_listed(one)),
             int(stays.sum()),
@@ -216,7 +208,7 @@ class FragmentedPrefix:
             if box is None or box[0] not in (*_BEFORE_THE_MOVIE, b"moov"):
                 return b""
             kind, at = box
-        return os.pread(self._fd, at, 0) if at <= _LONGEST_BEGINNING else b""
+        return os.pread(self._fd, at, 0) if at <= _MAX_BEGINNING else b""
 
     def _end_of_fragments(self, *, is_all: bool = False) -> int:
         """The end of the last fragment, or of that part of it, whose media data are there.
@@ -290,10 +282,10 @@ class FragmentedPrefix:
         return (head[4:8], end) if size >= 8 and end <= all_of_it else None
 
 
-def _certain(found: Examination) -> int:
+def _certain_part(found: Examination) -> int:
     """Of its packets so many that nothing to come is shown before a frame of theirs."""
     columns = found.columns
-    shown_before, is_certain = cuts(columns, found.order)
+    shown_before, is_certain = page_cuts(columns, found.order)
     # No packet is decoded before one that precedes it, or after it is shown.
     times = columns.pts[found.order]
     is_certain &= shown_before <= np.searchsorted(times, columns.dts[-1], side="right")
@@ -303,14 +295,14 @@ def _certain(found: Examination) -> int:
     return int(np.flatnonzero(is_certain[1:])[-1]) + 1 if is_certain[1:].any() else 0
 
 
-def _all(found: Examination) -> int:
+def _whole(found: Examination) -> int:
     return len(found.columns)
 
 
-def _part(found: Examination, first: int, upto: int) -> Examination:
+def _examination_part(found: Examination, first: int, upto: int) -> Examination:
     """Its packets ``first <= p < upto``, and the frames that they show."""
     columns = found.columns
-    shown_before, _ = cuts(columns, found.order)
+    shown_before, _ = page_cuts(columns, found.order)
     frames = found.order[shown_before[first] : shown_before[upto]]
     later = columns.pts[found.order[shown_before[upto] :]]
     end_pts = found.end_pts
@@ -325,18 +317,18 @@ def _part(found: Examination, first: int, upto: int) -> Examination:
     return replace(found, columns=part, order=frames - first, end_pts=end_pts)
 
 
-def _form(found: Examination) -> tuple[object, ...]:
+def _media_form(found: Examination) -> tuple[object, ...]:
     media = found.media
     return found.access, media.width, media.height, media.extradata
 
 
-def _row(found: Examination, packet: int) -> tuple[int, ...]:
+def _packet_row(found: Examination, packet: int) -> tuple[int, ...]:
     columns = found.columns
     values = (columns.pts, columns.dts, columns.position, columns.size)
     return tuple(int(column[packet]) for column in values)
 
 
-def _are_in_place(fd: int, marks: _Marks) -> bool:
+def _marks_match(fd: int, marks: _PlaceMarks) -> bool:
     """What was cut off is not somewhere else: who reads it is told."""
     return all(head.startswith(os.pread(fd, _HEAD, place)) for place, head in marks)
 
@@ -344,7 +336,7 @@ def _are_in_place(fd: int, marks: _Marks) -> bool:
 class _PrefixFile(io.RawIOBase):
     """The first bytes of a file, with the beginning that it has while it grows."""
 
-    def __init__(self, fd: int, beginning: bytes, size: int, marks: _Marks) -> None:
+    def __init__(self, fd: int, beginning: bytes, size: int, marks: _PlaceMarks) -> None:
         self._fd = os.dup(fd)
         self._marks = marks
         self._beginning = beginning
@@ -362,7 +354,7 @@ class _PrefixFile(io.RawIOBase):
         data = self._beginning[self._at : self._at + len(view)]
         if not data:
             data = os.pread(self._fd, max(0, min(len(view), self._size - self._at)), self._at)
-            if not _are_in_place(self._fd, self._marks):
+            if not _marks_match(self._fd, self._marks):
                 raise OSError(errno.ESTALE, "the fragments of the video have been moved")
         view[: len(data)] = data
         self._at += len(data)
@@ -381,7 +373,7 @@ class _PrefixFile(io.RawIOBase):
         super().close()
 
 
-class _Part(Source):
+class _PartialSource(MediaSource):
     """A file of which nothing is between `kept`, the beginning or more, and `start`, and nothing
     after `end`."""
 

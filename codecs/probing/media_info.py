@@ -1,9 +1,12 @@
-"""The description of a video stream, put together from its container and its first picture."""
+"""The description of a video stream from its container and its first picture, including the crop
+of MP4's clean aperture and Matroska's PixelCrop.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 import av
@@ -12,13 +15,152 @@ from av.stream import Disposition, Stream
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from vfsd.codecs.bitstreams.cicp import PRIMARIES, RANGES, SPACES, TRANSFERS
+from vfsd.codecs.bitstreams.video_signal import MATRICES, PRIMARIES, RANGES, TRANSFERS
 from vfsd.codecs.containers.detect_container import Container
-from vfsd.codecs.decoding.display_matrix import display_matrix
-from vfsd.codecs.frames.pix_fmt_range import names_full_range
-from vfsd.codecs.pyav import exact, readable_tags
-from vfsd.core.model import MediaInfo, SideStream
+from vfsd.codecs.decoding.demuxer import MediaSource
+from vfsd.codecs.decoding.frame_side_data import display_matrix
+from vfsd.codecs.frames.planes import chroma_subsampling, names_full_range
+from vfsd.codecs.inventory.matroska_elements import MatroskaElement, iter_elements
+from vfsd.codecs.inventory.mp4_boxes import FileWindow, Mp4Box, iter_boxes
+from vfsd.codecs.pyav import exact_fraction, readable_tags
+from vfsd.core.model import NO_CROP_MARGINS, CropMargins, MediaInfo, SideStream
 from vfsd.errors import RefusedMediaError
+
+_VIDEO_ENTRY = 78
+"""Bytes of a sample entry ahead of the boxes in it."""
+_CLAP = 32
+_SEGMENT, _CLUSTER, _TRACKS, _ENTRY, _VIDEO = 0x18538067, 0x1F43B675, 0x1654AE6B, 0xAE, 0xE0
+_LEFT, _TOP, _RIGHT, _BOTTOM = 0x54CC, 0x54BB, 0x54DD, 0x54AA
+
+
+def with_container_crop(source: MediaSource, media: MediaInfo) -> MediaInfo:
+    """`media`, which describes pictures as they are decoded, as these are shown."""
+    if media.container in ("mp4", "mov"):
+        told = _clean_aperture(FileWindow(source), media)
+    elif media.container in ("matroska", "webm"):
+        told = _pixel_crop(FileWindow(source), media.stream_index)
+    else:
+        return media
+    crop = _rounded_crop(told, media)
+    if crop == NO_CROP_MARGINS:
+        return media
+    left, top, right, bottom = crop
+    width, height = media.width - left - right, media.height - top - bottom
+    return replace(media, width=width, height=height, crop=crop)
+
+
+def _rounded_crop(told: CropMargins, media: MediaInfo) -> CropMargins:
+    """`told`, rounded to whole samples of colour; `NO_CROP_MARGINS` where that leaves no
+    picture."""
+    across, down = chroma_subsampling(media.pixel_format)
+    left, width = _rounded_side(told[0], told[2], media.width, across)
+    top, height = _rounded_side(told[1], told[3], media.height, down)
+    if width <= 0 or height <= 0:
+        return NO_CROP_MARGINS
+    return left, top, media.width - left - width, media.height - top - height
+
+
+def _rounded_side(before: int, after: int, length: int, grid: int) -> tuple[int, int]:
+    """(how much is cropped ahead, how much is left)"""
+    if before <= 0 and after <= 0:
+        return 0, length
+    kept = length - before - after
+    return before // grid * grid, kept // grid * grid
+
+
+# ------------------------------------------------------------------------------------------ MP4
+
+
+def _clean_aperture(window: FileWindow, media: MediaInfo) -> CropMargins:
+    for moov in _child_box(window, None, b"moov"):
+        for number, trak in enumerate(_child_box(window, moov, b"trak")):
+            if number == media.stream_index:
+                box = _nested_box(window, trak, b"mdia", b"minf", b"stbl", b"stsd")
+                return NO_CROP_MARGINS if box is None else _entry_aperture(window, box)
+    return NO_CROP_MARGINS
+
+
+def _entry_aperture(window: FileWindow, table: Mp4Box) -> CropMargins:
+    """Of the first sample entry."""
+    entry = next(iter_boxes(window, table.content + 8, table.end), None)
+    if entry is None:
+        return NO_CROP_MARGINS
+    size = window.read(entry.content + 24, 4)
+    for box in iter_boxes(window, entry.content + _VIDEO_ENTRY, entry.end):
+        if box.kind == b"clap" and box.end - box.content >= _CLAP:
+            width, height = (int.from_bytes(size[at : at + 2], "big") for at in (0, 2))
+            data = window.read(box.content, _CLAP)
+            across = _aperture_edges(data[:8] + data[16:24], width)
+            down = _aperture_edges(data[8:16] + data[24:], height)
+            if across is not None and down is not None:
+                return across[0], down[0], across[1], down[1]
+    return NO_CROP_MARGINS
+
+
+def _aperture_edges(data: bytes, length: int) -> tuple[int, int] | None:
+    """(pixels cropped ahead, and behind), by a size and an offset of the centre.
+
+    None where what is left does not lie within the picture.
+    """
+    over, under, offset_over, offset_under = (
+        int.from_bytes(data[at : at + 4], "big", signed=True) for at in (0, 4, 8, 12)
+    )
+    if over <= 0 or under <= 0 or offset_under <= 0:
+        return None
+    half = (Fraction(over, under) - 1) / 2
+    centre = Fraction(length - 1, 2) + Fraction(offset_over, offset_under)
+    first, last = centre - half, centre + half
+    if first < 0 or last > length - 1 or half < 0:
+        return None
+    return math.floor(first), length - 1 - math.floor(last)
+
+
+def _nested_box(window: FileWindow, parent: Mp4Box, *path: bytes) -> Mp4Box | None:
+    found: Mp4Box | None = parent
+    for kind in path:
+        found = found and next(_child_box(window, found, kind), None)
+    return found
+
+
+def _child_box(window: FileWindow, parent: Mp4Box | None, kind: bytes) -> Iterator[Mp4Box]:
+    start, end = (0, window.size) if parent is None else (parent.content, parent.end)
+    return (box for box in iter_boxes(window, start, end) if box.kind == kind)
+
+
+# ------------------------------------------------------------------------------------- Matroska
+
+
+def _pixel_crop(window: FileWindow, stream_index: int) -> CropMargins:
+    for segment in iter_elements(window, 0, window.size):
+        if segment.identifier != _SEGMENT:
+            continue
+        for part in iter_elements(window, segment.content, segment.end):
+            if part.identifier == _CLUSTER and part.is_open:
+                return NO_CROP_MARGINS  # nothing is found beyond
+            if part.identifier == _TRACKS:
+                return _track_crop(window, part, stream_index)
+    return NO_CROP_MARGINS
+
+
+def _track_crop(window: FileWindow, tracks: MatroskaElement, stream_index: int) -> CropMargins:
+    inside = iter_elements(window, tracks.content, tracks.end)
+    entries = [one for one in inside if one.identifier == _ENTRY]
+    if stream_index >= len(entries):
+        return NO_CROP_MARGINS
+    entry = entries[stream_index]
+    for video in iter_elements(window, entry.content, entry.end):
+        if video.identifier == _VIDEO:
+            told = {
+                one.identifier: int.from_bytes(
+                    window.read(one.content, one.end - one.content), "big"
+                )
+                for one in iter_elements(window, video.content, video.end)
+                if one.end - one.content <= 8
+            }
+            left, top, right, bottom = (told.get(one, 0) for one in (_LEFT, _TOP, _RIGHT, _BOTTOM))
+            return left, top, right, bottom
+    return NO_CROP_MARGINS
+
 
 _MAX_TAGS = 64
 _MAX_TAG_LENGTH = 1000
@@ -58,7 +200,7 @@ def choose_stream(opened: InputContainer, index: int | None = None) -> VideoStre
     return stream
 
 
-def describe(
+def describe_stream(
     container: Container, opened: InputContainer, stream: VideoStream, frame: av.VideoFrame
 ) -> tuple[MediaInfo, list[str]]:
     """All that can be told before the frame table is known, and notes for people.
@@ -78,13 +220,14 @@ def describe(
         width=frame.width,
         height=frame.height,
         pixel_format=frame.format.name,
-        time_base=exact(stream.time_base) or Fraction(1, 1_000_000),
-        average_rate=exact(stream.average_rate),
+        time_base=exact_fraction(stream.time_base) or Fraction(1, 1_000_000),
+        average_rate=exact_fraction(stream.average_rate),
         stream_index=stream.index,
         rotation=rotation,
-        sample_aspect_ratio=exact(stream.sample_aspect_ratio) or exact(context.sample_aspect_ratio),
+        sample_aspect_ratio=exact_fraction(stream.sample_aspect_ratio)
+        or exact_fraction(context.sample_aspect_ratio),
         color_range="full" if full_range else RANGES.get(frame.color_range),
-        color_space=SPACES.get(frame.colorspace),
+        color_space=MATRICES.get(frame.colorspace),
         color_primaries=PRIMARIES.get(frame.color_primaries),
         color_transfer=TRANSFERS.get(frame.color_trc),
         bit_depth=frame.format.components[0].bits,
@@ -100,7 +243,7 @@ def describe(
 def claimed_rates(stream: VideoStream) -> tuple[Fraction | None, ...]:
     """Frames per second as the codec's own timing and the demuxer's guess tell them."""
     told = (stream.codec_context.framerate, stream.base_rate)
-    return tuple(map(exact, told))
+    return tuple(map(exact_fraction, told))
 
 
 def _codec_tag(context: VideoCodecContext) -> str:

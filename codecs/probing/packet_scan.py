@@ -1,4 +1,6 @@
-"""One pass of the demuxer over a file: what the container says of every packet of the video."""
+"""One demuxer pass over the video of a file: what the container says about each packet, and the
+order in which a decoder is expected to output them.
+"""
 
 from __future__ import annotations
 
@@ -15,40 +17,41 @@ from av.error import FFmpegError
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from vfsd.codecs.bitstreams.packet_flags import inspector, settled
+from vfsd.codecs.bitstreams.packet_inspector import INTRA_CODECS, inspector, settled_traits
+from vfsd.codecs.bitstreams.picture_headers import PacketTrait
 from vfsd.codecs.containers.detect_container import Container
-from vfsd.codecs.decoding.demuxer import Source, demuxed
+from vfsd.codecs.decoding.demuxer import MediaSource, demux_packets
 from vfsd.core.frame_table_pages import Ints
 from vfsd.errors import RefusedMediaError
 
-Progress = Callable[[int, int], None]
+ScanProgress = Callable[[int, int], None]
 
-NONE = -(1 << 63)
+NO_TIMESTAMP = -(1 << 63)
 """Stands for a time stamp that the container does not give."""
 
 HEAD_PACKETS = 12
-_MOST_HEAD_PACKETS = 320
+_MAX_HEAD_PACKETS = 320
 
-_FARTHEST = 1 << 56
+_MAX_TICK = 1 << 56
 _PAYLOAD_SEARCH = 64
 _LACE_SEARCH = 8 << 10
 """Bytes ahead of the first packet of a Matroska block that holds up to 256 of them."""
 _SPARE_PACKETS = 10_000
-_LEAST_BYTES = 4
+_MIN_PACKET_BYTES = 4
 """An index that lists more than `_SPARE_PACKETS` packets of fewer bytes on average is made up."""
 _PROGRESS_PACKETS = 512
 
 
 @dataclass(frozen=True)
-class Scan:
+class PacketScan:
     """The packets of one stream in decode order, one array element each."""
 
-    pts: Ints  #: ticks, or `NONE`
-    dts: Ints  #: ticks, or `NONE`
+    pts: Ints  #: ticks, or `NO_TIMESTAMP`
+    dts: Ints  #: ticks, or `NO_TIMESTAMP`
     duration: Ints  #: ticks; 0: unknown
     position: Ints  #: of the payload where `sliced`, else where the demuxer found the packet
     size: Ints
-    traits: npt.NDArray[np.int64]  #: `Trait`s; all 0 where `inspected` is False
+    traits: npt.NDArray[np.int64]  #: `PacketTrait`s; all 0 where `inspected` is False
     key: npt.NDArray[np.bool_]  #: the container calls it a key packet
     discard: npt.NDArray[np.bool_]  #: the container wants its picture dropped
     corrupt: npt.NDArray[np.bool_]  #: the demuxer found it damaged
@@ -64,10 +67,10 @@ class Scan:
         return len(self.pts)
 
 
-class Slices:
+class PayloadLocator:
     """Finds out whether packets are slices of the file, and where their payload starts."""
 
-    def __init__(self, source: Source, possible: bool) -> None:
+    def __init__(self, source: MediaSource, possible: bool) -> None:
         self._source = source
         self._offset = 0
         self._unit = self._end = -1  # of the packet before: its unit, and where its payload ends
@@ -113,14 +116,14 @@ class Slices:
 
 
 def scan(
-    source: Source,
+    source: MediaSource,
     container: Container,
     opened: InputContainer,
     stream: VideoStream,
-    on_progress: Progress | None,
+    on_progress: ScanProgress | None,
     *,
     left_out: Collected[int] = (),
-) -> Scan:
+) -> PacketScan:
     """Demux all packets of `stream` of the freshly `opened` container, but for those at the places
     `left_out`.
 
@@ -129,7 +132,7 @@ def scan(
     inspect = inspector(
         stream.codec_context.codec.canonical_name, stream.codec_context.extradata or b""
     )
-    slices = Slices(source, container.sliced)
+    slices = PayloadLocator(source, container.sliced)
     columns = [array("q") for _ in range(7)]
     pts, dts, duration, position, size, traits, flags = columns
     total, reconfigured, error = source.size, False, None
@@ -137,14 +140,14 @@ def scan(
     head: list[Packet[VideoStream]] = []
     shown = 0
     try:
-        for packet in demuxed(opened, stream):
+        for packet in demux_packets(opened, stream):
             if packet.pos in left_out:
                 continue
             payload = bytes(packet)
             key = packet.is_keyframe
-            pts.append(_tick(packet.pts))
-            dts.append(_tick(packet.dts))
-            duration.append(max(0, min(packet.duration or 0, _FARTHEST)))
+            pts.append(_sane_tick(packet.pts))
+            dts.append(_sane_tick(packet.dts))
+            duration.append(max(0, min(packet.duration or 0, _MAX_TICK)))
             found.append(-1 if packet.pos is None else packet.pos)
             position.append(slices.position(packet, payload))
             size.append(len(payload))
@@ -153,11 +156,11 @@ def scan(
             has_side_data = any(True for _ in packet.iter_sidedata())  # names cost more to compare
             if has_side_data and packet.has_sidedata("encryption_info"):
                 raise RefusedMediaError("the video is encrypted")
-            if len(pts) > most_packets(total):
+            if len(pts) > max_packets(total):
                 raise RefusedMediaError("its index lists more packets than the file can hold")
             if has_side_data and len(pts) > 1 and packet.has_sidedata("new_extradata"):
                 reconfigured = True
-            if payload and shown < HEAD_PACKETS and len(head) < _MOST_HEAD_PACKETS:
+            if payload and shown < HEAD_PACKETS and len(head) < _MAX_HEAD_PACKETS:
                 head.append(packet)
                 shown += not packet.is_discard
             if on_progress and len(pts) % _PROGRESS_PACKETS == 0:
@@ -166,14 +169,14 @@ def scan(
         raise  # it tells of the machine, not of the file
     except FFmpegError as failure:
         error = str(failure)
-    bits = _ints(flags)
-    return Scan(
-        pts=_ints(pts),
-        dts=_ints(dts),
-        duration=_ints(duration),
-        position=_ints(position) if slices.holds else _ints(found),
-        size=_ints(size),
-        traits=settled(traits),
+    bits = _int_array(flags)
+    return PacketScan(
+        pts=_int_array(pts),
+        dts=_int_array(dts),
+        duration=_int_array(duration),
+        position=_int_array(position) if slices.holds else _int_array(found),
+        size=_int_array(size),
+        traits=settled_traits(traits),
         key=(bits & 1) != 0,
         discard=(bits & 2) != 0,
         corrupt=(bits & 4) != 0,
@@ -185,15 +188,82 @@ def scan(
     )
 
 
-def most_packets(size: int) -> int:
+def max_packets(size: int) -> int:
     """How many packets a file of `size` bytes may list."""
-    return _SPARE_PACKETS + size // _LEAST_BYTES
+    return _SPARE_PACKETS + size // _MIN_PACKET_BYTES
 
 
-def _tick(told: int | None) -> int:
+def _sane_tick(told: int | None) -> int:
     """Time stamps far beyond all that a clock can show are damage."""
-    return NONE if told is None or abs(told) > _FARTHEST else told
+    return NO_TIMESTAMP if told is None or abs(told) > _MAX_TICK else told
 
 
-def _ints(values: array[int]) -> Ints:
+def _int_array(values: array[int]) -> Ints:
     return np.frombuffer(values, np.int64).copy() if values else np.empty(0, np.int64)
+
+
+_DELAYING_CODECS = frozenset({"mpeg1video", "mpeg2video", "mpeg4"})
+"""Codecs whose decoders may hold a picture back until the next one that others refer to."""
+_KEY_START_CODECS = frozenset({"mpeg1video", "mpeg2video"})
+"""Codecs whose decoders show nothing before the first key picture."""
+_IMMEDIATE_CODECS = INTRA_CODECS | {"ffv1", "theora", "vp8", "vp9"}
+_IMMEDIATE_CODECS |= {"flv1", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2"}
+"""Codecs whose decoders give a picture for each packet as it comes."""
+TIMESTAMP_ORDER_CODECS = INTRA_CODECS | {"h264", "hevc", "vp8", "vp9", "av1"}
+"""Codecs whose pictures are shown in the order of their time stamps, where these can be trusted."""
+
+
+@dataclass(frozen=True)
+class DecoderOutput:
+    """The pictures that a decoder gives, one array element each."""
+
+    order: Ints  #: the packet of each frame, in the order in which they come out
+    fed: Ints  #: the packet that the decoder had just been given; past the last: it was drained
+
+
+def predict_output(codec: str, scanned: PacketScan) -> list[DecoderOutput]:
+    """What a decode of all packets may give; which of these, or whether any, a trial must tell.
+
+    Empty where nothing is known of the codec.
+    """
+    if codec in _DELAYING_CODECS:
+        packets, is_reference = _shown_packets(codec, scanned)
+        return [_predicted_output(scanned, packets, is_reference, held) for held in (True, False)]
+    if codec in _IMMEDIATE_CODECS:
+        packets = np.flatnonzero((scanned.size > 0) & (scanned.traits & PacketTrait.HIDDEN == 0))
+        packets = packets[~scanned.discard[packets]]
+        return [DecoderOutput(packets, packets)]
+    return []
+
+
+def _shown_packets(
+    codec: str, scanned: PacketScan
+) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """(packets that show a picture, whether others refer to it)"""
+    traits = scanned.traits
+    is_shown = (scanned.size > 0) & (traits & PacketTrait.HIDDEN == 0)
+    starts = traits & PacketTrait.STARTS != 0
+    key = np.maximum.accumulate(np.where(starts, np.arange(len(traits)), -1))
+    first = int(np.argmax(starts)) if starts.any() else 0
+    if codec in _KEY_START_CODECS:
+        is_shown &= key >= 0
+    # What leads the first key picture refers to one that was never there.
+    is_shown &= (traits & PacketTrait.LEADING == 0) | (key > first)
+    packets = np.flatnonzero(is_shown)
+    return packets, traits[packets] & (PacketTrait.UNREFERENCED | PacketTrait.UNPACKED) == 0
+
+
+def _predicted_output(
+    scanned: PacketScan,
+    packets: Ints,
+    is_reference: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    held: bool,
+) -> DecoderOutput:
+    fed = packets.copy()
+    if held:
+        references = packets[is_reference]
+        fed[is_reference] = np.append(references[1:], len(scanned))[: len(references)]
+    # A picture that was held back comes out before one of the packet that pushes it out.
+    ranks = np.lexsort((packets, fed))
+    kept = ranks[~scanned.discard[packets[ranks]]]
+    return DecoderOutput(packets[kept], fed[kept])

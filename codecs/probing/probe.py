@@ -1,14 +1,11 @@
-"""What a file holds: its media description and its frame table, or why it is refused.
+"""Examines a file: its media description and frame table, or the reason why it is refused.
 
-Three ways lead to a table.  Where the container gives every picture a time stamp and the packets'
-own bytes tell where decoding may start, the time stamps give the order, once the first pictures
-have been decoded and found to agree.  Of codecs whose decoders show pictures by a fixed rule, that
-rule gives the order, once a trial of some runs of packets agrees.  Everything else is decoded from
-end to end, and each key packet is tried.
+Packets are trusted where trial decodes agree; other files are decoded from end to end.
 """
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
 from collections.abc import Container as Collected
@@ -20,35 +17,48 @@ import numpy as np
 from av.error import FFmpegError
 from av.video.stream import VideoStream
 
-from vfsd.codecs.bitstreams.packet_flag import Trait
-from vfsd.codecs.containers.detect_container import HEAD_BYTES, Container, sniff
-from vfsd.codecs.decoding.context import prepare
+from vfsd.codecs.bitstreams.picture_headers import PacketTrait
+from vfsd.codecs.containers.detect_container import HEAD_BYTES, Container, detect_container
+from vfsd.codecs.decoding.decoder_context import configure_decoder
 from vfsd.codecs.decoding.demuxer import (
     MAX_STREAMS,
-    Source,
-    discard_others,
+    MediaSource,
+    discard_other_streams,
     open_container,
     runs_out_of_streams,
 )
 from vfsd.codecs.decoding.packet_reader import PacketReader
 from vfsd.codecs.frames.planes import fingerprint
-from vfsd.codecs.inventory.marks import picture_marks
-from vfsd.codecs.probing.audio_scan import SoundScan, scan_sound, without_sound
-from vfsd.codecs.probing.cropping import cropped
+from vfsd.codecs.inventory.find_side_data import find_side_data
+from vfsd.codecs.probing.audio_scan import AudioScan, scan_audio, unusable_audio
 from vfsd.codecs.probing.damage import damaged_frames
-from vfsd.codecs.probing.full_decode import Decoded, KeyProof, decode_all
-from vfsd.codecs.probing.media_info import choose_stream, claimed_rates, describe
-from vfsd.codecs.probing.output_order import BY_STAMPS, predictions
-from vfsd.codecs.probing.packet_scan import NONE, Scan, scan
-from vfsd.codecs.probing.table_builder import (
+from vfsd.codecs.probing.frame_table_columns import (
+    TableTimestamps,
     h264_leading,
-    packet_flags,
-    proven_times,
+    initial_packet_flags,
+    proven_timestamps,
     reorder_delay,
+    settle,
 )
-from vfsd.codecs.probing.timestamps import Timeline, settle
-from vfsd.codecs.probing.trial import Trial
-from vfsd.codecs.probing.trust import packet_doubt, stamps_doubt
+from vfsd.codecs.probing.full_decode import FullDecode, KeyPacketProof, decode_all
+from vfsd.codecs.probing.media_info import (
+    choose_stream,
+    claimed_rates,
+    describe_stream,
+    with_container_crop,
+)
+from vfsd.codecs.probing.packet_scan import (
+    NO_TIMESTAMP,
+    TIMESTAMP_ORDER_CODECS,
+    PacketScan,
+    predict_output,
+    scan,
+)
+from vfsd.codecs.probing.scan_validation import (
+    TrialDecode,
+    packet_scan_problem,
+    timestamp_order_problem,
+)
 from vfsd.codecs.pyav import decode
 from vfsd.core.detections import runs
 from vfsd.core.frame_table import FrameTable
@@ -75,7 +85,7 @@ class Examination:
     end_pts: int  #: when the last frame stops being shown, in ticks
     verified: bool  #: a full decode has confirmed the table
     notes: tuple[str, ...]  #: oddities, for people
-    sound: SoundScan | None = None  #: None: there is no audio stream
+    sound: AudioScan | None = None  #: None: there is no audio stream
     damage: tuple[range, ...] | None = None
     """Frames that show damage, ascending; None: only a full decode tells, and there was none."""
 
@@ -102,7 +112,7 @@ def examine(
     `DamagedFileError` of an original.
     """
     called = name or os.path.basename(os.fspath(path))
-    with Source(path) as source:
+    with MediaSource(path) as source:
         return examine_source(
             source,
             called,
@@ -114,7 +124,7 @@ def examine(
 
 
 def examine_source(
-    source: Source,
+    source: MediaSource,
     called: str,
     *,
     on_progress: Callable[[int, int], None] | None = None,
@@ -143,7 +153,7 @@ def examine_source(
         raise RefusedMediaError(f"{called}: cannot be read: {error}") from error
 
 
-def _raise_damage(source: Source) -> None:
+def _raise_damage(source: MediaSource) -> None:
     """What FFmpeg made of damage is not what is wrong."""
     if isinstance(source.interrupted_by, DamagedFileError):
         raise source.interrupted_by
@@ -152,7 +162,7 @@ def _raise_damage(source: Source) -> None:
 class _Examiner:
     def __init__(
         self,
-        source: Source,
+        source: MediaSource,
         on_progress: Callable[[int, int], None] | None,
         left_out: Collected[int],
         wanted: int | None,
@@ -163,8 +173,8 @@ class _Examiner:
         self._source = source
         self._on_progress = on_progress
         self._left_out = left_out
-        self._container: Container = sniff(source.read_at(0, HEAD_BYTES))
-        self._scanned: Scan | None = None  # what the container says of all packets
+        self._container: Container = detect_container(source.read_at(0, HEAD_BYTES))
+        self._scanned: PacketScan | None = None  # what the container says of all packets
         self._claims: tuple[Fraction | None, ...] = ()  # frames per second
 
     def examine(self, full: bool) -> Examination:
@@ -172,16 +182,16 @@ class _Examiner:
             result = self._examine(full)
         except av.error.MemoryError:
             if runs_out_of_streams(self._source, self._container.name):
-                raise _too_many_streams() from None
+                raise _too_many_streams_error() from None
             raise
-        result = replace(result, media=cropped(self._source, result.media))
-        found = scan_sound(self._source, self._container, self._on_progress)
+        result = replace(result, media=with_container_crop(self._source, result.media))
+        found = scan_audio(self._source, self._container, self._on_progress)
         if found is not None and found.sound.reason is None and self._was_retimed(result):
             reason = "the pictures' time stamps had to be set right"
-            found = without_sound(found.sound.codec, found.sound.stream_index, reason)
+            found = unusable_audio(found.sound.codec, found.sound.stream_index, reason)
         media = replace(
             result.media,
-            marks=picture_marks(self._source, result.media),
+            marks=find_side_data(self._source, result.media),
             in_largest_size=self._in_largest_size,
         )
         return replace(result, sound=found, media=media)
@@ -193,8 +203,8 @@ class _Examiner:
             return True
         if not self._container.timed:
             # Pictures go by the times of decoding, here as in players.
-            return bool((told.dts == NONE).any() or (np.diff(told.dts) <= 0).any())
-        known = told.pts[result.order] != NONE
+            return bool((told.dts == NO_TIMESTAMP).any() or (np.diff(told.dts) <= 0).any())
+        known = told.pts[result.order] != NO_TIMESTAMP
         agree = result.columns.pts[result.order] == told.pts[result.order]
         return not known.any() or not agree[known].all()
 
@@ -204,12 +214,12 @@ class _Examiner:
         except MemoryError:
             raise
         except FFmpegError as error:
-            raise RefusedMediaError(f"damaged or cut off: {_reason(error)}") from error
+            raise RefusedMediaError(f"damaged or cut off: {_error_text(error)}") from error
         with opened:
             if len(opened.streams) > MAX_STREAMS:
-                raise _too_many_streams()
+                raise _too_many_streams_error()
             stream = choose_stream(opened, self._wanted)
-            discard_others(opened, stream)
+            discard_other_streams(opened, stream)
             self._claims = claimed_rates(stream)
             scanned = scan(
                 self._source,
@@ -223,13 +233,13 @@ class _Examiner:
             if not len(scanned):
                 raise RefusedMediaError("the file has no pictures: the media data is missing")
             first = _first_frames(stream, scanned)
-            doubt = packet_doubt(stream, scanned)
+            doubt = packet_scan_problem(stream, scanned)
             if first and not doubt and not full:
-                media, notes = describe(self._container, opened, stream, first[0])
+                media, notes = describe_stream(self._container, opened, stream, first[0])
                 prints = list(map(fingerprint, first))
-                doubt = stamps_doubt(self._container, stream, scanned)
+                doubt = timestamp_order_problem(self._container, stream, scanned)
                 believed = None
-                if not doubt and media.codec in BY_STAMPS:
+                if not doubt and media.codec in TIMESTAMP_ORDER_CODECS:
                     believed = self._believe(scanned, media, prints, list(notes))
                 if believed is None:
                     believed = self._predict(scanned, media, prints, notes)
@@ -246,7 +256,7 @@ class _Examiner:
             )
             if decoded.first is None:
                 raise RefusedMediaError("no picture of it can be decoded")
-            media, notes = describe(self._container, opened, stream, decoded.first)
+            media, notes = describe_stream(self._container, opened, stream, decoded.first)
             width, height = decoded.size
             media = replace(media, width=width, height=height)
         if doubt:
@@ -254,13 +264,13 @@ class _Examiner:
         return self._prove(scanned, media, decoded, notes)
 
     def _believe(
-        self, scanned: Scan, media: MediaInfo, first_prints: list[int], notes: list[str]
+        self, scanned: PacketScan, media: MediaInfo, first_prints: list[int], notes: list[str]
     ) -> Examination | None:
         """The table as container and packets tell it; None where a sample contradicts it."""
-        hidden = (scanned.traits & Trait.HIDDEN != 0) | scanned.discard
+        hidden = (scanned.traits & PacketTrait.HIDDEN != 0) | scanned.discard
         shown = np.flatnonzero(~hidden)
         order = shown[np.argsort(scanned.pts[shown], kind="stable")]
-        flags = packet_flags(scanned, hidden)
+        flags = initial_packet_flags(scanned, hidden)
         leading = h264_leading(media, scanned)
         flags[leading[~hidden[leading]]] |= np.uint8(PacketFlag.LEADING)
         delay = reorder_delay(order)
@@ -271,24 +281,24 @@ class _Examiner:
         return result if self._sample_agrees(result, first_prints) else None
 
     def _predict(
-        self, scanned: Scan, media: MediaInfo, first_prints: list[int], notes: list[str]
+        self, scanned: PacketScan, media: MediaInfo, first_prints: list[int], notes: list[str]
     ) -> Examination | None:
         """The table as decoders of the codec give it; None where a trial contradicts it."""
-        for output in predictions(media.codec, scanned):
+        for output in predict_output(media.codec, scanned):
             if not len(output.order):
                 continue
             told = list(notes)
-            hidden = _others(output.order, len(scanned))
-            flags = packet_flags(scanned, hidden)
+            hidden = _outside_order(output.order, len(scanned))
+            flags = initial_packet_flags(scanned, hidden)
             _note_hidden(hidden, told)
             delay = max(reorder_delay(output.order), media.reorder_delay)
-            pts, dts, duration = proven_times(self._container, scanned, output, media, told)
+            pts, dts, duration = proven_timestamps(self._container, scanned, output, media, told)
             times = self._times(pts, dts, duration, output.order, media, delay)
             result = self._examination(scanned, media, output.order, flags, times, delay, told)
             with PacketReader(
-                self._source.shared, result.media, result.access, _table(result)
+                self._source.shared, result.media, result.access, _frame_table(result)
             ) as reader:
-                trial = Trial(reader, result.columns, scanned, output, self._alive)
+                trial = TrialDecode(reader, result.columns, scanned, output, self._alive)
                 if trial.agrees(first_prints):
                     return result
         return None
@@ -305,7 +315,7 @@ class _Examiner:
         expected = [int(packet) for packet in result.order if packet < packets]
         order: list[int] = []
         with PacketReader(
-            self._source.shared, result.media, result.access, _table(result)
+            self._source.shared, result.media, result.access, _frame_table(result)
         ) as reader:
             context = reader.context()
             for packet in [*reader.packets(0, packets), None]:
@@ -325,14 +335,14 @@ class _Examiner:
         return order == expected
 
     def _prove(
-        self, scanned: Scan, media: MediaInfo, decoded: Decoded, notes: list[str]
+        self, scanned: PacketScan, media: MediaInfo, decoded: FullDecode, notes: list[str]
     ) -> Examination:
         """The table as a full decode tells it."""
         order = decoded.order
-        hidden = _others(order, len(scanned))
-        flags = packet_flags(scanned, hidden)
-        if (scanned.traits & Trait.FOREIGN != 0).any():
-            bare = scanned.traits & Trait.PARAMETERS == 0
+        hidden = _outside_order(order, len(scanned))
+        flags = initial_packet_flags(scanned, hidden)
+        if (scanned.traits & PacketTrait.FOREIGN != 0).any():
+            bare = scanned.traits & PacketTrait.PARAMETERS == 0
             flags[bare] &= ~np.uint8(PacketFlag.KEY)
         if scanned.reconfigured:
             flags[1:] &= ~np.uint8(PacketFlag.KEY)
@@ -343,14 +353,14 @@ class _Examiner:
             notes.append(f"pictures of several sizes, shown in {shown}: {sizes}")
         is_sized = len(decoded.sizes) > 1
         delay = max(reorder_delay(order), media.reorder_delay)
-        pts, dts, duration = proven_times(self._container, scanned, decoded, media, notes)
+        pts, dts, duration = proven_timestamps(self._container, scanned, decoded, media, notes)
         times = self._times(pts, dts, duration, order, media, delay)
         result = self._examination(scanned, media, order, flags, times, delay, notes)
         if is_sized:  # copied packets would show other sizes than the video has
             result = replace(result, access=Access.SEQUENTIAL)
         unstable: set[int] = set()
         for access in (result.access, result.access, Access.SEQUENTIAL):
-            proof = KeyProof(
+            proof = KeyPacketProof(
                 self._source,
                 result.media,
                 access,
@@ -379,7 +389,7 @@ class _Examiner:
 
     def _times(
         self, pts: Ints, dts: Ints, duration: Ints, order: Ints, media: MediaInfo, delay: int
-    ) -> Timeline:
+    ) -> TableTimestamps:
         return settle(
             pts,
             dts,
@@ -393,11 +403,11 @@ class _Examiner:
 
     def _examination(
         self,
-        scanned: Scan,
+        scanned: PacketScan,
         media: MediaInfo,
         order: Ints,
         flags: np.ndarray[tuple[int], np.dtype[np.uint8]],
-        times: Timeline,
+        times: TableTimestamps,
         delay: int,
         notes: list[str],
     ) -> Examination:
@@ -422,7 +432,7 @@ class _Examiner:
         )
 
 
-def _access(container: Container, scanned: Scan) -> Access:
+def _access(container: Container, scanned: PacketScan) -> Access:
     if scanned.sliced and not scanned.reconfigured:
         return Access.EXTENT
     if container.name in ("mpegts", "mpegps") and not scanned.reconfigured:
@@ -430,9 +440,9 @@ def _access(container: Container, scanned: Scan) -> Access:
     return Access.SEQUENTIAL
 
 
-def _first_frames(stream: VideoStream, scanned: Scan) -> list[av.VideoFrame]:
+def _first_frames(stream: VideoStream, scanned: PacketScan) -> list[av.VideoFrame]:
     """The first pictures, as the decoder that FFmpeg sets up gives them; none: not at once."""
-    prepare(stream.codec_context)
+    configure_decoder(stream.codec_context)
     found: list[av.VideoFrame] = []
     for packet in [*scanned.head, None]:
         try:
@@ -447,7 +457,7 @@ def _first_frames(stream: VideoStream, scanned: Scan) -> list[av.VideoFrame]:
     return found[:_COMPARED]
 
 
-def _others(order: Ints, packets: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _outside_order(order: Ints, packets: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Of each packet, whether it is not in `order`."""
     others = np.ones(packets, np.bool_)
     others[order] = False
@@ -459,15 +469,57 @@ def _note_hidden(hidden: np.ndarray[tuple[int], np.dtype[np.bool_]], notes: list
         notes.append(f"packets that show no picture of their own: {int(hidden.sum())}")
 
 
-def _table(result: Examination) -> FrameTable:
+def _frame_table(result: Examination) -> FrameTable:
     return FrameTable.in_memory(
         result.columns, result.order, time_base=result.media.time_base, end_pts=result.end_pts
     )
 
 
-def _too_many_streams() -> RefusedMediaError:
+def _too_many_streams_error() -> RefusedMediaError:
     return RefusedMediaError(f"it has more than {MAX_STREAMS} streams")
 
 
-def _reason(error: FFmpegError) -> str:
+def _error_text(error: FFmpegError) -> str:
     return error.strerror or type(error).__name__
+
+
+_SAMPLE_FRAMES = 5
+_SAMPLE_RATE = Fraction(25)
+_SAMPLE_WIDTH, _SAMPLE_HEIGHT = 64, 64
+_SAMPLE_ASS_HEADER = b"""[Script Info]
+ScriptType: v4.00+
+
+[V4+ Styles]
+Format: Name
+Style: Default
+
+[Events]
+Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
+"""
+"""FFmpeg opens no encoder of subtitles without one."""
+
+
+def sample_video() -> bytes:
+    """A Matroska file of `_FRAMES` frames of MPEG-4 video, 64x64, and one line of SubRip.
+
+    Raises what PyAV raises where it does not work.
+    """
+    made = io.BytesIO()
+    with av.open(made, "w", format="matroska") as container:
+        pictures = container.add_stream("mpeg4", rate=_SAMPLE_RATE)
+        pictures.width, pictures.height, pictures.pix_fmt = _SAMPLE_WIDTH, _SAMPLE_HEIGHT, "yuv420p"
+        words = container.add_stream("subrip")
+        words.codec_context.subtitle_header = _SAMPLE_ASS_HEADER
+        for number in range(_SAMPLE_FRAMES):
+            frame = av.VideoFrame(_SAMPLE_WIDTH, _SAMPLE_HEIGHT, "yuv420p")
+            frame.pts, frame.time_base = number, 1 / _SAMPLE_RATE
+            for plane in frame.planes:
+                plane.update(bytes(plane.buffer_size))
+            container.mux(pictures.encode(frame))
+        container.mux(pictures.encode())
+        line = av.Packet(b"sample")
+        line.stream, line.time_base = words, Fraction(1, 1000)
+        line.pts = line.dts = 0
+        line.duration = 100
+        container.mux(line)
+    return made.getvalue()

@@ -1,10 +1,6 @@
-"""Examinations as plain bytes, and back: what a process that nobody trusts hands over.
+"""The wire format of an examination between the sandboxed process and its parent.
 
-Four bytes ``vfx1``, the length of a head (u32, little-endian), the head (JSON), then the columns as
-arrays of i64 and u8, little-endian, in the order in which the head counts them.  Whoever takes them
-believes nothing: lengths, ranges and names are looked at before a value is made, so that the worst
-that a process can do that was taken over by the file it examines is to tell of a file that cannot
-be decoded.
+The reader checks every field, since the sender is not trusted.
 """
 
 from __future__ import annotations
@@ -20,45 +16,51 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vfsd.codecs.containers.detect_container import container_of
-from vfsd.codecs.containers.side_data import colour_elements, held_by, mark_boxes, video_elements
+from vfsd.codecs.containers.stream_side_data import (
+    container_side_data,
+    side_data_boxes,
+    side_data_colour_elements,
+    side_data_video_elements,
+)
 from vfsd.codecs.decoding.demuxer import MAX_PIXELS, MAX_STREAMS
-from vfsd.codecs.probing.audio_scan import MOST_PACKETS as MOST_SOUND_PACKETS
-from vfsd.codecs.probing.audio_scan import SoundScan
-from vfsd.codecs.probing.packet_scan import most_packets
+from vfsd.codecs.probing.audio_scan import MAX_AUDIO_PACKETS as MOST_SOUND_PACKETS
+from vfsd.codecs.probing.audio_scan import AudioScan
+from vfsd.codecs.probing.packet_scan import max_packets
 from vfsd.codecs.probing.probe import Examination
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
-from vfsd.core.model import Access, Crop, MediaInfo, SideStream, Sound
+from vfsd.core.model import Access, CropMargins, MediaInfo, SideStream, Sound
 from vfsd.errors import IntegrityError
 
 _MAGIC = b"vfx1"
 _HEAD = struct.Struct("<4sI")
-_MOST_HEAD_BYTES = 1 << 26
-_MOST_TEXT = 1 << 16
-_MOST_ITEMS = 1000
-_MOST_DIGITS = 64
-_FARTHEST = 1 << 60
+_MAX_HEAD_BYTES = 1 << 26
+_MAX_TEXT = 1 << 16
+_MAX_ITEMS = 1000
+_MAX_DIGITS = 64
+_MAX_TICK = 1 << 60
 """Ticks; no time stamp of a table is farther from 0."""
-_MOST_SIDE = 1 << 16
-_LARGEST_PACKET = 1 << 31
+_MAX_SIDE = 1 << 16
+_MAX_PACKET_BYTES = 1 << 31
 _FLAGS = int(PacketFlag.KEY | PacketFlag.HIDDEN | PacketFlag.DISPOSABLE | PacketFlag.LEADING)
 _COLUMN_BYTES = 4 * 8 + 1
-_MOST_CODEC_ID = 64
+_MAX_CODEC_ID = 64
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
 _NUMBER = re.compile(r"-?[0-9]{1,30}(/[0-9]{1,30})?")
 
 _Value = TypeVar("_Value")
 
 
-def most_bytes(size: int) -> int:
+def max_examination_bytes(size: int) -> int:
     """The length that the examination of a file of `size` bytes cannot exceed."""
-    packets = most_packets(size) + min(MOST_SOUND_PACKETS, most_packets(size))
-    return _HEAD.size + _MOST_HEAD_BYTES + packets * (_COLUMN_BYTES + 8)
+    packets = max_packets(size) + min(MOST_SOUND_PACKETS, max_packets(size))
+    return _HEAD.size + _MAX_HEAD_BYTES + packets * (_COLUMN_BYTES + 8)
 
 
 def pack_examination(found: Examination) -> bytes:
     """The reverse of `unpack_examination`."""
     head: dict[str, Any] = {
-        "media": _fields(found.media) | {"side_streams": [_fields(s) for s in _sides(found.media)]},
+        "media": _packed_fields(found.media)
+        | {"side_streams": [_packed_fields(s) for s in _packed_streams(found.media)]},
         "access": found.access.value,
         "packets": len(found.columns),
         "frames": len(found.order),
@@ -68,7 +70,7 @@ def pack_examination(found: Examination) -> bytes:
         "damage": None
         if found.damage is None
         else [[part.start, part.stop] for part in found.damage],
-        "sound": None if found.sound is None else _fields(found.sound.sound),
+        "sound": None if found.sound is None else _packed_fields(found.sound.sound),
         "sound_packets": 0 if found.sound is None else len(found.sound.columns),
     }
     text = json.dumps(head).encode("ascii")
@@ -85,32 +87,32 @@ def unpack_examination(data: bytes, size: int) -> Examination:
     Raises `IntegrityError` for anything that no examination of such a file can be.
     """
     try:
-        return _unpacked(data, size)
+        return _unpacked_examination(data, size)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error) as error:
         raise IntegrityError(f"no examination of a file: {error}") from error
 
 
-def _unpacked(data: bytes, size: int) -> Examination:
+def _unpacked_examination(data: bytes, size: int) -> Examination:
     magic, length = _HEAD.unpack_from(data)
-    if magic != _MAGIC or length > _MOST_HEAD_BYTES:
+    if magic != _MAGIC or length > _MAX_HEAD_BYTES:
         raise ValueError("no head")
     head = json.loads(data[_HEAD.size : _HEAD.size + length])
     rest = memoryview(data)[_HEAD.size + length :]
-    packets = _whole(head["packets"], 1, most_packets(size))
-    frames = _whole(head["frames"], 1, packets)
-    sound_packets = _whole(head["sound_packets"], 0, MOST_SOUND_PACKETS)
+    packets = _checked_int(head["packets"], 1, max_packets(size))
+    frames = _checked_int(head["frames"], 1, packets)
+    sound_packets = _checked_int(head["sound_packets"], 0, MOST_SOUND_PACKETS)
     if len(rest) != _COLUMN_BYTES * (packets + sound_packets) + 8 * frames:
         raise ValueError("its length is another")
     columns = _unpacked_columns(rest, packets)
     order = np.frombuffer(rest, "<i8", frames, _COLUMN_BYTES * packets).astype(np.int64)
-    media = _media(head["media"])
+    media = _checked_media(head["media"])
     access = Access(head["access"])
-    end_pts = _whole(head["end_pts"], -_FARTHEST, _FARTHEST)
+    end_pts = _checked_int(head["end_pts"], -_MAX_TICK, _MAX_TICK)
     _require_table(columns, order, access, end_pts, size)
     sound = None
     if head["sound"] is not None:
         heard = _unpacked_columns(rest[_COLUMN_BYTES * packets + 8 * frames :], sound_packets)
-        sound = SoundScan(_sound(head["sound"]), heard)
+        sound = AudioScan(_checked_audio(head["sound"]), heard)
         if sound_packets:
             _require_columns(heard, sound.sound.access, size)
         if sound.sound.packets != sound_packets:
@@ -123,20 +125,22 @@ def _unpacked(data: bytes, size: int) -> Examination:
         columns=columns,
         order=order,
         end_pts=end_pts,
-        verified=_truth(head["verified"]),
-        notes=tuple(_text(note) for note in _items(head["notes"])),
-        damage=_maybe(lambda parts: _damage(parts, frames), head["damage"]),
+        verified=_checked_bool(head["verified"]),
+        notes=tuple(_checked_text(note) for note in _checked_list(head["notes"])),
+        damage=_optional(lambda parts: _checked_damage(parts, frames), head["damage"]),
         sound=sound,
     )
 
 
-def _damage(parts: Any, frames: int) -> tuple[range, ...]:
+def _checked_damage(parts: Any, frames: int) -> tuple[range, ...]:
     """Ranges of frames that ascend and do not touch."""
     found, least = [], 0
     if not isinstance(parts, list):
         raise ValueError("damage is a list")
     for first, end in parts:
-        found.append(range(_whole(first, least, frames - 1), _whole(end, first + 1, frames)))
+        found.append(
+            range(_checked_int(first, least, frames - 1), _checked_int(end, first + 1, frames))
+        )
         least = end + 1
     return tuple(found)
 
@@ -157,9 +161,9 @@ def _unpacked_columns(data: memoryview, count: int) -> PacketColumns:
 
 def _require_columns(columns: PacketColumns, access: Access, size: int) -> None:
     for ticks in (columns.pts, columns.dts):
-        if ticks.min() < -_FARTHEST or ticks.max() > _FARTHEST:
+        if ticks.min() < -_MAX_TICK or ticks.max() > _MAX_TICK:
             raise ValueError("a time that cannot be read")
-    if columns.size.min() < 0 or columns.size.max() > _LARGEST_PACKET:
+    if columns.size.min() < 0 or columns.size.max() > _MAX_PACKET_BYTES:
         raise ValueError("a packet of an impossible size")
     if columns.position.min() < -1 or columns.position.max() > size:
         raise ValueError("a packet outside the file")
@@ -191,7 +195,7 @@ def _require_table(
 # ----------------------------------------------------------------------------------- the values
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _packed_fields(value: Any) -> dict[str, Any]:
     """The plain fields of a dataclass; fractions as text, bytes as hexadecimal digits."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(value):
@@ -209,133 +213,135 @@ def _fields(value: Any) -> dict[str, Any]:
     return fields
 
 
-def _sides(media: MediaInfo) -> tuple[SideStream, ...]:
+def _packed_streams(media: MediaInfo) -> tuple[SideStream, ...]:
     return media.side_streams
 
 
-def _media(told: Mapping[str, Any]) -> MediaInfo:
+def _checked_media(told: Mapping[str, Any]) -> MediaInfo:
     container_of(told["container"])
-    width, height = (_whole(told[side], 1, _MOST_SIDE) for side in ("width", "height"))
+    width, height = (_checked_int(told[side], 1, _MAX_SIDE) for side in ("width", "height"))
     if width * height > MAX_PIXELS:
         raise ValueError("pictures that are too large")
-    rotation = _whole(told["rotation"], 0, 270)
+    rotation = _checked_int(told["rotation"], 0, 270)
     if rotation % 90:
         raise ValueError("pictures that stand askew")
     return MediaInfo(
         container=told["container"],
-        codec=_name(told["codec"]),
-        profile=_maybe(_text, told["profile"]),
+        codec=_checked_name(told["codec"]),
+        profile=_optional(_checked_text, told["profile"]),
         width=width,
         height=height,
-        pixel_format=_name(told["pixel_format"]),
-        time_base=_positive(told["time_base"]),
-        average_rate=_maybe(_positive, told["average_rate"]),
-        stream_index=_whole(told["stream_index"], 0, MAX_STREAMS),
+        pixel_format=_checked_name(told["pixel_format"]),
+        time_base=_positive_fraction(told["time_base"]),
+        average_rate=_optional(_positive_fraction, told["average_rate"]),
+        stream_index=_checked_int(told["stream_index"], 0, MAX_STREAMS),
         rotation=rotation,
-        sample_aspect_ratio=_maybe(_positive, told["sample_aspect_ratio"]),
-        color_range=_maybe(_name, told["color_range"]),
-        color_space=_maybe(_name, told["color_space"]),
-        color_primaries=_maybe(_name, told["color_primaries"]),
-        color_transfer=_maybe(_name, told["color_transfer"]),
-        bit_depth=_whole(told["bit_depth"], 1, 32),
-        interlaced=_truth(told["interlaced"]),
-        variable_rate=_truth(told["variable_rate"]),
-        edit_list=_truth(told["edit_list"]),
-        reorder_delay=_whole(told["reorder_delay"], 0, 1 << 16),
-        extradata=_bytes(told["extradata"]),
-        codec_tag=_text(told["codec_tag"]),
-        side_streams=tuple(_side(one) for one in _items(told["side_streams"])),
-        tags={_text(key): _text(value) for key, value in dict(told["tags"]).items()},
-        mirrored=_truth(told["mirrored"]),
-        crop=_crop(told["crop"]),
-        in_largest_size=_truth(told["in_largest_size"]),
-        marks=_maybe(_marks, told["marks"]),
+        sample_aspect_ratio=_optional(_positive_fraction, told["sample_aspect_ratio"]),
+        color_range=_optional(_checked_name, told["color_range"]),
+        color_space=_optional(_checked_name, told["color_space"]),
+        color_primaries=_optional(_checked_name, told["color_primaries"]),
+        color_transfer=_optional(_checked_name, told["color_transfer"]),
+        bit_depth=_checked_int(told["bit_depth"], 1, 32),
+        interlaced=_checked_bool(told["interlaced"]),
+        variable_rate=_checked_bool(told["variable_rate"]),
+        edit_list=_checked_bool(told["edit_list"]),
+        reorder_delay=_checked_int(told["reorder_delay"], 0, 1 << 16),
+        extradata=_checked_bytes(told["extradata"]),
+        codec_tag=_checked_text(told["codec_tag"]),
+        side_streams=tuple(_checked_stream(one) for one in _checked_list(told["side_streams"])),
+        tags={
+            _checked_text(key): _checked_text(value) for key, value in dict(told["tags"]).items()
+        },
+        mirrored=_checked_bool(told["mirrored"]),
+        crop=_checked_crop(told["crop"]),
+        in_largest_size=_checked_bool(told["in_largest_size"]),
+        marks=_optional(_checked_side_data, told["marks"]),
     )
 
 
-def _marks(told: Any) -> dict[str, str]:
+def _checked_side_data(told: Any) -> dict[str, str]:
     """Raises `ValueError` also for values that no header can be written from."""
-    found = {_text(name): _text(value) for name, value in dict(told).items()}
-    if len(found) > _MOST_ITEMS:
+    found = {_checked_text(name): _checked_text(value) for name, value in dict(told).items()}
+    if len(found) > _MAX_ITEMS:
         raise ValueError("too many marks")
     for container in ("mp4", "matroska"):
-        held_by(container, found)
-    mark_boxes(found)
-    video_elements(found)
-    colour_elements(found)
+        container_side_data(container, found)
+    side_data_boxes(found)
+    side_data_video_elements(found)
+    side_data_colour_elements(found)
     return found
 
 
-def _crop(told: Any) -> Crop:
-    left, top, right, bottom = (_whole(side, 0, _MOST_SIDE) for side in _items(told))
+def _checked_crop(told: Any) -> CropMargins:
+    left, top, right, bottom = (_checked_int(side, 0, _MAX_SIDE) for side in _checked_list(told))
     return left, top, right, bottom
 
 
-def _side(told: Mapping[str, Any]) -> SideStream:
+def _checked_stream(told: Mapping[str, Any]) -> SideStream:
     return SideStream(
-        index=_whole(told["index"], 0, MAX_STREAMS),
-        kind=_name(told["kind"]),
-        codec=_name(told["codec"]),
-        language=_maybe(_text, told["language"]),
-        channels=_maybe(_small, told["channels"]),
-        sample_rate=_maybe(_small, told["sample_rate"]),
+        index=_checked_int(told["index"], 0, MAX_STREAMS),
+        kind=_checked_name(told["kind"]),
+        codec=_checked_name(told["codec"]),
+        language=_optional(_checked_text, told["language"]),
+        channels=_optional(_small_int, told["channels"]),
+        sample_rate=_optional(_small_int, told["sample_rate"]),
     )
 
 
-def _sound(told: Mapping[str, Any]) -> Sound:
+def _checked_audio(told: Mapping[str, Any]) -> Sound:
     return Sound(
-        codec=_name(told["codec"]),
-        stream_index=_whole(told["stream_index"], -1, MAX_STREAMS),
-        time_base=_positive(told["time_base"]),
-        sample_rate=_small(told["sample_rate"]),
-        channels=_small(told["channels"]),
-        bit_depth=_whole(told["bit_depth"], 0, 64),
-        configuration=_bytes(told["configuration"]),
-        packets=_whole(told["packets"], 0, MOST_SOUND_PACKETS),
-        first_pts=_whole(told["first_pts"], -_FARTHEST, _FARTHEST),
-        end_pts=_whole(told["end_pts"], -_FARTHEST, _FARTHEST),
-        language=_maybe(_text, told["language"]),
-        reason=_maybe(_text, told["reason"]),
+        codec=_checked_name(told["codec"]),
+        stream_index=_checked_int(told["stream_index"], -1, MAX_STREAMS),
+        time_base=_positive_fraction(told["time_base"]),
+        sample_rate=_small_int(told["sample_rate"]),
+        channels=_small_int(told["channels"]),
+        bit_depth=_checked_int(told["bit_depth"], 0, 64),
+        configuration=_checked_bytes(told["configuration"]),
+        packets=_checked_int(told["packets"], 0, MOST_SOUND_PACKETS),
+        first_pts=_checked_int(told["first_pts"], -_MAX_TICK, _MAX_TICK),
+        end_pts=_checked_int(told["end_pts"], -_MAX_TICK, _MAX_TICK),
+        language=_optional(_checked_text, told["language"]),
+        reason=_optional(_checked_text, told["reason"]),
         access=Access(told["access"]),
-        matroska_codec=_text(told["matroska_codec"])[:_MOST_CODEC_ID],
-        matroska_private=_bytes(told["matroska_private"]),
-        mp4_entry=_bytes(told["mp4_entry"]),
+        matroska_codec=_checked_text(told["matroska_codec"])[:_MAX_CODEC_ID],
+        matroska_private=_checked_bytes(told["matroska_private"]),
+        mp4_entry=_checked_bytes(told["mp4_entry"]),
     )
 
 
-def _maybe(check: Callable[[Any], _Value], told: Any) -> _Value | None:
+def _optional(check: Callable[[Any], _Value], told: Any) -> _Value | None:
     return None if told is None else check(told)
 
 
-def _whole(told: Any, least: int, most: int) -> int:
+def _checked_int(told: Any, least: int, most: int) -> int:
     if type(told) is not int or not least <= told <= most:
-        raise ValueError(f"{str(told)[:_MOST_DIGITS]} is not between {least} and {most}")
+        raise ValueError(f"{str(told)[:_MAX_DIGITS]} is not between {least} and {most}")
     return told
 
 
-def _small(told: Any) -> int:
-    return _whole(told, 0, 1 << 31)
+def _small_int(told: Any) -> int:
+    return _checked_int(told, 0, 1 << 31)
 
 
-def _truth(told: Any) -> bool:
+def _checked_bool(told: Any) -> bool:
     if type(told) is not bool:
         raise ValueError("neither true nor false")
     return told
 
 
-def _text(told: Any) -> str:
-    if type(told) is not str or len(told) > _MOST_TEXT:
+def _checked_text(told: Any) -> str:
+    if type(told) is not str or len(told) > _MAX_TEXT:
         raise ValueError("no text, or too long a one")
     return told
 
 
-def _name(told: Any) -> str:
+def _checked_name(told: Any) -> str:
     if type(told) is not str or not _NAME.fullmatch(told):
         raise ValueError("no name")
     return told
 
 
-def _positive(told: Any) -> Fraction:
+def _positive_fraction(told: Any) -> Fraction:
     if type(told) is not str or not _NUMBER.fullmatch(told):
         raise ValueError("no fraction")
     number = Fraction(told)
@@ -344,13 +350,13 @@ def _positive(told: Any) -> Fraction:
     return number
 
 
-def _bytes(told: Any) -> bytes:
+def _checked_bytes(told: Any) -> bytes:
     if type(told) is not str:
         raise ValueError("no bytes")
     return bytes.fromhex(told)
 
 
-def _items(told: Any) -> list[Any]:
-    if type(told) is not list or len(told) > _MOST_ITEMS:
+def _checked_list(told: Any) -> list[Any]:
+    if type(told) is not list or len(told) > _MAX_ITEMS:
         raise ValueError("no list, or too long a one")
     return told

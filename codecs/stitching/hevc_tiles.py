@@ -1,19 +1,27 @@
-"""Tiles as streams of their own: what goes into stitching and comes out of extracting."""
+"""HEVC tiles as streams of their own (`TileStream`): the input of stitching, and what extraction
+makes of a tiled stream.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.bit_io import DamagedError
-from vfsd.codecs.bitstreams.hevc_levels import HIGHEST, Demand
-from vfsd.codecs.bitstreams.hevc_pps import PictureSet, Tiles
-from vfsd.codecs.bitstreams.hevc_slices import holds_slice
-from vfsd.codecs.bitstreams.hevc_vps_sps import SequenceSet, VideoSet, Window
-from vfsd.errors import RefusedMediaError
+from vfsd.codecs.bitstreams.hevc_parameter_sets import (
+    HIGHEST_LEVEL_IDC,
+    ConformanceWindow,
+    LevelRequirements,
+    PictureParameterSet,
+    SequenceParameterSet,
+    TileGrid,
+    VideoParameterSet,
+)
+from vfsd.codecs.bitstreams.hevc_slices import SliceHeaderSyntax, holds_slice
+from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.tiling.geometry import Rect
 
 STITCHABLE = "stitchable"
@@ -23,7 +31,7 @@ Headers do not tell that, and a stream without it would drift unseen: it is know
 stream (`vfsd.codecs.stitching.kvazaar`), and has to be said by who asks for it to be stitched.
 """
 
-_DROPPED = frozenset((35, 36, 37, 38, 39, 40))
+_DROPPED_UNITS = frozenset((35, 36, 37, 38, 39, 40))
 """Delimiters, ends, filling, and supplements, which tell of a picture that is no more the same."""
 
 
@@ -40,23 +48,27 @@ class TileStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Sets:
+class ParameterSets:
     """The parameter sets of one stream."""
 
-    video: VideoSet
-    sequence: SequenceSet
-    picture: PictureSet
+    video: VideoParameterSet
+    sequence: SequenceParameterSet
+    picture: PictureParameterSet
 
     @classmethod
-    def parse(cls, units: tuple[bytes, ...]) -> Sets:
+    def parse(cls, units: tuple[bytes, ...]) -> ParameterSets:
         """Raises `DamagedError`, and `RefusedMediaError` for what cannot be stitched."""
         kinds = [nal.unit_type("hevc", unit) if unit else None for unit in units]
         if kinds != [nal.HEVC_VPS, nal.HEVC_SPS, nal.HEVC_PPS]:
             raise DamagedError("there has to be one parameter set of each kind")
         video, sequence, picture = units
-        return cls(VideoSet.parse(video), SequenceSet.parse(sequence), PictureSet.parse(picture))
+        return cls(
+            VideoParameterSet.parse(video),
+            SequenceParameterSet.parse(sequence),
+            PictureParameterSet.parse(picture),
+        )
 
-    def is_like(self, other: Sets) -> bool:
+    def is_like(self, other: ParameterSets) -> bool:
         """Whether pictures of both may be tiles of one picture."""
         return (
             self.video.is_like(other.video)
@@ -64,9 +76,11 @@ class Sets:
             and self.picture.is_like(other.picture)
         )
 
-    def demand(self, width: int, height: int, tiles: Tiles, bits_per_second: int = 0) -> Demand:
+    def demand(
+        self, width: int, height: int, tiles: TileGrid, bits_per_second: int = 0
+    ) -> LevelRequirements:
         """Of pictures of that coded size, made with these settings."""
-        return Demand(
+        return LevelRequirements(
             *(width, height, len(tiles.columns), len(tiles.rows)),
             *(self.sequence.buffers, self.sequence.rate, bits_per_second),
         )
@@ -75,20 +89,20 @@ class Sets:
         self,
         width: int,
         height: int,
-        window: Window,
-        tiles: Tiles,
+        window: ConformanceWindow,
+        tiles: TileGrid,
         *,
         picture_id: int = 0,
         level_idc: int | None = None,
-    ) -> Sets:
+    ) -> ParameterSets:
         """For pictures of another coded size and other tiles.
 
         The level is the lowest that allows them, whatever their bit rate, unless it is given.
         """
         if level_idc is None:
             level = self.demand(width, height, tiles).lowest_level()
-            level_idc = HIGHEST if level is None else level.idc
-        return Sets(
+            level_idc = HIGHEST_LEVEL_IDC if level is None else level.idc
+        return ParameterSets(
             dataclasses.replace(self.video, level_idc=level_idc),
             self.sequence.resized(width, height, window, level_idc),
             self.picture.tiled(tiles, picture_id),
@@ -104,11 +118,11 @@ def slices_of(packet: bytes) -> list[bytes]:
     Raises `DamagedError`, and `RefusedMediaError` for units that have no place in a packet.
     """
     found = []
-    for start, end in nal.units(packet, 0):
+    for start, end in nal.nal_units(packet, 0):
         unit = packet[start:end]
         if holds_slice(unit):
             found.append(unit)
-        elif nal.unit_type("hevc", unit) not in _DROPPED:
+        elif nal.unit_type("hevc", unit) not in _DROPPED_UNITS:
             raise RefusedMediaError("a packet holds units other than slices")
     return found
 
@@ -123,9 +137,86 @@ def require_profile(profile: str) -> None:
 
 
 @contextmanager
-def refusing_damage() -> Iterator[None]:
+def refuse_damaged_streams() -> Iterator[None]:
     """Damage is what the caller's bytes are refused for."""
     try:
         yield
     except DamagedError as error:
         raise RefusedMediaError(f"this HEVC stream is damaged: {error}") from error
+
+
+def extract_tiles(
+    parameter_sets: tuple[bytes, ...], pictures: Sequence[bytes], *, profile: str
+) -> list[TileStream]:
+    """Every tile, row by row.
+
+    `pictures` are packets with start codes and without parameter sets; each tile has to be one
+    slice.  Raises `RefusedMediaError` where the stream cannot be taken apart.
+    """
+    require_profile(profile)
+    with refuse_damaged_streams():
+        sets = ParameterSets.parse(parameter_sets)
+        tiles = _TileExtractor(sets)
+        units = [slices_of(packet) for packet in pictures]
+        return [tiles.extract(index, units) for index in range(len(tiles))]
+
+
+def extract_tile(
+    parameter_sets: tuple[bytes, ...], pictures: Sequence[bytes], index: int, *, profile: str
+) -> TileStream:
+    """The tile numbered `index` from 0, row by row; as `extract_tiles`.
+
+    Raises `UsageError` where there is no such tile.
+    """
+    require_profile(profile)
+    with refuse_damaged_streams():
+        tiles = _TileExtractor(ParameterSets.parse(parameter_sets))
+        if not 0 <= index < len(tiles):
+            raise UsageError(f"tile {index} does not exist: the picture has {len(tiles)}")
+        return tiles.extract(index, [slices_of(packet) for packet in pictures])
+
+
+class _TileExtractor:
+    """The tiles of pictures with these parameter sets."""
+
+    def __init__(self, sets: ParameterSets) -> None:
+        self._sets = sets
+        self._layout = sets.picture.tiles_of(sets.sequence)
+        self._reader = SliceHeaderSyntax(sets.sequence, sets.picture)
+
+    def __len__(self) -> int:
+        return len(self._layout.columns) * len(self._layout.rows)
+
+    def extract(self, index: int, units: Sequence[Sequence[bytes]]) -> TileStream:
+        """Given the slices of each picture."""
+        row, column = divmod(index, len(self._layout.columns))
+        x, y = sum(self._layout.columns[:column]), sum(self._layout.rows[:row])
+        address = y * sum(self._layout.columns) + x
+        rect, sets = self._alone(row, column)
+        writer = SliceHeaderSyntax(sets.sequence, sets.picture)
+        pictures = []
+        for found in units:
+            if len(found) != len(self):
+                raise DamagedError("a picture has not one slice for each tile")
+            part = self._reader.parse(found[index])
+            if part.address != address:
+                raise DamagedError("a slice does not begin where its tile does")
+            pictures.append(nal.START_CODE + writer.write(part, 0))
+        return TileStream(rect, sets.write(), tuple(pictures))
+
+    def _alone(self, row: int, column: int) -> tuple[Rect, ParameterSets]:
+        """Where a tile is, and the parameter sets of its stream."""
+        sequence, layout = self._sets.sequence, self._layout
+        block = sequence.tree_block
+        x1, y1 = sum(layout.columns[:column]) * block, sum(layout.rows[:row]) * block
+        x2 = min(x1 + layout.columns[column] * block, sequence.width)
+        y2 = min(y1 + layout.rows[row] * block, sequence.height)
+        hidden = ConformanceWindow(
+            max(0, x2 - (sequence.width - sequence.window.right)),
+            max(0, y2 - (sequence.height - sequence.window.bottom)),
+        )
+        if hidden.right >= x2 - x1 or hidden.bottom >= y2 - y1:
+            raise DamagedError("a tile shows nothing")
+        one = TileGrid((layout.columns[column],), (layout.rows[row],))
+        sets = self._sets.changed(x2 - x1, y2 - y1, hidden, one)
+        return Rect(x1, y1, x2 - hidden.right, y2 - hidden.bottom), sets

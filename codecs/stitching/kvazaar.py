@@ -1,9 +1,5 @@
-"""Encoding tiles that can be stitched: HEVC by kvazaar, whose motion vectors stay in their tile.
-
-PyAV's FFmpeg has no kvazaar; the one in the package imageio-ffmpeg has, and is run as a program:
-pictures go in at one pipe and the stream comes out at another.  One run encodes a whole picture
-with all its tiles, which are then taken apart (`vfsd.codecs.stitching.extract`): the same bytes as
-one run a tile would give, without its start each time.
+"""Encodes stitchable tiles: runs kvazaar in an FFmpeg process, with motion vectors that stay
+within their tile.
 """
 
 from __future__ import annotations
@@ -20,24 +16,29 @@ import numpy.typing as npt
 
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.bit_io import DamagedError
+from vfsd.codecs.bitstreams.hevc_parameter_sets import ConformanceWindow
 from vfsd.codecs.bitstreams.hevc_slices import begins_picture, holds_slice
-from vfsd.codecs.bitstreams.hevc_vps_sps import Window
-from vfsd.codecs.encoding.encoder import EncoderSettings, Picture
+from vfsd.codecs.encoding.encoder import EncoderSettings, PictureInput
 from vfsd.codecs.frames.planes import plane_bytes
-from vfsd.codecs.stitching.extract import extract_all
-from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, Sets, TileStream, refusing_damage
+from vfsd.codecs.stitching.hevc_tiles import (
+    STITCHABLE,
+    ParameterSets,
+    TileStream,
+    extract_tiles,
+    refuse_damaged_streams,
+)
 from vfsd.errors import ExtraMissingError, UsageError, VfsdError
 
 TREE_BLOCK = 64
 """Inner edges of tiles are multiples of this; kvazaar is built for it."""
 
-_GRAIN = 8
+_SIZE_MULTIPLE = 8
 """Sides that kvazaar encodes are multiples of this; the rest is made up, and not shown."""
 
-MOST_COLUMNS, MOST_ROWS = 20, 22
+MAX_TILE_COLUMNS, MAX_TILE_ROWS = 20, 22
 """Of tiles, in any stream of HEVC."""
 
-_LARGEST_SIDE = 8192
+_MAX_SIDE = 8192
 _WORST_QUALITY = 51
 _HINT = "pip install 'vfsd[stitch]'"
 
@@ -53,7 +54,7 @@ _PARAMETERS = (
     "open-gop=0",
     # libde265 mixes up the slices of chroma in this filter; it is worth 0.2 dB.
     "sao=off",
-    # What stitching needs: see `vfsd.codecs.bitstreams.hevc_vps_sps`.
+    # What stitching needs: see `vfsd.codecs.bitstreams.hevc_parameter_sets`.
     "mv-constraint=frametilemargin",
     "tmvp=0",
     "wpp=0",
@@ -108,7 +109,7 @@ def _program() -> str:
 
 def encode_tile(
     settings: EncoderSettings,
-    pictures: Iterable[Picture],
+    pictures: Iterable[PictureInput],
     *,
     x: int = 0,
     y: int = 0,
@@ -128,7 +129,7 @@ def encode_tiled(
     settings: EncoderSettings,
     widths: Sequence[int],
     heights: Sequence[int],
-    pictures: Iterable[Picture],
+    pictures: Iterable[PictureInput],
     *,
     threads: int = 1,
 ) -> list[TileStream]:
@@ -141,31 +142,33 @@ def encode_tiled(
     Raises `ExtraMissingError` without kvazaar, `UsageError` for layouts and sizes that it does not
     take, `VfsdError` where it fails.
     """
-    _check(settings, widths, heights)
+    _require_tiling(settings, widths, heights)
     command = _command(settings, widths, heights, threads)
-    stream, count = _run(command, _raw(settings, pictures))
+    stream, count = _run_encoder(command, _raw_pictures(settings, pictures))
     try:
-        with refusing_damage():
-            sets, packets = _packets(stream)
+        with refuse_damaged_streams():
+            sets, packets = _split_stream(stream)
             if len(packets) != count:
                 raise DamagedError(f"{len(packets)} pictures came of {count}")
-            sets = _cut(sets, settings)
-        return extract_all(sets, packets, profile=STITCHABLE)
+            sets = _cropped_parameter_sets(sets, settings)
+        return extract_tiles(sets, packets, profile=STITCHABLE)
     except VfsdError as error:
         raise VfsdError(f"kvazaar wrote what was not expected: {error}") from error
 
 
-def _check(settings: EncoderSettings, widths: Sequence[int], heights: Sequence[int]) -> None:
+def _require_tiling(
+    settings: EncoderSettings, widths: Sequence[int], heights: Sequence[int]
+) -> None:
     width, height = settings.width, settings.height
     if settings.codec != "hevc" or not 0 <= settings.quality <= _WORST_QUALITY:
         raise UsageError(f"kvazaar encodes hevc with a quality of 0 to {_WORST_QUALITY}")
     if width % 2 or height % 2 or not (2 <= min(width, height) <= max(width, height)):
         raise UsageError(f"{width}x{height} cannot be encoded: sides have to be even")
-    if max(width, height) > _LARGEST_SIDE:
-        raise UsageError(f"{width}x{height} cannot be encoded: sides up to {_LARGEST_SIDE} can")
+    if max(width, height) > _MAX_SIDE:
+        raise UsageError(f"{width}x{height} cannot be encoded: sides up to {_MAX_SIDE} can")
     for name, sizes, whole, most in (
-        ("columns", widths, width, MOST_COLUMNS),
-        ("rows", heights, height, MOST_ROWS),
+        ("columns", widths, width, MAX_TILE_COLUMNS),
+        ("rows", heights, height, MAX_TILE_ROWS),
     ):
         if not sizes or min(sizes) < 2 or sum(sizes) != whole:
             raise UsageError(f"{name} of {list(sizes)} pixels do not fill {whole}")
@@ -189,18 +192,18 @@ def _command(
         if len(sizes) > 1:
             edges = ",".join(str(edge) for edge in np.cumsum(sizes)[:-1])
             parameters.append(f"{name}='{edges}'")
-    width, height = _padded(settings.width), _padded(settings.height)
+    width, height = _padded_side(settings.width), _padded_side(settings.height)
     rate = f"{settings.rate.numerator}/{settings.rate.denominator}"
     return [
         *(_program(), "-nostdin", "-hide_banner", "-v", "warning", "-threads", "1"),
         *("-f", "rawvideo", "-pixel_format", "yuv420p", "-video_size", f"{width}x{height}"),
-        *("-framerate", rate, "-i", "pipe:0", "-vf", _description(settings)),
+        *("-framerate", rate, "-i", "pipe:0", "-vf", _color_filter(settings)),
         *("-fps_mode", "passthrough", "-c:v", "libkvazaar"),
         *("-kvazaar-params", ",".join(parameters), "-f", "hevc", "pipe:1"),
     ]
 
 
-def _description(settings: EncoderSettings) -> str:
+def _color_filter(settings: EncoderSettings) -> str:
     """A filter that changes no sample and tells the encoder what they mean."""
     told = {
         "range": settings.color_range,
@@ -214,17 +217,17 @@ def _description(settings: EncoderSettings) -> str:
     return (f"setparams={fields}" if fields else "null") + aspect
 
 
-def _padded(side: int) -> int:
-    return -(-side // _GRAIN) * _GRAIN
+def _padded_side(side: int) -> int:
+    return -(-side // _SIZE_MULTIPLE) * _SIZE_MULTIPLE
 
 
 # ------------------------------------------------------------------------------------ pixels in
 
 
-def _raw(settings: EncoderSettings, pictures: Iterable[Picture]) -> Iterator[bytes]:
+def _raw_pictures(settings: EncoderSettings, pictures: Iterable[PictureInput]) -> Iterator[bytes]:
     """The samples of each picture, its last column and row repeated up to the size encoded."""
     width, height = settings.width, settings.height
-    right, bottom = _padded(width) - width, _padded(height) - height
+    right, bottom = _padded_side(width) - width, _padded_side(height) - height
     for picture in pictures:
         planes = _planes(picture, width, height)
         sizes = [(height, width), (height // 2, width // 2), (height // 2, width // 2)]
@@ -238,7 +241,7 @@ def _raw(settings: EncoderSettings, pictures: Iterable[Picture]) -> Iterator[byt
         yield b"".join(plane.tobytes() for plane in planes)
 
 
-def _planes(picture: Picture, width: int, height: int) -> list[npt.NDArray[np.uint8]]:
+def _planes(picture: PictureInput, width: int, height: int) -> list[npt.NDArray[np.uint8]]:
     if not isinstance(picture, np.ndarray):
         if picture.format.name not in ("yuv420p", "yuvj420p"):
             raise UsageError(f"a picture is in {picture.format.name}, not in yuv420p")
@@ -257,7 +260,7 @@ def _planes(picture: Picture, width: int, height: int) -> list[npt.NDArray[np.ui
 # ------------------------------------------------------------------------------------ the program
 
 
-def _run(command: Sequence[str], chunks: Iterable[bytes]) -> tuple[bytes, int]:
+def _run_encoder(command: Sequence[str], chunks: Iterable[bytes]) -> tuple[bytes, int]:
     """What the program writes when it is given `chunks`, and how many they were.
 
     It is killed when anything goes wrong here.
@@ -269,7 +272,7 @@ def _run(command: Sequence[str], chunks: Iterable[bytes]) -> tuple[bytes, int]:
         assert process.stdin
         assert process.stdout
         assert process.stderr
-        output, errors = _Drain(process.stdout), _Drain(process.stderr)
+        output, errors = _PipeReader(process.stdout), _PipeReader(process.stderr)
         try:
             with suppress(BrokenPipeError):  # it has ended; why is told below
                 for chunk in chunks:
@@ -293,7 +296,7 @@ def _run(command: Sequence[str], chunks: Iterable[bytes]) -> tuple[bytes, int]:
     return stream, count
 
 
-class _Drain:
+class _PipeReader:
     """Reads a pipe to its end, in a thread: a program that waits for a reader does not end."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
@@ -313,11 +316,11 @@ class _Drain:
 # ------------------------------------------------------------------------------------ packets out
 
 
-def _packets(stream: bytes) -> tuple[tuple[bytes, ...], list[bytes]]:
+def _split_stream(stream: bytes) -> tuple[tuple[bytes, ...], list[bytes]]:
     """The parameter sets in front, and the slices of each picture."""
     sets: list[bytes] = []
     pictures: list[list[bytes]] = []
-    for start, end in nal.units(stream, 0):
+    for start, end in nal.nal_units(stream, 0):
         unit = stream[start:end]
         if nal.is_parameter_set("hevc", nal.unit_type("hevc", unit)):
             if pictures:
@@ -332,12 +335,17 @@ def _packets(stream: bytes) -> tuple[tuple[bytes, ...], list[bytes]]:
     return tuple(sets), [b"".join(parts) for parts in pictures]
 
 
-def _cut(units: tuple[bytes, ...], settings: EncoderSettings) -> tuple[bytes, ...]:
+def _cropped_parameter_sets(
+    units: tuple[bytes, ...], settings: EncoderSettings
+) -> tuple[bytes, ...]:
     """The parameter sets, with what was made up not shown."""
-    sets = Sets.parse(units)
+    sets = ParameterSets.parse(units)
     sequence = sets.sequence
-    if (sequence.width, sequence.height) != (_padded(settings.width), _padded(settings.height)):
+    if (sequence.width, sequence.height) != (
+        _padded_side(settings.width),
+        _padded_side(settings.height),
+    ):
         raise DamagedError("the size is another")
-    window = Window(sequence.width - settings.width, sequence.height - settings.height)
+    window = ConformanceWindow(sequence.width - settings.width, sequence.height - settings.height)
     resized = sequence.resized(sequence.width, sequence.height, window, sequence.level_idc)
     return units[0], resized.write(), units[2]

@@ -1,41 +1,43 @@
-"""Tiles become one HEVC stream, and nothing is encoded: parameter sets and slice headers change.
-
-Each tile of a picture is one slice of the stitched one.  Neither prediction nor filters cross the
-edges of tiles, which are to a decoder what the edges of the picture were when the tile was alone:
-so the pictures are those of the tiles, to the last bit.  What that takes is checked where headers
-tell it (see `vfsd.codecs.bitstreams.hevc_vps_sps`), and taken from the profile where they do not.
+"""Joins tiles into one HEVC stream without encoding: only parameter sets and slice headers change.
+`StreamHead` plans the parameter sets of a stream with several layouts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.hevc_levels import HIGHEST, LOWEST_ROW, NARROWEST_COLUMN
-from vfsd.codecs.bitstreams.hevc_pps import Tiles
-from vfsd.codecs.bitstreams.hevc_slices import MOST_GROWTH, PictureTraits, SliceSyntax
-from vfsd.codecs.bitstreams.hevc_vps_sps import Window, require
+from vfsd.codecs.bitstreams.hevc_parameter_sets import (
+    HIGHEST_LEVEL_IDC,
+    MIN_COLUMN_WIDTH,
+    MIN_ROW_HEIGHT,
+    ConformanceWindow,
+    TileGrid,
+    require,
+)
+from vfsd.codecs.bitstreams.hevc_slices import MAX_HEADER_GROWTH, PictureFields, SliceHeaderSyntax
 from vfsd.codecs.stitching.hevc_tiles import (
-    Sets,
+    STITCHABLE,
+    ParameterSets,
     TileStream,
-    refusing_damage,
+    refuse_damaged_streams,
     require_profile,
     slices_of,
 )
-from vfsd.errors import UsageError
+from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.tiling.geometry import Rect
 
-MOST_PICTURE_SETS = 64
+MAX_PICTURE_SETS = 64
 """Ids of picture parameter sets: as many layouts fit behind one header."""
 
 _IDR = (19, 20)
 
 
 @dataclass(frozen=True, slots=True)
-class Stitched:
+class StitchedSegment:
     """A segment of one stream."""
 
     rect: Rect  #: what it shows of the picture
@@ -81,34 +83,36 @@ class Stitcher:
         bits_per_second: int = 0,
     ) -> None:
         require_profile(profile)
-        if not 0 <= picture_id < MOST_PICTURE_SETS:
-            raise UsageError(f"picture_id must be 0 to {MOST_PICTURE_SETS - 1}, got {picture_id}")
-        columns, rows = _grid([tile.rect for tile in tiles])
+        if not 0 <= picture_id < MAX_PICTURE_SETS:
+            raise UsageError(f"picture_id must be 0 to {MAX_PICTURE_SETS - 1}, got {picture_id}")
+        columns, rows = _tile_edges([tile.rect for tile in tiles])
         self.rect = Rect(columns[0], rows[0], columns[-1], rows[-1])
-        with refusing_damage():
-            known = {units: Sets.parse(units) for units in {t.parameter_sets for t in tiles}}
+        with refuse_damaged_streams():
+            known = {
+                units: ParameterSets.parse(units) for units in {t.parameter_sets for t in tiles}
+            }
         sets = [known[tile.parameter_sets] for tile in tiles]
         require(all(one.is_like(sets[0]) for one in sets), "its tiles were made differently")
         block = sets[0].sequence.tree_block
-        window = _window(tiles, sets, self.rect)
+        window = _hidden_window(tiles, sets, self.rect)
         for tile, one in zip(tiles, sets, strict=True):
             _check_tile(tile.rect, one, self.rect, window)
         width, height = self.rect.width + window.right, self.rect.height + window.bottom
-        layout = Tiles(_in_blocks(columns, block), _in_blocks(rows, block))
+        layout = TileGrid(_block_sizes(columns, block), _block_sizes(rows, block))
         level = sets[0].demand(width, height, layout, bits_per_second).lowest_level()
         if level_idc is None:
-            level_idc = HIGHEST if level is None else level.idc
+            level_idc = HIGHEST_LEVEL_IDC if level is None else level.idc
         self.level_idc = level_idc
         self.is_conformant = level is not None and level.idc <= level_idc
         if len(tiles) > 1:
-            self.is_conformant &= min(layout.columns) * block >= NARROWEST_COLUMN
-            self.is_conformant &= min(layout.rows) * block >= LOWEST_ROW
+            self.is_conformant &= min(layout.columns) * block >= MIN_COLUMN_WIDTH
+            self.is_conformant &= min(layout.rows) * block >= MIN_ROW_HEIGHT
         stitched = sets[0].changed(
             width, height, window, layout, picture_id=picture_id, level_idc=level_idc
         )
         self.parameter_sets = stitched.write()
-        self._target = SliceSyntax(stitched.sequence, stitched.picture)
-        readers = {units: SliceSyntax(s.sequence, s.picture) for units, s in known.items()}
+        self._target = SliceHeaderSyntax(stitched.sequence, stitched.picture)
+        readers = {units: SliceHeaderSyntax(s.sequence, s.picture) for units, s in known.items()}
         across = sum(layout.columns)
         # Tiles are coded row by row, which is the order of the addresses of their first blocks.
         self._parts = sorted(
@@ -130,8 +134,8 @@ class Stitcher:
         Raises `RefusedMediaError` where they are not of the same kind of picture.
         """
         written: list[bytes] = []
-        traits: PictureTraits | None = None
-        with refusing_damage():
+        traits: PictureFields | None = None
+        with refuse_damaged_streams():
             for address, ordinal, reader in self._parts:
                 units = slices_of(packets[ordinal])
                 require(len(units) == 1, "a tile has not one slice in each picture")
@@ -143,9 +147,9 @@ class Stitcher:
         return b"".join(written)
 
 
-def most_bytes(sizes: Sequence[int]) -> int:
+def max_stitched_bytes(sizes: Sequence[int]) -> int:
     """The most that a stitched picture takes whose packets have these sizes."""
-    return sum(sizes) + len(sizes) * (MOST_GROWTH + len(nal.START_CODE))
+    return sum(sizes) + len(sizes) * (MAX_HEADER_GROWTH + len(nal.START_CODE))
 
 
 def stitch(
@@ -154,7 +158,7 @@ def stitch(
     profile: str,
     picture_id: int = 0,
     level_idc: int | None = None,
-) -> Stitched:
+) -> StitchedSegment:
     """One segment from the tiles of a segment: of all of the picture, or of any block of columns
     and rows of it.  See `Stitcher`; the bit rate is that of the segment.
 
@@ -177,7 +181,7 @@ def stitch(
     )
     kind = nal.unit_type("hevc", pictures[0][len(nal.START_CODE) :])
     require(kind in _IDR, "a segment does not begin with an IDR picture")
-    return Stitched(
+    return StitchedSegment(
         *(stitcher.rect, stitcher.level_idc, stitcher.is_conformant),
         *(stitcher.parameter_sets, pictures),
     )
@@ -193,8 +197,8 @@ def common_sets(segments: Iterable[tuple[bytes, ...]]) -> tuple[bytes, ...]:
     pictures: dict[int, bytes] = {}
     for units in segments:
         shared.add(units[:-1])
-        with refusing_damage():
-            ordinal = Sets.parse(units).picture.id
+        with refuse_damaged_streams():
+            ordinal = ParameterSets.parse(units).picture.id
         if pictures.setdefault(ordinal, units[-1]) != units[-1]:
             raise UsageError(f"two layouts have the id {ordinal}")
     if len(shared) != 1:
@@ -202,7 +206,7 @@ def common_sets(segments: Iterable[tuple[bytes, ...]]) -> tuple[bytes, ...]:
     return (*shared.pop(), *(pictures[ordinal] for ordinal in sorted(pictures)))
 
 
-def _grid(rects: Sequence[Rect]) -> tuple[list[int], list[int]]:
+def _tile_edges(rects: Sequence[Rect]) -> tuple[list[int], list[int]]:
     """The edges of the columns and rows that `rects` make."""
     if not rects:
         raise UsageError("at least one tile must be given")
@@ -217,7 +221,9 @@ def _grid(rects: Sequence[Rect]) -> tuple[list[int], list[int]]:
     return columns, rows
 
 
-def _window(tiles: Sequence[TileStream], sets: Sequence[Sets], whole: Rect) -> Window:
+def _hidden_window(
+    tiles: Sequence[TileStream], sets: Sequence[ParameterSets], whole: Rect
+) -> ConformanceWindow:
     """What is not shown of the picture: that of the tile in its lower right corner."""
     corner = (whole.x2, whole.y2)
     found = (
@@ -228,29 +234,114 @@ def _window(tiles: Sequence[TileStream], sets: Sequence[Sets], whole: Rect) -> W
     return next(found)
 
 
-def _check_tile(rect: Rect, sets: Sets, whole: Rect, window: Window) -> None:
+def _check_tile(rect: Rect, sets: ParameterSets, whole: Rect, window: ConformanceWindow) -> None:
     sequence, picture = sets.sequence, sets.picture
     require(picture.tiles is None and picture.uniform is None, "a tile is tiled itself")
     shown = (sequence.width - sequence.window.right, sequence.height - sequence.window.bottom)
     if shown != (rect.width, rect.height):
         raise UsageError(f"the stream of tile {rect} shows {shown[0]}x{shown[1]} pixels")
     right, bottom = rect.x2 == whole.x2, rect.y2 == whole.y2
-    wanted = Window(window.right if right else 0, window.bottom if bottom else 0)
+    wanted = ConformanceWindow(window.right if right else 0, window.bottom if bottom else 0)
     block = sequence.tree_block
     if (not right and rect.width % block) or (not bottom and rect.height % block):
         raise UsageError(f"tile {rect} must have inner edges at multiples of {block} pixels")
     require(sequence.window == wanted, f"tile {rect} hides other pixels than its neighbours")
 
 
-def _in_blocks(edges: Sequence[int], block: int) -> tuple[int, ...]:
+def _block_sizes(edges: Sequence[int], block: int) -> tuple[int, ...]:
     return tuple(-(-(end - start) // block) for start, end in pairwise(edges))
 
 
 def _bit_rate(tiles: Sequence[TileStream]) -> int:
     """Bits a second; 0 where the streams do not tell their rate."""
-    with refusing_damage():
-        rate = Sets.parse(tiles[0].parameter_sets).sequence.rate
+    with refuse_damaged_streams():
+        rate = ParameterSets.parse(tiles[0].parameter_sets).sequence.rate
     if rate is None:
         return 0
     bits = 8 * sum(len(packet) for tile in tiles for packet in tile.pictures)
     return ceil(bits * rate / len(tiles[0].pictures))
+
+
+TileEdges = tuple[tuple[int, ...], tuple[int, ...]]
+"""Edges of the columns and of the rows of a block of tiles, the outer ones included: luma samples
+from the block's corner.  All but the last are multiples of a coding tree block."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamHead:
+    """The parameter sets of a stream, and what its pictures have to say to refer to them."""
+
+    shared: tuple[bytes, ...]  #: NAL units for a header that serves all segments
+    parameter_sets: Mapping[TileEdges, tuple[bytes, ...]]  #: NAL units for each layout: three
+    picture_ids: Mapping[TileEdges, int]
+    level_idc: int
+
+    def stitcher(self, grid: TileEdges, tiles: Sequence[TileStream]) -> Stitcher:
+        """For segments in that layout.
+
+        Raises `RefusedMediaError` where these tiles need another head, or cannot be stitched.
+        """
+        stitcher = Stitcher(
+            tiles,
+            profile=STITCHABLE,
+            picture_id=self.picture_ids[grid],
+            level_idc=self.level_idc,
+        )
+        with refuse_damaged_streams():
+            mine, theirs = (
+                ParameterSets.parse(self.parameter_sets[grid]),
+                ParameterSets.parse(stitcher.parameter_sets),
+            )
+        sizes = [(sets.sequence.width, sets.sequence.height) for sets in (mine, theirs)]
+        alike = mine.is_like(theirs) and mine.picture == theirs.picture and sizes[0] == sizes[1]
+        if not alike:
+            raise RefusedMediaError("these tiles were made otherwise than those before them")
+        return stitcher
+
+
+def stream_head(
+    samples: Iterable[tuple[bytes, ...]],
+    shown: tuple[int, int],
+    grids: Iterable[TileEdges],
+    *,
+    in_stream: bool,
+    bits_per_second: int,
+) -> StreamHead:
+    """The head of a stream that shows `shown` (width, height) samples of blocks of tiles.
+
+    `samples` are the parameter sets of one tile at least of everybody who made tiles of it; what is
+    not shown lies at the right and at the bottom.  With `in_stream` the sets of each segment stand
+    in front of it, and layouts need no ids of their own; without, they are `MAX_PICTURE_SETS` at
+    most.
+
+    Raises `RefusedMediaError` where the tiles cannot be stitched.
+    """
+    with refuse_damaged_streams():
+        first, *others = [ParameterSets.parse(units) for units in samples]
+    require(all(first.is_like(other) for other in others), "its tiles were made differently")
+    layouts = sorted(set(grids))
+    ids = {grid: 0 if in_stream else number for number, grid in enumerate(layouts)}
+    require(max(ids.values()) < MAX_PICTURE_SETS, "it has too many layouts")
+    block, grain = first.sequence.tree_block, first.sequence.coding_block
+    width, height = (-(-layouts[0][axis][-1] // grain) * grain for axis in (0, 1))
+    window = ConformanceWindow(width - shown[0], height - shown[1])
+    tiles = {
+        grid: TileGrid(*(_edges_in_blocks(edges, block) for edges in grid)) for grid in layouts
+    }
+    levels = [
+        first.demand(width, height, one, bits_per_second).lowest_level() for one in tiles.values()
+    ]
+    level_idc = max(HIGHEST_LEVEL_IDC if level is None else level.idc for level in levels)
+    sets = {
+        grid: first.changed(
+            *(width, height, window, tiles[grid]), picture_id=ids[grid], level_idc=level_idc
+        ).write()
+        for grid in layouts
+    }
+    pictures = {ids[grid]: units[-1] for grid, units in reversed(sets.items())}
+    shared = (*sets[layouts[0]][:-1], *(pictures[number] for number in sorted(pictures)))
+    return StreamHead(shared, sets, ids, level_idc)
+
+
+def _edges_in_blocks(edges: Sequence[int], block: int) -> tuple[int, ...]:
+    return tuple(-(-(end - start) // block) for start, end in pairwise(edges))

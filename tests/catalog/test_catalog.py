@@ -18,7 +18,7 @@ from tests.catalog.make import MEDIA, add_file, add_segments, add_video, origina
 from tests.stores import new_catalog
 from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.engine import LOG_BYTES
-from vfsd.core.model import FileState, Read, Role
+from vfsd.core.model import FileState, LoggedRead, Role
 from vfsd.errors import (
     BusyError,
     IntegrityError,
@@ -488,7 +488,7 @@ def test_the_catalog_runs_on_postgresql(postgresql_url: str) -> None:
         assert found.original == video.original
         assert len(there.frame_table(found.original)) == 100
         assert there.watch().changed()
-        one = Read(
+        one = LoggedRead(
             id=0,
             video_id=video.id,
             at_ns=5,

@@ -21,10 +21,10 @@ from tests.catalog.make import add_video, original, table
 from tests.selection import examples, one_in
 from vfsd.catalog import Catalog
 from vfsd.catalog import detection_query as lookup
+from vfsd.catalog.box_grid import bounds, cells, cells_of, units
 from vfsd.catalog.detections import Detections
-from vfsd.catalog.ranges import ranges_of
-from vfsd.catalog.spatial_cells import bounds, cells, cells_of, units
 from vfsd.core.detections import Detection, DetectionColumns, LabelSummary, Source
+from vfsd.core.frame_selection import frame_ranges
 from vfsd.core.model import LogicalVideo
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
@@ -430,10 +430,10 @@ def test_examined_frames_are_numbers_or_a_mask(catalog: Catalog, video: LogicalV
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 20)), max_size=12))
 def test_ranges_are_sets_of_frames(pairs: list[tuple[int, int]]) -> None:
     given = [range(start, start + count) for start, count in pairs]
-    merged = ranges_of(given)
+    merged = frame_ranges(given)
     assert [n for part in merged for n in part] == sorted({n for part in given for n in part})
     assert all(one.stop < other.start for one, other in itertools.pairwise(merged))
-    assert ranges_of([n for part in given for n in part]) == merged
+    assert frame_ranges([n for part in given for n in part]) == merged
 
 
 def test_replacing_is_by_source(catalog: Catalog, video: LogicalVideo) -> None:

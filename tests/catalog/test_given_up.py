@@ -10,7 +10,7 @@ from tests.catalog.counting import counted
 from tests.catalog.make import add_video
 from vfsd.catalog import Catalog, Transaction
 from vfsd.core.model import LogicalVideo
-from vfsd.core.policy import Action, Entry
+from vfsd.core.retention_policy import Action, OriginalLogEntry
 
 NOW = 100_048
 """Bytes of the video that is there."""
@@ -22,7 +22,7 @@ def add_lines(
     """Lines of what had which bytes, and how many, before and afterwards."""
     for old, size, new, new_size in steps:
         change.originals.add(
-            Entry(
+            OriginalLogEntry(
                 id=0,
                 at_ns=1,
                 action=Action.REPLACED,

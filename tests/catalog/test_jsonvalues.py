@@ -12,9 +12,9 @@ from vfsd.catalog import Catalog
 from vfsd.catalog.schema import sources, videos
 from vfsd.core.detections import Detection, DetectionColumns, Source
 from vfsd.core.model import LogicalVideo
-from vfsd.core.policy import Action, Fate, Policy
+from vfsd.core.retention_policy import Action, Fate, RetentionPolicy
 from vfsd.errors import IntegrityError, UsageError
-from vfsd.storage.policy_service import entry_of
+from vfsd.storage.original_guard import entry_of
 
 STORED: list[Any] = [3, 3.7, 0, 1, -5, True, False, "3", "gate", "true", "", "é", 2**62]
 ASKED: list[Any] = [*STORED, 3.0, 0.0, "0", "Gate", 4]
@@ -258,4 +258,4 @@ def test_texts_that_are_only_shown(there: Catalog) -> None:
     for host in ("h\0", "h\udc80"):
         assert there.costs(host) == []
     with pytest.raises(UsageError, match="cannot be labels"):
-        Policy(Fate.REPLACEABLE, decay_after=5, keep="c\udc80r")
+        RetentionPolicy(Fate.REPLACEABLE, decay_after=5, keep="c\udc80r")

@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 
 from tests.catalog.make import add_video
 from tests.nextrevision import FIRST, NEXT, next_program
-from vfsd.catalog import Catalog, migrate
+from vfsd.catalog import Catalog, transactions
 from vfsd.catalog.schema import metadata
 from vfsd.errors import NoSpaceError, StoreVersionError
 
@@ -70,8 +70,8 @@ def test_known_revisions_are_the_steps() -> None:
     config = Config()
     config.set_main_option("script_location", "vfsd.catalog:migrations")
     steps = ScriptDirectory.from_config(config)
-    assert tuple(one.revision for one in steps.walk_revisions())[::-1] == migrate.REVISIONS
-    assert steps.get_current_head() == migrate.newest()
+    assert tuple(one.revision for one in steps.walk_revisions())[::-1] == transactions.REVISIONS
+    assert steps.get_current_head() == transactions.newest_revision()
 
 
 def test_upgrade_keeps_data(filled: str) -> None:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from tests.catalog.make import add_file, add_video
 from vfsd.api.store import Store
 from vfsd.catalog import ROOT, Catalog
-from vfsd.catalog.database_url import has_password, require_database, shown_url
+from vfsd.catalog.database_url import has_password, redacted_url, require_database
 from vfsd.catalog.schema import metadata
 from vfsd.errors import (
     BusyError,
@@ -31,8 +31,8 @@ from vfsd.errors import (
     UnreachableError,
     UsageError,
 )
-from vfsd.mount.fuse import errno_map
-from vfsd.mount.mount_log import Sparing
+from vfsd.mount.fuse import callback_context
+from vfsd.mount.mount_log import RepeatFilter
 
 _SECRET = "hunter2"
 
@@ -265,8 +265,8 @@ def test_what_is_a_mistake_of_ours_stays_one(own_database: str) -> None:
 )
 def test_passwords_are_not_shown(url: str) -> None:
     assert has_password(url)
-    assert _SECRET not in shown_url(url)
-    assert "***" in shown_url(url)
+    assert _SECRET not in redacted_url(url)
+    assert "***" in redacted_url(url)
 
 
 @pytest.mark.parametrize("login", [f"u:pa@ss:{_SECRET}", f"u:pa@{_SECRET}", f"u:a@b@{_SECRET}:1"])
@@ -280,7 +280,7 @@ def test_a_password_with_an_at_is_refused_and_not_shown(login: str) -> None:
 def test_what_is_no_password_is_shown() -> None:
     for url in ("postgresql+psycopg://u@h/d?sslmode=require", "sqlite:////a/b c.sqlite3"):
         assert not has_password(url)
-        assert shown_url(url) == url
+        assert redacted_url(url) == url
 
 
 def test_nobody_else_reads_a_password(own_database: str, tmp_path: Path) -> None:
@@ -301,13 +301,13 @@ def test_nobody_else_reads_a_password(own_database: str, tmp_path: Path) -> None
 def test_what_fails_because_the_server_has_gone_is_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.handler.addFilter(sparing := Sparing())
+    caplog.handler.addFilter(sparing := RepeatFilter())
     try:
         for number in range(5):
             gone = UnreachableError(f"gone for {number} seconds")
-            assert errno_map.errno_of(gone, "getattr", f"/{number}".encode()) == errno.EIO
+            assert callback_context.errno_of(gone, "getattr", f"/{number}".encode()) == errno.EIO
         for name in (b"/a", b"/b"):
-            errno_map.errno_of(NoSpaceError("full"), "write", name)
+            callback_context.errno_of(NoSpaceError("full"), "write", name)
     finally:
         caplog.handler.removeFilter(sparing)
     said = [one.message for one in caplog.records if one.levelname == "ERROR"]

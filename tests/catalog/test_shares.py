@@ -7,14 +7,14 @@ import sqlalchemy as sa
 from tests.catalog.make import add_file, add_video
 from vfsd.catalog import Catalog, Transaction
 from vfsd.catalog.schema import entries
-from vfsd.core.policy import Hold, Policy, Share
+from vfsd.core.retention_policy import Hold, RetentionPolicy, Share
 
 SIZE = 100_048
 """Bytes of each video that is made up here."""
-LIMITED = Policy(delete_above=5)
+LIMITED = RetentionPolicy(delete_above=5)
 
 
-def said(change: Transaction, path: str, policy: Policy) -> int:
+def said(change: Transaction, path: str, policy: RetentionPolicy) -> int:
     ino = change.tree.resolve(path).ino
     change.originals.set_policy(ino, policy)
     return ino
@@ -43,7 +43,7 @@ def test_what_goes_by_the_policy_of_a_directory(there: Catalog) -> None:
             add_video(change, path, key=key * 64)
         add_file(change, "cam1/text")
         cam1, own = said(change, "cam1", LIMITED), said(change, "cam1/own", LIMITED)
-        of_its_own = said(change, "cam1/d.mp4", Policy())
+        of_its_own = said(change, "cam1/d.mp4", RetentionPolicy())
         held = change.videos.of_node(change.tree.resolve("cam1/held.mp4"), "")
         for reason in ("one", "another"):
             change.originals.hold(Hold(0, held.id, reason, 1))
@@ -98,7 +98,7 @@ def test_what_shares_follow_from_is_another_whenever_they_may_be(there: Catalog)
         hold = change.originals.hold(Hold(0, video.id, "one", 1))
     known.append(sharing())
     with there.writing() as change:
-        change.originals.set_policy(one, Policy(delete_above=6))
+        change.originals.set_policy(one, RetentionPolicy(delete_above=6))
     known.append(sharing())
     with there.writing() as change:
         change.tree.link(video.ino, one, "b.mp4", now_ns=1)

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.selection import one_in
 from vfsd.api.store import Store
-from vfsd.derive import recompress
+from vfsd.derive import deferred_compression
 
 TRAFFIC = "cam1/traffic.mp4"
 RAW = ("--layout", "uniform:1x2", "--codec", "lossless", "--quality", "0")
@@ -111,7 +111,7 @@ def test_what_was_interrupted_goes_on(
 ) -> None:
     assert run("budget", "set", TRAFFIC, "none").code == 0
     assert run("retile", TRAFFIC, *RAW).code == 0
-    publish = recompress._publish
+    publish = deferred_compression._publish
     published = 0
 
     def pressed(*args: object) -> object:
@@ -123,7 +123,7 @@ def test_what_was_interrupted_goes_on(
         return made
 
     with monkeypatch.context() as patched:
-        patched.setattr(recompress, "_publish", pressed)
+        patched.setattr(deferred_compression, "_publish", pressed)
         stopped = run("compress", TRAFFIC, "--jobs", "1")
     assert stopped.code == 130
     assert "of 4 segments" in stopped.err

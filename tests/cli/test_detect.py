@@ -72,7 +72,7 @@ def test_ctrl_c_leaves_what_is_said_to_be_examined(
     from vfsd.labels.detectors import MotionDetector
 
     small = MotionDetector(block=20)
-    monkeypatch.setattr("vfsd.labels.detectors.registry.MotionDetector", lambda *_: small)
+    monkeypatch.setattr("vfsd.labels.detectors.MotionDetector", lambda *_: small)
     whole = Video._shown
 
     def until_frame_50(*args: object) -> object:

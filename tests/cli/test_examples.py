@@ -14,7 +14,7 @@ from tests.cli.conftest import run_command
 from tests.selection import one_in
 from vfsd.api.store import Store
 from vfsd.derive.proposals import Proposal
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.tiling import TileLayout
 
 TRAFFIC = "cam1/traffic.mp4"

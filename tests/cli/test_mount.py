@@ -15,7 +15,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.cli.conftest import Run, run_command
 from tests.unprivileged import run_unprivileged
-from vfsd.disk.mount_info import mount_at
+from vfsd.disk.mount_queries import mount_at
 
 pytestmark = [
     pytest.mark.mount,

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.test_listing import add_plain_file
 from tests.replaceable import captioned_clip
-from vfsd.maintenance.age import Ager, Plan
+from vfsd.maintenance.age import RetentionExecutor, RetentionPlan
 
 TRAFFIC = "cam1/traffic.mp4"
 POLICY = "original=replaceable,psnr=34"
@@ -235,14 +235,14 @@ def test_what_is_not_due_any_more_has_not_failed(
     run: Run, old: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("policy", "set", TRAFFIC, "delete-after=30d")
-    plan = Ager.plan
+    plan = RetentionExecutor.plan
 
-    def outdated(ager: Ager) -> Plan:
+    def outdated(ager: RetentionExecutor) -> RetentionPlan:
         made = plan(ager)
         run("policy", "set", TRAFFIC, "delete-after=1y")
         return made
 
-    monkeypatch.setattr(Ager, "plan", outdated)
+    monkeypatch.setattr(RetentionExecutor, "plan", outdated)
     done = run("age", "--apply")
     assert done.code == 0
     assert f"{TRAFFIC} is not due any more: delete after 30d" in done.err

@@ -18,7 +18,7 @@ from sample_videos import FOLDER, read_frame_number
 from tests.cli.conftest import Run
 from tests.selection import one_in
 from vfsd.api.store import Store
-from vfsd.codecs.frames.array_formats import PIXEL_FORMATS
+from vfsd.codecs.frames.pixel_layouts import PIXEL_FORMATS
 from vfsd.core.frame_table_pages import PacketColumns, paginate
 from vfsd.core.output_formats import PIXEL_LAYOUTS
 from vfsd.errors import ExistsError, UsageError

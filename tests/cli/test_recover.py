@@ -8,7 +8,7 @@ from tests.cli.conftest import Run
 from tests.deadwriters import killed_recording
 from vfsd.api.store import Store
 from vfsd.errors import NotFoundError, RefusedMediaError, UsageError
-from vfsd.write.partial_files import begin
+from vfsd.write.partial_files import create_partial
 
 
 def test_recordings_are_listed_and_recovered(run: Run, place: Path) -> None:
@@ -42,7 +42,7 @@ def test_recordings_are_listed_and_recovered(run: Run, place: Path) -> None:
 
 def test_what_cannot_be_recovered_is_told(run: Run, place: Path) -> None:
     with Store.open(place / "videos") as store:
-        file = begin(store.parts.objects, "bad.mp4")
+        file = create_partial(store.parts.objects, "bad.mp4")
         file.path.write_bytes(b"not much of a video")
         file.leave()
     killed_recording(place / "videos", "good.mp4")

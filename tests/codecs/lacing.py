@@ -10,7 +10,7 @@ from typing import Any
 
 import av
 
-from vfsd.codecs.pyav import tick_of
+from vfsd.codecs.pyav import tick_seconds
 
 LACINGS = {"none": 0x00, "xiph": 0x02, "fixed": 0x04, "ebml": 0x06}
 """Bits of the flags of a block."""
@@ -130,7 +130,7 @@ def _clusters(
 
 def _ms(packet: av.Packet[Any]) -> int:
     assert packet.pts is not None
-    return round(packet.pts * tick_of(packet) * 1000)
+    return round(packet.pts * tick_seconds(packet) * 1000)
 
 
 def _block(track: int, first: av.Packet[Any], flags: int, data: bytes) -> bytes:

@@ -16,9 +16,8 @@ from av.video.stream import VideoStream
 
 from tests.codecs.making import make_clip, pictures, remuxed
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
-from vfsd.codecs.bitstreams.jpeg import parse_header
-from vfsd.codecs.bitstreams.packet_flag import Trait
-from vfsd.codecs.bitstreams.packet_flags import inspector
+from vfsd.codecs.bitstreams.packet_inspector import inspector
+from vfsd.codecs.bitstreams.picture_headers import PacketTrait, parse_jpeg_header
 from vfsd.codecs.decoding import packet_reader
 from vfsd.codecs.decoding.packet_decoder import PacketDecoder
 from vfsd.codecs.probing.probe import Examination, examine
@@ -70,8 +69,8 @@ def test_packets_that_decode_to_something_else_than_the_demuxers_are_not_used(
     tmp_path: Path, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_clip(tmp_path / "a.mov", "png", pixel_format="rgb24", frames=_FRAMES)
-    sound = packet_reader._packet
-    monkeypatch.setattr(packet_reader, "_packet", lambda at, data, _: sound(at, data, False))
+    sound = packet_reader._new_packet
+    monkeypatch.setattr(packet_reader, "_new_packet", lambda at, data, _: sound(at, data, False))
     found = examine(path, full=full)
     assert (found.access, found.verified) == (Access.SEQUENTIAL, True)
     _assert_served_exactly(path, found)
@@ -295,7 +294,7 @@ def test_what_comments_say_is_what_decoders_keep_of_them(
     inspect = inspector("mjpeg", b"")
     assert inspect is not None
     traits = [inspect(packet[:2] + _segment(0xFE, one) + packet[2:], True) for one in comments]
-    assert sum(bool(one & Trait.ODD) for one in traits) == odd
+    assert sum(bool(one & PacketTrait.ODD) for one in traits) == odd
 
 
 def test_a_picture_of_comments_takes_no_longer_than_its_bytes(tmp_path: Path) -> None:
@@ -308,7 +307,7 @@ def test_a_picture_of_comments_takes_no_longer_than_its_bytes(tmp_path: Path) ->
         taken = []
         for _ in range(3):
             began = time.process_time()
-            assert parse_header(packet[:2] + comments + packet[2:]) is not None
+            assert parse_jpeg_header(packet[:2] + comments + packet[2:]) is not None
             taken.append(time.process_time() - began)
         return min(taken)
 
@@ -320,7 +319,7 @@ def test_markers_of_comments_among_samples_are_not_read_as_long_as_they_say(tmp_
     with av.open(str(made)) as opened:
         packet = bytes(next(opened.demux()))
     began = time.process_time()
-    header = parse_header(packet[:-2] + b"\xff\xfe" * 500_000)
+    header = parse_jpeg_header(packet[:-2] + b"\xff\xfe" * 500_000)
     assert time.process_time() - began < 2  # once it was 11
     assert header is not None
     assert header.is_told
@@ -344,7 +343,7 @@ def test_each_scan_has_its_codes() -> None:
         (whole.replace(codes[0x00], b""), True),
         (start + more + end, False),
     ):
-        header = parse_header(packet)
+        header = parse_jpeg_header(packet)
         assert header is not None
         assert header.lacks_codes == lacks
         assert not header.lacks_quantisers

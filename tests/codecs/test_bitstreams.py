@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sample_videos import FOLDER
 from tests.codecs.making import make_clip
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.packet_flag import Trait
-from vfsd.codecs.bitstreams.packet_flags import inspector, settled
-from vfsd.codecs.containers.detect_container import HEAD_BYTES, container_of, sniff
+from vfsd.codecs.bitstreams.packet_inspector import inspector, settled_traits
+from vfsd.codecs.bitstreams.picture_headers import PacketTrait
+from vfsd.codecs.containers.detect_container import HEAD_BYTES, container_of, detect_container
 from vfsd.errors import RefusedMediaError
 
 
@@ -29,17 +29,17 @@ def _read(path: Path) -> tuple[bytes, list[tuple[bytes, bool]]]:
 @given(units=st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=6))
 def test_units_come_back(units: list[bytes]) -> None:
     prefixed = b"".join(len(unit).to_bytes(2, "big") + unit for unit in units)
-    assert [prefixed[a:b] for a, b in nal.units(prefixed, 2)] == units
+    assert [prefixed[a:b] for a, b in nal.nal_units(prefixed, 2)] == units
     escaped = [unit.replace(b"\0", b"\1") for unit in units]
     for code in (b"\0\0\1", b"\0\0\0\1"):
         stream = b"".join(code + unit for unit in escaped) + b"\0\0"
-        assert [stream[a:b] for a, b in nal.units(stream, 0)] == escaped
+        assert [stream[a:b] for a, b in nal.nal_units(stream, 0)] == escaped
 
 
 @given(data=st.binary(max_size=60), prefix=st.sampled_from([0, 1, 2, 4]))
 def test_any_bytes_are_units_or_damage(data: bytes, prefix: int) -> None:
     try:
-        found = list(nal.units(data, prefix))
+        found = list(nal.nal_units(data, prefix))
     except nal.DamagedError:
         return
     assert all(0 <= start < end <= len(data) for start, end in found)
@@ -128,15 +128,17 @@ def test_traits_of_clips(name: str, codec: str, starts: int, resets: int, leadin
     extradata, packets = _read(FOLDER / name)
     inspect = inspector(codec, extradata)
     assert inspect is not None
-    traits = settled([inspect(packet, key) for packet, key in packets])
+    traits = settled_traits([inspect(packet, key) for packet, key in packets])
 
     def count(trait: int) -> int:
         return int((traits & trait != 0).sum())
 
-    assert count(Trait.STARTS) == starts
-    assert count(Trait.RESETS) == resets
-    assert count(Trait.LEADING) == leading
-    assert count(Trait.ODD | Trait.DAMAGED | Trait.FOREIGN | Trait.HIDDEN) == 0
+    assert count(PacketTrait.STARTS) == starts
+    assert count(PacketTrait.RESETS) == resets
+    assert count(PacketTrait.LEADING) == leading
+    assert (
+        count(PacketTrait.ODD | PacketTrait.DAMAGED | PacketTrait.FOREIGN | PacketTrait.HIDDEN) == 0
+    )
 
 
 def test_recovery_points_count_only_where_they_are_exact_at_once(tmp_path: Path) -> None:
@@ -145,15 +147,15 @@ def test_recovery_points_count_only_where_they_are_exact_at_once(tmp_path: Path)
     inspect = inspector("h264", extradata)
     assert inspect is not None
     keys = [inspect(packet, key) for packet, key in packets if key]
-    assert keys[0] & Trait.STARTS
-    assert all(traits & Trait.ODD and not traits & Trait.STARTS for traits in keys[1:])
+    assert keys[0] & PacketTrait.STARTS
+    assert all(traits & PacketTrait.ODD and not traits & PacketTrait.STARTS for traits in keys[1:])
 
 
 def test_pictures_of_lower_sublayers_may_be_referred_to() -> None:
-    lower = Trait.UNREFERENCED
-    upper = Trait.UNREFERENCED | 0x1000
-    assert settled([lower, lower]).tolist() == [Trait.UNREFERENCED] * 2
-    assert settled([lower, upper]).tolist() == [0, upper]
+    lower = PacketTrait.UNREFERENCED
+    upper = PacketTrait.UNREFERENCED | 0x1000
+    assert settled_traits([lower, lower]).tolist() == [PacketTrait.UNREFERENCED] * 2
+    assert settled_traits([lower, upper]).tolist() == [0, upper]
 
 
 def test_the_encoder_of_a_stream_is_told_by_its_first_packet(tmp_path: Path) -> None:
@@ -168,7 +170,7 @@ def test_the_encoder_of_a_stream_is_told_by_its_first_packet(tmp_path: Path) -> 
 @given(head=st.binary(max_size=300))
 def test_any_head_is_a_container_or_refused(head: bytes) -> None:
     try:
-        found = sniff(head)
+        found = detect_container(head)
     except RefusedMediaError:
         return
     assert container_of(found.name) is found
@@ -188,7 +190,7 @@ def test_any_head_is_a_container_or_refused(head: bytes) -> None:
 )
 def test_containers_are_told_by_their_bytes(name: str, container: str) -> None:
     with (FOLDER / name).open("rb") as file:
-        assert sniff(file.read(HEAD_BYTES)).name == container
+        assert detect_container(file.read(HEAD_BYTES)).name == container
 
 
 @pytest.mark.parametrize("suffix", ["mpg", "m2v", "m4v", "hevc", "flv", "ivf", "ogv", "y4m"])
@@ -211,4 +213,4 @@ def test_containers_of_made_clips(tmp_path: Path, suffix: str) -> None:
         form = "m4v" if suffix == "m4v" else None
         path = make_clip(tmp_path / f"a.{suffix}", codec, frames=3, options=options, container=form)
         head = path.read_bytes()[:HEAD_BYTES]
-    assert sniff(head).name == container
+    assert detect_container(head).name == container

@@ -9,9 +9,15 @@ import av
 import numpy as np
 import pytest
 
-from vfsd.codecs.frames.chroma_location import blank, siting_of
-from vfsd.codecs.frames.color import ColorSettler, coding_of, planes_range, told_coding, well_named
-from vfsd.codecs.frames.planes import plane_samples, shares
+from vfsd.codecs.frames.chroma_siting import blank, frame_siting
+from vfsd.codecs.frames.color import (
+    ColorNormalizer,
+    frame_coding,
+    media_coding,
+    planes_range,
+    with_true_range_name,
+)
+from vfsd.codecs.frames.planes import plane_samples, plane_subsampling
 from vfsd.codecs.frames.to_array import PixelConverter
 from vfsd.core.model import MediaInfo
 
@@ -45,7 +51,7 @@ def rgb(shown: av.VideoFrame) -> np.ndarray:
     scale = 1 << shown.format.components[0].bits - 8
     full = shown.color_range == 2
     luma, *chroma = (plane.astype(float) for plane in plane_samples(shown))
-    across, down = shares(shown, 1)
+    across, down = plane_subsampling(shown, 1)
     u, v = ((plane - 128 * scale).repeat(down, 0).repeat(across, 1) for plane in chroma)
     peak = 256 * scale - 1
     y = luma / peak if full else (luma - 16 * scale) / (219 * scale)
@@ -67,9 +73,9 @@ def test_the_same_colours_come_out(
     given = picture(pixel_format, SPACES[before[0]], before[1])
     given.pts = 7
     media = told(*after, pixel_format)
-    made = ColorSettler(media).settled(given)
+    made = ColorNormalizer(media).settled(given)
     assert (made.format.name, made.width, made.height, made.pts) == (pixel_format, 64, 48, 7)
-    assert coding_of(made, told_coding(media)) == told_coding(media)
+    assert frame_coding(made, media_coding(media)) == media_coding(media)
     assert made.color_range == (2 if after[1] == "full" else 1)
     levels = np.abs(rgb(made) - rgb(given))
     assert levels.max() < (0.6 if "10" in pixel_format else 2.3)  # of 255: they are rounded
@@ -85,8 +91,8 @@ def test_what_means_that_already_is_not_touched() -> None:
         (told(None, None, "gray"), av.VideoFrame(64, 48, "gray")),
         (told("rgb", "full", "gbrp"), av.VideoFrame(64, 48, "gbrp")),
     ):
-        assert ColorSettler(media).is_settled(given)
-        assert ColorSettler(media).settled(given) is given
+        assert ColorNormalizer(media).is_settled(given)
+        assert ColorNormalizer(media).settled(given) is given
 
 
 def test_gray_stays_gray_and_levels_are_the_nearest() -> None:
@@ -95,7 +101,7 @@ def test_gray_stays_gray_and_levels_are_the_nearest() -> None:
     levels = np.arange(64 * 48).reshape(48, 64) % 256
     for plane, value in zip(plane_samples(given), (levels, 128, 128), strict=True):
         plane[...] = value
-    luma, *chroma = plane_samples(ColorSettler(told("smpte170m", "limited")).settled(given))
+    luma, *chroma = plane_samples(ColorNormalizer(told("smpte170m", "limited")).settled(given))
     assert np.array_equal(luma, np.rint(16 + levels * 219 / 255))
     assert all((plane == 128).all() for plane in chroma)
 
@@ -105,13 +111,13 @@ def test_where_chroma_lies_is_kept() -> None:
     for plane in plane_samples(given):
         plane[...] = 100
     given.color_range = 2
-    made = ColorSettler(told(None, "limited")).settled(given)
-    assert siting_of(made) == siting_of(given) == "topleft"
+    made = ColorNormalizer(told(None, "limited")).settled(given)
+    assert frame_siting(made) == frame_siting(given) == "topleft"
 
 
 def test_packed_samples_are_brought_to_it_as_well() -> None:
     given = picture("yuyv422", 1, 1)
-    made = ColorSettler(told("smpte170m", "limited", "yuyv422")).settled(given)
+    made = ColorNormalizer(told("smpte170m", "limited", "yuyv422")).settled(given)
     assert made.colorspace != given.colorspace
     assert np.abs(as_ffmpeg_has_it(made) - as_ffmpeg_has_it(given)).mean() < 2
 
@@ -122,11 +128,11 @@ def test_a_told_range_counts_for_more_than_the_name_of_a_format() -> None:
     for source, target in zip(plane_samples(given), plane_samples(misnamed), strict=True):
         target[...] = source
     misnamed.colorspace, misnamed.color_range = 1, 1
-    assert not coding_of(misnamed, told_coding(MEDIA)).is_full
-    right = well_named(misnamed)
+    assert not frame_coding(misnamed, media_coding(MEDIA)).is_full
+    right = with_true_range_name(misnamed)
     assert (right.format.name, right.color_range) == ("yuv420p", 1)
     assert np.array_equal(as_ffmpeg_has_it(right), as_ffmpeg_has_it(given))
-    assert well_named(given) is given
+    assert with_true_range_name(given) is given
 
 
 def test_pictures_that_tell_nothing_are_converted_as_all_are() -> None:

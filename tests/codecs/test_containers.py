@@ -16,7 +16,7 @@ from tests.codecs.making import make_clip, pictures
 from tests.codecs.reference import assert_exact, pyav_checksums
 from tests.selection import one_in
 from vfsd.api.store import Store
-from vfsd.codecs.containers.detect_container import HEAD_BYTES, sniff
+from vfsd.codecs.containers.detect_container import HEAD_BYTES, detect_container
 from vfsd.codecs.probing.probe import examine
 from vfsd.codecs.registry import open_encoder
 from vfsd.core.model import Access
@@ -130,10 +130,10 @@ def test_transport_stream_behind_another_format(head: bytes) -> None:
     """What follows never makes a playlist, or anything else that is refused, a video."""
     packets = (b"G" + bytes(187)) * 100
     with pytest.raises(RefusedMediaError):
-        sniff((head + packets)[:HEAD_BYTES])
-    assert sniff(b"\x01" * 300 + packets).name == "mpegts"
+        detect_container((head + packets)[:HEAD_BYTES])
+    assert detect_container(b"\x01" * 300 + packets).name == "mpegts"
     with pytest.raises(RefusedMediaError):
-        sniff(b"\x01" * 300 + packets[: 10 * 188])
+        detect_container(b"\x01" * 300 + packets[: 10 * 188])
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_transport_stream_behind_another_format(head: bytes) -> None:
 )
 def test_half_a_signature(head: bytes) -> None:
     with pytest.raises(RefusedMediaError):
-        sniff(head)
+        detect_container(head)
 
 
 def test_best_stream(tmp_path: Path) -> None:
@@ -218,4 +218,4 @@ def test_ingest_of_other_stream(store: Store, tmp_path: Path) -> None:
 )
 def test_still_image_refused(head: bytes, form: str) -> None:
     with pytest.raises(RefusedMediaError, match=rf"a still image \(.*{form}.*is not a video"):
-        sniff(head)
+        detect_container(head)

@@ -19,7 +19,7 @@ from sample_videos import FOLDER
 from tests.codecs.making import make_clip
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
 from vfsd.codecs.decoding import packet_reader
-from vfsd.codecs.decoding.demuxer import Source, demuxed_to_the_end
+from vfsd.codecs.decoding.demuxer import MediaSource, demux_until_error
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.codecs.decoding.packet_reader import PacketReader
 from vfsd.codecs.probing.probe import examine
@@ -77,11 +77,11 @@ def test_seek_among_small_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     def counted(*arguments: Any) -> Iterator[Any]:
         nonlocal given
-        for packet in demuxed_to_the_end(*arguments):
+        for packet in demux_until_error(*arguments):
             given += 1
             yield packet
 
-    monkeypatch.setattr(packet_reader, "demuxed_to_the_end", counted)
+    monkeypatch.setattr(packet_reader, "demux_until_error", counted)
     for index in (598, 300, 599, 450):
         given = 0
         with PacketReader(path, found.media, found.access, table) as reader:
@@ -92,13 +92,13 @@ def test_seek_among_small_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_reads_are_few_and_large(monkeypatch: pytest.MonkeyPatch) -> None:
     found = examine(TRAFFIC)
     reads: list[int] = []
-    source_read = Source.read_at
+    source_read = MediaSource.read_at
 
-    def counted(self: Source, position: int, size: int) -> bytes:
+    def counted(self: MediaSource, position: int, size: int) -> bytes:
         reads.append(size)
         return source_read(self, position, size)
 
-    monkeypatch.setattr(Source, "read_at", counted)
+    monkeypatch.setattr(MediaSource, "read_at", counted)
     with PacketReader(TRAFFIC, found.media, found.access, table_of(found)) as reader:
         assert len(list(reader.read(0, 120))) == 120
     assert len(reads) == 1

@@ -21,7 +21,7 @@ from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.encoding.encoder import (
     WORST_QUALITY,
     EncoderSettings,
-    encode,
+    encode_pictures,
     parameter_sets,
     require_encodable,
 )
@@ -64,7 +64,7 @@ def decoded(codec: str, packets: list[bytes], sets: tuple[bytes, ...]) -> list[a
 @pytest.mark.parametrize("codec", CODECS)
 def test_one_packet_a_picture_in_order(codec: str) -> None:
     chosen = settings(codec, 3 if codec == "mjpeg" else 20)
-    packets = list(encode(chosen, pictures()))
+    packets = list(encode_pictures(chosen, pictures()))
     frames = decoded(codec, packets, parameter_sets(chosen))
     assert [frame.pts for frame in frames] == list(range(SCENE.frames))
     for frame, right in zip(frames, pictures(), strict=True):
@@ -94,7 +94,7 @@ def test_jpeg_has_the_colours_that_readers_of_jpeg_expect() -> None:
                 format="yuv420p", dst_colorspace=number, dst_color_range=told
             )
             chosen = settings("mjpeg", 2, color_space=space, color_range=color_range)
-            (packet,) = encode(chosen, [picture])
+            (packet,) = encode_pictures(chosen, [picture])
             seen = cv2.imdecode(np.frombuffer(packet, np.uint8), cv2.IMREAD_COLOR)
             assert seen is not None
             assert np.abs(seen[:, :, ::-1].astype(int) - rgb).max() <= 4
@@ -106,7 +106,9 @@ def test_ten_bits_are_kept(codec: str) -> None:
     steps = np.add.outer(np.arange(240), np.arange(320)).astype(np.uint16) + 200
     samples = np.full((360, 320), 512, np.uint16)
     samples[:240] = steps
-    (frame, *_) = decoded(codec, list(encode(chosen, [samples] * 3)), parameter_sets(chosen))
+    (frame, *_) = decoded(
+        codec, list(encode_pictures(chosen, [samples] * 3)), parameter_sets(chosen)
+    )
     assert frame.format.name == "yuv420p10le"
     error = frame.to_ndarray()[:240].astype(float) - steps
     assert np.abs(error).max() < 6
@@ -119,7 +121,7 @@ def test_ffv1_keeps_every_sample(layout: str) -> None:
     planes = plane_samples(picture)
     flat = np.concatenate([plane.reshape(-1) for plane in planes])
     chosen = settings("ffv1", 0, pixel_format=layout)
-    (frame,) = decoded("ffv1", list(encode(chosen, [flat])), parameter_sets(chosen))
+    (frame,) = decoded("ffv1", list(encode_pictures(chosen, [flat])), parameter_sets(chosen))
     for plane, right in zip(plane_samples(frame), planes, strict=True):
         np.testing.assert_array_equal(plane, right)
 
@@ -127,8 +129,8 @@ def test_ffv1_keeps_every_sample(layout: str) -> None:
 @pytest.mark.parametrize("codec", NAL_CODECS)
 def test_only_the_first_packet_is_a_key_packet(codec: str) -> None:
     kinds = [
-        [nal.unit_type(codec, packet[a:b]) for a, b in nal.units(packet, 0)]
-        for packet in encode(settings(codec), pictures())
+        [nal.unit_type(codec, packet[a:b]) for a, b in nal.nal_units(packet, 0)]
+        for packet in encode_pictures(settings(codec), pictures())
     ]
     key = {5} if codec == "h264" else {19, 20}
     assert all(len(units) == 1 for units in kinds)
@@ -137,10 +139,10 @@ def test_only_the_first_packet_is_a_key_packet(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", one_in(3, CODECS))
 def test_planes_and_frames_give_the_same_bytes_every_time(codec: str) -> None:
-    first = list(encode(settings(codec), pictures()))
-    assert list(encode(settings(codec), pictures())) == first
+    first = list(encode_pictures(settings(codec), pictures()))
+    assert list(encode_pictures(settings(codec), pictures())) == first
     planes = [picture.to_ndarray() for picture in pictures()]
-    assert list(encode(settings(codec), planes)) == first
+    assert list(encode_pictures(settings(codec), planes)) == first
 
 
 @pytest.mark.parametrize("codec", COARSER)
@@ -149,7 +151,7 @@ def test_parameter_sets_do_not_tell_the_quality(codec: str) -> None:
     sizes = []
     for quality in (10, 20, 25, WORST_QUALITY[codec]):
         assert parameter_sets(settings(codec, quality)) == sets
-        packets = list(encode(settings(codec, quality), pictures()))
+        packets = list(encode_pictures(settings(codec, quality), pictures()))
         sizes.append(sum(map(len, packets)))
         assert len(decoded(codec, packets, sets)) == SCENE.frames
     assert sizes == sorted(sizes, reverse=True)
@@ -164,7 +166,7 @@ def test_colours_are_told_in_the_stream(codec: str) -> None:
         color_primaries="bt709",
         color_transfer="iec61966-2-1",
     )
-    (frame, *_) = decoded(codec, list(encode(chosen, pictures())), parameter_sets(chosen))
+    (frame, *_) = decoded(codec, list(encode_pictures(chosen, pictures())), parameter_sets(chosen))
     told = (frame.color_range, frame.colorspace, frame.color_primaries, frame.color_trc)
     assert told == (2, 1, 1, 13)
 
@@ -176,8 +178,8 @@ RATES = (Fraction(25), Fraction(1, 1001), Fraction(30000, 1001), Fraction(1000),
 @pytest.mark.parametrize("rate", RATES)
 def test_the_rate_is_told_and_changes_nothing_else(codec: str, rate: Fraction) -> None:
     chosen = dataclasses.replace(settings(codec), rate=rate)
-    packets = list(encode(chosen, pictures()))
-    assert packets == list(encode(settings(codec), pictures()))
+    packets = list(encode_pictures(chosen, pictures()))
+    assert packets == list(encode_pictures(settings(codec), pictures()))
     sets = parameter_sets(chosen)
     assert len(decoded(codec, packets, sets)) == SCENE.frames
     data = b"".join(nal.START_CODE + unit for unit in sets) + b"".join(packets)
@@ -186,7 +188,7 @@ def test_the_rate_is_told_and_changes_nothing_else(codec: str, rate: Fraction) -
 
 
 def test_nothing_makes_nothing() -> None:
-    assert list(encode(settings("h264"), [])) == []
+    assert list(encode_pictures(settings("h264"), [])) == []
 
 
 def test_sizes_that_the_encoders_do_not_take() -> None:

@@ -17,9 +17,9 @@ from sample_videos import FOLDER
 from tests.codecs.making import make_clip, pictures, remuxed
 from tests.codecs.reference import assert_exact, checksum, decoder_for, pyav_checksums, table_of
 from tests.selection import one_in
-from vfsd.codecs.bitstreams import h264_sps
+from vfsd.codecs.bitstreams import splice_parameter_sets
 from vfsd.codecs.bitstreams.bit_io import BitWriter, escaped
-from vfsd.codecs.decoding.demuxer import Source, open_container
+from vfsd.codecs.decoding.demuxer import MediaSource, open_container
 from vfsd.codecs.probing.probe import examine
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import Access, SideStream
@@ -78,7 +78,7 @@ def test_a_playlist_in_a_container_that_is_asked_for_opens_nothing(tmp_path: Pat
     path = tmp_path / "a.mp4"
     path.write_text("ffconcat version 1.0\nfile 'secret.mp4'\n")
     shutil.copy(TRAFFIC, tmp_path / "secret.mp4")
-    with Source(path) as source, pytest.raises(av.error.InvalidDataError):
+    with MediaSource(path) as source, pytest.raises(av.error.InvalidDataError):
         open_container(source, "mp4")
 
 
@@ -172,7 +172,7 @@ def _without_timing(stream: bytes) -> bytes:
     """The same stream with a parameter set that tells no rate, as that of many cameras."""
     start = stream.index(b"\0\0\1\x67") + 3
     unit = stream[start : stream.index(b"\0\0\1", start)].rstrip(b"\0")
-    told = h264_sps.parse(unit)
+    told = splice_parameter_sets.parse_h264_sequence(unit)
     assert told is not None
     assert told.looks is not None
     bare = BitWriter()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from sample_videos import FOLDER
 from tests.sidestreams import CLIPS
-from vfsd.codecs.extensions import extension_files
-from vfsd.core.subprocess_entry import environment
+from vfsd.codecs.pyav import extension_files
+from vfsd.core.subprocess_entry import child_environment
 
 # The first argument is where to write the result, the others are files to examine.  The two lists
 # of what is loaded are Python's own and the kernel's.
@@ -19,7 +19,7 @@ _PROGRAM = """
 import json, os, sys
 from pathlib import Path
 
-from vfsd.codecs.decoding.demuxer import Source
+from vfsd.codecs.decoding.demuxer import MediaSource
 from vfsd.storage import sandbox_main
 from vfsd.storage.sandbox_main import prepare
 
@@ -39,7 +39,7 @@ prepare()
 modules, mapped = loaded()
 sys.addaudithook(look)
 for fd, name in zip(files, names):
-    with Source(fd) as source:
+    with MediaSource(fd) as source:
         found = sandbox_main.examine_source(source, name)
         sandbox_main.pack_examination(found)
         media = found.media
@@ -61,7 +61,7 @@ def _told(folder: Path, files: Sequence[Path] = ()) -> dict[str, list[str]]:
     """What a process has loaded once it is prepared, and what it loads to examine `files`."""
     result = folder / "loaded.json"
     command = [sys.executable, "-c", _PROGRAM, str(result), *map(str, files)]
-    subprocess.run(command, env=environment(), check=True)
+    subprocess.run(command, env=child_environment(), check=True)
     told: dict[str, list[str]] = json.loads(result.read_text())
     return told
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfsd.codecs.probing.frame_rate import STANDARD_RATES, constant_rate
+from vfsd.codecs.probing.frame_table_columns import STANDARD_RATES, constant_rate
 from vfsd.core.frame_table_pages import Ints
 
 MILLISECOND = Fraction(1, 1000)

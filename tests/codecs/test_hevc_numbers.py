@@ -10,15 +10,15 @@ import pytest
 from tests.codecs.making import pictures
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.bit_io import DamagedError
-from vfsd.codecs.bitstreams.hevc_ps_ids import (
-    free_number,
-    parse_sequence,
-    renumbered_set,
-    renumbered_slice,
-    without_preceding,
+from vfsd.codecs.bitstreams.splice_parameter_sets import (
+    as_idr_packet,
+    free_parameter_set_id,
+    parse_hevc_sequence,
+    with_parameter_set_id,
+    with_pps_id,
 )
-from vfsd.codecs.containers.packet_format import with_start_codes
-from vfsd.codecs.encoding.encoder import EncoderSettings, encode, parameter_sets
+from vfsd.codecs.containers.muxers import with_start_codes
+from vfsd.codecs.encoding.encoder import EncoderSettings, encode_pictures, parameter_sets
 from vfsd.codecs.frames.planes import fingerprint
 
 
@@ -43,7 +43,7 @@ def shown(stream: bytes) -> list[int]:
 
 
 def coded(chosen: EncoderSettings) -> bytes:
-    return b"".join(encode(chosen, list(pictures(12, 98, 70))))
+    return b"".join(encode_pictures(chosen, list(pictures(12, 98, 70))))
 
 
 @pytest.mark.parametrize("number", [1, 7, 15])
@@ -61,10 +61,10 @@ def test_streams_of_two_numbers_stand_beside_each_other(number: int) -> None:
 
 def test_a_free_number_is_one_that_no_set_has() -> None:
     plain = parameter_sets(settings())
-    assert free_number(plain) == 15
-    assert free_number((*plain, *parameter_sets(settings(15)))) == 14
+    assert free_parameter_set_id(plain) == 15
+    assert free_parameter_set_id((*plain, *parameter_sets(settings(15)))) == 14
     everything = [unit for number in range(1, 16) for unit in parameter_sets(settings(number))]
-    assert free_number((*plain, *everything)) is None
+    assert free_parameter_set_id((*plain, *everything)) is None
 
 
 @pytest.mark.parametrize(("block", "size"), [(8, (104, 72)), (16, (112, 80)), (32, (128, 96))])
@@ -74,7 +74,7 @@ def test_pictures_are_coded_in_whole_blocks(block: int, size: tuple[int, int]) -
         for unit in parameter_sets(settings(3, block))
         if nal.unit_type("hevc", unit) == nal.HEVC_SPS
     )
-    told = parse_sequence(unit)
+    told = parse_hevc_sequence(unit)
     assert (told.number, told.video_number, told.size) == (3, 3, size)
     assert told.window == (0, size[0] - 98, 0, size[1] - 70)
     assert told.block_of(98, 70) == block
@@ -84,10 +84,10 @@ def test_pictures_are_coded_in_whole_blocks(block: int, size: tuple[int, int]) -
 def test_what_has_a_number_gets_no_other() -> None:
     for unit in parameter_sets(settings(2)):
         with pytest.raises(DamagedError):
-            renumbered_set(unit, 3)
-    for start, end in nal.units(coded(settings(2)), 0):
+            with_parameter_set_id(unit, 3)
+    for start, end in nal.nal_units(coded(settings(2)), 0):
         with pytest.raises(DamagedError):
-            renumbered_slice(coded(settings(2))[start:end], 3)
+            with_pps_id(coded(settings(2))[start:end], 3)
         break
 
 
@@ -95,6 +95,6 @@ def test_only_key_pictures_that_others_may_precede_are_marked() -> None:
     cra, idr, trail = (bytes((kind << 1, 1, 0x80, 5)) for kind in (21, 19, 1))
     for unit, kind in ((cra, 18), (idr, 19), (trail, 1)):
         for prefix, packet in ((0, nal.START_CODE + unit), (4, b"\0\0\0\4" + unit)):
-            made = without_preceding(packet, prefix)
+            made = as_idr_packet(packet, prefix)
             assert nal.unit_type("hevc", made[4:]) == kind
             assert made[:4] + made[5:] == packet[:4] + packet[5:]

@@ -16,10 +16,14 @@ from vfsd.codecs.bitstreams.bit_io import (
     escaped_offset,
     unescaped,
 )
-from vfsd.codecs.bitstreams.hevc_levels import LEVELS, Demand
-from vfsd.codecs.bitstreams.hevc_pps import PictureSet
-from vfsd.codecs.bitstreams.hevc_slices import SliceSyntax
-from vfsd.codecs.bitstreams.hevc_vps_sps import SequenceSet, VideoSet
+from vfsd.codecs.bitstreams.hevc_parameter_sets import (
+    HEVC_LEVELS,
+    LevelRequirements,
+    PictureParameterSet,
+    SequenceParameterSet,
+    VideoParameterSet,
+)
+from vfsd.codecs.bitstreams.hevc_slices import SliceHeaderSyntax
 from vfsd.errors import RefusedMediaError
 
 ZEROS = st.lists(st.sampled_from([0, 0, 0, 1, 2, 3, 4, 255]), max_size=40).map(bytes)
@@ -65,13 +69,17 @@ def test_a_payload_without_an_end_is_damaged() -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_sets_or_damaged_or_refused(data: bytes) -> None:
-    for kind, parse in ((32, VideoSet.parse), (33, SequenceSet.parse), (34, PictureSet.parse)):
+    for kind, parse in (
+        (32, VideoParameterSet.parse),
+        (33, SequenceParameterSet.parse),
+        (34, PictureParameterSet.parse),
+    ):
         for unit in (data, bytes((kind << 1, 1)) + data):
             try:
                 parsed = parse(unit)
             except (DamagedError, RefusedMediaError):
                 continue
-            if not (isinstance(parsed, PictureSet) and parsed.uniform):
+            if not (isinstance(parsed, PictureParameterSet) and parsed.uniform):
                 assert parse(parsed.write()) == parsed
 
 
@@ -84,8 +92,8 @@ PICTURE = "4401c071809920"
 
 @given(st.binary(min_size=1, max_size=40))
 def test_any_bytes_are_slices_or_damaged_or_refused(data: bytes) -> None:
-    sequence = SequenceSet.parse(bytes.fromhex(SEQUENCE))
-    syntax = SliceSyntax(sequence, PictureSet.parse(bytes.fromhex(PICTURE)))
+    sequence = SequenceParameterSet.parse(bytes.fromhex(SEQUENCE))
+    syntax = SliceHeaderSyntax(sequence, PictureParameterSet.parse(bytes.fromhex(PICTURE)))
     for unit in (data, b"\x26\1" + data, b"\2\1" + data):
         try:
             part = syntax.parse(unit)
@@ -103,40 +111,40 @@ def test_any_bytes_are_slices_or_damaged_or_refused(data: bytes) -> None:
 
 def test_sets_are_read_and_written() -> None:
     unit = bytes.fromhex(SEQUENCE)
-    sequence = SequenceSet.parse(unit)
+    sequence = SequenceParameterSet.parse(unit)
     assert (sequence.width, sequence.height, sequence.tree_block) == (1080, 1920, 64)
     assert (sequence.coding_block, sequence.order_bits) == (8, 4)
     assert sequence.rate == Fraction(30000, 1001)
     assert sequence.write() == unit
-    assert PictureSet.parse(bytes.fromhex(PICTURE)).write() == bytes.fromhex(PICTURE)
+    assert PictureParameterSet.parse(bytes.fromhex(PICTURE)).write() == bytes.fromhex(PICTURE)
 
 
 @pytest.mark.parametrize(
     ("demand", "level"),
     [
-        (Demand(1920, 1088, 1, 1, 4, Fraction(30)), 4),
-        (Demand(1920, 1088, 4, 4, 4, Fraction(30)), 4),
-        (Demand(1920, 1088, 4, 4, 4, Fraction(60)), 4.1),
-        (Demand(1920, 1088, 6, 4, 4, Fraction(30)), 5),  # level 4 has five columns
-        (Demand(1920, 1088, 4, 11, 4, Fraction(30)), 5),
-        (Demand(1920, 1088, 4, 4, 4, Fraction(30), 13_200_000), 4),
-        (Demand(1920, 1088, 4, 4, 4, Fraction(30), 13_200_001), 4.1),
-        (Demand(1920, 1088, 4, 4, 7, Fraction(30)), 5),  # six buffers at full size
-        (Demand(3840, 2160, 8, 8, 4, Fraction(60)), 5.1),
-        (Demand(8192, 4320, 8, 8, 4), 6),
-        (Demand(320, 240, 1, 1, 4, Fraction(30)), 2),
-        (Demand(8, 4216, 1, 1, 4, Fraction(30)), 4),  # long and narrow
-        (Demand(8, 4224, 1, 1, 4, Fraction(30)), 5),
-        (Demand(8192, 8192, 1, 1, 4), None),
-        (Demand(1920, 1088, 21, 1, 4), None),
+        (LevelRequirements(1920, 1088, 1, 1, 4, Fraction(30)), 4),
+        (LevelRequirements(1920, 1088, 4, 4, 4, Fraction(30)), 4),
+        (LevelRequirements(1920, 1088, 4, 4, 4, Fraction(60)), 4.1),
+        (LevelRequirements(1920, 1088, 6, 4, 4, Fraction(30)), 5),  # level 4 has five columns
+        (LevelRequirements(1920, 1088, 4, 11, 4, Fraction(30)), 5),
+        (LevelRequirements(1920, 1088, 4, 4, 4, Fraction(30), 13_200_000), 4),
+        (LevelRequirements(1920, 1088, 4, 4, 4, Fraction(30), 13_200_001), 4.1),
+        (LevelRequirements(1920, 1088, 4, 4, 7, Fraction(30)), 5),  # six buffers at full size
+        (LevelRequirements(3840, 2160, 8, 8, 4, Fraction(60)), 5.1),
+        (LevelRequirements(8192, 4320, 8, 8, 4), 6),
+        (LevelRequirements(320, 240, 1, 1, 4, Fraction(30)), 2),
+        (LevelRequirements(8, 4216, 1, 1, 4, Fraction(30)), 4),  # long and narrow
+        (LevelRequirements(8, 4224, 1, 1, 4, Fraction(30)), 5),
+        (LevelRequirements(8192, 8192, 1, 1, 4), None),
+        (LevelRequirements(1920, 1088, 21, 1, 4), None),
     ],
 )
-def test_levels(demand: Demand, level: float | None) -> None:
+def test_levels(demand: LevelRequirements, level: float | None) -> None:
     found = demand.lowest_level()
     assert (found and found.idc / 30) == level
 
 
 def test_buffers_of_a_level() -> None:
-    level = next(level for level in LEVELS if level.idc == 120)
+    level = next(level for level in HEVC_LEVELS if level.idc == 120)
     sizes = (level.samples // 4, level.samples // 2, level.samples * 3 // 4, level.samples)
     assert [level.buffers(size) for size in sizes] == [16, 12, 8, 6]

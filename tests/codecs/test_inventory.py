@@ -9,19 +9,23 @@ import pytest
 
 from tests.carrying import noisy_clip
 from tests.sidestreams import CLIPS
-from vfsd.codecs.decoding.demuxer import Source
-from vfsd.codecs.inventory.difference import differences, foreseen, plain_name
-from vfsd.codecs.inventory.inventory import take_inventory
-from vfsd.codecs.inventory.items import Collector, Item, pack_inventory, unpack_inventory
+from vfsd.codecs.decoding.demuxer import MediaSource
+from vfsd.codecs.inventory.collector import (
+    InventoryItem,
+    ItemCollector,
+    pack_inventory,
+    unpack_inventory,
+)
+from vfsd.codecs.inventory.file_inventory import take_inventory
+from vfsd.codecs.inventory.inventory_diff import differences, foreseen_differences, plain_name
 from vfsd.codecs.inventory.matroska_elements import add_elements
-from vfsd.codecs.inventory.mp4_boxes import add_boxes
-from vfsd.codecs.inventory.window import Window
+from vfsd.codecs.inventory.mp4_boxes import FileWindow, add_boxes
 from vfsd.errors import IntegrityError, RefusedMediaError
 
 
 def test_an_inventory_survives_its_transport(tmp_path: Path) -> None:
     path = noisy_clip(tmp_path / "a.mp4")
-    with Source(path) as source:
+    with MediaSource(path) as source:
         found = take_inventory(source, "mp4", 0)
     assert "moov/pictures/mdia/hdlr/name" in found
     assert "pictures/packets/SEI 5 (user data) dc45e9bde6d948b7962cd820d923eeef" in found
@@ -46,18 +50,18 @@ def test_damaged_files_do_no_harm(tmp_path: Path, kind: str) -> None:
         for _ in range(rng.choice((1, 4, 20))):
             data[rng.randrange(len(data))] = rng.choice((0, 1, 255, rng.randrange(256)))
         path.write_bytes(data[: rng.choice((len(data), rng.randrange(1, len(data))))])
-        with Source(path) as source:
+        with MediaSource(path) as source:
             try:
-                into = Collector()
+                into = ItemCollector()
                 add = add_elements if path.suffix == ".mkv" else add_boxes
-                add(Window(source), 0, into)
+                add(FileWindow(source), 0, into)
             except RefusedMediaError:
                 continue
             assert len(into.items()) < 500
 
 
 def test_differences_are_named() -> None:
-    one, other = Item(1, 3, "aa", "abc"), Item(1, 3, "bb", "abd")
+    one, other = InventoryItem(1, 3, "aa", "abc"), InventoryItem(1, 3, "bb", "abd")
     places = ("moov/udta/\xa9xyz", "moov/udta/\xa9too", "ftyp", "pictures/packets/user data")
     before = dict.fromkeys(places, one)
     assert [str(each) for each in differences(before, {})] == [
@@ -73,22 +77,22 @@ def test_differences_are_named() -> None:
 
 def test_writers_of_user_data_may_differ_but_nothing_else() -> None:
     place = "pictures/packets/user data"
-    writer, told = Item(1, 4, "aa", "Lavc59.37.100"), Item(1, 4, "bb", "GPS 48.1")
+    writer, told = InventoryItem(1, 4, "aa", "Lavc59.37.100"), InventoryItem(1, 4, "bb", "GPS 48.1")
     assert differences({place: writer}, {}) == []
     assert differences({place: told}, {place: writer}) != []
 
 
 def test_later_packets_are_not_foreseen() -> None:
     """A file of the first picture has fewer messages, and none of other streams."""
-    many, one = Item(9, 90, "aa"), Item(1, 10, "bb")
+    many, one = InventoryItem(9, 90, "aa"), InventoryItem(1, 10, "bb")
     path = "pictures/packets/SEI 200"
 
     def never(_: str) -> bool:
         return False
 
-    assert foreseen({path: many, "moov/stream 1/zzzz": one}, {path: one}, never) == []
-    assert len(foreseen({path: many}, {}, never)) == 1
-    assert foreseen({path: many}, {}, lambda told: told == path) == []
+    assert foreseen_differences({path: many, "moov/stream 1/zzzz": one}, {path: one}, never) == []
+    assert len(foreseen_differences({path: many}, {}, never)) == 1
+    assert foreseen_differences({path: many}, {}, lambda told: told == path) == []
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from av.video.codeccontext import VideoCodecContext
 from tests.codecs.stitching import by_ffmpeg, samples, scene, settings
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.stitching import kvazaar as encoder
-from vfsd.codecs.stitching.hevc_tiles import Sets
+from vfsd.codecs.stitching.hevc_tiles import ParameterSets
 from vfsd.codecs.stitching.kvazaar import encode_tile, encode_tiled, kvazaar_available
 from vfsd.errors import ExtraMissingError, UsageError, VfsdError
 from vfsd.tiling.geometry import Rect
@@ -32,7 +32,7 @@ def test_one_packet_a_picture_in_order() -> None:
     tile = encode_tile(settings(200, 120, 22), pictures, x=64, y=128)
     assert tile.rect == Rect(64, 128, 264, 248)
     kinds = [
-        [nal.unit_type("hevc", packet[a:b]) for a, b in nal.units(packet, 0)]
+        [nal.unit_type("hevc", packet[a:b]) for a, b in nal.nal_units(packet, 0)]
         for packet in tile.pictures
     ]
     assert len(kinds[0]) == 1
@@ -90,7 +90,7 @@ def test_parameter_sets_tell_rate_shape_and_colors() -> None:
     )
     frames = scene(64, 46)
     tile = encode_tile(chosen, frames)
-    assert Sets.parse(tile.parameter_sets).sequence.rate == Fraction(30000, 1001)
+    assert ParameterSets.parse(tile.parameter_sets).sequence.rate == Fraction(30000, 1001)
     assert tile.pictures == encode_tile(settings(64, 46), frames).pictures
     context = av.CodecContext.create("hevc", "r")
     assert isinstance(context, VideoCodecContext)

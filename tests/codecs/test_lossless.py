@@ -16,24 +16,29 @@ from sample_videos import FOLDER
 from tests.selection import examples
 from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.lossless import (
-    HIGHEST,
-    PIXEL_FORMATS,
-    RAW,
+    LOSSLESS_PIXEL_FORMATS,
+    MAX_LEVEL,
+    RAW_LEVEL,
+    LosslessCellDecoder,
+    LosslessCellEncoder,
     PicturePacker,
     PictureUnpacker,
-    stands_alone,
+    from_byte_planes,
+    is_key_packet,
+    neighbour_residuals,
+    recompressed,
+    restore_from_residuals,
+    to_byte_planes,
 )
-from vfsd.codecs.cells.lossless_cells import LosslessCellDecoder, LosslessCellEncoder, recompressed
 from vfsd.codecs.cells.pack import CellStream, PackedCell
-from vfsd.codecs.cells.predictors import folded, from_neighbours, onto_neighbours, unfolded
 from vfsd.codecs.frames.planes import copy_colors, fingerprint, plane_bytes
-from vfsd.codecs.frames.quality import Shot
-from vfsd.core.likeness import IDENTICAL
+from vfsd.codecs.frames.quality import SourcePicture
 from vfsd.core.model import MediaInfo
+from vfsd.core.psnr import IDENTICAL
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.tiling import Rect
 
-LEVELS = (RAW, 1, 3)
+LEVELS = (RAW_LEVEL, 1, 3)
 
 
 def picture(width: int, height: int, pixel_format: str, fill: Any) -> av.VideoFrame:
@@ -89,17 +94,17 @@ def samples(draw: st.DrawFn) -> npt.NDArray[Any]:
 
 @given(samples())
 def test_differences_give_the_samples_back(given_samples: npt.NDArray[Any]) -> None:
-    differences = from_neighbours(given_samples)
-    data = folded(differences)
+    differences = neighbour_residuals(given_samples)
+    data = to_byte_planes(differences)
     assert data.dtype == np.uint8
     assert data.nbytes == given_samples.nbytes
-    there = unfolded(data, differences.shape, differences.dtype)
-    assert np.array_equal(onto_neighbours(there), given_samples)
+    there = from_byte_planes(data, differences.shape, differences.dtype)
+    assert np.array_equal(restore_from_residuals(there), given_samples)
 
 
 def test_differences_of_a_slope_are_nothing() -> None:
     slope = np.add.outer(np.arange(20) * 3, np.arange(30) * 2).astype(np.uint8)
-    assert not from_neighbours(slope)[1:, 1:].any()
+    assert not neighbour_residuals(slope)[1:, 1:].any()
 
 
 def test_sums_go_beyond_what_32_bits_hold() -> None:
@@ -107,12 +112,12 @@ def test_sums_go_beyond_what_32_bits_hold() -> None:
     differences = np.full((3000, 4000), 255, np.uint8)
     down = np.cumsum(differences, axis=0, dtype=np.uint8)
     expected = np.cumsum(down, axis=1, dtype=np.uint8)
-    assert np.array_equal(onto_neighbours(differences), expected)
+    assert np.array_equal(restore_from_residuals(differences), expected)
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(
-    pixel_format=st.sampled_from(PIXEL_FORMATS),
+    pixel_format=st.sampled_from(LOSSLESS_PIXEL_FORMATS),
     width=st.integers(2, 70),
     height=st.integers(2, 70),
     level=st.sampled_from(LEVELS),
@@ -135,18 +140,18 @@ def test_any_picture_comes_back(
             plane = plane_bytes(pictures[-1])[0]
             plane[: len(plane) // 2] += 1
     packets = assert_comes_back(pictures, level)
-    assert stands_alone(packets[0])
-    head = len(packets[0]) - len(assert_comes_back(pictures, RAW)[0])
+    assert is_key_packet(packets[0])
+    head = len(packets[0]) - len(assert_comes_back(pictures, RAW_LEVEL)[0])
     assert head <= 0  # what does not get smaller is kept as it is
 
 
 @pytest.mark.parametrize("pixel_format", ["rgb24", "gbrp", "yuv420p", "yuv420p10le", "gray"])
 def test_filmed_pictures_come_back_and_get_smaller(pixel_format: str) -> None:
     pictures = filmed("traffic.mp4", pixel_format, 6)
-    raw = assert_comes_back(pictures, RAW)
+    raw = assert_comes_back(pictures, RAW_LEVEL)
     packed = assert_comes_back(pictures, 1)
     assert 2 * sum(map(len, packed)) < sum(map(len, raw))
-    assert sum(map(len, assert_comes_back(pictures, HIGHEST))) < sum(map(len, packed))
+    assert sum(map(len, assert_comes_back(pictures, MAX_LEVEL))) < sum(map(len, packed))
 
 
 def test_a_still_scene_costs_next_to_nothing_after_the_first_picture() -> None:
@@ -154,7 +159,7 @@ def test_a_still_scene_costs_next_to_nothing_after_the_first_picture() -> None:
     still = picture(320, 240, "yuv420p", noise(rng))
     first, *others = assert_comes_back([still, still, still], 1)
     assert all(len(packet) < len(first) / 100 for packet in others)
-    assert not any(stands_alone(packet) for packet in others)
+    assert not any(is_key_packet(packet) for packet in others)
 
 
 def test_pictures_that_have_little_in_common_stand_alone() -> None:
@@ -165,7 +170,7 @@ def test_pictures_that_have_little_in_common_stand_alone() -> None:
         for level in (0, 1, 0)
     ]
     packets = assert_comes_back(pictures, 1)
-    assert [stands_alone(packet) for packet in packets] == [True, True, True]
+    assert [is_key_packet(packet) for packet in packets] == [True, True, True]
 
 
 def test_large_pictures_come_back() -> None:
@@ -173,7 +178,7 @@ def test_large_pictures_come_back() -> None:
     assert_comes_back([picture(4098, 2162, "yuv420p", noise(rng))], 1)
 
 
-@pytest.mark.parametrize("level", [-1, HIGHEST + 1])
+@pytest.mark.parametrize("level", [-1, MAX_LEVEL + 1])
 def test_levels_that_there_are_not(level: int) -> None:
     with pytest.raises(UsageError, match="0 to 19"):
         PicturePacker(level)
@@ -182,8 +187,8 @@ def test_levels_that_there_are_not(level: int) -> None:
 def test_damage_is_told() -> None:
     pictures = filmed("traffic.mp4", "yuv420p", 2)
     first, second = assert_comes_back(pictures, 1)
-    (raw,) = assert_comes_back(pictures[:1], RAW)
-    assert not stands_alone(second)
+    (raw,) = assert_comes_back(pictures[:1], RAW_LEVEL)
+    assert not is_key_packet(second)
     fresh = PictureUnpacker(320, 240, "yuv420p", "left")
     middle = len(first) // 2
     flipped = first[:middle] + bytes([first[middle] ^ 1]) + first[middle + 1 :]
@@ -219,7 +224,7 @@ def packed(stream: CellStream) -> PackedCell:
 def cell_of(pictures: list[av.VideoFrame], rect: Rect, level: int) -> CellStream:
     encoder = LosslessCellEncoder(media(pictures[0]), rect, level)
     for one in pictures:
-        encoder.put(Shot(one))
+        encoder.put(SourcePicture(one))
     stream, likeness = encoder.finish()
     assert likeness == IDENTICAL
     return stream
@@ -239,7 +244,7 @@ def shown(stream: CellStream, first: int = 0) -> list[int]:
 @pytest.mark.parametrize("pixel_format", ["yuv420p", "rgb24"])
 def test_recompressed_cells_show_the_same(pixel_format: str) -> None:
     pictures = filmed("traffic.mp4", pixel_format, 12)
-    raw = cell_of(pictures, Rect(16, 32, 237, 213), RAW)
+    raw = cell_of(pictures, Rect(16, 32, 237, 213), RAW_LEVEL)
     assert (raw.width, raw.height) == (222, 182)
     wanted = shown(raw)
     assert len(set(wanted)) == len(pictures)
@@ -248,7 +253,7 @@ def test_recompressed_cells_show_the_same(pixel_format: str) -> None:
         stream = recompressed(packed(raw), map(memoryview, raw.packets), level)
         assert shown(stream) == wanted
         assert sum(map(len, stream.packets)) < size / 2
-        back = recompressed(packed(stream), map(memoryview, stream.packets), RAW)
+        back = recompressed(packed(stream), map(memoryview, stream.packets), RAW_LEVEL)
         assert back.packets == raw.packets
 
 
@@ -256,7 +261,7 @@ def test_decoding_begins_where_it_can() -> None:
     rng = np.random.default_rng(4)
     scenes = [picture(64, 64, "yuv420p", noise(rng)) for _ in range(3)]
     stream = cell_of([scenes[n // 4] for n in range(12)], Rect(0, 0, 64, 64), 1)
-    alone = [n for n, packet in enumerate(stream.packets) if stands_alone(packet)]
+    alone = [n for n, packet in enumerate(stream.packets) if is_key_packet(packet)]
     assert alone == [0, 4, 8]
     wanted = shown(stream)
     for first in range(12):
@@ -264,7 +269,7 @@ def test_decoding_begins_where_it_can() -> None:
         decoder.skip(first)
         assert decoder.fed == first // 4 * 4
         assert shown(stream, first) == wanted[first:]
-    raw = LosslessCellDecoder(packed(cell_of(scenes, Rect(0, 0, 64, 64), RAW)))
+    raw = LosslessCellDecoder(packed(cell_of(scenes, Rect(0, 0, 64, 64), RAW_LEVEL)))
     raw.skip(2)
     assert raw.fed == 2
 
@@ -306,6 +311,6 @@ def test_cells_that_say_what_cannot_be(told: bytes) -> None:
 def test_pictures_that_change_their_format_are_refused() -> None:
     pictures = filmed("traffic.mp4", "yuv420p", 1) + filmed("traffic.mp4", "yuv422p", 1)
     encoder = LosslessCellEncoder(media(pictures[0]), Rect(0, 0, 64, 64), 1)
-    encoder.put(Shot(pictures[0]))
+    encoder.put(SourcePicture(pictures[0]))
     with pytest.raises(UsageError, match="yuv422p"):
-        encoder.put(Shot(pictures[1]))
+        encoder.put(SourcePicture(pictures[1]))

@@ -17,23 +17,23 @@ from hypothesis import strategies as st
 from sample_videos import FOLDER
 from tests.selection import examples, one_in
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.containers.mux import muxer_for
-from vfsd.codecs.containers.packet_format import (
-    Framing,
-    framing_for_container,
-    framing_for_stream,
-    framing_of_encoder,
+from vfsd.codecs.containers.muxers import (
+    PacketFormat,
+    container_packet_format,
+    encoder_packet_format,
+    muxer_for,
+    stream_packet_format,
 )
 from vfsd.codecs.containers.segment_muxer import (
     Muxer,
     PacketTimes,
     SegmentIndex,
-    Track,
+    VideoTrack,
     overhead,
-    rounded,
+    scaled_ticks,
 )
 from vfsd.codecs.decoding.packet_reader import PacketReader
-from vfsd.codecs.encoding.encoder import EncoderSettings, encode, parameter_sets
+from vfsd.codecs.encoding.encoder import EncoderSettings, encode_pictures, parameter_sets
 from vfsd.codecs.frames.planes import fingerprint
 from vfsd.codecs.probing.probe import examine
 from vfsd.core.frame_table import FrameTable
@@ -59,8 +59,8 @@ class Copied:
     """A clip taken apart: its packets, and segments that begin at key packets."""
 
     media: MediaInfo
-    framing: Framing
-    track: Track
+    framing: PacketFormat
+    track: VideoTrack
     payloads: list[bytes]
     starts: Ints  #: packets that segments begin with
     times: list[PacketTimes]
@@ -95,7 +95,7 @@ def taken_apart(name: str, *, rate: bool = True) -> Copied:
     table = FrameTable.in_memory(
         columns, found.order, time_base=media.time_base, end_pts=found.end_pts
     )
-    framing = framing_for_container(media, int(columns.size.max()))
+    framing = container_packet_format(media, int(columns.size.max()))
     assert framing is not None
     keys = (columns.flags & PacketFlag.KEY != 0).astype(np.int64)
     starts = np.flatnonzero(keys)
@@ -121,7 +121,7 @@ def taken_apart(name: str, *, rate: bool = True) -> Copied:
                 keys=keys[first:stop],
             )
         )
-    track = Track(
+    track = VideoTrack(
         codec=media.codec,
         width=media.width,
         height=media.height,
@@ -200,7 +200,7 @@ def test_elementary_streams_repeat_the_parameter_sets() -> None:
     for name in ("traffic.mp4", "open-gop.mkv", "transport.ts", "elementary.h264"):
         found = examine(FOLDER / name)
         media = found.media
-        framing = framing_for_stream(media)
+        framing = stream_packet_format(media)
         assert framing is not None
         assert framing.is_exact
         table = FrameTable.in_memory(
@@ -230,11 +230,13 @@ def made_at(container: str, seconds: list[int], end: int, time_base: Fraction) -
     """The times that a reader finds in a file of one segment whose pictures appear at `seconds`."""
     chosen = EncoderSettings("h264", 64, 64, 40, Fraction(25))
     gray = np.full((96, 64), 128, np.uint8)
-    framing = framing_of_encoder("h264", parameter_sets(chosen), stream=False)
-    packets = [framing.convert(packet, False) for packet in encode(chosen, [gray] * len(seconds))]
+    framing = encoder_packet_format("h264", parameter_sets(chosen), stream=False)
+    packets = [
+        framing.convert(packet, False) for packet in encode_pictures(chosen, [gray] * len(seconds))
+    ]
     shown = np.array(seconds) * int(1 / time_base)
     stop = end * int(1 / time_base)
-    track = Track("h264", 64, 64, framing.configuration, time_base, stop, stop)
+    track = VideoTrack("h264", 64, 64, framing.configuration, time_base, stop, stop)
     muxer = muxer_for(container, track)
     ends = np.append(shown[1:], stop)
     times = PacketTimes(shown, ends - shown, shown, stop, (shown == 0) * 1)
@@ -264,7 +266,7 @@ def test_a_clock_too_fine_for_the_format_is_no_harm(container: str) -> None:
 def test_times_are_rounded_to_the_nearest(ticks: list[int], over: int, under: int) -> None:
     factor = Fraction(over, under)
     exact = [tick * factor for tick in ticks]
-    for found, right in zip(rounded(np.array(ticks), factor).tolist(), exact, strict=True):
+    for found, right in zip(scaled_ticks(np.array(ticks), factor).tolist(), exact, strict=True):
         assert abs(found - right) <= Fraction(1, 2)
 
 
@@ -281,10 +283,10 @@ def test_times_are_rounded_right_whatever_the_factor(
     right = [floor(tick * factor + Fraction(1, 2)) for tick in ticks]
     given = np.array(ticks, np.int64)
     if all(-(1 << 63) <= one < 1 << 63 for one in right):
-        assert rounded(given, factor).tolist() == right
+        assert scaled_ticks(given, factor).tolist() == right
     else:
         with pytest.raises(OverflowError):
-            rounded(given, factor)
+            scaled_ticks(given, factor)
 
 
 # --------------------------------------------------------------------------------------- framing
@@ -308,20 +310,20 @@ def test_no_packet_grows_beyond_its_bound(
             st.lists(st.sampled_from([3, 4]), min_size=len(units), max_size=len(units))
         )
         packet = b"".join(nal.START_CODE[-n:] + unit for n, unit in zip(codes, units, strict=True))
-    framing = Framing("h264", b"", stored, wanted)
+    framing = PacketFormat("h264", b"", stored, wanted)
     converted = framing.convert(packet, False)
     bound = int(framing.bound(np.array([len(packet)]), np.array([0]))[0])
     assert len(converted) <= bound
     if framing.is_exact:
         assert len(converted) == bound
-    assert [converted[a:b] for a, b in nal.units(converted, wanted)] == units
+    assert [converted[a:b] for a, b in nal.nal_units(converted, wanted)] == units
 
 
 def test_parameter_sets_go_behind_a_delimiter() -> None:
-    framing = framing_of_encoder("h264", (b"\x67set",), stream=True)
+    framing = encoder_packet_format("h264", (b"\x67set",), stream=True)
     delimiter, picture = b"\x09\xf0", b"\x65picture"
     packet = nal.START_CODE + delimiter + nal.START_CODE + picture
     converted = framing.convert(packet, True)
-    found = [converted[a:b] for a, b in nal.units(converted, 0)]
+    found = [converted[a:b] for a, b in nal.nal_units(converted, 0)]
     assert found == [delimiter, b"\x67set", picture]
     assert framing.convert(packet, False) == packet

@@ -13,9 +13,9 @@ import pytest
 from sample_videos import FOLDER, Encoding, Scene, write
 from tests.codecs.making import pictures
 from vfsd.api.store import Store
-from vfsd.codecs.cells.decode_timing import trials
+from vfsd.codecs.cells.decode_timing import timed_decodes
 from vfsd.codecs.cells.tile_codecs import TILE_CODECS
-from vfsd.codecs.encoding.encoder import EncoderSettings, encode
+from vfsd.codecs.encoding.encoder import EncoderSettings, encode_pictures
 
 SCENE = Scene(frames=5)
 
@@ -26,7 +26,7 @@ def _encode(store: Store, folder: Path) -> None:
     """As views are."""
     settings = EncoderSettings("av1", 320, 240, 30, Fraction(30))
     frames = pictures(5, 320, 240)
-    assert list(encode(settings, [frame.reformat(format="yuv420p") for frame in frames]))
+    assert list(encode_pictures(settings, [frame.reformat(format="yuv420p") for frame in frames]))
 
 
 def _write(store: Store, folder: Path) -> None:
@@ -41,12 +41,12 @@ def _replace(store: Store, folder: Path) -> None:
 
 
 def _try(store: Store, folder: Path) -> None:
-    next(trials("av1"))
+    next(timed_decodes("av1"))
 
 
 def _try_tile(store: Store, folder: Path) -> None:
     assert TILE_CODECS["small"].codec == "av1"
-    next(trials("small"))
+    next(timed_decodes("small"))
 
 
 def _sample(store: Store, folder: Path) -> None:

@@ -14,21 +14,24 @@ from av.video import format as video_formats
 
 from tests.codecs.making import media_of
 from tests.selection import one_in
-from vfsd.codecs.frames.array_formats import PIXEL_FORMATS, pixel_layout
+from vfsd.codecs.frames.pixel_layouts import (
+    PIXEL_FORMATS,
+    lossless_layout,
+    pixel_layout,
+    raw_layout,
+)
 from vfsd.codecs.frames.planes import (
     copy_picture,
     fingerprint,
     holds_floats,
-    in_planes,
     is_croppable,
-    is_of_planes,
+    is_planar,
+    planar_format,
     plane_bytes,
     plane_samples,
-    shares,
+    plane_subsampling,
 )
-from vfsd.codecs.frames.raw_layouts import file_layout, lossless_layout
-from vfsd.codecs.frames.raw_pixels import FilePixelConverter
-from vfsd.codecs.frames.to_array import PixelConverter
+from vfsd.codecs.frames.to_array import PixelConverter, RawPixelConverter
 from vfsd.tiling import Rect
 
 WIDTH, HEIGHT = 112, 80
@@ -87,7 +90,7 @@ def _slope(name: str, box: Rect = ALL) -> av.VideoFrame:
 
 
 def _planes(data: npt.NDArray[Any], layout: str, width: int, height: int) -> list[Any]:
-    """What `FilePixelConverter` gave, by planes, each of rows x columns."""
+    """What `RawPixelConverter` gave, by planes, each of rows x columns."""
     known = pixel_layout(layout)
     if known.channels:
         return [data]
@@ -107,8 +110,8 @@ def test_a_region_is_that_part_of_the_whole_in_every_format(layout: str) -> None
     known = pixel_layout(layout)
     for name in _formats():
         media, picture = media_of(WIDTH, HEIGHT, name), _noise(name)
-        whole = FilePixelConverter(media, pixel_format=layout).convert(picture)
-        part = FilePixelConverter(media, pixel_format=layout, region=box).convert(picture)
+        whole = RawPixelConverter(media, pixel_format=layout).convert(picture)
+        part = RawPixelConverter(media, pixel_format=layout, region=box).convert(picture)
         mine = _planes(part, layout, box.width, box.height)
         for number, plane in enumerate(_planes(whole, layout, WIDTH, HEIGHT)):
             across, down = known.subsampled if number else (1, 1)
@@ -135,21 +138,21 @@ def _levels(name: str, width: int, height: int) -> tuple[av.VideoFrame, list[npt
 def test_what_ffv1_keeps_has_every_sample_of_every_format_of_planes(
     width: int, height: int, region: Rect | None
 ) -> None:
-    for name in filter(is_of_planes, _formats()):
+    for name in filter(is_planar, _formats()):
         media = media_of(width, height, name)
         kept = lossless_layout(media)
         if kept.lost not in (None, "transparency"):
             continue
         picture, samples = _levels(name, width, height)
-        found = FilePixelConverter(media, pixel_format=kept.layout, region=region).convert(picture)
+        found = RawPixelConverter(media, pixel_format=kept.layout, region=region).convert(picture)
         area = region or media.frame_rect
-        if file_layout(kept.layout).channels:  # bgr0
+        if raw_layout(kept.layout).channels:  # bgr0
             green, blue, red = (plane[area.y1 : area.y2, area.x1 : area.x2] for plane in samples)
             assert np.array_equal(found[..., :3], np.stack([blue, green, red], axis=-1)), name
             continue
         at = 0
         for number, plane in enumerate(samples):
-            across, down = shares(picture, number)
+            across, down = plane_subsampling(picture, number)
             rows = slice(area.y1 // down, -(-area.y2 // down))
             part = plane[rows, area.x1 // across : -(-area.x2 // across)]
             assert np.array_equal(found[at : at + part.size].reshape(part.shape), part), name
@@ -180,11 +183,11 @@ def test_a_scaled_region_is_that_of_the_part_alone_in_every_format(layout: str) 
 def test_a_scaled_region_of_planes_is_made_of_its_samples(layout: str) -> None:
     """Wherever their chroma is shared: by four pixels in a row, too."""
     box = Rect(32, 32, 96, 64)
-    for name in filter(is_of_planes, _formats()):
+    for name in filter(is_planar, _formats()):
         picture, alone = _noise(name), av.VideoFrame(box.width, box.height, name)
         planes = zip(plane_bytes(picture), plane_bytes(alone), strict=True)
         for number, (whole, part) in enumerate(planes):
-            across, down = shares(picture, number)
+            across, down = plane_subsampling(picture, number)
             wide = whole.shape[1] * across // WIDTH
             columns = slice(box.x1 // across * wide, box.x2 // across * wide)
             part[...] = whole[box.y1 // down : box.y2 // down, columns]
@@ -212,7 +215,7 @@ def _error(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
 def test_what_is_made_of_a_format_is_made_of_its_samples_in_planes(layout: str) -> None:
     """FFmpeg's own ways between two formats are right, or not taken."""
     for name in _formats():
-        planar = in_planes(name)
+        planar = planar_format(name)
         if planar is None or name.startswith((*DOTTED, "grayf", "yaf")):
             continue
         picture = _slope(name)
@@ -292,10 +295,10 @@ def test_what_is_taken_for_croppable_has_samples_of_its_own() -> None:
     assert {"gray", "gray16be", "yuv420p", "yuva444p12le", "gbrap", "yuv440p10le"} <= cropped
     others = {"pal8", "monob", "monow", "grayf32le", "grayf16le", "gbrpf32le", "nv12", "yuv411p"}
     assert not others & cropped
-    assert [in_planes(name) for name in ("p010le", "rgba", "ya16be", "y210le", "pal8", "gray")] == [
-        *("yuv420p10le", "gbrp", "gray16le", "yuv422p10le", "gbrp", None)
-    ]
-    assert [in_planes(name) for name in ("yuv411p", "uyyvyy411", "monob")] == [
+    assert [
+        planar_format(name) for name in ("p010le", "rgba", "ya16be", "y210le", "pal8", "gray")
+    ] == [*("yuv420p10le", "gbrp", "gray16le", "yuv422p10le", "gbrp", None)]
+    assert [planar_format(name) for name in ("yuv411p", "uyyvyy411", "monob")] == [
         *(None, "yuv411p", "gbrp")
     ]
 

@@ -19,7 +19,7 @@ from sample_videos import FOLDER
 from tests.codecs.making import media_of
 from tests.codecs.reference import decoder_for
 from tests.selection import examples
-from vfsd.codecs.frames.array_formats import PIXEL_FORMATS
+from vfsd.codecs.frames.pixel_layouts import PIXEL_FORMATS
 from vfsd.codecs.frames.planes import plane_samples
 from vfsd.codecs.frames.to_array import PixelConverter
 from vfsd.codecs.probing.probe import examine

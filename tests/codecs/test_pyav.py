@@ -13,9 +13,16 @@ from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
 
 from tests.codecs.making import make_clip
-from vfsd.codecs.decoding.demuxer import Source, open_container
+from vfsd.codecs.decoding.demuxer import MediaSource, open_container
 from vfsd.codecs.probing.probe import examine
-from vfsd.codecs.pyav import decode, exact, open_output, readable_tags, side_data_of, tick_of
+from vfsd.codecs.pyav import (
+    decode,
+    exact_fraction,
+    frame_side_data,
+    open_output,
+    readable_tags,
+    tick_seconds,
+)
 
 _LATIN = "Z\udcfcrich"  # b"Z\xfcrich", which is not UTF-8
 _KEPT = "Zürich"
@@ -46,18 +53,22 @@ def test_ratios_are_fractions(tmp_path: Path) -> None:
         frame = next(opened.decode(stream))
         opened.seek(0)
         packet = next(opened.demux(stream))
-        found = [exact(stream.average_rate), exact(stream.time_base), tick_of(packet)]
-        assert tick_of(frame) == tick_of(packet) == found[1]
+        found = [
+            exact_fraction(stream.average_rate),
+            exact_fraction(stream.time_base),
+            tick_seconds(packet),
+        ]
+        assert tick_seconds(frame) == tick_seconds(packet) == found[1]
         assert found[0] == 25
         assert all(type(one) is Fraction for one in found)
 
 
 @pytest.mark.parametrize("unset", [None, Fraction(0)])
 def test_unset_ratios(unset: Fraction | None) -> None:
-    assert exact(unset) is None
+    assert exact_fraction(unset) is None
     frame = av.VideoFrame(16, 16, "gray")
     with pytest.raises(ValueError, match="no time base"):
-        tick_of(frame)
+        tick_seconds(frame)
 
 
 def test_examined_numbers_are_fractions(tmp_path: Path) -> None:
@@ -69,7 +80,7 @@ def test_examined_numbers_are_fractions(tmp_path: Path) -> None:
 def test_tags_keep_their_bytes(tmp_path: Path) -> None:
     path = _tagged(tmp_path / "a.mkv")
     assert b"Z\xfcrich" in path.read_bytes()
-    with Source(path) as source, open_container(source, "matroska") as opened:
+    with MediaSource(path) as source, open_container(source, "matroska") as opened:
         tags = {key.lower(): value for key, value in opened.metadata.items()}
         assert tags["title"] == _LATIN
         readable = {key.lower(): value for key, value in readable_tags(opened).items()}
@@ -92,6 +103,6 @@ def test_side_data_of_each_kind(tmp_path: Path) -> None:
     path = make_clip(tmp_path / "a.mkv", "libx264", frames=2)
     with av.open(str(path)) as opened:
         frame = next(opened.decode(video=0))
-        found = side_data_of(frame)
+        found = frame_side_data(frame)
     assert [one.type.name for one in found] == ["SEI_UNREGISTERED"]
     assert b"x264" in bytes(found[0])

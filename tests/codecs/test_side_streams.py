@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.sidestreams import CLIPS
-from vfsd.codecs.probing.other_streams import require_same_beside
+from vfsd.codecs.inventory.inventory_diff import require_same_streams
 from vfsd.codecs.probing.probe import examine
 from vfsd.errors import RefusedMediaError
 
@@ -31,7 +31,7 @@ def test_subtitles_are_compared(
     other.write_bytes(path.read_bytes().replace(old, new))
     media = examine(path).media
     if changed is None:
-        require_same_beside(path, media, other, media)
+        require_same_streams(path, media, other, media)
         return
     with pytest.raises(RefusedMediaError, match=rf"stream 1 \(subtitle, subrip\).*{changed}"):
-        require_same_beside(path, media, other, media)
+        require_same_streams(path, media, other, media)

@@ -10,9 +10,8 @@ import pytest
 
 from tests.codecs.making import make_clip
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums
-from vfsd.codecs.decoding.display_matrix import first_picture
-from vfsd.codecs.decoding.side_data import carried_data
-from vfsd.codecs.encoding.compare import require_kept_data
+from vfsd.codecs.decoding.frame_side_data import carried_data, first_picture
+from vfsd.codecs.encoding.archive_encoder import require_kept_data
 from vfsd.codecs.probing.probe import examine
 from vfsd.errors import RefusedMediaError
 

@@ -10,9 +10,9 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.selection import one_in
-from vfsd.codecs.cells.lossless import PIXEL_FORMATS
-from vfsd.codecs.frames.chroma_location import SITINGS, blank, blank_like, siting_of
-from vfsd.codecs.frames.compose import Composer
+from vfsd.codecs.cells.lossless import LOSSLESS_PIXEL_FORMATS
+from vfsd.codecs.frames.chroma_siting import SITINGS, blank, blank_like, frame_siting
+from vfsd.codecs.frames.frame_transforms import TileComposer
 from vfsd.codecs.frames.planes import fingerprint, plane_bytes
 from vfsd.codecs.frames.to_array import PixelConverter
 from vfsd.core.model import MediaInfo
@@ -51,7 +51,7 @@ def test_a_copy_is_converted_as_the_picture_is(name: str) -> None:
             picture.width,
             picture.height,
             picture.format.name,
-            siting_of(picture),
+            frame_siting(picture),
             interlaced=picture.interlaced_frame,
         ),
     ):
@@ -70,16 +70,16 @@ def test_chroma_lies_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("interlaced", one_in(4, [False, True]))
-@pytest.mark.parametrize("pixel_format", PIXEL_FORMATS)
+@pytest.mark.parametrize("pixel_format", LOSSLESS_PIXEL_FORMATS)
 def test_what_is_found_makes_the_same(pixel_format: str, interlaced: bool) -> None:
     for siting in SITINGS:
         picture = noisy(blank(64, 50, pixel_format, siting, interlaced=interlaced))
         wanted = converted(picture)
-        found = siting_of(picture)
+        found = frame_siting(picture)
         again = noisy(blank(64, 50, pixel_format, found, interlaced=interlaced))
         assert again.interlaced_frame is interlaced
         assert converted(again) == wanted
-        assert siting_of(again) == found
+        assert frame_siting(again) == found
 
 
 @pytest.mark.parametrize("siting", ["left", "topleft"])
@@ -96,5 +96,5 @@ def test_regions_are_parts_of_the_whole(siting: str) -> None:
 
 def test_tiles_are_put_together_with_chroma_where_it_lies() -> None:
     picture = noisy(blank(128, 96, "yuv420p", "left", interlaced=False))
-    composer = Composer(Rect(0, 0, 128, 96))
+    composer = TileComposer(Rect(0, 0, 128, 96))
     assert converted(composer.put(picture, Rect(0, 0, 128, 96))) == converted(picture)

@@ -9,7 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from vfsd.codecs.encoding.stills import BEST_JPEG, WORST_JPEG, jpeg, png
+from vfsd.codecs.encoding.still_images import (
+    MAX_JPEG_QUANTISER,
+    MIN_JPEG_QUANTISER,
+    encode_jpeg,
+    encode_png,
+)
 from vfsd.errors import UsageError
 
 
@@ -33,29 +38,31 @@ def test_a_png_file_holds_every_sample(
 ) -> None:
     scale = 257 if dtype is np.uint16 else 1
     pixels = _picture(*size, channels).astype(dtype) * scale
-    data = png(pixels)
-    assert data == png(pixels)
+    data = encode_png(pixels)
+    assert data == encode_png(pixels)
     opened = _opened(data)
     assert opened.dtype == pixels.dtype
     np.testing.assert_array_equal(opened, pixels)
-    np.testing.assert_array_equal(_opened(png(pixels[:, ::-1])), pixels[:, ::-1])
+    np.testing.assert_array_equal(_opened(encode_png(pixels[:, ::-1])), pixels[:, ::-1])
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_jpeg_file_looks_like_the_picture(channels: int) -> None:
     pixels = _picture(240, 320, channels)
-    data = jpeg(pixels)
-    assert data == jpeg(pixels)
+    data = encode_jpeg(pixels)
+    assert data == encode_jpeg(pixels)
     assert data[6:10] == b"JFIF"
     assert b"Lavc" not in data
     difference = _opened(data)[..., :channels].astype(int) - pixels
     assert np.abs(difference).mean() < 2
-    assert len(jpeg(pixels, quantiser=WORST_JPEG)) < len(jpeg(pixels, quantiser=BEST_JPEG))
+    assert len(encode_jpeg(pixels, quantiser=MAX_JPEG_QUANTISER)) < len(
+        encode_jpeg(pixels, quantiser=MIN_JPEG_QUANTISER)
+    )
 
 
 def test_what_is_no_picture_is_refused() -> None:
     for shape, dtype in (((4, 4), "uint8"), ((4, 4, 2), "uint8"), ((4, 4, 3), "float32")):
         with pytest.raises(UsageError, match="a picture must be"):
-            png(np.zeros(shape, dtype))
+            encode_png(np.zeros(shape, dtype))
     with pytest.raises(UsageError, match="8 bits"):
-        jpeg(np.zeros((4, 4, 3), np.uint16))
+        encode_jpeg(np.zeros((4, 4, 3), np.uint16))

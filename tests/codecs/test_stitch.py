@@ -34,15 +34,26 @@ from tests.codecs.stitching import (
     tiles,
 )
 from tests.selection import examples, one_in
-from vfsd.codecs.containers.fmp4 import FragmentMuxer
-from vfsd.codecs.containers.packet_format import framing_of_encoder
-from vfsd.codecs.containers.segment_muxer import PacketTimes, Track, overhead
-from vfsd.codecs.encoding.encoder import EncoderSettings, encode, parameter_sets
+from vfsd.codecs.containers.fmp4 import Fmp4Muxer
+from vfsd.codecs.containers.muxers import encoder_packet_format
+from vfsd.codecs.containers.segment_muxer import PacketTimes, VideoTrack, overhead
+from vfsd.codecs.encoding.encoder import EncoderSettings, encode_pictures, parameter_sets
 from vfsd.codecs.stitching import kvazaar
-from vfsd.codecs.stitching.extract import extract, extract_all
-from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, Sets, TileStream
+from vfsd.codecs.stitching.hevc_tiles import (
+    STITCHABLE,
+    ParameterSets,
+    TileStream,
+    extract_tile,
+    extract_tiles,
+)
 from vfsd.codecs.stitching.kvazaar import encode_tile, encode_tiled
-from vfsd.codecs.stitching.stitch import Stitched, Stitcher, common_sets, most_bytes, stitch
+from vfsd.codecs.stitching.stitch import (
+    StitchedSegment,
+    Stitcher,
+    common_sets,
+    max_stitched_bytes,
+    stitch,
+)
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.tiling.geometry import Rect
 
@@ -64,7 +75,7 @@ GRID = LAYOUTS["4x4"]
 
 def stitched(
     parts: Sequence[TileStream], picture_id: int = 0, level: int | None = None
-) -> Stitched:
+) -> StitchedSegment:
     return stitch(parts, profile=STITCHABLE, picture_id=picture_id, level_idc=level)
 
 
@@ -85,7 +96,7 @@ def segments() -> list[list[TileStream]]:
     return [list(tiles(*LAYOUTS[name])) for name in ("2x2", "3x3", "mixed")]
 
 
-def shown(found: Stitched) -> list[Planes]:
+def shown(found: StitchedSegment) -> list[Planes]:
     return by_ffmpeg(found.pictures, found.parameter_sets)
 
 
@@ -228,7 +239,7 @@ def test_one_header_serves_all_layouts() -> None:
     found = [stitched(parts, at, 123) for at, parts in enumerate(segments())]
     sets = common_sets(one.parameter_sets for one in found)
     assert len(sets) == 2 + 3
-    framing = framing_of_encoder("hevc", sets, stream=False)
+    framing = encoder_packet_format("hevc", sets, stream=False)
     context = av.CodecContext.create("hevc", "r")
     assert isinstance(context, VideoCodecContext)
     context.extradata = framing.configuration
@@ -240,8 +251,8 @@ def test_one_header_serves_all_layouts() -> None:
 def test_layouts_change_within_an_mp4_file() -> None:
     found = [stitched(parts, at, 123) for at, parts in enumerate(segments())]
     sets = common_sets(one.parameter_sets for one in found)
-    framing = framing_of_encoder("hevc", sets, stream=False)
-    muxer = FragmentMuxer(Track("hevc", 384, 256, framing.configuration, Fraction(1, 30), 30, 10))
+    framing = encoder_packet_format("hevc", sets, stream=False)
+    muxer = Fmp4Muxer(VideoTrack("hevc", 384, 256, framing.configuration, Fraction(1, 30), 30, 10))
     written = [muxer.header()]
     for ordinal, one in enumerate(found):
         ticks = np.arange(10 * ordinal, 10 * ordinal + 10)
@@ -281,7 +292,7 @@ def test_sizes_are_bounded_before_anything_is_stitched() -> None:
     found = stitched(parts, 63)
     for at, picture in enumerate(found.pictures):
         sizes = [len(part.pictures[at]) for part in parts]
-        assert len(picture) <= most_bytes(sizes) <= len(picture) + 16 * 16
+        assert len(picture) <= max_stitched_bytes(sizes) <= len(picture) + 16 * 16
 
 
 # ------------------------------------------------------------------------------- taking apart
@@ -291,7 +302,7 @@ def test_sizes_are_bounded_before_anything_is_stitched() -> None:
 def test_extracting_undoes_stitching(name: str) -> None:
     parts = tiles(*LAYOUTS[name])
     found = stitched(parts, 5)
-    again = extract_all(found.parameter_sets, found.pictures, profile=STITCHABLE)
+    again = extract_tiles(found.parameter_sets, found.pictures, profile=STITCHABLE)
     assert again == list(parts)
     assert stitched(again, 5) == found
 
@@ -300,11 +311,11 @@ def test_extracting_one_tile() -> None:
     parts = tiles(*GRID)
     found = stitched(parts)
     for index in (0, 6, 15):
-        one = extract(found.parameter_sets, found.pictures, index, profile=STITCHABLE)
+        one = extract_tile(found.parameter_sets, found.pictures, index, profile=STITCHABLE)
         assert one == parts[index]
     for index in (-1, 16):
         with pytest.raises(UsageError, match="has 16"):
-            extract(found.parameter_sets, found.pictures, index, profile=STITCHABLE)
+            extract_tile(found.parameter_sets, found.pictures, index, profile=STITCHABLE)
 
 
 # ------------------------------------------------------------------------- levels and windows
@@ -312,13 +323,13 @@ def test_extracting_one_tile() -> None:
 
 def test_level_and_window_of_the_stitched_picture() -> None:
     found = stitched(tiles(*LAYOUTS["nor of whole coding blocks"]))
-    sequence = Sets.parse(found.parameter_sets).sequence
+    sequence = ParameterSets.parse(found.parameter_sets).sequence
     assert (sequence.width, sequence.height) == (176, 224)
     assert (sequence.window.right, sequence.window.bottom) == (2, 6)
     assert sequence.rate == 30
     # Three columns and rows of tiles are for level 3.1 on; the tiles alone are for level 1.
     assert sequence.level_idc == found.level_idc == 93
-    assert Sets.parse(tiles((64,), (64,))[0].parameter_sets).sequence.level_idc == 30
+    assert ParameterSets.parse(tiles((64,), (64,))[0].parameter_sets).sequence.level_idc == 30
 
 
 def test_narrow_columns_are_not_conformant() -> None:
@@ -339,13 +350,13 @@ def test_streams_of_other_profiles_are_refused() -> None:
     with pytest.raises(RefusedMediaError, match="drift"):
         stitch(parts, profile="hevc")
     with pytest.raises(RefusedMediaError, match="drift"):
-        extract(found.parameter_sets, found.pictures, 0, profile="small")
+        extract_tile(found.parameter_sets, found.pictures, 0, profile="small")
 
 
 @pytest.mark.parametrize("profile", [STITCHABLE, "hevc"])
 def test_x265_is_refused(profile: str) -> None:
     chosen = EncoderSettings("hevc", 128, 128, 28, Fraction(30))
-    packets = tuple(encode(chosen, scene(128, 128)))
+    packets = tuple(encode_pictures(chosen, scene(128, 128)))
     part = TileStream(Rect(0, 0, 128, 128), parameter_sets(chosen), packets)
     with pytest.raises(RefusedMediaError):
         stitch([part, dataclasses.replace(part, rect=Rect(128, 0, 256, 128))], profile=profile)
@@ -436,7 +447,7 @@ def test_garbled_streams_are_taken_apart_or_refused(data: st.DataObject) -> None
     at = data.draw(st.integers(0, len(where) - 1))
     where[at] = _garbled(data, where[at])
     with suppress(RefusedMediaError):
-        extract_all(tuple(sets), pictures, profile=STITCHABLE)
+        extract_tiles(tuple(sets), pictures, profile=STITCHABLE)
 
 
 def _garbled(data: st.DataObject, unit: bytes) -> bytes:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfsd.codecs.probing.packet_scan import NONE, Scan
-from vfsd.codecs.probing.timestamps import Timeline, continued, settle
+from vfsd.codecs.probing.frame_table_columns import TableTimestamps, settle, unwrap_timestamps
+from vfsd.codecs.probing.packet_scan import NO_TIMESTAMP, PacketScan
 from vfsd.core.frame_table_pages import Ints
 
 
@@ -21,17 +21,17 @@ def _settled(
     rate: Fraction | None = None,
     time_base: Fraction = Fraction(1, 1000),
     delay: int = 0,
-) -> Timeline:
-    shown = np.flatnonzero(pts != NONE)
+) -> TableTimestamps:
+    shown = np.flatnonzero(pts != NO_TIMESTAMP)
     order = shown[np.argsort(pts[shown])]
     duration = np.zeros(len(pts), np.int64)
     return settle(pts, dts, duration, order, reorder_delay=delay, time_base=time_base, rate=rate)
 
 
-def _scan(dts: list[int], pts: list[int]) -> Scan:
+def _scan(dts: list[int], pts: list[int]) -> PacketScan:
     count = len(dts)
     zeros, no = np.zeros(count, np.int64), np.zeros(count, np.bool_)
-    return Scan(
+    return PacketScan(
         pts=np.array(pts, np.int64),
         dts=np.array(dts, np.int64),
         duration=zeros,
@@ -96,8 +96,8 @@ def test_decoding_times_ascend_and_come_before_the_picture(
     ]
     pts = shown[decode]
     delay = mini - 1
-    full = _settled(pts, np.full(len(pts), NONE, np.int64), delay=delay).dts
-    dts = np.full(len(pts), NONE, np.int64)
+    full = _settled(pts, np.full(len(pts), NO_TIMESTAMP, np.int64), delay=delay).dts
+    dts = np.full(len(pts), NO_TIMESTAMP, np.int64)
     if told == "all":
         dts = full
     elif told == "all but the first":
@@ -108,16 +108,16 @@ def test_decoding_times_ascend_and_come_before_the_picture(
 
 
 def test_hidden_packets_get_times() -> None:
-    pts = np.array([NONE, NONE, 0, 40, NONE, 80], np.int64)
-    times = _settled(pts, np.full(6, NONE, np.int64))
+    pts = np.array([NO_TIMESTAMP, NO_TIMESTAMP, 0, 40, NO_TIMESTAMP, 80], np.int64)
+    times = _settled(pts, np.full(6, NO_TIMESTAMP, np.int64))
     assert times.dts.tolist() == [0, 0, 0, 40, 80, 80]
     assert times.pts.tolist() == [0, 0, 0, 40, 80, 80]
 
 
 def test_clocks_that_are_set_back_go_on() -> None:
-    pts, dts, moved = continued(_scan([0, 10, 20, 0, 10, 5], [10, 20, 30, 10, 20, 15]))
+    pts, dts, moved = unwrap_timestamps(_scan([0, 10, 20, 0, 10, 5], [10, 20, 30, 10, 20, 15]))
     assert moved
     assert dts.tolist() == [0, 10, 20, 30, 40, 50]
     assert (pts - dts).tolist() == [10] * 6
-    _, _, moved = continued(_scan([0, 10, 20], [0, 10, NONE]))
+    _, _, moved = unwrap_timestamps(_scan([0, 10, 20], [0, 10, NO_TIMESTAMP]))
     assert not moved

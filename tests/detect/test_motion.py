@@ -11,8 +11,8 @@ from tests.detect.conftest import covered, frames_of
 from tests.selection import one_in
 from vfsd import Rect, Store
 from vfsd.errors import UsageError
-from vfsd.labels.detectors import MotionDetector, Wanted, motion_regions
-from vfsd.labels.detectors.resize import fitted, outward
+from vfsd.labels.detectors import FrameRequest, MotionDetector, motion_regions
+from vfsd.labels.detectors.detector import fit_size, scale_rect_outward
 
 
 def test_most_of_what_moves_is_found(store: Store) -> None:
@@ -88,15 +88,15 @@ def test_what_cannot_be() -> None:
         with pytest.raises(UsageError):
             MotionDetector(**wrong)
     with pytest.raises(UsageError):
-        Wanted(block=0)
+        FrameRequest(block=0)
 
 
 def test_boxes_are_rounded_outward() -> None:
-    assert fitted(1920, 1080, 480) == (480, 270)
-    assert fitted(1080, 1920, 480) == (270, 480)
-    assert fitted(320, 240, 480) == (320, 240)
-    assert fitted(5000, 1, 480) == (480, 1)
-    assert outward((0, 0, 7, 3), (7, 3), (1000, 1001)) == Rect(0, 0, 1000, 1001)
-    assert outward((1, 1, 2, 2), (3, 3), (10, 10)) == Rect(3, 3, 7, 7)
+    assert fit_size(1920, 1080, 480) == (480, 270)
+    assert fit_size(1080, 1920, 480) == (270, 480)
+    assert fit_size(320, 240, 480) == (320, 240)
+    assert fit_size(5000, 1, 480) == (480, 1)
+    assert scale_rect_outward((0, 0, 7, 3), (7, 3), (1000, 1001)) == Rect(0, 0, 1000, 1001)
+    assert scale_rect_outward((1, 1, 2, 2), (3, 3), (10, 10)) == Rect(3, 3, 7, 7)
     with pytest.raises(UsageError):
-        fitted(1, 1, 0)
+        fit_size(1, 1, 0)

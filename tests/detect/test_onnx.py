@@ -15,7 +15,7 @@ from sample_videos import FOLDER
 from vfsd import Detection, Frame, Store
 from vfsd.errors import ExtraMissingError, NotFoundError, UsageError
 from vfsd.labels.detectors import OnnxDetector
-from vfsd.labels.detectors.letterbox import Letterbox
+from vfsd.labels.detectors.onnx import Letterbox
 
 Outputs = dict[str, npt.NDArray[Any]]
 

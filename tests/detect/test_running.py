@@ -17,8 +17,8 @@ from tests.selection import one_in
 from vfsd import Detection, Frame, Source, Store, Video
 from vfsd.core.detections import Ints
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
-from vfsd.labels.detectors import Every, MotionDetector, Wanted
-from vfsd.labels.detectors.work_chunks import plan_chunks, steps
+from vfsd.labels.detectors import Every, FrameRequest, MotionDetector
+from vfsd.labels.detectors.detector import plan_chunks, stepped_ranges
 
 
 @dataclass
@@ -36,8 +36,8 @@ class Fake:
     def source(self) -> Source:
         return Source(self.name, parameters={"x": 1})
 
-    def wants(self, width: int, height: int) -> Wanted:
-        return Wanted((width // 2, height // 2), "gray", self.every, self.block)
+    def wants(self, width: int, height: int) -> FrameRequest:
+        return FrameRequest((width // 2, height // 2), "gray", self.every, self.block)
 
     def find(
         self, frames: Iterable[Frame], width: int, height: int
@@ -262,6 +262,6 @@ def test_chunks() -> None:
 
 def test_steps() -> None:
     for parts in ([], [range(5)], [range(3, 4)], [range(0, 90, 30), range(91, 95)]):
-        found = list(steps(numbers(range(0), *parts)))
+        found = list(stepped_ranges(numbers(range(0), *parts)))
         assert [at for one in found for at in one] == [at for part in parts for at in part]
-    assert list(steps(numbers(range(0, 100, 7)))) == [range(0, 99, 7)]
+    assert list(stepped_ranges(numbers(range(0, 100, 7)))) == [range(0, 99, 7)]

@@ -24,18 +24,18 @@ from tests.writing import smooth
 from vfsd import SoundFormat
 from vfsd.api.store import Store
 from vfsd.derive.layout_history import drop, drop_retired, rollback
-from vfsd.derive.tile_spec import TileSettings
-from vfsd.disk.config import Settings
+from vfsd.derive.tile_settings import TileSettings
+from vfsd.disk.store_config import StoreSettings
 from vfsd.errors import NotFoundError, VfsdError
-from vfsd.labels import ReadOptions, read_labels
+from vfsd.labels import LabelReadOptions, read_labels
 from vfsd.maintenance import fsck
-from vfsd.maintenance.age import Ager
+from vfsd.maintenance.age import RetentionExecutor
 from vfsd.maintenance.backup import back_up
 from vfsd.maintenance.restore import restore
 from vfsd.mount.fs import Filesystem
 from vfsd.overlap import cameras
 from vfsd.tiling import Rect
-from vfsd.write.offline_classify import settle_file
+from vfsd.write.crash_recovery import classify_spooled_file
 
 Steps = Iterator[None]
 DAY_NS = 86_400 * 1_000_000_000
@@ -142,7 +142,7 @@ def with_videos(place: Place) -> None:
         video = store.ingest(place.inputs / "a.mp4", "cam/a.mp4")
         store.ingest(place.inputs / "b.mp4", "b.mp4")
         store.catalog.tag(video.info, "kept")
-        found = read_labels(place.inputs / "boxes.csv", "csv", video.clip, ReadOptions())
+        found = read_labels(place.inputs / "boxes.csv", "csv", video.clip, LabelReadOptions())
         video.add_detections(found.columns, "somebody")
         video.retile("uniform:1x2", settings=FEW, jobs=1)
         it = Driver(Filesystem(store.parts))
@@ -180,7 +180,7 @@ def with_read_view(place: Place) -> None:
     """A view that somebody has read, of a video that is said to be dear to decode."""
     with_videos(place)
     with place.open() as store:
-        Settings(minimum_psnr=30).save(store.parts.directory.settings)
+        StoreSettings(minimum_psnr=30).save(store.parts.directory.settings)
     with place.open() as store:
         video = store["b.mp4"]
         video.verify()
@@ -491,7 +491,7 @@ def replace_original(place: Place) -> Steps:
 
 def age(place: Place) -> Steps:
     with place.open() as store:
-        ager = Ager(store.parts, [store["rich.mp4"]], is_clock_right=True)
+        ager = RetentionExecutor(store.parts, [store["rich.mp4"]], is_clock_right=True)
         (due,) = ager.plan().due
         ager.apply(due, lambda what, done, total: None)
         yield
@@ -500,7 +500,7 @@ def age(place: Place) -> Steps:
 def import_labels(place: Place) -> Steps:
     with place.open() as store:
         video = store["b.mp4"]
-        found = read_labels(place.inputs / "boxes.csv", "csv", video.clip, ReadOptions())
+        found = read_labels(place.inputs / "boxes.csv", "csv", video.clip, LabelReadOptions())
         video.add_detections(found.columns, "somebody", examined=[range(24)], replace=True)
         yield
 
@@ -564,7 +564,7 @@ def settle(place: Place) -> Steps:
     """What `vfsd fsck --repair` does to a file that a mount has left unjudged."""
     with place.open() as store:
         node = store.node("good.mp4")
-        assert settle_file(store.parts, node) is not None
+        assert classify_spooled_file(store.parts, node) is not None
         yield
 
 

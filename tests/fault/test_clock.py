@@ -14,10 +14,10 @@ from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.derive.layout_history import history, rollback
-from vfsd.derive.tuner import Budget
+from vfsd.derive.tuner import TuningBudget
 from vfsd.errors import ForbiddenError
 from vfsd.maintenance import fsck
-from vfsd.maintenance.age import Ager
+from vfsd.maintenance.age import RetentionExecutor
 from vfsd.tiling import Rect
 
 YEAR_NS = 365 * 86_400 * 1_000_000_000
@@ -69,7 +69,7 @@ def test_tuning_goes_on_and_is_undone(store: Store, clock: Clock, years: float) 
     remember(store, video, region_read(video, range(30), Rect(0, 0, 64, 64)), times=200)
     clock.set_forward(years)
     remember(store, video, region_read(video, range(30), Rect(0, 0, 64, 64)), times=200)
-    made = store.tune(budget=Budget(seconds=60))
+    made = store.tune(budget=TuningBudget(seconds=60))
     assert made
     clock.set_forward(-2 * years)
     assert store.undo().id == made[-1].id
@@ -81,7 +81,7 @@ def test_tuning_goes_on_and_is_undone(store: Store, clock: Clock, years: float) 
 def test_nothing_grows_old_by_a_clock_that_jumps(store: Store, clock: Clock) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     video.set_policy("delete-after=30d")
-    ager = Ager(store.parts, [video])
+    ager = RetentionExecutor(store.parts, [video])
     assert not ager.plan().due
     clock.set_forward(2)
     with pytest.raises(ForbiddenError, match="jumped ahead"):

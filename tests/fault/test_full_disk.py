@@ -28,18 +28,18 @@ from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.core.frames import Pixels
 from vfsd.core.model import FileState
-from vfsd.core.policy import Action
+from vfsd.core.retention_policy import Action
 from vfsd.derive.layout_history import drop
 from vfsd.disk.disk_reserve import RESERVE_BYTES
 from vfsd.disk.object_store import ObjectStore
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import NoSpaceError
 from vfsd.maintenance import fsck
-from vfsd.maintenance.age import Ager
+from vfsd.maintenance.age import RetentionExecutor
 from vfsd.maintenance.backup import back_up
 from vfsd.maintenance.scrub import Scrubber
 from vfsd.mount.fs import Filesystem
-from vfsd.storage.quarantine import Suspects
+from vfsd.storage.quarantine import Quarantine
 
 CLIP, OTHER = FOLDER / "traffic.mp4", FOLDER / "portrait.mp4"
 
@@ -119,7 +119,7 @@ from pathlib import Path
 from vfsd.api.store import Store
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.disk.object_store import ObjectStore
-from vfsd.storage.quarantine import Suspects
+from vfsd.storage.quarantine import Quarantine
 with Store.open(sys.argv[1]) as store:
     suspects, original = store.parts.suspects, store["a.mp4"].original
     with suspects.noting(store.parts.directory.decoding_note):
@@ -158,7 +158,7 @@ def test_what_is_decoded_is_noted_on_a_full_disk(
         note = Path(path)
         if ending == "crash":
             assert child.returncode == -signal.SIGSEGV, said
-            assert Suspects.crashed(note) == ([int(number)], "Segmentation fault")
+            assert Quarantine.crashed(note) == ([int(number)], "Segmentation fault")
         else:
             assert child.returncode == 0, said
             assert not note.exists()
@@ -195,7 +195,7 @@ def test_videos_go_from_a_full_disk_as_their_policies_have_it(place: Path) -> No
         with filled(place):
             with pytest.raises(NoSpaceError):
                 tag_on(store)
-            ager = Ager(store.parts, list(store.find()), is_clock_right=True)
+            ager = RetentionExecutor(store.parts, list(store.find()), is_clock_right=True)
             (due,) = ager.plan().due
             assert ager.apply(due, lambda *_: None).action is Action.DELETED
             assert list(store) == ["b.mp4"]

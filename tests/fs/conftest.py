@@ -14,7 +14,7 @@ from tests.fs.driver import Driver
 from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.mount.fs import Filesystem
-from vfsd.mount.fs.xattrs import TUNER
+from vfsd.mount.fs.inode_metadata import TUNER
 
 
 @pytest.fixture(scope="session")

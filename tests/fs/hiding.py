@@ -14,7 +14,7 @@ from tests.fs.driver import Driver
 from vfsd.api.store import Store
 from vfsd.catalog import Tree
 from vfsd.errors import BusyError
-from vfsd.mount.fs.dentry_cache import Change, Names
+from vfsd.mount.fs.dentry_cache import DentryCache, TreeTransaction
 
 ALIAS = ".fuse_hidden0000000100000001"
 
@@ -60,14 +60,14 @@ class Changes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.by: list[threading.Thread] = []
         self.are_refused = False
-        changing = Names.changing
+        changing = DentryCache.changing
 
         @contextmanager
-        def counted(names: Names, *seconds: float) -> Iterator[Change]:
+        def counted(names: DentryCache, *seconds: float) -> Iterator[TreeTransaction]:
             self.by.append(threading.current_thread())
             if self.are_refused:
                 raise BusyError("locked")
             with changing(names, *seconds) as change:
                 yield change
 
-        monkeypatch.setattr(Names, "changing", counted)
+        monkeypatch.setattr(DentryCache, "changing", counted)

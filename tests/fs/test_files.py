@@ -10,7 +10,7 @@ import pytest
 from tests.fs.driver import SOMEBODY, Driver, failing
 from vfsd.api.store import Store
 from vfsd.mount.fs import Filesystem
-from vfsd.mount.fs.classify import Judging
+from vfsd.mount.fs.classify import Classifier
 
 
 def test_what_is_written_is_read(it: Driver) -> None:
@@ -289,7 +289,7 @@ def test_a_read_only_store_judges_nothing(
     store: Store, it: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Judging, "submit", lambda *_: None)
+        patch.setattr(Classifier, "submit", lambda *_: None)
         it.write("/a", b"x")
     with Store.open(store.path, read_only=True) as read_only:
         fs = Filesystem(read_only.parts)

@@ -16,7 +16,7 @@ from vfsd.api.store import Store
 from vfsd.catalog import Tree
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, NoSpaceError
-from vfsd.mount.fs import Filesystem, deferred, handles, silly_rename
+from vfsd.mount.fs import Filesystem, deferred_cleanup, handles, silly_rename
 from vfsd.storage.reclaim import reclaim
 
 
@@ -25,7 +25,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is due before somebody needs it, or the mount ends."""
     for name in ("_SETTLING_SECONDS", "_COMING_SECONDS"):
         monkeypatch.setattr(silly_rename, name, 3600)
-    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 3600)
 
 
 def hide_closed(it: Driver, count: int) -> list[str]:
@@ -67,7 +67,7 @@ def test_what_is_open_when_the_mount_ends_waits_once_more_at_most(
     it: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(silly_rename, "_COMING_SECONDS", 0.05)
-    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 3600)
     for number in range(5):
         it.write(f"/{number}", b"x")
         it.open(f"/{number}")
@@ -87,7 +87,7 @@ def test_close_during_failing_attempt(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The janitor tries once more where an attempt that began before the close fails after it."""
-    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 3600)
     settle_orphan = Tree.settle_orphan
     attempts: list[bool] = []
     has_begun = threading.Event()
@@ -168,7 +168,7 @@ def test_who_needs_room_has_that_which_is_just_given(
             return True
         return False
 
-    monkeypatch.setattr(deferred, "reclaim", slowly)
+    monkeypatch.setattr(deferred_cleanup, "reclaim", slowly)
     refuse_while(monkeypatch, is_full)
     it.fs.unlink("/large")
     assert deleting.wait(10)
@@ -196,7 +196,7 @@ def test_who_needs_room_has_that_which_was_given_before_he_asked_for_it(
 def test_bytes_that_could_not_be_deleted_are_a_little_later(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 0.02)
     spooled = store.parts.directory.spool_file(it.write("/a", b"x"))
     it.fs.settle()
     refused: list[Any] = []
@@ -207,7 +207,7 @@ def test_bytes_that_could_not_be_deleted_are_a_little_later(
             raise BusyError("locked")
         return reclaim(*args, **kwargs)
 
-    monkeypatch.setattr(deferred, "reclaim", seldom)
+    monkeypatch.setattr(deferred_cleanup, "reclaim", seldom)
     it.fs.unlink("/a")
     wait_until(lambda: not spooled.exists())
     assert errors(caplog) == 1
@@ -217,7 +217,7 @@ def test_what_could_not_be_ended_when_it_was_closed_is_a_little_later(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(silly_rename, "_COMING_SECONDS", 0.05)
-    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 0.02)
     deleting = Refusing(monkeypatch, "delete", BusyError("locked"))
     spooled = store.parts.directory.spool_file(it.write("/a", b"x"))
     with it.opened("/a"):
@@ -231,7 +231,7 @@ def test_what_could_not_be_ended_when_it_was_closed_is_a_little_later(
 def test_who_has_waited_for_the_catalog_in_vain_does_not_wait_to_give_a_name_back(
     it: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 0.02)
     it.write("/a", b"new")
     it.write("/b", b"old")
     it.fs.settle()

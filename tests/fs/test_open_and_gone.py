@@ -15,7 +15,7 @@ from tests.fs.hiding import ALIAS, Changes, Refusing, rows, wait_until, wait_unt
 from vfsd.api.store import Store
 from vfsd.catalog import ROOT
 from vfsd.core.model import FileState
-from vfsd.core.policy import Hold
+from vfsd.core.retention_policy import Hold
 from vfsd.disk.disk_reserve import RESERVE_BYTES
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, NoSpaceError, NotFoundError
@@ -23,13 +23,13 @@ from vfsd.maintenance import fsck
 from vfsd.mount.fs import (
     RENAME_NOREPLACE,
     Filesystem,
-    deferred,
+    deferred_cleanup,
     directory_ops,
     handles,
     silly_rename,
 )
-from vfsd.mount.fs.dentry_cache import Names
-from vfsd.mount.fs.open_inodes import Content, Contents
+from vfsd.mount.fs.dentry_cache import DentryCache
+from vfsd.mount.fs.open_inodes import OpenInode, OpenInodes
 from vfsd.mount.fs.silly_rename import HiddenNames
 
 
@@ -230,7 +230,7 @@ def test_an_alias_leads_to_a_file_that_is_opened_while_another_closes_it(
     it.write("/a", b"abc")
     first = it.open("/a")
     it.fs.hide("/a", ALIAS)
-    count_out = Contents.count_out
+    count_out = OpenInodes.count_out
     opened: list[int] = []
 
     def open_after(*args: Any, **kwargs: Any) -> tuple[bool, bool]:
@@ -239,7 +239,7 @@ def test_an_alias_leads_to_a_file_that_is_opened_while_another_closes_it(
             opened.append(it.open(f"/{ALIAS}"))
         return found
 
-    monkeypatch.setattr(Contents, "count_out", open_after)
+    monkeypatch.setattr(OpenInodes, "count_out", open_after)
     it.close(first)
     assert it.fs.getattr(f"/{ALIAS}").nlink == 0
     assert it.read_open(opened[0]) == b"abc"
@@ -253,13 +253,13 @@ def test_an_alias_leads_to_a_file_that_another_closes_while_it_is_opened(
     it.write("/a", b"abc")
     first = it.open("/a")
     it.fs.hide("/a", ALIAS)
-    opening = Contents.open
+    opening = OpenInodes.open
 
-    def close_before(contents: Contents, content: Content) -> None:
+    def close_before(contents: OpenInodes, content: OpenInode) -> None:
         it.close(first)
         opening(contents, content)
 
-    monkeypatch.setattr(Contents, "open", close_before)
+    monkeypatch.setattr(OpenInodes, "open", close_before)
     second = it.open(f"/{ALIAS}")
     assert it.fs.getattr(f"/{ALIAS}").nlink == 0
     assert it.read_open(second) == b"abc"
@@ -373,7 +373,7 @@ def test_a_name_is_given_back_on_a_full_disk(
 def test_a_name_that_cannot_be_given_back_at_once_is_given_back_later(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
-    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 0.1)
     it.write("/b", b"old")
     adopting = Refusing(monkeypatch, "adopt_orphan", BusyError("locked"))
     with it.opened("/b"):
@@ -414,7 +414,7 @@ def test_an_unlinked_file_ends_though_that_could_not_be_written_down_at_first(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others had the catalog for long."""
-    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 0.02)
     refusing = [
         Refusing(monkeypatch, method, BusyError("locked")) for method in ("settle_orphan", "delete")
     ]
@@ -432,7 +432,7 @@ def test_an_unlinked_file_that_is_open_long_after_stays_away(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_tried_again: bool
 ) -> None:
     """Though that could not be written down at first: if need be it is when the mount ends."""
-    monkeypatch.setattr(deferred, "_AGAIN_SECONDS", 0.02 if is_tried_again else 30.0)
+    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 0.02 if is_tried_again else 30.0)
     settling = Refusing(monkeypatch, "settle_orphan", BusyError("locked"))
     ino = it.write("/b", b"old")
     it.open("/b")
@@ -676,8 +676,8 @@ def test_a_handle_outlives_what_another_process_removes(
 
 
 def test_who_closes_one_of_several_handles_waits_for_no_change_of_names(store: Store) -> None:
-    names = Names(store.parts)
-    contents = Contents(store.parts, names, lambda _key: None)
+    names = DentryCache(store.parts)
+    contents = OpenInodes(store.parts, names, lambda _key: None)
     found: list[tuple[bool, bool]] = []
     with contents.pinned(1) as content:
         for _ in range(2):

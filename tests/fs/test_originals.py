@@ -15,7 +15,7 @@ from tests.fs.driver import Driver, failing
 from vfsd.api.store import Store
 from vfsd.errors import OutdatedError
 from vfsd.maintenance import fsck
-from vfsd.maintenance.age import Ager
+from vfsd.maintenance.age import RetentionExecutor
 from vfsd.mount.fs import Filesystem
 from vfsd.views import Views
 
@@ -84,7 +84,7 @@ def test_what_is_open_without_a_name_stays_as_it_is(
     video = elsewhere["a.mp4"]
     video.set_policy("original=replaceable,psnr=34,codec=h264,delete-after=1s")
     handle = it.open("/a.mp4")
-    ager = Ager(elsewhere.parts, [video])
+    ager = RetentionExecutor(elsewhere.parts, [video])
     while not (planned := ager.plan().due):
         time.sleep(0.1)
 

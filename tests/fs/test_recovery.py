@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is judged."""
-    monkeypatch.setattr(vfsd.mount.fs.classify.Judging, "submit", lambda *_: None)
+    monkeypatch.setattr(vfsd.mount.fs.classify.Classifier, "submit", lambda *_: None)
 
 
 def test_a_store_at_rest_needs_no_recovery(fs: Filesystem) -> None:
@@ -47,7 +47,7 @@ def test_unjudged_files_are_judged(
     it: Driver, crashed: Crash, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(vfsd.mount.fs.classify.Judging, "submit", lambda *_: None)
+        patch.setattr(vfsd.mount.fs.classify.Classifier, "submit", lambda *_: None)
         it.write("/v.mp4", video)
     after = crashed()
     assert after.state("/v.mp4") == "video"
@@ -166,7 +166,7 @@ def test_objects_that_lost_their_last_reference_are_removed(
     it = Driver(fs)
     it.write("/v.mp4", video)
     fs.settle()
-    monkeypatch.setattr(vfsd.mount.fs.deferred.Janitor, "_clean", lambda _: None)
+    monkeypatch.setattr(vfsd.mount.fs.deferred_cleanup.CleanupThread, "_clean", lambda _: None)
     fs.unlink("/v.mp4")
     monkeypatch.undo()
     after = crashed()

@@ -13,13 +13,13 @@ from tests.fs.driver import Driver
 from vfsd.api.store import Store
 from vfsd.catalog import ROOT
 from vfsd.mount.fs import Filesystem
-from vfsd.storage.sandbox_pool import Examiner, Workers
+from vfsd.storage.sandbox_pool import Examiner, SandboxPool
 
 
 @pytest.fixture
 def it(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     """With workers of its own, which inherit the environment as it is when they start."""
-    workers = Workers()
+    workers = SandboxPool()
     monkeypatch.setattr("vfsd.storage.context.Examiner", partial(Examiner, workers=workers))
     with Store.open(place) as store:
         filesystem = Filesystem(store.parts)

@@ -13,8 +13,8 @@ from blake3 import blake3
 
 import vfsd.mount.fs.classify
 import vfsd.mount.fs.open_inodes
-import vfsd.write.offline_classify
-import vfsd.write.publish
+import vfsd.write.crash_recovery
+import vfsd.write.pending_object
 from sample_videos import FOLDER
 from tests.fs.driver import Driver, failing
 from tests.selection import one_in
@@ -24,8 +24,8 @@ from vfsd.core.model import FileState, Node
 from vfsd.disk.object_store import ObjectStore
 from vfsd.errors import NotFoundError
 from vfsd.mount.fs import Filesystem
-from vfsd.storage.context import Parts
-from vfsd.write.ingest import Verdict, judge
+from vfsd.storage.context import StoreContext
+from vfsd.write.ingest_file import Verdict, classify_file
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Judgements take until this is set."""
     opened = threading.Event()
 
-    def slowly(parts: Parts, path: Path) -> Verdict:
-        verdict = judge(parts, path)
+    def slowly(parts: StoreContext, path: Path) -> Verdict:
+        verdict = classify_file(parts, path)
         assert opened.wait(30)
         return verdict
 
-    monkeypatch.setattr(vfsd.mount.fs.classify, "judge", slowly)
+    monkeypatch.setattr(vfsd.mount.fs.classify, "classify_file", slowly)
     yield opened
     opened.set()
 
@@ -276,14 +276,14 @@ def test_bytes_are_never_called_by_the_hash_of_others(
     """Not for a moment: a mount may be killed before it takes an object away again."""
     hashed, gate = threading.Event(), threading.Event()
 
-    def slowly(parts: Parts, path: Path) -> Verdict:
-        verdict = judge(parts, path)
+    def slowly(parts: StoreContext, path: Path) -> Verdict:
+        verdict = classify_file(parts, path)
         hashed.set()
         assert gate.wait(30)
         return verdict
 
-    monkeypatch.setattr(vfsd.mount.fs.classify, "judge", slowly)
-    monkeypatch.setattr(vfsd.write.publish, "discard_failed", lambda parts, key: None)
+    monkeypatch.setattr(vfsd.mount.fs.classify, "classify_file", slowly)
+    monkeypatch.setattr(vfsd.write.pending_object, "discard_failed", lambda parts, key: None)
     it.write("/v.mp4", video)
     assert hashed.wait(30)
     with it.opened("/v.mp4", os.O_RDWR) as handle:
@@ -305,8 +305,8 @@ def test_so_it_is_where_no_mount_settles_them(
     node = store.node("v.mp4")
     spool = store.parts.directory.spool_file(ino)
 
-    def and_then_write(parts: Parts, path: Path) -> Verdict:
-        verdict = judge(parts, path)
+    def and_then_write(parts: StoreContext, path: Path) -> Verdict:
+        verdict = classify_file(parts, path)
         spool.write_bytes(b"not a video any more")
         if is_announced:
             with store.catalog.writing() as change:
@@ -314,9 +314,9 @@ def test_so_it_is_where_no_mount_settles_them(
         return verdict
 
     linked: list[str] = []
-    monkeypatch.setattr(vfsd.write.offline_classify, "judge", and_then_write)
+    monkeypatch.setattr(vfsd.write.crash_recovery, "classify_file", and_then_write)
     monkeypatch.setattr(ObjectStore, "adopt", lambda self, source, key: linked.append(key))
-    assert vfsd.write.offline_classify.settle_file(store.parts, node) is None
+    assert vfsd.write.crash_recovery.classify_spooled_file(store.parts, node) is None
     assert linked == []
 
 
@@ -335,7 +335,7 @@ def test_what_is_written_while_another_process_settles_it_stays(
 
     with monkeypatch.context() as patched:
         patched.setattr(Catalog, "sync", slowly)
-        vfsd.write.offline_classify.settle_file(store.parts, store.node("v.mp4"))
+        vfsd.write.crash_recovery.classify_spooled_file(store.parts, store.node("v.mp4"))
     assert it.read("/v.mp4") == video + b"more"
 
 
@@ -347,7 +347,7 @@ def test_what_has_become_a_video_elsewhere_is_copied_by_who_writes_it(
     it.write("/v.mp4", video)
     before = store.node("v.mp4")
     with it.opened("/v.mp4", os.O_RDWR) as handle:
-        assert vfsd.write.offline_classify.settle_file(store.parts, before) is not None
+        assert vfsd.write.crash_recovery.classify_spooled_file(store.parts, before) is not None
         with monkeypatch.context() as patched:
             patched.setattr(it.fs._names, "node_if_any", lambda ino: before)
             it.fs.write(handle, b"more", len(video))
@@ -418,7 +418,7 @@ def test_a_leftover_object_of_an_interrupted_publication_is_not_written(
     it: Driver, store: Store, video: bytes, gate: threading.Event
 ) -> None:
     ino = it.write("/v.mp4", video)
-    key = judge(store.parts, store.parts.directory.spool_file(ino)).digest  # type: ignore[union-attr]
+    key = classify_file(store.parts, store.parts.directory.spool_file(ino)).digest  # type: ignore[union-attr]
     store.parts.objects.adopt(store.parts.directory.spool_file(ino), key)
     with it.opened("/v.mp4", os.O_RDWR) as handle:
         it.fs.write(handle, b"????", 0)
@@ -435,7 +435,7 @@ def test_a_copy_that_the_row_was_not_told_of_leaves_the_object_alone(
 ) -> None:
     """It has the private file's name by then, and the object is the only other one of its file."""
     ino = it.write("/v.mp4", video)
-    key = judge(store.parts, store.parts.directory.spool_file(ino)).digest  # type: ignore[union-attr]
+    key = classify_file(store.parts, store.parts.directory.spool_file(ino)).digest  # type: ignore[union-attr]
     store.parts.objects.adopt(store.parts.directory.spool_file(ino), key)
 
     def fail(_: Path) -> None:
@@ -460,7 +460,7 @@ def test_a_judgement_that_fails_leaves_the_file_for_the_next_mount(
     def broken(*_args: object, **_kwargs: object) -> Verdict:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(vfsd.mount.fs.classify, "judge", broken)
+    monkeypatch.setattr(vfsd.mount.fs.classify, "classify_file", broken)
     it.write("/v.mp4", video)
     assert it.fs.settle()
     assert store.node("v.mp4").state is FileState.SPOOLED
@@ -480,7 +480,7 @@ def test_a_publication_that_fails_leaves_no_object(
     def broken(*_args: object) -> Node:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(vfsd.mount.fs.classify, "publish", broken)
+    monkeypatch.setattr(vfsd.mount.fs.classify, "publish_verdict", broken)
     it.write("/v.mp4", video)
     assert it.fs.settle()
     assert "could not be judged" in caplog.text
@@ -529,7 +529,7 @@ def test_many_that_are_no_videos_are_judged_together(
 
     judging = it.fs._judging
     with monkeypatch.context() as patch:
-        patch.setattr(vfsd.mount.fs.classify.Judging, "submit", lambda *_: None)
+        patch.setattr(vfsd.mount.fs.classify.Classifier, "submit", lambda *_: None)
         inos = [it.write(f"/{number}.txt", b"%d" % number) for number in range(150)]
         inos.insert(75, it.write("/v.mp4", video))
         it.fs.unlink("/9.txt")
@@ -556,7 +556,7 @@ def test_a_value_is_looked_for_where_nobody_did(
 ) -> None:
     """Between the last handle's end and the judgement there is a moment."""
     with monkeypatch.context() as patch:
-        patch.setattr(vfsd.mount.fs.classify.Judging, "submit", lambda *_: None)
+        patch.setattr(vfsd.mount.fs.classify.Classifier, "submit", lambda *_: None)
         it.write("/v.mp4", video)
     assert it.state("/v.mp4") == "video"
 

@@ -13,9 +13,9 @@ import pytest
 from tests.fs.driver import Driver, failing
 from tests.selection import one_in
 from vfsd.api.store import Store
-from vfsd.core.view_file import Patience, ViewStat
+from vfsd.core.view_request import CancelCheck, ViewStat
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
-from vfsd.mount.fs import Filesystem, ViewOffer
+from vfsd.mount.fs import Filesystem, WritableView
 
 VIEWS = {"info.json": b"{}", "frames/000000.png": b"picture", "t=0-1.mp4": b"clip"}
 
@@ -33,7 +33,7 @@ class File:
         self.is_work = True
         self.closed = False
 
-    def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
+    def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
         part = self.data[offset : offset + len(buffer)]
         buffer[: len(part)] = part
         return len(part)
@@ -66,7 +66,7 @@ class Source:
         self.opened.append(File(VIEWS[path]))
         return self.opened[-1]
 
-    def offer(self, ino: int, path: str) -> ViewOffer:
+    def offer(self, ino: int, path: str) -> WritableView:
         raise ReadOnlyError(f"{path!r} cannot be written")
 
 

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from vfsd.core.detections import Detection, DetectionColumns, Examined, Source
 from vfsd.labels import (
-    Clip,
+    LabeledVideo,
     LabelFile,
-    ReadOptions,
-    WriteOptions,
-    place_of,
+    LabelReadOptions,
+    LabelWriteOptions,
+    export_path,
     read_labels,
     write_labels,
 )
 
-CLIP = Clip("cam1/a.mp4", 957, 539, 40, lambda time: min(39, int(time * 25)))
+CLIP = LabeledVideo("cam1/a.mp4", 957, 539, 40, lambda time: min(39, int(time * 25)))
 
 _words = st.text(
     st.characters(exclude_categories=["C", "Z"], include_characters=" "), min_size=1, max_size=12
@@ -88,7 +88,7 @@ def write(
     format: str,
     rows: Iterable[Detection],
     examined: list[Examined],
-    options: WriteOptions | None = None,
+    options: LabelWriteOptions | None = None,
 ) -> Path:
     """The files of an export; the file or folder that was asked for."""
     path = place / "labels"
@@ -97,13 +97,13 @@ def write(
         path.mkdir()
     columns = DetectionColumns.from_detections(rows)
     for name, pieces in write_labels(format, columns, examined, CLIP, options):
-        target = place_of(path, format, name)
+        target = export_path(path, format, name)
         target.write_text("".join(pieces), encoding="utf-8", newline="")
     return path
 
 
 def read(path: Path, format: str, **options: object) -> LabelFile:
-    return read_labels(path, format, CLIP, ReadOptions(**options))  # type: ignore[arg-type]
+    return read_labels(path, format, CLIP, LabelReadOptions(**options))  # type: ignore[arg-type]
 
 
 def seconds(value: float) -> Fraction:

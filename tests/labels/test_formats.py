@@ -19,16 +19,16 @@ from vfsd.core.detections import Detection, DetectionColumns, Examined, Source
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.labels import (
     FORMATS,
-    WriteOptions,
+    LabelWriteOptions,
+    export_path,
     format_of,
     from_supervision,
-    lost_in,
     names_for,
-    place_of,
     read_labels,
+    unsupported_content,
     write_labels,
 )
-from vfsd.labels.formats.base import frame_of_name
+from vfsd.labels.formats.label_file import frame_of_name
 
 QUICK = settings(
     max_examples=examples(80),
@@ -45,7 +45,7 @@ def test_what_is_written_is_read_again_exactly(
 ) -> None:
     rows, examined = data.draw(files(format))
     with tempfile.TemporaryDirectory() as folder:
-        path = write(Path(folder), format, rows, examined, WriteOptions(*bases))
+        path = write(Path(folder), format, rows, examined, LabelWriteOptions(*bases))
         found = read(path, format, frame_base=bases[0], pixel_base=bases[1])
     assert list(found.columns) == rows
     if format in ("csv", "mot"):
@@ -126,7 +126,7 @@ def test_mot_files_of_one_folder_have_names_of_their_own(tmp_path: Path) -> None
     for path, label in zip(paths, ("car", "bus", "van"), strict=True):
         rows = DetectionColumns.of([1], label, [(0, 0, 5, 5)])
         for name, pieces in write_labels("mot", rows, [], CLIP):
-            place_of(path, "mot", name).write_text("".join(pieces))
+            export_path(path, "mot", name).write_text("".join(pieces))
     (tmp_path / "labels.txt").write_text("lorry\n")
     assert [boxes(path, "mot")[0][1] for path in paths] == ["car", "bus", "van"]
     (tmp_path / "a.labels.txt").unlink()
@@ -136,7 +136,7 @@ def test_mot_files_of_one_folder_have_names_of_their_own(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["labels.txt", "a.labels.txt"])
 def test_boxes_are_not_called_as_names_of_classes_are(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="names of classes"):
-        place_of(tmp_path / name, "mot", "")
+        export_path(tmp_path / name, "mot", "")
 
 
 @pytest.mark.parametrize(
@@ -581,7 +581,7 @@ def test_no_bytes_at_all_do_anything_but_be_refused(format: str, data: bytes) ->
 
 
 def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vfsd.labels.formats.base._LONGEST_LINE", 1000)
+    monkeypatch.setattr("vfsd.labels.formats.label_file._LONGEST_LINE", 1000)
     path = tmp_path / "a.csv"
     path.write_text("frame" * 1000)
     with pytest.raises(UsageError, match="a line of more than 999 characters"):
@@ -654,15 +654,18 @@ def test_what_a_format_has_no_place_for_is_told() -> None:
             Detection(1, "a", (0, 0, 1, 1), source=Source("y", parameters={"k": 1})),
         ]
     )
-    assert lost_in("mot", rows) == ["sources", "parameters of sources"]
-    assert lost_in("yolo", rows) == ["attributes", "sources", "parameters of sources"]
-    assert lost_in("csv", rows) == ["parameters of sources"]
-    assert lost_in("voc", rows.select(slice(0, 1))) == ["sources", "parameters of sources"]
-    assert lost_in("coco", rows) == []
+    assert unsupported_content("mot", rows) == ["sources", "parameters of sources"]
+    assert unsupported_content("yolo", rows) == ["attributes", "sources", "parameters of sources"]
+    assert unsupported_content("csv", rows) == ["parameters of sources"]
+    assert unsupported_content("voc", rows.select(slice(0, 1))) == [
+        "sources",
+        "parameters of sources",
+    ]
+    assert unsupported_content("coco", rows) == []
     for visibility, lost in ((0.5, []), ("half", ["attributes"]), (True, ["attributes"])):
         one = Detection(1, "a", (0, 0, 1, 1), attributes={"visibility": visibility})
-        assert lost_in("mot", DetectionColumns.from_detections([one])) == lost
-    assert lost_in("coco", DetectionColumns.of([1], "a", [(0, 0, 1, 1)])) == []
+        assert unsupported_content("mot", DetectionColumns.from_detections([one])) == lost
+    assert unsupported_content("coco", DetectionColumns.of([1], "a", [(0, 0, 1, 1)])) == []
 
 
 def test_who_has_examined_what_is_told_or_reported_lost() -> None:
@@ -676,9 +679,9 @@ def test_who_has_examined_what_is_told_or_reported_lost() -> None:
         ("voc", [], ["examined frames"]),
         ("yolo", [], ["examined frames"]),
     ):
-        assert lost_in(format, rows, by_one) == of_one
-        assert lost_in(format, rows, by_two) == of_two
-        assert lost_in(format, rows, []) == []
+        assert unsupported_content(format, rows, by_one) == of_one
+        assert unsupported_content(format, rows, by_two) == of_two
+        assert unsupported_content(format, rows, []) == []
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,16 @@ from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.core.hostinfo import cpu_seconds
-from vfsd.disk.config import Settings
-from vfsd.disk.mount_info import mount_at
+from vfsd.disk.mount_queries import mount_at
+from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, VfsdError
 from vfsd.mount import control
-from vfsd.mount.fs.stats import Standing
-from vfsd.mount.fs.xattrs import STATS
+from vfsd.mount.fs.inode_metadata import STATS
+from vfsd.mount.fs.mount_stats import MountStats
 from vfsd.mount.fuse import binding
+from vfsd.mount.fuse.fuse_session import kernel_version
 from vfsd.mount.fuse.passthrough import require_passthrough
-from vfsd.mount.fuse.session import kernel_version
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,7 +44,9 @@ class Mounted:
         self.at.mkdir(parents=True)
         with new_store(self.store) as store:
             # What is done in the background has tests of its own.
-            Settings(verify=False, tune=False, compress=False).save(store.parts.directory.settings)
+            StoreSettings(verify=False, tune=False, compress=False).save(
+                store.parts.directory.settings
+            )
 
     def mount(self, *options: str) -> Path:
         control.mount(self.store, self.at, options, log_file=self.log)
@@ -101,9 +103,9 @@ class Mounted:
         return pid
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> MountStats:
         """How the mount says it is doing."""
-        return Standing.parse(os.getxattr(self.at, STATS).decode())
+        return MountStats.parse(os.getxattr(self.at, STATS).decode())
 
     @property
     def cpu_seconds(self) -> float:

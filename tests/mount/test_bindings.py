@@ -11,7 +11,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from vfsd.errors import FuseMissingError, UsageError
-from vfsd.mount.fuse.binding import CHOICE, load
+from vfsd.mount.fuse.binding import BINDING_VARIABLE, load
 
 pytestmark = pytest.mark.mount
 
@@ -31,14 +31,14 @@ def test_mfusepy_on_libfuse_3_is_preferred() -> None:
 
 
 def test_a_binding_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CHOICE, "pyfuse3")
+    monkeypatch.setenv(BINDING_VARIABLE, "pyfuse3")
     with pytest.raises(UsageError, match="pyfuse3"):
         load()
 
 
 @pytest.mark.skipif(has_libfuse2(), reason="fusepy finds its library here")
 def test_fusepy_without_its_library(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CHOICE, "fusepy")
+    monkeypatch.setenv(BINDING_VARIABLE, "fusepy")
     with pytest.raises(FuseMissingError) as caught:
         mounted.mount()
     assert caught.value.hint
@@ -48,7 +48,7 @@ def test_fusepy_without_its_library(mounted: Mounted, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", ["fusepy", "mfusepy"])
 def test_libfuse_2_works_too(mounted: Mounted, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     pytest.importorskip({"fusepy": "fuse", "mfusepy": "mfusepy"}[name])
-    monkeypatch.setenv(CHOICE, name)
+    monkeypatch.setenv(BINDING_VARIABLE, name)
     monkeypatch.setenv("FUSE_LIBRARY_NAME", "fuse")
     at = mounted.mount()
     use(at)

@@ -19,12 +19,12 @@ from tests.disks import mounted as bound
 from tests.mount.conftest import Mounted
 from tests.stores import new_store
 from vfsd.api.store import Store
-from vfsd.core.subprocess_entry import environment
+from vfsd.core.subprocess_entry import child_environment
 from vfsd.errors import BusyError, NotFoundError, StoreError, UsageError
 from vfsd.maintenance.backup import back_up
 from vfsd.mount import control
-from vfsd.mount.resolve import resolve
-from vfsd.storage.open_check import require_closed
+from vfsd.mount.mounted_path import resolve
+from vfsd.storage.original_guard import require_closed
 
 pytestmark = pytest.mark.mount
 
@@ -63,7 +63,7 @@ def in_namespace(script: str, *arguments: str | Path) -> subprocess.CompletedPro
     """Run a script of the shell, $1 and so on, in a mount namespace of its own."""
     return subprocess.run(
         ["unshare", "-m", "--propagation", "private", "sh", "-ec", script, "sh", *arguments],
-        env=environment(),
+        env=child_environment(),
         capture_output=True,
         text=True,
         check=False,

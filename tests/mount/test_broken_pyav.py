@@ -15,7 +15,7 @@ from sample_videos import FOLDER
 from tests.brokenpyav import environment
 from tests.cli.conftest import run_command
 from tests.mount.conftest import Mounted
-from vfsd.disk.mount_info import mount_at
+from vfsd.disk.mount_queries import mount_at
 from vfsd.errors import ExaminerError, MountError
 
 pytestmark = pytest.mark.mount

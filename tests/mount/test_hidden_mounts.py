@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.mount.conftest import Mounted
-from vfsd.core.subprocess_entry import environment
-from vfsd.disk.mount_info import mount_at
+from vfsd.core.subprocess_entry import child_environment
+from vfsd.disk.mount_queries import mount_at
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError
 from vfsd.mount import control
@@ -58,7 +58,7 @@ def test_mount_in_other_namespace(mounted: Mounted, tmp_path: Path) -> None:
     words = ["vfsd", "mount", "-f", str(mounted.store), str(mounted.at)]
     command = [*alone, sys.executable, "-m", *words]
     directory = StoreDirectory.open(mounted.store)
-    with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, env=child_environment(), stderr=subprocess.DEVNULL) as process:
         try:
             mounted.wait_for(lambda: bool(directory.mounted_by()), "its process does not start")
             mounted.wait_for(

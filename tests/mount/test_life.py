@@ -24,7 +24,7 @@ from tests.fs.driver import Driver
 from tests.mount.conftest import Mounted
 from vfsd.api.store import Store
 from vfsd.core.model import FileState
-from vfsd.disk.mount_info import mount_at
+from vfsd.disk.mount_queries import mount_at
 from vfsd.errors import (
     BusyError,
     FuseMissingError,
@@ -37,8 +37,8 @@ from vfsd.errors import (
 from vfsd.maintenance import fsck
 from vfsd.mount import control
 from vfsd.mount.fs import Filesystem
-from vfsd.mount.fuse.options import described_options
-from vfsd.mount.resolve import resolve
+from vfsd.mount.fuse.mount_options import described_options
+from vfsd.mount.mounted_path import resolve
 
 pytestmark = pytest.mark.mount
 

@@ -13,10 +13,10 @@ import pytest
 from tests import disks
 from tests.cli.conftest import run_command
 from tests.mount.conftest import Mounted
-from vfsd.core.subprocess_entry import environment
+from vfsd.core.subprocess_entry import child_environment
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, MountError, UsageError
-from vfsd.mount import control, logfile
+from vfsd.mount import control, log_file
 
 pytestmark = pytest.mark.mount
 
@@ -125,10 +125,10 @@ _CHILD = """
 import os, subprocess, sys, time
 from contextlib import suppress
 from pathlib import Path
-from vfsd.mount.logfile import LogLimit
+from vfsd.mount.log_file import LogSizeLimiter
 
 path, most = Path(sys.argv[1]), int(sys.argv[2])
-limit = LogLimit(path, most, 0.01)
+limit = LogSizeLimiter(path, most, 0.01)
 child = subprocess.Popen(["sh", "-c", "yes child 2>&1 | head -n 20000 >&2"])
 for number in range(20000):
     with suppress(OSError):
@@ -148,7 +148,7 @@ def test_log_stays_short(tmp_path: Path) -> None:
     with open(log, "ab") as output:
         subprocess.run(
             [sys.executable, "-c", _CHILD, log, str(most)],
-            env=environment(),
+            env=child_environment(),
             stderr=output,
             check=True,
         )
@@ -165,7 +165,7 @@ def test_log_stays_short_on_full_disk(tmp_path: Path) -> None:
         with open(log, "ab") as output:
             subprocess.run(
                 [sys.executable, "-c", _CHILD, log, "10000"],
-                env=environment(),
+                env=child_environment(),
                 stderr=output,
                 check=True,
             )
@@ -178,7 +178,7 @@ def test_default_log_is_limited(mounted: Mounted, monkeypatch: pytest.MonkeyPatc
     log = control.mount(mounted.store, mounted.at)
     mounted.unmount()
     with log.open("ab") as file:
-        file.truncate(logfile.MOST_BYTES + 1)
+        file.truncate(log_file.MOST_BYTES + 1)
     control.mount(mounted.store, mounted.at)
-    mounted.wait_for(lambda: log.stat().st_size < logfile.MOST_BYTES, "it is as long as before")
-    assert log.with_name(f"{log.name}.1").stat().st_size > logfile.MOST_BYTES
+    mounted.wait_for(lambda: log.stat().st_size < log_file.MOST_BYTES, "it is as long as before")
+    assert log.with_name(f"{log.name}.1").stat().st_size > log_file.MOST_BYTES

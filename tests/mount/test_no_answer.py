@@ -16,13 +16,13 @@ from tests.mount.conftest import Mounted
 from vfsd.api.store import Store
 from vfsd.cli import doctor
 from vfsd.cli.stats import mount_stats
-from vfsd.core.subprocess_entry import environment
-from vfsd.disk import mount_client
-from vfsd.disk.mount_info import mount_at
+from vfsd.core.subprocess_entry import child_environment
+from vfsd.disk import mount_queries
+from vfsd.disk.mount_queries import mount_at
 from vfsd.errors import BusyError
 from vfsd.maintenance.backup import back_up
 from vfsd.mount import control
-from vfsd.mount.fs.xattrs import TUNER
+from vfsd.mount.fs.inode_metadata import TUNER
 
 pytestmark = pytest.mark.mount
 
@@ -37,7 +37,7 @@ def stopped(mounted: Mounted) -> Iterator[Mounted]:
     mounted.wait_for(lambda: state_of(pid) == "T", "it goes on")
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(mount_client, "ANSWER_SECONDS", 0.5)  # there will be none
+            patch.setattr(mount_queries, "ANSWER_SECONDS", 0.5)  # there will be none
             yield mounted
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -91,7 +91,7 @@ def test_unmounting_and_mounting_say_it(stopped: Mounted, tmp_path: Path, by_lin
 def test_the_command_does_not_wait_either(stopped: Mounted) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "vfsd", "umount", stopped.at],
-        env=environment(),
+        env=child_environment(),
         capture_output=True,
         text=True,
         timeout=60,
@@ -102,10 +102,10 @@ def test_the_command_does_not_wait_either(stopped: Mounted) -> None:
 
 def test_one_that_answers_is_heard(mounted: Mounted) -> None:
     at = mounted.mount()
-    mount_client.require_answer(at)
-    assert mount_client.attribute(at, TUNER) == os.getxattr(at, TUNER)
+    mount_queries.require_answer(at)
+    assert mount_queries.attribute(at, TUNER) == os.getxattr(at, TUNER)
     with pytest.raises(FileNotFoundError):
-        mount_client.attribute(at / "nothing", TUNER)
+        mount_queries.attribute(at / "nothing", TUNER)
 
 
 @pytest.mark.parametrize("how", ["whole", "relative", "link"])

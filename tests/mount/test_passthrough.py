@@ -28,8 +28,8 @@ from vfsd.api.store import Store
 from vfsd.cli.stats import mount_record
 from vfsd.errors import MountError
 from vfsd.mount.fuse import binding
+from vfsd.mount.fuse.fuse_session import kernel_version
 from vfsd.mount.fuse.passthrough import require_passthrough
-from vfsd.mount.fuse.session import kernel_version
 
 pytestmark = pytest.mark.mount
 

@@ -19,7 +19,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
 from tests.mount.conftest import Mounted
-from vfsd.mount.fs.stats import Standing
+from vfsd.mount.fs.mount_stats import MountStats
 
 pytestmark = pytest.mark.mount
 
@@ -75,7 +75,7 @@ def test_what_was_asked_is_counted(busy: Mounted) -> None:
     assert "1.0 MiB" in said
     assert f"process {busy.pid}" in said
     text = os.getxattr(busy.at, "user.vfsd.stats").decode()
-    assert Standing.parse(text).pid == busy.pid
+    assert MountStats.parse(text).pid == busy.pid
     assert "user.vfsd.stats" not in os.listxattr(busy.at)
 
 

@@ -23,13 +23,13 @@ from tests.mount.test_life import gone
 from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.core.model import Segment
-from vfsd.derive.tile_spec import TileSettings
-from vfsd.disk.config import Settings
+from vfsd.derive.tile_settings import TileSettings
+from vfsd.disk.store_config import StoreSettings
 from vfsd.errors import NotFoundError
 from vfsd.maintenance import fsck
 from vfsd.mount import control
 from vfsd.mount import tune_scheduler as tuner_module
-from vfsd.mount.activity import Foreground
+from vfsd.mount.foreground_priority import ForegroundReads
 from vfsd.mount.tune_scheduler import BackgroundTuner
 
 pytestmark = pytest.mark.mount
@@ -100,7 +100,7 @@ class Place(Mounted):
 
     def settle_on(self, **settings: object) -> None:
         values = {"verify": False, "tune": True, "tune_max_load": 100} | settings
-        Settings(**values).save(self.store / "config.toml")  # type: ignore[arg-type]
+        StoreSettings(**values).save(self.store / "config.toml")  # type: ignore[arg-type]
 
     def read(self, first: int, region: str = REGION) -> bytes:
         return (self.at / f"v.mp4@/frames={first}-{first + 10},roi={region}.rgb").read_bytes()
@@ -262,7 +262,7 @@ def test_nothing_is_done_while_somebody_waits(
     for period in ("_TICK_SECONDS", "_IDLE_TICK_SECONDS", "_LOOK_SECONDS", "_LOAD_SECONDS"):
         monkeypatch.setattr(tuner_module, period, 0.1)
     read_place.settle_on(tune_cpu=SLOWLY)
-    foreground = Foreground()
+    foreground = ForegroundReads()
     with (
         Store.open(read_place.store) as store,
         contextlib.closing(BackgroundTuner(store, foreground)) as tuner,

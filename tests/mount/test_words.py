@@ -11,19 +11,18 @@ from types import SimpleNamespace
 
 import pytest
 
-import vfsd.disk.mount_info
+import vfsd.disk.mount_queries
 from tests.fs.driver import ROOT_USER
 from tests.stores import new_store
-from vfsd.disk.mount_info import mount_above, mount_at, mounts
+from vfsd.disk.mount_queries import mount_above, mount_at, mounts
 from vfsd.errors import BusyError, NotFoundError, OutOfRangeError, StoreError, UsageError
 from vfsd.mount.fs import RENAME_EXCHANGE, Filesystem
-from vfsd.mount.fuse.errno_map import errno_of
-from vfsd.mount.fuse.interrupts import Askers
-from vfsd.mount.fuse.invalidation import KernelCache
-from vfsd.mount.fuse.open_paths import OpenNames
-from vfsd.mount.fuse.options import MountOptions, parse_options
-from vfsd.mount.fuse.read_dispatch import Readers
-from vfsd.mount.fuse.silly_rename import HiddenNames
+from vfsd.mount.fuse.callback_context import errno_of
+from vfsd.mount.fuse.hidden_paths import HiddenPaths
+from vfsd.mount.fuse.invalidation import KernelCacheInvalidator
+from vfsd.mount.fuse.mount_options import MountOptions, parse_options
+from vfsd.mount.fuse.open_paths import OpenPaths
+from vfsd.mount.fuse.read_dispatch import ReadDispatch, ViewReaders
 
 TABLE = rb"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 30 22 0:40 / /mnt/a rw,nosuid shared:1 master:2 - fuse.vfsd /srv/videos rw,user_id=0
@@ -104,7 +103,7 @@ def test_numbers_go_on_as_they_are_given(word: str) -> None:
 
 def test_the_kernels_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "mountinfo"
-    monkeypatch.setattr(vfsd.disk.mount_info, "_MOUNTINFO", table)
+    monkeypatch.setattr(vfsd.disk.mount_queries, "_MOUNTINFO", table)
     assert mounts() == []
     table.write_bytes(TABLE)
     assert len(mounts()) == 5
@@ -125,7 +124,7 @@ def test_the_kernels_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_hidden_names_are_recognised() -> None:
     hidden = b"/d/.fuse_hidden0000000a00000001"
-    names = HiddenNames(None)
+    names = HiddenPaths(None)
     assert names.has(hidden)
     assert names.alias(b"/d/x", hidden) == ".fuse_hidden0000000a00000001"
     assert names.alias(b"/e/x", hidden) is None
@@ -140,7 +139,7 @@ def test_hidden_names_are_recognised() -> None:
 
 
 def test_hidden_names_are_told_from_such_that_somebody_has_given() -> None:
-    names = HiddenNames(0xFFFFFFFE)
+    names = HiddenPaths(0xFFFFFFFE)
     for mine in ("ffffffff", "00000000", "00000ffe"):
         assert names.has(b"/.fuse_hidden0000000a" + mine.encode()), mine
     for other in ("fffffffe", "00000fff", "12345678"):
@@ -174,7 +173,7 @@ def test_every_failure_has_an_errno(
 
 
 def test_what_is_open_by_a_name_goes_with_it() -> None:
-    names = OpenNames()
+    names = OpenPaths()
     names.enter(b"/d/a", 1, "one")
     assert names.swap_cached(1, "one") is None
     names.moved(b"/d", b"/e", with_all_below=True)
@@ -199,14 +198,14 @@ def test_what_is_open_by_a_name_goes_with_it() -> None:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Iterator[KernelCache]:
+def cache(tmp_path: Path) -> Iterator[KernelCacheInvalidator]:
     """As one thread comes to it."""
     asker = SimpleNamespace(contents=SimpleNamespace(pid=7))
     library = SimpleNamespace(fuse_interrupted=lambda: 0)
     with new_store(tmp_path / "store") as store:
         fs = Filesystem(store.parts)
-        readers = Readers(fs, Askers(library, lambda: asker))
-        cache = KernelCache(library, lambda: asker, fs, readers, bypass=True)
+        readers = ReadDispatch(fs, ViewReaders(library, lambda: asker))
+        cache = KernelCacheInvalidator(library, lambda: asker, fs, readers, bypass=True)
         cache.start(SimpleNamespace(), 1.0)
         for name in "xyz":
             fs.mkdir(f"/{name}", 0o755, ROOT_USER)
@@ -215,11 +214,11 @@ def cache(tmp_path: Path) -> Iterator[KernelCache]:
         fs.close()
 
 
-def look_up(cache: KernelCache, path: bytes) -> None:
+def look_up(cache: KernelCacheInvalidator, path: bytes) -> None:
     cache.answering(path, cache._fs.getattr(os.fsdecode(path)), None)
 
 
-def sends_back(cache: KernelCache, path: bytes) -> bool:
+def sends_back(cache: KernelCacheInvalidator, path: bytes) -> bool:
     """Whether who opens that name is to look it up first."""
     try:
         cache.opening(path).look_again()
@@ -228,7 +227,9 @@ def sends_back(cache: KernelCache, path: bytes) -> bool:
     return False
 
 
-def test_nobody_is_sent_back_twice_where_names_are_moved_meanwhile(cache: KernelCache) -> None:
+def test_nobody_is_sent_back_twice_where_names_are_moved_meanwhile(
+    cache: KernelCacheInvalidator,
+) -> None:
     """He was sent back by the name that his file had by then, and comes back by his own."""
     assert sends_back(cache, b"/moved")
     look_up(cache, b"/x")
@@ -245,7 +246,7 @@ def test_nobody_is_sent_back_twice_where_names_are_moved_meanwhile(cache: Kernel
     ],
 )
 def test_nobody_is_sent_back_twice_where_what_he_looked_up_is_moved(
-    cache: KernelCache, old: bytes, new: bytes, flags: int, by_then: bytes
+    cache: KernelCacheInvalidator, old: bytes, new: bytes, flags: int, by_then: bytes
 ) -> None:
     assert sends_back(cache, b"/x/a")
     cache.moved(b"/z", b"/zz", 0)
@@ -253,7 +254,9 @@ def test_nobody_is_sent_back_twice_where_what_he_looked_up_is_moved(
     assert not sends_back(cache, by_then)
 
 
-def test_who_does_not_come_back_is_sent_back_by_what_he_opens_next(cache: KernelCache) -> None:
+def test_who_does_not_come_back_is_sent_back_by_what_he_opens_next(
+    cache: KernelCacheInvalidator,
+) -> None:
     """He may not open the one, and goes by what he was told of the other long ago."""
     assert sends_back(cache, b"/x")
     look_up(cache, b"/x")

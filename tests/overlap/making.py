@@ -6,29 +6,35 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from sample_videos.cameras import FilmedScene
-from vfsd.codecs.joints.geometry import Picture, size_of
-from vfsd.overlap.features import Matches, features_of, matches
-from vfsd.overlap.overlap_pair import Moments
+from vfsd.codecs.joints.overlap_geometry import PixelArray, image_size
+from vfsd.overlap.homography import Matches, features_of, match_features
+from vfsd.overlap.overlap_pair import VideoSamples
 
 AT = (0, 12, 24, 48)
 """Frames of a scene that are looked at, of 30 a second."""
 
 
-def pictures(filmed: FilmedScene, at: Sequence[int] = AT) -> tuple[list[Picture], list[Picture]]:
+def pictures(
+    filmed: FilmedScene, at: Sequence[int] = AT
+) -> tuple[list[PixelArray], list[PixelArray]]:
     """(left, right)"""
     return [filmed.left(index) for index in at], [filmed.right(index) for index in at]
 
 
-def matched(left: Sequence[Picture], right: Sequence[Picture]) -> list[Matches]:
-    return [matches(features_of(a), features_of(b)) for a, b in zip(left, right, strict=True)]
+def matched(left: Sequence[PixelArray], right: Sequence[PixelArray]) -> list[Matches]:
+    return [
+        match_features(features_of(a), features_of(b)) for a, b in zip(left, right, strict=True)
+    ]
 
 
-def moments(shown: Sequence[Picture], at: Sequence[int] = AT, *, bytes: int = 1_000_000) -> Moments:
+def moments(
+    shown: Sequence[PixelArray], at: Sequence[int] = AT, *, bytes: int = 1_000_000
+) -> VideoSamples:
     """Of a video with these frames."""
     by_time = {Fraction(index, 30): picture for index, picture in zip(at, shown, strict=True)}
     features = {time: features_of(picture) for time, picture in by_time.items()}
-    return Moments(size_of(shown[0]), Fraction(4), bytes, by_time, features)
+    return VideoSamples(image_size(shown[0]), Fraction(4), bytes, by_time, features)
 
 
-def filmed_at(picture: Callable[[int], Picture], at: Sequence[int] = AT) -> Moments:
+def filmed_at(picture: Callable[[int], PixelArray], at: Sequence[int] = AT) -> VideoSamples:
     return moments([picture(index) for index in at], at)

@@ -9,27 +9,26 @@ import numpy as np
 import pytest
 
 from sample_videos.cameras import Cameras, FilmedScene
-from vfsd.codecs.joints.geometry import Picture, size_of
+from vfsd.codecs.joints.overlap_geometry import PixelArray, cut_at_seam, image_size
 from vfsd.codecs.joints.plane_merge import (
-    Joint,
-    Light,
-    Plane,
-    Weaver,
-    errors_of,
+    PlaneArray,
+    PlaneExposure,
+    PlaneJoint,
+    PlaneMerger,
     is_divisible,
-    light_of,
+    match_plane_exposure,
+    plane_mean_squares,
+    psnr_of_square,
 )
-from vfsd.codecs.joints.seam import cut
-from vfsd.codecs.joints.warp import decibels
 
 SHARES = ((1, 1), (2, 2), (2, 2))
 CAMERAS = Cameras(overlap=0.6, noise=1.0)
 FILMED = FilmedScene.of(CAMERAS, frames=4, seed=3)
 
 
-def coded(picture: Picture) -> list[Plane]:
+def coded(picture: PixelArray) -> list[PlaneArray]:
     """4:2:0."""
-    width, height = size_of(picture)
+    width, height = image_size(picture)
     flat = np.asarray(cv2.cvtColor(picture, cv2.COLOR_RGB2YUV_I420), np.uint8).reshape(-1)
     luma, chroma = width * height, width * height // 4
     return [
@@ -39,20 +38,20 @@ def coded(picture: Picture) -> list[Plane]:
     ]
 
 
-def blank(planes: list[Plane]) -> list[Plane]:
+def blank(planes: list[PlaneArray]) -> list[PlaneArray]:
     return [np.zeros_like(plane) for plane in planes]
 
 
-def joint_of(left: list[Plane], right: list[Plane], merge: str) -> Joint:
-    found = cut(CAMERAS.homography, (CAMERAS.width, CAMERAS.height), size_of(right[0]))
+def joint_of(left: list[PlaneArray], right: list[PlaneArray], merge: str) -> PlaneJoint:
+    found = cut_at_seam(CAMERAS.homography, (CAMERAS.width, CAMERAS.height), image_size(right[0]))
     assert found is not None
-    return Joint(found, light_of([(left, right)], found, SHARES), merge, SHARES)
+    return PlaneJoint(found, match_plane_exposure([(left, right)], found, SHARES), merge, SHARES)
 
 
 def put_together(
-    joint: Joint, left: list[Plane], right: list[Plane]
-) -> tuple[list[Plane], list[Plane]]:
-    weaver = Weaver(joint)
+    joint: PlaneJoint, left: list[PlaneArray], right: list[PlaneArray]
+) -> tuple[list[PlaneArray], list[PlaneArray]]:
+    weaver = PlaneMerger(joint)
     middle = weaver.middle(left, right)
     seam, edge = joint.cut.seam, joint.cut.edge
     pieces = (
@@ -65,8 +64,8 @@ def put_together(
     return shown
 
 
-def worst(shown: list[Plane], seen: list[Plane]) -> float:
-    return decibels(max(errors_of(shown, seen)))
+def worst(shown: list[PlaneArray], seen: list[PlaneArray]) -> float:
+    return psnr_of_square(max(plane_mean_squares(shown, seen)))
 
 
 @pytest.mark.parametrize("merge", ["mean", "unprojected"])
@@ -89,7 +88,7 @@ def test_without_its_light_the_right_one_is_worse() -> None:
     filmed = FilmedScene.of(bright, frames=2, seed=3)
     left, right = coded(filmed.left(1)), coded(filmed.right(1))
     joint = joint_of(left, right, "unprojected")
-    dark = Joint(joint.cut, Light((1.0,) * 3, (0.0,) * 3), joint.merge, SHARES)
+    dark = PlaneJoint(joint.cut, PlaneExposure((1.0,) * 3, (0.0,) * 3), joint.merge, SHARES)
     good, bad = (put_together(one, left, right)[1] for one in (joint, dark))
     assert worst(good, right) > worst(bad, right) + 2
 
@@ -97,7 +96,7 @@ def test_without_its_light_the_right_one_is_worse() -> None:
 def test_a_joint_is_the_same_after_json() -> None:
     left, right = coded(FILMED.left(0)), coded(FILMED.right(0))
     joint = joint_of(left, right, "mean")
-    again = Joint.from_record(json.loads(json.dumps(joint.to_record())))
+    again = PlaneJoint.from_record(json.loads(json.dumps(joint.to_record())))
     assert again.to_record() == joint.to_record()
     one, other = put_together(joint, left, right), put_together(again, left, right)
     for mine, its in zip(one, other, strict=True):
@@ -120,18 +119,20 @@ def test_a_joint_is_the_same_after_json() -> None:
 def test_what_is_no_joint_is_refused(change: dict[str, object]) -> None:
     joint = joint_of(coded(FILMED.left(0)), coded(FILMED.right(0)), "mean")
     with pytest.raises((ValueError, KeyError, TypeError)):
-        Joint.from_record({**joint.to_record(), **change})
+        PlaneJoint.from_record({**joint.to_record(), **change})
 
 
 def test_a_copy_is_one_picture() -> None:
     left = coded(FILMED.left(2))
-    found = cut(np.eye(3), CAMERAS_SIZE, CAMERAS_SIZE)
+    found = cut_at_seam(np.eye(3), CAMERAS_SIZE, CAMERAS_SIZE)
     assert found is not None
     brighter = [np.clip(left[0].astype(int) + 9, 0, 255).astype(np.uint8), *left[1:]]
-    joint = Joint(found, light_of([(left, brighter)], found, SHARES), "unprojected", SHARES)
+    joint = PlaneJoint(
+        found, match_plane_exposure([(left, brighter)], found, SHARES), "unprojected", SHARES
+    )
     assert joint.is_copy
     assert joint.pieces == ("middle",)
-    weaver = Weaver(joint)
+    weaver = PlaneMerger(joint)
     middle = weaver.middle(left, brighter)
     assert all(map(np.array_equal, middle, left))
     shown = blank(brighter)

@@ -11,8 +11,7 @@ import pytest
 from sample_videos.cameras import Cameras, FilmedScene
 from tests.overlap.making import AT, filmed_at, moments, pictures
 from vfsd.overlap.homography import Alignment
-from vfsd.overlap.overlap_pair import Overlap, Verdict, compare
-from vfsd.overlap.verify_overlap import agreement
+from vfsd.overlap.overlap_pair import Overlap, Verdict, compare_videos, measure_agreement
 
 LATER = tuple(index + 60 for index in AT)
 
@@ -23,7 +22,7 @@ def scene(overlap: float = 0.5) -> FilmedScene:
 
 def compared(filmed: FilmedScene) -> Overlap:
     left, right = pictures(filmed)
-    found = compare(moments(left), moments(right))
+    found = compare_videos(moments(left), moments(right))
     assert found is not None
     return found
 
@@ -43,7 +42,7 @@ def test_cameras_side_by_side_are_to_be_joined(overlap: float) -> None:
 
 def test_the_order_does_not_matter() -> None:
     left, right = pictures(scene())
-    found = compare(moments(right), moments(left))
+    found = compare_videos(moments(right), moments(left))
     assert found is not None
     assert found.swapped
     assert found.verdict is Verdict.JOIN
@@ -56,7 +55,7 @@ def test_the_order_does_not_matter() -> None:
 def test_the_same_camera_later_is_refused() -> None:
     """The same place, nearly all of whose pixels are the same: only what moves tells."""
     filmed = scene()
-    found = compare(filmed_at(filmed.left), moments([filmed.left(index) for index in LATER]))
+    found = compare_videos(filmed_at(filmed.left), moments([filmed.left(index) for index in LATER]))
     assert found is not None
     assert found.verdict is Verdict.REFUSED
     assert found.agreement.movement is not None
@@ -78,7 +77,7 @@ def test_light_that_changes_is_no_movement() -> None:
     for at, picture in enumerate(left):
         picture[...] = np.clip(picture.astype(int) + 3 * at, 0, 255)
     identity = Alignment((still.cameras.homography,) * len(left), True)
-    assert agreement(left, right, identity).movement is None
+    assert measure_agreement(left, right, identity).movement is None
 
 
 def test_a_smaller_copy_is_a_copy() -> None:
@@ -88,7 +87,7 @@ def test_a_smaller_copy_is_a_copy() -> None:
         for picture in left
     ]
     for order in ((left, small), (small, left)):
-        found = compare(*(moments(shown, bytes=shown[0].size) for shown in order))
+        found = compare_videos(*(moments(shown, bytes=shown[0].size) for shown in order))
         assert found is not None
         assert found.verdict is Verdict.COPY
         assert found.swapped == (order[0] is small)
@@ -98,7 +97,7 @@ def test_a_smaller_copy_is_a_copy() -> None:
 def test_a_window_of_a_video_is_to_be_joined_with_it() -> None:
     left, _ = pictures(scene())
     window = [picture[40:200, 60:260].copy() for picture in left]
-    found = compare(moments(window), moments(left))
+    found = compare_videos(moments(window), moments(left))
     assert found is not None
     assert found.verdict is Verdict.JOIN
     assert found.swapped
@@ -109,7 +108,7 @@ def test_pairs_that_agree_at_some_moments() -> None:
     left, right = pictures(scene(0.75))
     rng = np.random.default_rng(1)
     right[-1] = rng.integers(0, 256, right[-1].shape, dtype=np.uint8)
-    found = compare(moments(left), moments(right))
+    found = compare_videos(moments(left), moments(right))
     assert found is not None
     assert found.verdict is Verdict.PARTLY
     assert found.why == "24 dB at 3 of 4 moments"
@@ -117,22 +116,22 @@ def test_pairs_that_agree_at_some_moments() -> None:
 
 def test_a_place_that_looks_otherwise_is_refused() -> None:
     left, right = pictures(scene(0.75))
-    found = compare(moments(left), moments([255 - picture // 2 for picture in right]))
+    found = compare_videos(moments(left), moments([255 - picture // 2 for picture in right]))
     assert found is None or found.verdict is Verdict.REFUSED
     shade = np.linspace(0, 90, 320).astype(np.uint8)[None, :, None]
-    found = compare(moments(left), moments([picture // 2 + shade for picture in right]))
+    found = compare_videos(moments(left), moments([picture // 2 + shade for picture in right]))
     assert found is None or found.verdict is Verdict.REFUSED
 
 
 def test_videos_without_a_moment_in_common() -> None:
     left, right = pictures(scene())
-    assert compare(moments(left), moments(right, LATER)) is None
+    assert compare_videos(moments(left), moments(right, LATER)) is None
 
 
 def test_a_longer_video_counts_with_the_time_that_both_have() -> None:
     left, right = pictures(scene())
     longer = moments(left)
     longer = dataclasses.replace(longer, duration=longer.duration * 3, bytes=longer.bytes * 3)
-    both = compare(longer, moments(right))
+    both = compare_videos(longer, moments(right))
     assert both is not None
     assert both.common == pytest.approx(0.25 * 2_000_000, rel=0.05)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vfsd.tiling import LayoutRules, Rect, TileLayout
-from vfsd.tiling.roi_layout import around
+from vfsd.tiling.layout import layout_around
 
 
 @st.composite
@@ -54,7 +54,7 @@ def test_it_lies_in_one_tile_that_is_as_small_as_can_be(
     case: tuple[Rect, int, int, LayoutRules],
 ) -> None:
     rect, width, height, rules = case
-    layout = around(rect, width, height, rules)
+    layout = layout_around(rect, width, height, rules)
     rules.check(layout)
     assert (layout.width, layout.height) == (width, height)
     (tile,) = layout.covering(rect)
@@ -66,11 +66,11 @@ def test_it_lies_in_one_tile_that_is_as_small_as_can_be(
 
 def test_some_that_are_known() -> None:
     rules = LayoutRules()
-    assert str(around(Rect(100, 100, 200, 160), 320, 240, rules)) == "96+112+112x96+64+80"
-    assert str(around(Rect(10, 10, 60, 60), 320, 240, rules)) == "64+256x64+176"
-    assert str(around(Rect(150, 110, 160, 120), 320, 240, rules)) == "128+64+128x80+64+96"
-    assert around(Rect(0, 0, 320, 240), 320, 240, rules) == TileLayout.untiled(320, 240)
-    assert around(Rect(0, 0, 9, 9), 60, 240, rules) == TileLayout.untiled(60, 240)
+    assert str(layout_around(Rect(100, 100, 200, 160), 320, 240, rules)) == "96+112+112x96+64+80"
+    assert str(layout_around(Rect(10, 10, 60, 60), 320, 240, rules)) == "64+256x64+176"
+    assert str(layout_around(Rect(150, 110, 160, 120), 320, 240, rules)) == "128+64+128x80+64+96"
+    assert layout_around(Rect(0, 0, 320, 240), 320, 240, rules) == TileLayout.untiled(320, 240)
+    assert layout_around(Rect(0, 0, 9, 9), 60, 240, rules) == TileLayout.untiled(60, 240)
 
 
 def test_the_union_holds_all() -> None:

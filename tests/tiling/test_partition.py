@@ -13,14 +13,14 @@ from tests.selection import examples
 from tests.tiling import naive
 from tests.tiling.making import Scene, scenes
 from vfsd.errors import UsageError
-from vfsd.tiling import LayoutRules, Rect, TileLayout, coarse, decoded_pixels, fine
+from vfsd.tiling import LayoutRules, Rect, TileLayout, coarse_layout, decoded_pixels, fine_layout
 
 
 def both(scene: Scene, tile_cost: int) -> tuple[TileLayout, TileLayout]:
     around = scene.boxes, scene.width, scene.height, scene.rules
     return (
-        coarse(*around, padding=scene.padding),
-        fine(*around, frames=scene.frames, padding=scene.padding, tile_cost=tile_cost),
+        coarse_layout(*around, padding=scene.padding),
+        fine_layout(*around, frames=scene.frames, padding=scene.padding, tile_cost=tile_cost),
     )
 
 
@@ -53,7 +53,7 @@ def test_coarse_has_the_smallest_tile_that_holds_all_boxes(scene: Scene) -> None
     x = range(min(b.x1 for b in grown), max(b.x2 for b in grown))
     y = range(min(b.y1 for b in grown), max(b.y2 for b in grown))
     whole = Rect(x.start, y.start, x.stop, y.stop)
-    layout = coarse(scene.boxes, scene.width, scene.height, rules, padding=scene.padding)
+    layout = coarse_layout(scene.boxes, scene.width, scene.height, rules, padding=scene.padding)
     [tile] = layout.covering(whole)
     smallest = min(
         candidate.tile(candidate.covering(whole)[0]).area
@@ -112,24 +112,24 @@ def test_fine_is_as_cheap_as_the_best_of_all_layouts() -> None:
 
 def test_two_boxes_that_share_rows_are_isolated() -> None:
     boxes = [Rect(100, 100, 200, 200), Rect(1000, 150, 1100, 260)]
-    assert str(fine(boxes, 1920, 1080, LayoutRules())) == "96+112+784+112+816x96+176+808"
-    assert str(coarse(boxes, 1920, 1080, LayoutRules())) == "96+1008+816x96+176+808"
+    assert str(fine_layout(boxes, 1920, 1080, LayoutRules())) == "96+112+784+112+816x96+176+808"
+    assert str(coarse_layout(boxes, 1920, 1080, LayoutRules())) == "96+1008+816x96+176+808"
     # A tile more costs more than the pixels it saves, and all have to go into two.
     near = [Rect(100, 100, 200, 200), Rect(210, 100, 300, 200)]
-    dear = fine(near, 1920, 1080, LayoutRules(), frames=[0, 0], tile_cost=10**6)
+    dear = fine_layout(near, 1920, 1080, LayoutRules(), frames=[0, 0], tile_cost=10**6)
     assert str(dear) == "96+208+1616x96+112+872"
-    few = fine(boxes, 1920, 1080, LayoutRules(maximum_tiles=2))
+    few = fine_layout(boxes, 1920, 1080, LayoutRules(maximum_tiles=2))
     assert few.count == 2
 
 
 def test_boxes_may_reach_outside_the_picture() -> None:
     boxes = np.array([(-50, -50, 20, 20), (5000, 0, 5100, 10), (600, 440, 700, 500)])
-    layout = fine(boxes, 640, 480, LayoutRules(), frames=[3, 4, 5])
+    layout = fine_layout(boxes, 640, 480, LayoutRules(), frames=[3, 4, 5])
     assert str(layout) == "64+512+64x64+352+64"
-    assert fine(boxes[1:2], 640, 480, LayoutRules()).is_untiled
-    assert coarse(boxes[1:2], 640, 480, LayoutRules()).is_untiled
+    assert fine_layout(boxes[1:2], 640, 480, LayoutRules()).is_untiled
+    assert coarse_layout(boxes[1:2], 640, 480, LayoutRules()).is_untiled
 
 
 def test_boxes_do_not_shrink() -> None:
     with pytest.raises(UsageError):
-        fine([Rect(0, 0, 9, 9)], 640, 480, LayoutRules(), padding=-1)
+        fine_layout([Rect(0, 0, 9, 9)], 640, 480, LayoutRules(), padding=-1)

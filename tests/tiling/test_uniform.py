@@ -7,12 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vfsd.errors import UsageError
-from vfsd.tiling import LayoutRules, uniform
+from vfsd.tiling import LayoutRules, uniform_layout
 
 
 def test_a_picture_that_divides_evenly_is_divided_evenly() -> None:
-    assert str(uniform(1920, 1088, 4, 5, LayoutRules())) == "384+384+384+384+384x272+272+272+272"
-    assert str(uniform(1920, 1080, 2, 1, LayoutRules())) == "1920x544+536"
+    assert (
+        str(uniform_layout(1920, 1088, 4, 5, LayoutRules()))
+        == "384+384+384+384+384x272+272+272+272"
+    )
+    assert str(uniform_layout(1920, 1080, 2, 1, LayoutRules())) == "1920x544+536"
 
 
 @given(
@@ -34,9 +37,9 @@ def test_uniform_layouts(
     ) and (rows * columns == 1 or min(width, height) >= minimum)
     if not possible:
         with pytest.raises(UsageError):
-            uniform(width, height, rows, columns, rules)
+            uniform_layout(width, height, rows, columns, rules)
         return
-    layout = uniform(width, height, rows, columns, rules)
+    layout = uniform_layout(width, height, rows, columns, rules)
     rules.check(layout)
     assert (layout.width, layout.height) == (width, height)
     assert (layout.rows, layout.columns) == (rows, columns)
@@ -52,9 +55,9 @@ def test_uniform_layouts(
 @pytest.mark.parametrize(("rows", "columns"), [(0, 1), (1, -1)])
 def test_there_is_at_least_one_row_and_column(rows: int, columns: int) -> None:
     with pytest.raises(UsageError):
-        uniform(640, 480, rows, columns, LayoutRules())
+        uniform_layout(640, 480, rows, columns, LayoutRules())
 
 
 def test_the_largest_number_of_tiles_is_kept() -> None:
     with pytest.raises(UsageError, match="more than 5"):
-        uniform(640, 480, 2, 3, LayoutRules(maximum_tiles=5))
+        uniform_layout(640, 480, 2, 3, LayoutRules(maximum_tiles=5))

@@ -14,7 +14,7 @@ from sample_videos import CLIPS, FOLDER
 from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.core.view_file import ViewFile
+from vfsd.core.view_request import ViewFile
 from vfsd.views import Views
 
 BLOCK = 131072

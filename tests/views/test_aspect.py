@@ -14,8 +14,8 @@ import pytest
 from tests.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.pyav import exact
-from vfsd.core.pixel_aspect import scaled_aspect
+from vfsd.codecs.pyav import exact_fraction
+from vfsd.core.display_geometry import scaled_aspect
 
 WIDE = Fraction(64, 45)
 """Of pixels; 180x144 of them are 16:9."""
@@ -53,7 +53,9 @@ def shape(video: Video, view: str) -> tuple[int, int, Fraction | None]:
     with video.view(view) as file, av.open(io.BytesIO(file.read()), "r") as container:
         stream = container.streams.video[0]
         next(container.decode(stream))
-        ratio = exact(stream.sample_aspect_ratio) or exact(stream.codec_context.sample_aspect_ratio)
+        ratio = exact_fraction(stream.sample_aspect_ratio) or exact_fraction(
+            stream.codec_context.sample_aspect_ratio
+        )
         return stream.width, stream.height, ratio
 
 

@@ -15,12 +15,12 @@ from tests.selection import one_in
 from tests.stores import new_store
 from tests.views.conftest import Shelf
 from vfsd.api.store import Store
-from vfsd.disk.config import Settings
+from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.tempfiles import new_name
 from vfsd.storage.file_cache import FileCache, file_of
 from vfsd.views import Views, rendering
-from vfsd.views.encoded_run import EncodedRun
 from vfsd.views.render_cache import MemoryCache
+from vfsd.views.transcode import SegmentedEncode
 
 VIEW = "size=128x96.mp4"
 DIGEST = "d" * 64
@@ -40,7 +40,7 @@ def test_what_was_rendered_is_found_by_others(
 ) -> None:
     assert fresh.read("traffic.mp4", VIEW) == right
     assert files(fresh.store.parts.directory.cache)
-    monkeypatch.delattr(EncodedRun, "encoded")  # nobody encodes any more
+    monkeypatch.delattr(SegmentedEncode, "encoded")  # nobody encodes any more
     again = Views(fresh.store.parts, fresh.store.tools)
     assert Shelf(fresh.store, again).read("traffic.mp4", VIEW) == right
     again.close()
@@ -115,7 +115,7 @@ def test_a_small_budget_is_kept_and_nothing_is_wrong(
     tmp_path: Path, right: bytes, budget: int
 ) -> None:
     new_store(tmp_path / "store").close()
-    Settings(view_cache_bytes=budget).save(tmp_path / "store" / "config.toml")
+    StoreSettings(view_cache_bytes=budget).save(tmp_path / "store" / "config.toml")
     with Store.open(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "traffic.mp4")
         views = Views(store.parts, store.tools)

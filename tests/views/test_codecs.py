@@ -22,13 +22,12 @@ from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_encoded import numbers, shown
 from tests.views.test_players import _ffprobe, psnr
-from vfsd.codecs.encoding.compare import picture_error
-from vfsd.codecs.frames.array_formats import pixel_layout
+from vfsd.codecs.encoding.archive_encoder import frame_error
+from vfsd.codecs.frames.pixel_layouts import LosslessLayout, lossless_layout, pixel_layout
 from vfsd.codecs.frames.planes import fingerprint, plane_bytes
-from vfsd.codecs.frames.raw_layouts import Lossless, lossless_layout
 from vfsd.core.output_formats import CODECS, CONTAINERS
-from vfsd.core.psnr import psnr_of
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.core.psnr import psnr_from_error
+from vfsd.derive.tile_settings import TileSettings
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.views import Views
 
@@ -284,11 +283,11 @@ def test_a_copy_has_the_layout_that_is_asked_for(tmp_path: Path) -> None:
     ),
 )
 def test_the_nearest_layout_is_taken(source: str, layout: str, lost: str | None) -> None:
-    assert lossless_layout(media_of(64, 48, source)) == Lossless(layout, lost)
+    assert lossless_layout(media_of(64, 48, source)) == LosslessLayout(layout, lost)
 
 
 def test_colours_that_cannot_be_turned_are_told(tmp_path: Path) -> None:
-    assert lossless_layout(media_of(64, 48, "yuv420p", 90)) == Lossless("yuv420p")
+    assert lossless_layout(media_of(64, 48, "yuv420p", 90)) == LosslessLayout("yuv420p")
     found = lossless_layout(media_of(64, 48, "yuv422p10le", 270))
     assert found.layout == "yuv444p10le"
     assert found.lost is not None
@@ -360,8 +359,8 @@ def _make_gradient(path: Path, pixel_format: str) -> None:
 
 def _least_psnr(one: av.VideoFrame, other: av.VideoFrame) -> float:
     """dB of the plane that has least; 100 where they are the same."""
-    error = picture_error(one, other) if one.format.is_planar else 0.0
-    return min(100.0, psnr_of(error))
+    error = frame_error(one, other) if one.format.is_planar else 0.0
+    return min(100.0, psnr_from_error(error))
 
 
 def _make_ramp(path: Path) -> None:
@@ -404,7 +403,7 @@ def test_what_does_not_fit_is_never_made_coarser(
     fresh: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lossless means lossless."""
-    monkeypatch.setattr("vfsd.views.size_model._LOSSLESS_SPARE_BITS", -8)
+    monkeypatch.setattr("vfsd.views.rate_control._LOSSLESS_SPARE_BITS", -8)
     with pytest.raises(IntegrityError, match="noise"):
         fresh.read("traffic.mp4", "frames=0-9,codec=ffv1.mkv")
 

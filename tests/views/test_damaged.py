@@ -17,7 +17,7 @@ from tests.test_integrity import LAST, flip
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_sound import packets, shelved
 from vfsd.api.store import Store
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.tile_settings import TileSettings
 from vfsd.errors import DamagedFileError
 from vfsd.views import Views
 

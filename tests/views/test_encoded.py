@@ -16,15 +16,19 @@ from sample_videos import FOLDER, Scene, read_frame_number
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
-from vfsd.codecs.containers.fmp4 import FragmentMuxer
-from vfsd.codecs.containers.packet_format import framing_of_encoder
-from vfsd.codecs.containers.segment_muxer import PacketTimes, Track, overhead
-from vfsd.codecs.encoding.encoder import WORST_QUALITY, EncoderSettings, encode, parameter_sets
+from vfsd.codecs.containers.fmp4 import Fmp4Muxer
+from vfsd.codecs.containers.muxers import encoder_packet_format
+from vfsd.codecs.containers.segment_muxer import PacketTimes, VideoTrack, overhead
+from vfsd.codecs.encoding.encoder import (
+    WORST_QUALITY,
+    EncoderSettings,
+    encode_pictures,
+    parameter_sets,
+)
 from vfsd.errors import UsageError
-from vfsd.views import Views, encoded_run, size_model
-from vfsd.views.encoded_run import EncodedRun
-from vfsd.views.rate_control import QUALITY
-from vfsd.views.size_model import coarsest
+from vfsd.views import Views, rate_control, transcode
+from vfsd.views.rate_control import DEFAULT_QUALITY, gray_segment_size
+from vfsd.views.transcode import SegmentedEncode
 
 
 def shown(data: bytes) -> list[Fraction]:
@@ -121,23 +125,23 @@ def test_all_sizes_have_room_for_plain_gray() -> None:
             for count in (1, 8, 40):
                 settings = EncoderSettings(codec, width, height, WORST_QUALITY[codec], Fraction(30))
                 gray = np.full((height * 3 // 2, width), 128, np.uint8)
-                size = sum(map(len, encode(settings, (gray for _ in range(count)))))
+                size = sum(map(len, encode_pictures(settings, (gray for _ in range(count)))))
                 sets = sum(len(unit) + 4 for unit in parameter_sets(settings))
-                room = coarsest(codec, width * height, np.array([count]))[0]
+                room = gray_segment_size(codec, width * height, np.array([count]))[0]
                 assert size + sets < room + 24 * count
 
 
 def test_what_is_allotted_too_little_becomes_coarser(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(size_model, "_MARGIN", 0.12)
+    monkeypatch.setattr(rate_control, "_SIZE_MARGIN", 0.12)
     with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "a.mp4")
         views = Views(store.parts, store.tools)
         tight = Shelf(store, views)
         data = tight.read("a.mp4", "codec=hevc.mp4")
         assert numbers(data) == list(range(120))
-        monkeypatch.setattr(size_model, "_MARGIN", 0.0)
+        monkeypatch.setattr(rate_control, "_SIZE_MARGIN", 0.0)
         hopeless = tight.read("a.mp4", "t=0.5-3.mp4")
         assert len(decoded(hopeless)) == 75
         views.close()
@@ -147,11 +151,11 @@ def test_what_fits_is_not_given_up_for_large_first_packets() -> None:
     """Those of AV1 hold what later pictures refer to."""
     scene = Scene(320, 240, frames=30, density=0.4, seed=5)
     pictures = [planes(scene.frame(index)) for index in range(30)]
-    settings = EncoderSettings("av1", 320, 240, QUALITY["av1"], Fraction(30))
-    framing = framing_of_encoder("av1", parameter_sets(settings), stream=False)
+    settings = EncoderSettings("av1", 320, 240, DEFAULT_QUALITY["av1"], Fraction(30))
+    framing = encoder_packet_format("av1", parameter_sets(settings), stream=False)
 
     def packets(room: int) -> tuple[list[bytes], int]:
-        return encoded_run._packets(settings, framing, iter(pictures), 30, room, lambda: None)
+        return transcode._encode_packets(settings, framing, iter(pictures), 30, room, lambda: None)
 
     _, needed = packets(1 << 30)
     payloads, size = packets(needed)
@@ -168,21 +172,21 @@ def test_what_is_encoded_again_is_not_decoded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded_for: list[int] = []
-    decode = EncodedRun._decoded
+    decode = SegmentedEncode._decoded
 
-    def counting(self: EncodedRun, first: int, *rest: Any) -> object:
+    def counting(self: SegmentedEncode, first: int, *rest: Any) -> object:
         decoded_for.append(first)
         return decode(self, first, *rest)
 
-    monkeypatch.setattr(EncodedRun, "_decoded", counting)
-    monkeypatch.setattr(size_model, "_MARGIN", 0.3)
+    monkeypatch.setattr(SegmentedEncode, "_decoded", counting)
+    monkeypatch.setattr(rate_control, "_SIZE_MARGIN", 0.3)
     with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "a.mp4")
         views = Views(store.parts, store.tools)
         assert numbers(Shelf(store, views).read("a.mp4", "codec=hevc.mp4")) == list(range(120))
         assert len(decoded_for) == len(set(decoded_for)) == 5
         decoded_for.clear()
-        monkeypatch.setattr(encoded_run, "_HELD_BYTES", 0)
+        monkeypatch.setattr(transcode, "_PENDING_PICTURE_BYTES", 0)
         assert numbers(Shelf(store, views).read("a.mp4", "codec=hevc.mkv")) == list(range(120))
         assert len(decoded_for) > 5
         views.close()
@@ -208,12 +212,12 @@ def made(pictures: Sequence[npt.NDArray[np.uint8]], *, quality: int) -> bytes:
     """An MP4 file of RGB pictures, 30 a second, with one key frame."""
     height, width, _ = pictures[0].shape
     settings = EncoderSettings("h264", width, height, quality, Fraction(30))
-    framing = framing_of_encoder("h264", parameter_sets(settings), stream=False)
+    framing = encoder_packet_format("h264", parameter_sets(settings), stream=False)
     frames = (av.VideoFrame.from_ndarray(picture, format="rgb24") for picture in pictures)
-    packets = [framing.convert(packet, False) for packet in encode(settings, frames)]
+    packets = [framing.convert(packet, False) for packet in encode_pictures(settings, frames)]
     count = len(packets)
-    track = Track("h264", width, height, framing.configuration, Fraction(1, 30), count, count)
-    muxer = FragmentMuxer(track)
+    track = VideoTrack("h264", width, height, framing.configuration, Fraction(1, 30), count, count)
+    muxer = Fmp4Muxer(track)
     shown = np.arange(count)
     times = PacketTimes(shown, np.ones(count, np.int64), shown, count, (shown == 0) * 1)
     size = overhead(muxer, times) + sum(map(len, packets))

@@ -16,11 +16,11 @@ from tests.stores import new_store
 from tests.test_ageing import aged, put, run
 from tests.test_decay import RULES, label
 from tests.views.conftest import Shelf
-from vfsd.derive.promotion_candidates import Candidates
+from vfsd.derive.promotion_candidates import CandidateIndex
 from vfsd.disk.tempfiles import new_name
 from vfsd.disk.view_cache_dir import may_be_kept
 from vfsd.maintenance import fsck
-from vfsd.mount.fs.recovery import recover
+from vfsd.mount.fs.deferred_cleanup import recover
 from vfsd.storage.file_cache import FileCache, file_of
 from vfsd.views import Views
 
@@ -67,7 +67,7 @@ def require_only(shelf: Shelf, *digests: str) -> None:
 
 def test_removed(shelf: Shelf) -> None:
     name, other = digest_of(shelf, NAME), digest_of(shelf, OTHER)
-    notes = Candidates.of_store(shelf.store.parts)
+    notes = CandidateIndex.of_store(shelf.store.parts)
     assert notes.of(other)
     shelf.store.remove(OTHER)
     require_only(shelf, name)
@@ -247,7 +247,7 @@ def require_rest(shelf: Shelf) -> None:
     assert sorted(os.listdir(cache)) == sorted([*both, "cd" * 32])
     assert os.listdir(cache / ("cd" * 32)) == ["README"]
     assert len([path for path in files(shelf, both[1]) if path.name.startswith("tmp-")]) == 1
-    assert Candidates.of_store(shelf.store.parts).of(both[1])
+    assert CandidateIndex.of_store(shelf.store.parts).of(both[1])
 
 
 def test_gc_takes_what_is_of_no_video(shelf: Shelf) -> None:
@@ -289,7 +289,7 @@ def test_what_is_a_link_leads_to_what_is_others(shelf: Shelf, tmp_path: Path) ->
 
 
 def test_a_removal_looks_at_no_other_video(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("vfsd.disk.view_cache_dir.kept_files")
+    monkeypatch.delattr("vfsd.disk.view_cache_dir.cached_files")
     shelf.store.remove(NAME)
 
 

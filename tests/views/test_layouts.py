@@ -14,10 +14,10 @@ import pytest
 from tests.composing import take_tiles
 from tests.views.conftest import Shelf
 from vfsd.core.detections import Detection
-from vfsd.core.view_path import parse, unparse
-from vfsd.read.explain import record
-from vfsd.views.layout_facts import layout_facts
+from vfsd.core.view_path import format_view_path, parse_view_path
+from vfsd.read.explain_read import explanation_json
 from vfsd.views.layout_image import draw_layout
+from vfsd.views.layout_summary import layout_facts
 
 NAME = "traffic.mp4"
 
@@ -84,7 +84,7 @@ def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, mad
     video = fresh.video(NAME)
     video.retile("uniform:2x2")
     take_tiles(fresh.store)
-    request = parse(view)
+    request = parse_view_path(view)
     asked = request.sized(video.width, video.height)
     told = explained(fresh, view)
     found = video.explain(
@@ -107,7 +107,12 @@ def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, mad
     ]
     encoded = [step for step in told.pop("steps") if step["does"] == "encode"]
     assert [step["codec"] for step in encoded] == (["h264"] if made == "encoded" else [])
-    expected = {"name": NAME, "view": unparse(request), "made": made, **record(found)}
+    expected = {
+        "name": NAME,
+        "view": format_view_path(request),
+        "made": made,
+        **explanation_json(found),
+    }
     assert told == json.loads(json.dumps(expected))
     if "roi" in view:
         assert {source["source"] for source in told["sources"]} == {"tiles"}

@@ -13,9 +13,9 @@ import pytest
 from tests.carrying import noisy_clip, spherical, with_box
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.containers.isobmff import box, full_box
-from vfsd.codecs.decoding.demuxer import Source
-from vfsd.codecs.inventory.inventory import take_inventory
+from vfsd.codecs.containers.isobmff import make_box, make_full_box
+from vfsd.codecs.decoding.demuxer import MediaSource
+from vfsd.codecs.inventory.file_inventory import take_inventory
 from vfsd.codecs.probing.probe import examine
 
 ENTRY = "moov/trak/mdia/minf/stbl/stsd/avc1"
@@ -23,11 +23,11 @@ MASTERING = struct.pack(
     ">8H2I", 13250, 34500, 7500, 3000, 34000, 16000, 15635, 16450, 10_000_000, 50
 )
 BOXES = {
-    "mastering display": box(b"mdcv", MASTERING),
-    "content light level": box(b"clli", struct.pack(">HH", 1000, 400)),
-    "stereo 3D mode": full_box(b"st3d", 0, 0, b"\2"),
+    "mastering display": make_box(b"mdcv", MASTERING),
+    "content light level": make_box(b"clli", struct.pack(">HH", 1000, 400)),
+    "stereo 3D mode": make_full_box(b"st3d", 0, 0, b"\2"),
     "spherical projection": spherical(),
-    "Dolby Vision configuration": box(
+    "Dolby Vision configuration": make_box(
         b"dvvC", bytes.fromhex("0100122d2000000000000000000000000000000000000000")
     ),
 }
@@ -113,7 +113,7 @@ def test_alpha_is_said_to_be_lost(store: Store, tmp_path: Path) -> None:
     for name in ("full.mkv", "codec=ffv1.mkv"):
         assert "alpha channel" in (video.explain_view(name).lost or "")
     copy = seen(video, "full.mkv", tmp_path)
-    with Source(copy) as source:
+    with MediaSource(copy) as source:
         assert not [
             name for name in take_inventory(source, "matroska", 0) if "BlockAdditional" in name
         ]

@@ -17,7 +17,7 @@ from tests.views.test_players import psnr
 from vfsd.api.video import Video
 from vfsd.codecs.frames.planes import plane_bytes, plane_samples
 from vfsd.core.view_request import View
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.tile_settings import TileSettings
 from vfsd.errors import UsageError
 
 

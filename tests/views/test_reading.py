@@ -17,10 +17,10 @@ from tests.selection import one_in
 from tests.views.conftest import Shelf
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.storage.file_cache import file_of
-from vfsd.views.context import Workshop
-from vfsd.views.layout import EvenSlots, ListedSlots, Slots
-from vfsd.views.rendering import RenditionFile
-from vfsd.views.transcode import EncodedRendition
+from vfsd.views.render_context import RenderContext
+from vfsd.views.rendering import RenderedFile
+from vfsd.views.transcode import TranscodedView
+from vfsd.views.view_slots import FixedSizeSlots, Slots, VariableSizeSlots
 
 PATHS = [
     "full.mp4",
@@ -79,14 +79,14 @@ def test_a_slot_is_made_once_however_many_wait(
     fresh: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    make = EncodedRendition.make
+    make = TranscodedView.make
 
-    def counting(self: EncodedRendition, slot: int, workshop: Workshop) -> bytes:
+    def counting(self: TranscodedView, slot: int, workshop: RenderContext) -> bytes:
         made.append(slot)
         time.sleep(0.05)
         return make(self, slot, workshop)
 
-    monkeypatch.setattr(EncodedRendition, "make", counting)
+    monkeypatch.setattr(TranscodedView, "make", counting)
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
     results: list[bytes] = []
 
@@ -109,18 +109,18 @@ def test_a_slot_is_made_once_however_many_wait(
 def test_who_waits_for_a_failure_hears_of_it_and_may_try_again(
     fresh: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = EncodedRendition.make
+    make = TranscodedView.make
 
-    def failing(self: EncodedRendition, slot: int, workshop: Workshop) -> bytes:
+    def failing(self: TranscodedView, slot: int, workshop: RenderContext) -> bytes:
         time.sleep(0.05)
         raise OSError("the disk is on fire")
 
-    monkeypatch.setattr(EncodedRendition, "make", failing)
+    monkeypatch.setattr(TranscodedView, "make", failing)
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
     with ThreadPoolExecutor(3) as pool:
         tries = [pool.submit(file.readinto, memoryview(bytearray(10)), 9000) for _ in range(3)]
         assert all(isinstance(each.exception(), OSError) for each in tries)
-    monkeypatch.setattr(EncodedRendition, "make", make)
+    monkeypatch.setattr(TranscodedView, "make", make)
     assert file.readinto(memoryview(bytearray(10)), 9000) == 10
     file.close()
 
@@ -141,7 +141,7 @@ def test_reading_on_decodes_on(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_sequential_reader_finds_the_next_slots_made(fresh: Shelf) -> None:
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
-    assert isinstance(file, RenditionFile)
+    assert isinstance(file, RenderedFile)
     assert len(file._rendition.slots) == 6
     touch(file, 0)
     assert all_are_made(file, 1, 2)
@@ -153,7 +153,7 @@ def test_a_sequential_reader_finds_the_next_slots_made(fresh: Shelf) -> None:
 
 def test_nothing_is_made_ahead_for_who_jumps(fresh: Shelf) -> None:
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
-    assert isinstance(file, RenditionFile)
+    assert isinstance(file, RenderedFile)
     runner = file._runner
     for slot in (1, 4):
         touch(file, slot)
@@ -165,7 +165,7 @@ def test_nothing_is_made_ahead_for_who_jumps(fresh: Shelf) -> None:
 
 def test_who_writes_a_file_has_slots_made_from_the_beginning(fresh: Shelf) -> None:
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
-    assert isinstance(file, RenditionFile)
+    assert isinstance(file, RenderedFile)
     file.read_on(1)
     assert all_are_made(file, 1, 2, 3, 4, 5)
     file.close()
@@ -174,7 +174,7 @@ def test_who_writes_a_file_has_slots_made_from_the_beginning(fresh: Shelf) -> No
 def test_what_was_asked_for_before_a_jump_is_no_reason_to_go_on_there(fresh: Shelf) -> None:
     """The kernel asks for more than its reader, and gets some of it after that has jumped."""
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
-    assert isinstance(file, RenditionFile)
+    assert isinstance(file, RenderedFile)
     runner = file._runner
     runner.asked_for(1, 3)
     runner.follow(1)
@@ -187,12 +187,12 @@ def test_what_was_asked_for_before_a_jump_is_no_reason_to_go_on_there(fresh: She
     file.close()
 
 
-def touch(file: RenditionFile, slot: int) -> None:
+def touch(file: RenderedFile, slot: int) -> None:
     """Read the first byte of a slot."""
     file.readinto(memoryview(bytearray(1)), file._rendition.slots[slot].start)
 
 
-def all_are_made(file: RenditionFile, *slots: int) -> bool:
+def all_are_made(file: RenderedFile, *slots: int) -> bool:
     """Waits for that; not for ever."""
     cache, deadline = file._renderer._cache._memory, time.monotonic() + 20
     rendition: Any = file._rendition
@@ -206,7 +206,7 @@ def test_no_page_of_an_encoded_view_has_bytes_of_two_slots(fresh: Shelf) -> None
     """Or who jumps to a segment would wait for the one before it, too."""
     for path in ("size=96x64.mp4", "roi=100x80+30+40.mkv"):
         file = fresh.open("traffic.mp4", path)
-        assert isinstance(file, RenditionFile)
+        assert isinstance(file, RenderedFile)
         slots = file._rendition.slots
         assert all(slots[slot].start % 4096 == 0 for slot in range(len(slots)))
         file.close()
@@ -215,10 +215,10 @@ def test_no_page_of_an_encoded_view_has_bytes_of_two_slots(fresh: Shelf) -> None
 @pytest.mark.parametrize(
     "slots",
     [
-        EvenSlots(10, 7, 5),
-        EvenSlots(0, 7, 5),
-        ListedSlots(10, np.array([7, 7, 7, 7, 7])),
-        ListedSlots(0, np.array([1, 30, 4])),
+        FixedSizeSlots(10, 7, 5),
+        FixedSizeSlots(0, 7, 5),
+        VariableSizeSlots(10, np.array([7, 7, 7, 7, 7])),
+        VariableSizeSlots(0, np.array([1, 30, 4])),
     ],
 )
 def test_slots_cover_the_file_without_gaps(slots: Slots) -> None:

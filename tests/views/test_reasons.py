@@ -1,4 +1,4 @@
-"""``README.txt`` and ``why/``: names of views explained below ``NAME@/``."""
+"""``README_FILE.txt`` and ``why/``: names of views explained below ``NAME@/``."""
 
 from __future__ import annotations
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.views.conftest import Shelf
 from vfsd.core.detections import Detection
-from vfsd.core.model import Read
+from vfsd.core.model import LoggedRead
 from vfsd.tiling import Rect
-from vfsd.views.resolve import Renditions
+from vfsd.views.view_resolver import ViewResolver
 
 NAME = "traffic.mp4"
 
 
-def remembered(shelf: Shelf) -> list[Read]:
+def remembered(shelf: Shelf) -> list[LoggedRead]:
     """The oldest first; the store remembers nothing afterwards."""
     shelf.store.tools.reads.close()
     return list(shelf.store.catalog.reads())[::-1]
@@ -72,7 +72,7 @@ def test_looking_is_no_reading(fresh: Shelf) -> None:
 
 def test_what_others_read_does_not_make_views_anew(fresh: Shelf) -> None:
     fresh.video(NAME).add_detections([Detection(4, "car", (10, 20, 60, 50))], "test")
-    other = Renditions(fresh.store.parts, fresh.store.tools, lambda made, _ino, _path: made)
+    other = ViewResolver(fresh.store.parts, fresh.store.tools, lambda made, _ino, _path: made)
     ino = fresh.video(NAME).info.ino
     before = other.known(ino)
     fresh.video(NAME)[0]

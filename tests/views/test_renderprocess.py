@@ -24,14 +24,19 @@ from vfsd.api.store import Store
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import DamagedFileError, IntegrityError, MountError, NotFoundError
 from vfsd.mount import render_client, render_server
-from vfsd.mount.priority_control import LAST, ORDINARY, Deference
+from vfsd.mount.foreground_priority import LAST, ORDINARY, PriorityControl
 from vfsd.mount.render_client import RenderProcess
-from vfsd.mount.render_protocol import FAILED, MADE, Answer, error_of
-from vfsd.mount.shared_buffers import Desk, Sheets
+from vfsd.mount.render_protocol import (
+    FAILED,
+    MADE,
+    BufferMappings,
+    BufferPool,
+    RenderReply,
+    error_of,
+)
 from vfsd.views import Views
-from vfsd.views.remote_render import SlotOrder
-from vfsd.views.render_queue import GivenUpError
-from vfsd.views.slot_maker import SlotMaker
+from vfsd.views.remote_render import SlotRenderer, SlotRequest
+from vfsd.views.render_cache import RenderCancelledError
 
 pytestmark = pytest.mark.skipif(not render_server.can_start(), reason="needs Linux")
 
@@ -57,9 +62,9 @@ class Made:
     process: RenderProcess
     accused: list[bool]
 
-    def order(self, path: str, slot: int = 1) -> SlotOrder:
+    def order(self, path: str, slot: int = 1) -> SlotRequest:
         key = self.shelf.open(NAME, path).version
-        return SlotOrder(self.shelf.video(NAME).info.ino, path, key, slot, 0)
+        return SlotRequest(self.shelf.video(NAME).info.ino, path, key, slot, 0)
 
 
 @pytest.fixture
@@ -71,7 +76,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
         starter, pid = render_server.start(store.parts.directory, read_only=False)
     with Store.open(store.path) as store:
         accused: list[bool] = []
-        deference = Deference(lambda: False)
+        deference = PriorityControl(lambda: False)
         process = RenderProcess(starter, lambda: accused.append(True), deference)
         views = Views(store.parts, store.tools, elsewhere=process)
         yield Made(Shelf(store, views), process, accused)
@@ -91,7 +96,7 @@ def test_start_that_fails_is_reported(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         starter, pid = render_server.start(directory, read_only=False)
-    process = RenderProcess(starter, lambda: None, Deference(lambda: False))
+    process = RenderProcess(starter, lambda: None, PriorityControl(lambda: False))
     with pytest.raises(MountError, match=r"a setting must be one of .*, got 'bogus'"):
         process.require_start()
     process.close()
@@ -188,9 +193,9 @@ def test_one_that_hangs_is_ended_as_soon_as_nobody_wants_what_it_makes(
         nonlocal asked
         asked += 1
         if asked > 2:
-            raise GivenUpError
+            raise RenderCancelledError
 
-    with pytest.raises(GivenUpError):
+    with pytest.raises(RenderCancelledError):
         made.process.make(order, gives_up)
     assert not Path(f"/proc/{stuck}").exists()
     assert made.process.make(order, nobody_gives_up)
@@ -229,12 +234,12 @@ def test_what_is_damaged_is_told_as_it_is_here(made: Made) -> None:
 
 def test_errors_come_as_what_they_are() -> None:
     for error in (NotFoundError("no", hint="look"), OSError(5, "broken"), IntegrityError("bad")):
-        told = Answer.parse(Answer(FAILED, 0, 7, error).message())
+        told = RenderReply.parse(RenderReply(FAILED, 0, 7, error).message())
         assert type(told.error) is type(error)
         assert str(told.error) == str(error)
         assert told.decoders == 7
     damage = DamagedFileError("block 3", [range(3)], is_proven=True, hint="restore it")
-    told = Answer.parse(Answer(FAILED, 0, 0, damage).message())
+    told = RenderReply.parse(RenderReply(FAILED, 0, 0, damage).message())
     assert type(told.error) is IntegrityError
     assert told.error.hint == "restore it"
 
@@ -246,16 +251,16 @@ def test_nobody_vouches_for_what_is_said(told: bytes) -> None:
     with pytest.raises(IntegrityError):
         error_of(told)
     with pytest.raises(IntegrityError):
-        Answer.parse(Answer(FAILED, 0, 0).message() + told)
+        RenderReply.parse(RenderReply(FAILED, 0, 0).message() + told)
     with pytest.raises(IntegrityError):
-        Answer.parse(MADE)
+        RenderReply.parse(MADE)
 
 
 # --------------------------------------------------------------------------- what it is put on
 
 
 def test_memory_is_used_again_when_nobody_looks_at_it_any_more() -> None:
-    sheets, size = Sheets(), 3 << 20
+    sheets, size = BufferPool(), 3 << 20
     first = sheets.take(size)
     os.pwrite(first.fd, b"hello", 0)
     shown = sheets.filled(first, size)
@@ -284,7 +289,7 @@ def mapped(pid: int | str = "self") -> int:
 
 
 def test_memory_that_comes_again_is_mapped_once() -> None:
-    sheets, desk, before = Sheets(), Desk(), mapped()
+    sheets, desk, before = BufferPool(), BufferMappings(), mapped()
     sheet = sheets.take(3 << 20)
     with_mine = mapped()
     for word in (b"hello", b"other"):
@@ -366,10 +371,10 @@ def test_it_is_in_no_session_but_its_own_when_it_is_first_looked_at(
     """Else what it does without would be taken from the mount."""
     sessions: list[tuple[int, int]] = []
 
-    def look(_deference: Deference, pid: int) -> None:
+    def look(_deference: PriorityControl, pid: int) -> None:
         sessions.append((pid, os.getsid(pid)))
 
-    monkeypatch.setattr(Deference, "look", look)
+    monkeypatch.setattr(PriorityControl, "look", look)
     for frame in range(5):
         made.shelf.read(NAME, f"frames/{frame:06}.png")
         assert made.process.pid is not None
@@ -388,7 +393,7 @@ class Other:
     def share(self) -> str:
         return Path(f"/proc/{self.pid}/autogroup").read_text().split()[-1]
 
-    def comes_to(self, share: int, deference: Deference) -> bool:
+    def comes_to(self, share: int, deference: PriorityControl) -> bool:
         """Whether it has that share in the end, when it is looked after."""
         end = time.monotonic() + 20
         while self.share != str(share) and time.monotonic() < end:
@@ -410,7 +415,7 @@ def other() -> Iterator[Other]:
 
 def test_it_stands_back_while_files_are_read(other: Other) -> None:
     reads = [True]
-    deference = Deference(lambda: reads[0], least=0.0)
+    deference = PriorityControl(lambda: reads[0], least=0.0)
     deference.look(other.pid)
     assert other.share == str(LAST)
     reads[0] = False
@@ -420,7 +425,7 @@ def test_it_stands_back_while_files_are_read(other: Other) -> None:
 
 
 def test_it_does_not_stand_back_for_long_where_it_gets_too_little(other: Other) -> None:
-    deference = Deference(lambda: True, least=0.01)  # which one who sleeps has not
+    deference = PriorityControl(lambda: True, least=0.01)  # which one who sleeps has not
     deference.look(other.pid)
     assert other.share == str(LAST)
     assert other.comes_to(ORDINARY, deference)
@@ -433,12 +438,12 @@ def test_what_is_made_after_long_is_the_same(fresh: Shelf, seconds: float) -> No
     video, pool = fresh.video(NAME), fresh.store.tools.pool
     right = video.read().data.tobytes()
     file = fresh.open(NAME, path)
-    maker = SlotMaker(fresh.store.parts, fresh.store.tools)
+    maker = SlotRenderer(fresh.store.parts, fresh.store.tools)
     size = len(right) // len(video)
     made = np.zeros(len(right), np.uint8).reshape(-1, size)
     places = iter(made)
     for number in range(len(video)):
-        order = SlotOrder(video.info.ino, path, file.version, number + 1, 0)
+        order = SlotRequest(video.info.ino, path, file.version, number + 1, 0)
         assert maker.make(order, nobody_gives_up, lambda _: next(places)) == size
         if number == 7:
             assert pool.memory > 0

@@ -9,35 +9,41 @@ from collections.abc import Callable
 
 import pytest
 
-from vfsd.views.render_cache import MemoryCache, RenderCache
-from vfsd.views.render_queue import Check, GivenUpError, Lane, Render
+from vfsd.views.render_cache import (
+    Checkpoint,
+    MemoryCache,
+    RenderCache,
+    RenderCancelledError,
+    RenderPool,
+    RenderTask,
+)
 
 
-def nothing(render: Render) -> None:
+def nothing(render: RenderTask) -> None:
     """For renders of which nobody keeps a list."""
 
 
 @pytest.fixture
-def lane() -> Lane:
-    return Lane("test", 1)
+def lane() -> RenderPool:
+    return RenderPool("test", 1)
 
 
-def until_given_up(begun: threading.Event, seen: list[str]) -> Callable[[Check], bytes]:
-    def work(check: Check) -> bytes:
+def until_given_up(begun: threading.Event, seen: list[str]) -> Callable[[Checkpoint], bytes]:
+    def work(check: Checkpoint) -> bytes:
         begun.set()
         try:
             while True:
                 check()
-        except GivenUpError:
+        except RenderCancelledError:
             seen.append("given up")
             raise
 
     return work
 
 
-def test_what_the_last_one_does_not_want_any_more_ends(lane: Lane) -> None:
+def test_what_the_last_one_does_not_want_any_more_ends(lane: RenderPool) -> None:
     begun, landed, seen = threading.Event(), threading.Event(), list[str]()
-    render = Render(until_given_up(begun, seen), nothing)
+    render = RenderTask(until_given_up(begun, seen), nothing)
     assert render.want()
     assert render.want(landed.set)
     lane.submit(render)
@@ -51,25 +57,25 @@ def test_what_the_last_one_does_not_want_any_more_ends(lane: Lane) -> None:
     lane.close()
 
 
-def test_who_waits_is_served_before_what_is_made_ahead(lane: Lane) -> None:
+def test_who_waits_is_served_before_what_is_made_ahead(lane: RenderPool) -> None:
     order: list[int] = []
     begun, go = threading.Event(), threading.Event()
 
-    def first(check: Check) -> bytes:
+    def first(check: Checkpoint) -> bytes:
         begun.set()
         assert go.wait(10)
         return b""
 
-    def numbered(number: int) -> Render:
-        def work(check: Check) -> bytes:
+    def numbered(number: int) -> RenderTask:
+        def work(check: Checkpoint) -> bytes:
             order.append(number)
             return b"%d" % number
 
-        render = Render(work, nothing)
+        render = RenderTask(work, nothing)
         render.want()
         return render
 
-    blocking = Render(first, nothing)
+    blocking = RenderTask(first, nothing)
     blocking.want()
     lane.submit(blocking)
     assert begun.wait(10)
@@ -87,11 +93,11 @@ def test_who_waits_is_served_before_what_is_made_ahead(lane: Lane) -> None:
     lane.close()
 
 
-def test_a_waiter_without_patience_leaves_the_others_theirs(lane: Lane) -> None:
+def test_a_waiter_without_patience_leaves_the_others_theirs(lane: RenderPool) -> None:
     cache = RenderCache(MemoryCache(100), None)
     begun, go, found = threading.Event(), threading.Event(), list[object]()
 
-    def make(check: Check) -> bytes:
+    def make(check: Checkpoint) -> bytes:
         begun.set()
         while not go.is_set():
             check()
@@ -111,7 +117,7 @@ def test_a_waiter_without_patience_leaves_the_others_theirs(lane: Lane) -> None:
     lane.close()
 
 
-def test_what_was_given_up_is_made_anew_for_who_comes_next(lane: Lane) -> None:
+def test_what_was_given_up_is_made_anew_for_who_comes_next(lane: RenderPool) -> None:
     cache = RenderCache(MemoryCache(100), None)
     begun, seen = threading.Event(), list[str]()
     deadline = time.monotonic() + 10
@@ -127,9 +133,9 @@ def test_what_was_given_up_is_made_anew_for_who_comes_next(lane: Lane) -> None:
     lane.close()
 
 
-def test_a_closed_lane_makes_nothing(lane: Lane) -> None:
+def test_a_closed_lane_makes_nothing(lane: RenderPool) -> None:
     lane.close()
-    render = Render(lambda check: b"x", nothing)
+    render = RenderTask(lambda check: b"x", nothing)
     render.want()
     lane.submit(render)
     render.wait(None)
@@ -137,9 +143,9 @@ def test_a_closed_lane_makes_nothing(lane: Lane) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_lane_after_a_fork(lane: Lane) -> None:
+def test_a_lane_after_a_fork(lane: RenderPool) -> None:
     def made() -> bytes | memoryview | None:
-        render = Render(lambda check: b"x", nothing)
+        render = RenderTask(lambda check: b"x", nothing)
         render.want()
         lane.submit(render)
         render.wait(None)
@@ -160,16 +166,16 @@ def test_a_lane_closes_although_ctrl_c_came_while_a_thread_was_started(
         def start(self) -> None:
             raise KeyboardInterrupt
 
-    lane = Lane("test", 2)
+    lane = RenderPool("test", 2)
     monkeypatch.setattr(threading, "Thread", Interrupted)
     with pytest.raises(KeyboardInterrupt):
-        lane.submit(Render(lambda _: b"", lambda _: None))
+        lane.submit(RenderTask(lambda _: b"", lambda _: None))
     monkeypatch.undo()
     lane.close()
 
 
 def test_nobody_waits_for_a_thread_that_the_system_does_not_give(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
+    lane: RenderPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Refused(threading.Thread):
         def start(self) -> None:
@@ -177,12 +183,12 @@ def test_nobody_waits_for_a_thread_that_the_system_does_not_give(
 
     with monkeypatch.context() as patched:
         patched.setattr(threading, "Thread", Refused)
-        refused = Render(lambda _: b"", nothing)
+        refused = RenderTask(lambda _: b"", nothing)
         assert refused.want()
         lane.submit(refused)
         refused.wait(None)
         assert isinstance(refused.error, OSError)
-    later = Render(lambda _: b"later", nothing)
+    later = RenderTask(lambda _: b"later", nothing)
     assert later.want()
     lane.submit(later)
     later.wait(None)

@@ -16,7 +16,7 @@ from tests.selection import one_in
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import _ffprobe
 from vfsd.core.output_formats import CONTAINERS
-from vfsd.core.view_path import parse
+from vfsd.core.view_path import parse_view_path
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
 
 NAMES = ["full.mp4", "t=1.5-3,size=64x48.mkv", "fps=5.y4m", "full.rgb", "roi=32x32+5+5.hevc"]
@@ -52,7 +52,7 @@ def test_a_raw_view_is_saved_as_a_mount_has_it(
     shelf: Shelf, tmp_path: Path, video: str, name: str
 ) -> None:
     path = tmp_path / "saved"
-    size = shelf.video(video).save_view(path, parse(name))
+    size = shelf.video(video).save_view(path, parse_view_path(name))
     assert path.read_bytes() == shelf.read(video, name)
     assert size == path.stat().st_size > 0
 
@@ -205,6 +205,6 @@ def test_what_cannot_be_seeked_gets_the_file_of_the_mount(shelf: Shelf, tmp_path
 
     reader = threading.Thread(target=take)
     reader.start()
-    shelf.video("traffic.mp4").save_view(pipe, parse("size=64x48.mp4"))
+    shelf.video("traffic.mp4").save_view(pipe, parse_view_path("size=64x48.mp4"))
     reader.join()
     assert got.getvalue() == shelf.read("traffic.mp4", "size=64x48.mp4")

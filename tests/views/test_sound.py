@@ -27,8 +27,8 @@ from vfsd.api.video import Video
 from vfsd.codecs.frames.planes import fingerprint
 from vfsd.core import view_path
 from vfsd.views import Views
-from vfsd.views.rendered_view import ViewRendition, rendition_of
-from vfsd.views.source import footage_of
+from vfsd.views.rendered_view import PlannedView, plan_view
+from vfsd.views.view_input import view_input_of
 
 SOURCES = [
     # Codec, ending of the file, and the containers of views that take it.
@@ -104,14 +104,14 @@ def shelved_before(tmp_path: Path, clip: Path, change: str) -> Iterator[Shelf]:
         views.close()
 
 
-def rendition(video: Video, path: str) -> ViewRendition:
-    footage = footage_of(video._parts, video._tools, video.info)
-    return rendition_of(footage, view_path.parse(path), video._tools.packs)
+def rendition(video: Video, path: str) -> PlannedView:
+    footage = view_input_of(video._parts, video._tools, video.info)
+    return plan_view(footage, view_path.parse_view_path(path), video._tools.packs)
 
 
 def begins(video: Video, view: str) -> Fraction:
     """When a view begins and ends, on the timeline of the file."""
-    request = view_path.parse(f"{view}.mp4").view
+    request = view_path.parse_view_path(f"{view}.mp4").view
     start = request.span[0] if request.span is not None else Fraction(0)
     base = video.original.time_base
     if request.fps is not None:

@@ -199,7 +199,7 @@ def test_unchanged_codec(tmp_path: Path) -> None:
 
 def test_sound_names() -> None:
     for name in ("t=10-20,sound=aac.mp4", "sound=opus.mkv", "sound=no.mp4"):
-        assert view_path.unparse(view_path.parse(name)) == name
+        assert view_path.format_view_path(view_path.parse_view_path(name)) == name
 
 
 @pytest.mark.parametrize("lacing", one_in(3, ["xiph", "ebml", "fixed"]))

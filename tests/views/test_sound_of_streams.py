@@ -15,8 +15,8 @@ from tests.codecs.talking import RATE, make_talking
 from tests.selection import one_in
 from tests.stores import new_store
 from tests.views.test_sound import begins, packets, samples, shelved, shelved_before
-from vfsd.codecs.audio.pes import UnitPackets, UnitReader
-from vfsd.codecs.decoding.demuxer import Source, open_container
+from vfsd.codecs.audio.audio_packets import AudioUnitReader, AudioUnits
+from vfsd.codecs.decoding.demuxer import MediaSource, open_container
 
 WRAPS = {"output_ts_offset": "95442.2"}
 """Seconds after which the clock of MPEG-TS, 33 bits at 90 kHz, starts again within the clip."""
@@ -81,14 +81,14 @@ def test_packets_are_the_same_wherever_reading_begins(
     with new_store(tmp_path / "store") as store:
         original = store.ingest(clip, clip.name).original
         container = original.media.container
-        with Source(clip) as source, open_container(source, container) as opened:
-            whole = [packet.payload for packet in UnitPackets(opened, opened.streams.audio[0])]
+        with MediaSource(clip) as source, open_container(source, container) as opened:
+            whole = [packet.payload for packet in AudioUnits(opened, opened.streams.audio[0])]
         found = store.parts.catalog.sound(original)
         assert found is not None
         sound, table = found
         assert len(table) == len(whole) > 256
         path = store.parts.file_of(original)
-        reader = UnitReader(path, container, sound.stream_index, table)
+        reader = AudioUnitReader(path, container, sound.stream_index, table)
         rng = np.random.default_rng(0)
         for first in [*rng.integers(0, len(whole), 30).tolist(), 0, len(whole) - 1]:
             end = min(len(whole), first + int(rng.integers(1, 90)))

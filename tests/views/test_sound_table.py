@@ -18,8 +18,8 @@ import pytest
 
 from tests.codecs.talking import make_talking
 from tests.views.test_sound import samples, shelved
-from vfsd.codecs.audio.decoded_samples import SoundSamples
-from vfsd.views.source import footage_of
+from vfsd.codecs.audio.audio_decoder import AudioDecoder
+from vfsd.views.view_input import view_input_of
 
 COMMAND = shutil.which("ffmpeg")
 PICTURES = {
@@ -208,12 +208,12 @@ def test_frames_of_packet(tmp_path: Path, together: int) -> None:
         right = np.concatenate([frame.to_ndarray()[0] for frame in opened.decode(audio=0)])
     with shelved(tmp_path, clip) as shelf:
         video_of_store = shelf.video(clip.name)
-        footage = footage_of(video_of_store._parts, video_of_store._tools, video_of_store.info)
+        footage = view_input_of(video_of_store._parts, video_of_store._tools, video_of_store.info)
         assert footage.sound is not None
         stored, table = footage.sound
         assert len(table) == 150 // together
         media = footage.physical.media
-        with_samples = SoundSamples(footage.path, media, stored, table, "mono")
+        with_samples = AudioDecoder(footage.path, media, stored, table, "mono")
         start = round(stored.first_pts * stored.time_base * 8000)
         heard = with_samples.read(start, start + len(right))[0]
         with_samples.close()

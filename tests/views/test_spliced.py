@@ -24,9 +24,9 @@ from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.frames.planes import fingerprint
 from vfsd.core import view_path
 from vfsd.views import Views
-from vfsd.views.rendered_view import ViewRendition, rendition_of
-from vfsd.views.smart_cut import SplicedRendition
-from vfsd.views.source import footage_of
+from vfsd.views.rendered_view import PlannedView, plan_view
+from vfsd.views.smart_cut import SmartCutView
+from vfsd.views.view_input import view_input_of
 
 SPANS = [
     # Sample video, frames, and how many of them are encoded, copied, and encoded again.
@@ -45,9 +45,9 @@ SPANS = [
 ]
 
 
-def rendition(video: Video, path: str) -> ViewRendition:
-    footage = footage_of(video._parts, video._tools, video.info)
-    return rendition_of(footage, view_path.parse(path), video._tools.packs)
+def rendition(video: Video, path: str) -> PlannedView:
+    footage = view_input_of(video._parts, video._tools, video.info)
+    return plan_view(footage, view_path.parse_view_path(path), video._tools.packs)
 
 
 def stored(video: Video) -> list[av.VideoFrame]:
@@ -90,7 +90,7 @@ def test_all_but_the_ends_are_copied_to_the_last_bit(
     if suffix == "stream":
         suffix = video.original.media.codec
     path = f"frames={span[0]}-{span[1]}.{suffix}"
-    assert isinstance(rendition(video, path), SplicedRendition)
+    assert isinstance(rendition(video, path), SmartCutView)
     data = shelf.read(name, path)
     assert shelf.size(name, path) == len(data)
     frames = decoded(data)
@@ -209,7 +209,7 @@ def test_encoders_of_all_kinds_are_spliced(
     for suffix in ("mp4", "mkv", "h264"):
         path = f"frames=4-44.{suffix}"
         made = rendition(video, path)
-        assert isinstance(made, SplicedRendition)
+        assert isinstance(made, SmartCutView)
         data = kept.shelf.read(kept.name, path)
         frames = decoded(data)
         assert len(frames) == len(wanted)
@@ -261,7 +261,7 @@ def test_hevc_of_all_kinds_is_spliced(tmp_path: Path, size: tuple[int, int], opt
     wanted = stored(video)[4:44]
     for suffix in ("mp4", "mkv", "hevc"):
         path = f"frames=4-44.{suffix}"
-        assert isinstance(rendition(video, path), SplicedRendition)
+        assert isinstance(rendition(video, path), SmartCutView)
         frames = decoded(kept.shelf.read(kept.name, path))
         assert len(frames) == len(wanted)
         for frame, right in zip(frames[6:36], wanted[6:36], strict=True):

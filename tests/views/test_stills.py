@@ -12,8 +12,8 @@ from sample_videos import CLIPS
 from tests.selection import one_in
 from tests.views.conftest import Shelf
 from tests.views.test_players import psnr
-from vfsd.views.rendered_view import TextRendition
-from vfsd.views.resolve import RecentRenditions
+from vfsd.views.rendered_view import TextView
+from vfsd.views.view_resolver import RecentViews
 
 
 @pytest.mark.parametrize("name", one_in(4, CLIPS))
@@ -42,8 +42,8 @@ def _picture(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 
 
 def test_of_very_many_only_those_looked_at_last_are_remembered() -> None:
-    recent = RecentRenditions[int]()
+    recent = RecentViews[int]()
     for number in range(50_000):
-        recent.put(number, TextRendition(b""))
+        recent.put(number, TextView(b""))
     assert recent.get(0) is None
     assert recent.get(49_999) is not None

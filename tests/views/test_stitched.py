@@ -27,12 +27,12 @@ from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.cells.cell_decoders import StreamCellDecoder
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.errors import IntegrityError
 from vfsd.read.pack_pool import PackPool
 from vfsd.tiling import Rect, TileLayout
-from vfsd.views import Views, encoded_run, stitch
-from vfsd.views.resolve import Renditions
+from vfsd.views import Views, stitch, transcode
+from vfsd.views.view_resolver import ViewResolver
 
 LAYOUTS = (
     # Of all sample videos that are tiled here.  Inner edges that they share: 64, 192; 128.
@@ -79,8 +79,8 @@ def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
         (FrameDecoder, "stream"),
         (FrameDecoder, "decode"),
         (StreamCellDecoder, "decode"),
-        (encoded_run, "encode"),
-        (encoded_run, "parameter_sets"),
+        (transcode, "encode"),
+        (transcode, "parameter_sets"),
     ):
         monkeypatch.setattr(owner, name, refuse)
 
@@ -168,10 +168,10 @@ def test_a_span_begins_where_a_segment_does_and_ends_anywhere(tiled: Shelf) -> N
 
 def is_stitched(shelf: Shelf, name: str, path: str) -> bool:
     store = shelf.store
-    renditions = Renditions(store.parts, store.tools, lambda made, _ino, _path: made)
+    renditions = ViewResolver(store.parts, store.tools, lambda made, _ino, _path: made)
     rendition = renditions.at(renditions.known(shelf.video(name).info.ino), path)
     renditions.close()
-    return isinstance(rendition, stitch.StitchedRendition)
+    return isinstance(rendition, stitch.StitchedView)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_more_layouts_than_one_header_holds(
 ) -> None:
     """Then each segment brings its own parameter sets along."""
     before = tiled.read("traffic.mp4", f"roi={INNER}.mp4")
-    monkeypatch.setattr(stitch, "MOST_PICTURE_SETS", 2)
+    monkeypatch.setattr(stitch, "MAX_PICTURE_SETS", 2)
     views = Views(tiled.store.parts, tiled.store.tools)
     shelf = Shelf(tiled.store, views)
     for suffix in ("mp4", "mkv"):

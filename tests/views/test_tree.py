@@ -47,7 +47,7 @@ def test_the_folder_and_what_it_lists(shelf: Shelf) -> None:
 
 
 def test_very_many_frames_are_not_listed(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views_module, "MOST_LISTED", 119)
+    monkeypatch.setattr(views_module, "MAX_LISTED", 119)
     ino = shelf.video("traffic.mp4").info.ino
     assert shelf.views.list(ino, "frames") == []
     assert shelf.size("traffic.mp4", "frames/000007.png") > 0
@@ -149,7 +149,7 @@ def test_sizes_are_told_without_reading_the_video(
     }
     for kind in (FrameDecoder, PacketReader):
         monkeypatch.setattr(kind, "__init__", refuse)
-    monkeypatch.setattr("vfsd.views.encoded_run.encode", refuse)
+    monkeypatch.setattr("vfsd.views.transcode.encode_pictures", refuse)
     monkeypatch.setattr("vfsd.views.transcode.parameter_sets", refuse)
     views = Views(fresh.store.parts, fresh.store.tools)
     ino = fresh.video("traffic.mp4").info.ino

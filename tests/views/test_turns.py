@@ -11,11 +11,11 @@ import pytest
 
 from tests.views.conftest import Shelf, decoded
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
-from vfsd.views.context import Turns
+from vfsd.views.render_context import DecodeLocks
 
 
 def test_the_foremost_comes_first() -> None:
-    turns = Turns()
+    turns = DecodeLocks()
     order: list[int] = []
 
     def wait(place: int) -> None:
@@ -37,13 +37,13 @@ def test_the_foremost_comes_first() -> None:
 
 def test_who_is_far_from_all_others_does_not_wait() -> None:
     """Or who jumps would wait until all is decoded that was wanted before."""
-    turns = Turns()
+    turns = DecodeLocks()
     with turns.turn("a", 0), turns.turn("a", 100_000):
         pass
 
 
 def test_an_error_ends_a_turn() -> None:
-    turns = Turns()
+    turns = DecodeLocks()
     for _ in range(2):
         try:
             with turns.turn("a", 0):
@@ -66,7 +66,7 @@ def test_a_segment_that_is_encoded_again_is_not_decoded_again(
 
         return counting
 
-    monkeypatch.setattr("vfsd.views.size_model._MARGIN", 0.2)
+    monkeypatch.setattr("vfsd.views.rate_control._SIZE_MARGIN", 0.2)
     monkeypatch.setattr(FrameDecoder, "stream", counted(FrameDecoder.stream))
     monkeypatch.setattr(FrameDecoder, "decode", counted(FrameDecoder.decode))  # short runs
     file = fresh.open("traffic.mp4", "size=160x120.mp4")

@@ -9,14 +9,14 @@ import pytest
 
 from tests.views.conftest import BLOCK, Shelf
 from vfsd.views import Views
-from vfsd.views.rate_limiter import Turnstile
+from vfsd.views.rendering import RateLimiter
 
 WAIT = 30.0
 """Seconds until something that does not happen is taken for an error."""
 
 
 def test_several_at_a_time_where_nobody_is_in_a_hurry() -> None:
-    turnstile = Turnstile(lambda: False)
+    turnstile = RateLimiter(lambda: False)
     met = threading.Barrier(2, timeout=WAIT)
 
     def meet() -> None:
@@ -31,7 +31,7 @@ def test_several_at_a_time_where_nobody_is_in_a_hurry() -> None:
 
 
 def test_one_at_a_time_where_somebody_is() -> None:
-    turnstile = Turnstile(lambda: True)
+    turnstile = RateLimiter(lambda: True)
     inside: list[int] = []
     most = 0
 
@@ -54,7 +54,7 @@ def test_one_at_a_time_where_somebody_is() -> None:
 
 @pytest.mark.parametrize(("parts", "size"), [(11, 10 << 20), (6400, 16 << 10)])
 def test_many_bytes_take_their_time_in_few_parts_as_in_many(parts: int, size: int) -> None:
-    turnstile = Turnstile(lambda: True)
+    turnstile = RateLimiter(lambda: True)
     began = time.perf_counter()
     for _ in range(parts):
         with turnstile.turn(size):
@@ -63,7 +63,7 @@ def test_many_bytes_take_their_time_in_few_parts_as_in_many(parts: int, size: in
 
 
 def test_who_is_alone_does_not_wait() -> None:
-    lone = Turnstile(lambda: True)
+    lone = RateLimiter(lambda: True)
     began = time.perf_counter()
     with lone.turn(64 << 30):  # which is 45 seconds' worth where others wait
         pass
@@ -71,7 +71,7 @@ def test_who_is_alone_does_not_wait() -> None:
 
 
 def test_an_error_lets_the_next_one_in() -> None:
-    turnstile = Turnstile(lambda: True)
+    turnstile = RateLimiter(lambda: True)
     for _ in range(2):
         with pytest.raises(OSError, match="gone"), turnstile.turn(1):
             raise OSError("gone")

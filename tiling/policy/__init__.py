@@ -3,69 +3,78 @@
 The strategies of TASM (ICDE 2021) are here to be compared with; `Ledger` is ours.
 """
 
-from vfsd.tiling.policy.base import Policy
 from vfsd.tiling.policy.box_world import (
     BoxWorld,
-    Cheaper,
-    Density,
-    Footage,
-    Original,
-    Rates,
-    Reading,
-    Seen,
-    TilesAlways,
+    ByteDensity,
+    CheapestSource,
+    CostRates,
+    LabelBoxes,
+    OriginalWork,
+    ReadStrategy,
+    TilesOnly,
+    VideoProfile,
     every_tile,
     wanted_tiles,
 )
-from vfsd.tiling.policy.eager import IncrementalMore, Lazy
-from vfsd.tiling.policy.fixed import (
-    Fixed,
+from vfsd.tiling.policy.interface import (
+    Aim,
+    Aims,
+    Query,
+    ReplayCost,
+    Retile,
+    ScaledFrames,
+    Tiling,
+    TilingCost,
+    TilingPolicy,
+    World,
+    replay_queries,
+)
+from vfsd.tiling.policy.ledger import Ledger, LedgerParameters
+from vfsd.tiling.policy.size_world import CachedBytes, SizeWorld
+from vfsd.tiling.policy.tasm_policies import (
+    FixedTilings,
+    IncrementalMore,
+    IncrementalRegret,
+    TileOnFirstQuery,
     all_objects,
     known_queries,
     not_tiled,
     regions_of_interest,
 )
-from vfsd.tiling.policy.ledger import Ledger
-from vfsd.tiling.policy.parameters import Terms
-from vfsd.tiling.policy.query import Aim, Aims, Query, Retile, Size, Tiling
-from vfsd.tiling.policy.regret import IncrementalRegret
-from vfsd.tiling.policy.replay import Bill, replay
-from vfsd.tiling.policy.size_world import AtHand, SizeWorld
-from vfsd.tiling.policy.world import Making, World
 
 __all__ = [
     "Aim",
     "Aims",
-    "AtHand",
-    "Bill",
     "BoxWorld",
-    "Cheaper",
-    "Density",
-    "Fixed",
-    "Footage",
+    "ByteDensity",
+    "CachedBytes",
+    "CheapestSource",
+    "CostRates",
+    "FixedTilings",
     "IncrementalMore",
     "IncrementalRegret",
-    "Lazy",
+    "LabelBoxes",
     "Ledger",
-    "Making",
-    "Original",
-    "Policy",
+    "LedgerParameters",
+    "OriginalWork",
     "Query",
-    "Rates",
-    "Reading",
+    "ReadStrategy",
+    "ReplayCost",
     "Retile",
-    "Seen",
-    "Size",
+    "ScaledFrames",
     "SizeWorld",
-    "Terms",
-    "TilesAlways",
+    "TileOnFirstQuery",
+    "TilesOnly",
     "Tiling",
+    "TilingCost",
+    "TilingPolicy",
+    "VideoProfile",
     "World",
     "all_objects",
     "every_tile",
     "known_queries",
     "not_tiled",
     "regions_of_interest",
-    "replay",
+    "replay_queries",
     "wanted_tiles",
 ]

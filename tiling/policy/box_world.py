@@ -1,4 +1,6 @@
-"""A world of boxes and costs: what a store knows of a video before anything is encoded."""
+"""A `World` computed from boxes and cost rates: what a store knows of a video before any tile is
+encoded.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,42 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.tiling.cost import DecodeCost, EncodeCost, Work
-from vfsd.tiling.decode_work import areas, decoded_frames
+from vfsd.tiling.cost import DecodeCost, DecodeWork, EncodeCost
+from vfsd.tiling.decode_work import (
+    Ints,
+    WantedBoxes,
+    decoded_frames,
+    intersecting_pairs,
+    tile_areas,
+)
 from vfsd.tiling.geometry import Rect
 from vfsd.tiling.layout import LayoutRules, TileLayout
-from vfsd.tiling.partition import fine
-from vfsd.tiling.policy.decode_extent import Reach
-from vfsd.tiling.policy.query import Aims, Query, Tiling, within
-from vfsd.tiling.policy.world import Making
-from vfsd.tiling.wanted_boxes import Ints
+from vfsd.tiling.partition import fine_layout
+from vfsd.tiling.policy.interface import Aims, Query, Tiling, TilingCost, frames_within
 
-_REACHES = 1 << 14
+
+class DecodeExtent:
+    """The boxes of one label in a SOT, as they lie in the tiles of a layout."""
+
+    def __init__(self, layout: TileLayout, corners: Ints, frames: Ints, sot: range) -> None:
+        wanted = WantedBoxes.of(corners, frames, sot.start)
+        tile, box = intersecting_pairs(layout, wanted)
+        reached = np.zeros((len(sot) + 1, layout.count), np.int32)
+        lengths = wanted.lengths[box]
+        np.maximum.at(reached, (lengths, tile), lengths)
+        # Row k: what is decoded of each tile to see the boxes on the first k frames.
+        self._reached = np.maximum.accumulate(reached, axis=0)
+
+    def lengths(self, start: int, stop: int) -> Ints:
+        """Frames that are decoded of each tile to see the boxes on frames ``start <= f < stop``.
+
+        Frames count from the start of the SOT.
+        """
+        row = self._reached[stop]
+        return np.where(row > start, row, 0).astype(np.int64)
+
+
+_MOST_EXTENTS = 1 << 14
 """As many are kept: a few kB each."""
 
 Sizes = npt.NDArray[np.float64]
@@ -29,7 +56,7 @@ Sizes = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class LabelBoxes:
     """Boxes of one label on the frames of a SOT."""
 
     frames: Ints  #: (N,): of the video
@@ -37,7 +64,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Density:
+class ByteDensity:
     """Bytes of a stream: where nothing moves, and where the boxes are."""
 
     still: float  #: per pixel of every picture
@@ -45,17 +72,17 @@ class Density:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class CostRates:
     """What work costs, and how many bytes it is done on."""
 
     original: DecodeCost
     tiles: DecodeCost
     encode: EncodeCost
-    density: Density
+    density: ByteDensity
 
-    def scaled(self, decode: float, encode: float) -> Rates:
+    def scaled(self, decode: float, encode: float) -> CostRates:
         """Costs so many times as high, as somebody may believe who has measured badly."""
-        return Rates(
+        return CostRates(
             self.original.times(decode),
             self.tiles.times(decode),
             self.encode.times(encode),
@@ -63,10 +90,10 @@ class Rates:
         )
 
 
-class Original(Protocol):
+class OriginalWork(Protocol):
     """What tiles are made from, and read instead of where they do not help."""
 
-    def work(self, first: int, last: int, since: int | None) -> Work:
+    def work(self, first: int, last: int, since: int | None) -> DecodeWork:
         """To see the frames from `first` to `last`.
 
         With `since`, by a decoder that stands before that frame, which comes no later than `first`.
@@ -74,50 +101,50 @@ class Original(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Footage:
+class VideoProfile:
     """What is known of a video."""
 
     width: int
     height: int
     sots: Sequence[range]  #: the frames of each, one after the other
-    seen: Sequence[Mapping[str, Seen]]  #: of each SOT, by label
+    seen: Sequence[Mapping[str, LabelBoxes]]  #: of each SOT, by label
     rules: LayoutRules
-    original: Original | None = None
+    original: OriginalWork | None = None
     """None: each SOT begins with its only key frame, and has the bytes of one large tile."""
 
 
-class Made(Protocol):
+class TileSelection(Protocol):
     """Which tiles of a layout around boxes are made."""
 
-    def __call__(self, layout: TileLayout, wanted: Seen, first: int) -> Tiling: ...
+    def __call__(self, layout: TileLayout, wanted: LabelBoxes, first: int) -> Tiling: ...
 
 
-def every_tile(layout: TileLayout, wanted: Seen, first: int) -> Tiling:
+def every_tile(layout: TileLayout, wanted: LabelBoxes, first: int) -> Tiling:
     """Tiles are the whole picture, as in TASM, where they take the original's place."""
     return Tiling.whole(layout)
 
 
-def wanted_tiles(layout: TileLayout, wanted: Seen, first: int) -> Tiling:
+def wanted_tiles(layout: TileLayout, wanted: LabelBoxes, first: int) -> Tiling:
     """Only tiles that hold what the layout is around: the original stays for the rest."""
     lengths = decoded_frames(layout, wanted.corners, wanted.frames, first)
     return Tiling(layout, tuple(np.flatnonzero(lengths).tolist()))
 
 
-class Reading(Protocol):
+class ReadStrategy(Protocol):
     """How a SOT is read that has tiles."""
 
     def seconds(self, tiled: float, untiled: float) -> float:
         """What it takes, where so many are predicted for tiles and for the original."""
 
 
-class Cheaper:
+class CheapestSource:
     """A store that keeps the original: each SOT of a query is read from whichever is cheaper."""
 
     def seconds(self, tiled: float, untiled: float) -> float:
         return min(tiled, untiled)
 
 
-class TilesAlways:
+class TilesOnly:
     """TASM's own (section III-A): what is tiled is read from tiles."""
 
     def seconds(self, tiled: float, untiled: float) -> float:
@@ -129,19 +156,19 @@ class BoxWorld:
 
     def __init__(
         self,
-        footage: Footage,
-        rates: Rates,
-        made: Made = every_tile,
-        reading: Reading | None = None,
+        footage: VideoProfile,
+        rates: CostRates,
+        made: TileSelection = every_tile,
+        reading: ReadStrategy | None = None,
     ) -> None:
         self._footage = footage
         self._rates = rates
         self._made = made
-        self._reading = reading or Cheaper()
+        self._reading = reading or CheapestSource()
         self._asked: tuple[Query, int, range, bool] | None = None
         self._untileds = lru_cache(maxsize=None)(self._untiled_seconds)
-        self._reaches = lru_cache(_REACHES)(self._reach)
-        self._areas = lru_cache(_REACHES)(areas)
+        self._reaches = lru_cache(_MOST_EXTENTS)(self._reach)
+        self._areas = lru_cache(_MOST_EXTENTS)(tile_areas)
         self._untiled = TileLayout.untiled(footage.width, footage.height)
         self._starts = [frames.start for frames in footage.sots]
         # Policies ask the same again and again; an answer never changes.
@@ -151,7 +178,7 @@ class BoxWorld:
         self._sizes = lru_cache(maxsize=None)(self._bytes)
         self.making = lru_cache(maxsize=None)(self._making)
 
-    def at(self, rates: Rates) -> BoxWorld:
+    def at(self, rates: CostRates) -> BoxWorld:
         """The same, but that work costs something else."""
         other = BoxWorld(self._footage, rates, self._made, self._reading)
         # Neither depends on rates, and layouts take long to find.
@@ -187,16 +214,16 @@ class BoxWorld:
         layout = self._untiled if tiling is None else tiling.layout
         first = self._footage.sots[sot].start
         lengths = decoded_frames(layout, wanted.corners, wanted.frames, first)
-        return int(lengths @ areas(layout))
+        return int(lengths @ tile_areas(layout))
 
-    def _making(self, sot: int, tiling: Tiling) -> Making:
+    def _making(self, sot: int, tiling: Tiling) -> TilingCost:
         frames = len(self._footage.sots[sot])
         tiles = list(tiling.tiles)
-        pixels = int(areas(tiling.layout)[tiles].sum()) * frames
+        pixels = int(tile_areas(tiling.layout)[tiles].sum()) * frames
         size = float(self._sizes(sot, tiling.layout)[tiles].sum())
         mine = self._footage.sots[sot]
         seconds = self._rates.original.seconds(self._original(sot, mine[0], mine[-1], False))
-        return Making(seconds + self._rates.encode.seconds(len(tiles), pixels, size), size)
+        return TilingCost(seconds + self._rates.encode.seconds(len(tiles), pixels, size), size)
 
     # -- what is asked again and again
 
@@ -206,7 +233,7 @@ class BoxWorld:
         if not len(wanted.frames):
             return None
         first = footage.sots[sot].start
-        layout = fine(
+        layout = fine_layout(
             wanted.corners,
             footage.width,
             footage.height,
@@ -216,7 +243,7 @@ class BoxWorld:
         )
         return None if layout.is_untiled else self._made(layout, wanted, first)
 
-    def _part(self, sot: int, frames: range, aims: Aims) -> Seen:
+    def _part(self, sot: int, frames: range, aims: Aims) -> LabelBoxes:
         """The boxes that a query on these frames of a SOT wants."""
         numbers, corners = [np.zeros(0, np.int64)], [np.zeros((0, 4), np.int64)]
         seen = self._footage.seen[sot]
@@ -232,7 +259,7 @@ class BoxWorld:
                 inside &= (mine.frames - frames.start) % frames.step == 0
                 numbers.append(mine.frames[inside])
                 corners.append(mine.corners[inside])
-        return Seen(np.concatenate(numbers), np.concatenate(corners))
+        return LabelBoxes(np.concatenate(numbers), np.concatenate(corners))
 
     def _decode(
         self, sot: int, frames: range, aims: Aims, tiling: Tiling | None, goes_on: bool
@@ -266,9 +293,9 @@ class BoxWorld:
                 np.maximum(lengths, reach.lengths(start, stop), out=lengths)
         return lengths
 
-    def _reach(self, sot: int, label: str, layout: TileLayout) -> Reach:
+    def _reach(self, sot: int, label: str, layout: TileLayout) -> DecodeExtent:
         seen = self._footage.seen[sot][label]
-        return Reach(layout, seen.corners, seen.frames, self._footage.sots[sot])
+        return DecodeExtent(layout, seen.corners, seen.frames, self._footage.sots[sot])
 
     def _goes_on(self, sot: int, query: Query) -> bool:
         """Whether the SOT before was read as well."""
@@ -279,16 +306,16 @@ class BoxWorld:
     def _untiled_seconds(self, sot: int, first: int, last: int, goes_on: bool) -> float:
         return self._rates.original.seconds(self._original(sot, first, last, goes_on))
 
-    def _original(self, sot: int, first: int, last: int, goes_on: bool) -> Work:
+    def _original(self, sot: int, first: int, last: int, goes_on: bool) -> DecodeWork:
         """Decoding frames of a SOT without tiles."""
         start, original = self._footage.sots[sot].start, self._footage.original
         if original is None:
             return self._work(sot, self._untiled, np.array([last - start + 1]))
         return original.work(first, last, start if goes_on else None)
 
-    def _work(self, sot: int, layout: TileLayout, lengths: Ints) -> Work:
+    def _work(self, sot: int, layout: TileLayout, lengths: Ints) -> DecodeWork:
         """Decoding so many frames of each tile from the start of a SOT."""
-        return Work(
+        return DecodeWork(
             starts=int(np.count_nonzero(lengths)),
             pictures=int(lengths.sum()),
             pixels=int(lengths @ self._areas(layout)),
@@ -303,13 +330,13 @@ class BoxWorld:
         across = _shared(layout.column_edges, x1, x2)
         down = _shared(layout.row_edges, y1, y2)
         moving = (down.T @ across).ravel()
-        still = areas(layout) * len(footage.sots[sot])
+        still = tile_areas(layout) * len(footage.sots[sot])
         sizes: Sizes = density.still * still + density.moving * np.minimum(moving, still)
         return sizes
 
     def _within(self, sot: int, query: Query) -> range:
         """The frames of a query in a SOT, with their steps."""
-        return within(self._footage.sots[sot], query.frames)
+        return frames_within(self._footage.sots[sot], query.frames)
 
 
 def _shared(edges: tuple[int, ...], start: Ints, end: Ints) -> Ints:

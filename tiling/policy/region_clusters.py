@@ -12,21 +12,20 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.tiling.decode_work import Ints
 from vfsd.tiling.geometry import Rect
-from vfsd.tiling.policy.base import Policy
-from vfsd.tiling.policy.query import Query, Retile
-from vfsd.tiling.wanted_boxes import Ints
+from vfsd.tiling.policy.interface import Query, Retile, TilingPolicy
 
 Reals = npt.NDArray[np.float64]
 
 # With 300 different regions TASM's regret policy took nearly four minutes to decide.
-MANY = 8
+MAX_CLUSTERS = 8
 """Up to so many regions are told apart."""
 _PAIRED = 512
 """Regions of which every pair can be looked at; more are rounded first."""
 
 
-def patches(queries: Iterable[Query], most: int = MANY) -> dict[Rect, Rect]:
+def cluster_regions(queries: Iterable[Query], most: int = MAX_CLUSTERS) -> dict[Rect, Rect]:
     """For each region of the queries the patch that holds it; itself where there are few.
 
     Two at a time are made one, those first that cost their readers the least pixels more.
@@ -51,19 +50,19 @@ def patches(queries: Iterable[Query], most: int = MANY) -> dict[Rect, Rect]:
     }
 
 
-def patched(query: Query, known: Mapping[Rect, Rect]) -> Query:
+def clustered_query(query: Query, known: Mapping[Rect, Rect]) -> Query:
     """The query, of patches instead of regions."""
     aims = (known.get(aim, aim) if isinstance(aim, Rect) else aim for aim in query.aims)
     return replace(query, aims=frozenset(aims))
 
 
-class InPatches:
+class ClusteredRegions:
     """A policy that is told patches where queries are of regions.
 
     A patch holds its regions, so what is made for it serves them.
     """
 
-    def __init__(self, policy: Policy, known: Mapping[Rect, Rect]) -> None:
+    def __init__(self, policy: TilingPolicy, known: Mapping[Rect, Rect]) -> None:
         self._policy = policy
         self._known = known
 
@@ -71,7 +70,7 @@ class InPatches:
         return self._policy.start()
 
     def tell(self, query: Query) -> list[Retile]:
-        return self._policy.tell(patched(query, self._known))
+        return self._policy.tell(clustered_query(query, self._known))
 
 
 def _rounded(corners: Ints) -> tuple[Ints, Ints]:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from vfsd.tiling.cost import Work
+from vfsd.tiling.cost import DecodeWork
 from vfsd.tiling.layout import TileLayout
-from vfsd.tiling.policy.box_world import Cheaper, Footage, Rates, Reading
-from vfsd.tiling.policy.query import Aims, Query, Size, Tiling, within
-from vfsd.tiling.policy.world import Making
+from vfsd.tiling.policy.box_world import CheapestSource, CostRates, ReadStrategy, VideoProfile
+from vfsd.tiling.policy.interface import (
+    Aims,
+    Query,
+    ScaledFrames,
+    Tiling,
+    TilingCost,
+    frames_within,
+)
 
-AtHand = Callable[[tuple[int, int], range], int]
+CachedBytes = Callable[[tuple[int, int], range], int]
 """How many of some frames were encoded in a size already, for somebody, and are at hand."""
 
 
@@ -23,10 +29,10 @@ class SizeWorld:
 
     def __init__(
         self,
-        footage: Footage,
-        rates: Rates,
-        reading: Reading | None = None,
-        at_hand: AtHand | None = None,
+        footage: VideoProfile,
+        rates: CostRates,
+        reading: ReadStrategy | None = None,
+        at_hand: CachedBytes | None = None,
     ) -> None:
         """`footage` tells of its original; what was seen there does not matter.
 
@@ -36,8 +42,8 @@ class SizeWorld:
         self._original = footage.original
         self._sots = footage.sots
         self._rates = rates
-        self._reading = reading or Cheaper()
-        self._at_hand = at_hand or _nothing
+        self._reading = reading or CheapestSource()
+        self._at_hand = at_hand or _no_cached_bytes
         self._full = footage.width, footage.height
         self.around = lru_cache(maxsize=None)(self._around)
         self.making = lru_cache(maxsize=None)(self._making)
@@ -47,17 +53,17 @@ class SizeWorld:
         return range(len(self._sots))
 
     def touched(self, query: Query) -> list[int]:
-        return [sot for sot, frames in enumerate(self._sots) if within(frames, query.frames)]
+        return [sot for sot, frames in enumerate(self._sots) if frames_within(frames, query.frames)]
 
     def labels(self, sot: int) -> Aims:
         return frozenset()
 
     def decode(self, sot: int, query: Query, tiling: Tiling | None) -> float:
-        frames = within(self._sots[sot], query.frames)
+        frames = frames_within(self._sots[sot], query.frames)
         if not frames:
             return 0.0
         start = self._sots[sot].start
-        goes_on = sot > 0 and bool(within(self._sots[sot - 1], query.frames))
+        goes_on = sot > 0 and bool(frames_within(self._sots[sot - 1], query.frames))
         since = start if goes_on else None
         untiled = self._rates.original.seconds(self._original.work(frames[0], frames[-1], since))
         if tiling is None or not _serves(tiling.layout, query.aims):
@@ -66,7 +72,7 @@ class SizeWorld:
         return self._reading.seconds(self._rates.tiles.seconds(work), untiled)
 
     def pixels(self, sot: int, query: Query, tiling: Tiling | None) -> int:
-        frames = within(self._sots[sot], query.frames)
+        frames = frames_within(self._sots[sot], query.frames)
         if not frames:
             return 0
         served = tiling is not None and _serves(tiling.layout, query.aims)
@@ -90,23 +96,23 @@ class SizeWorld:
                 return Tiling.whole(layout)
         return None
 
-    def _making(self, sot: int, tiling: Tiling) -> Making:
+    def _making(self, sot: int, tiling: Tiling) -> TilingCost:
         mine = self._sots[sot]
         work = self._work(tiling.layout, len(mine))
         seconds = self._rates.original.seconds(self._original.work(mine[0], mine[-1], None))
         seconds += self._rates.encode.seconds(1, work.pixels, work.bytes)
         share = self._at_hand(_picture(tiling.layout), mine) / len(mine)
         seconds += share * (self.looking_through(tiling.layout, mine) - seconds)
-        return Making(seconds, work.bytes)
+        return TilingCost(seconds, work.bytes)
 
-    def _work(self, layout: TileLayout, frames: int) -> Work:
+    def _work(self, layout: TileLayout, frames: int) -> DecodeWork:
         width, height = _picture(layout)
         pixels = frames * width * height
         density = self._rates.density
-        return Work(1, frames, pixels, (density.still + density.moving) * pixels)
+        return DecodeWork(1, frames, pixels, (density.still + density.moving) * pixels)
 
 
-def _nothing(size: tuple[int, int], frames: range) -> int:
+def _no_cached_bytes(size: tuple[int, int], frames: range) -> int:
     return 0
 
 
@@ -120,5 +126,5 @@ def _serves(layout: TileLayout, aims: Aims) -> bool:
     )
 
 
-def _sizes(aims: Aims) -> list[Size]:
-    return [aim for aim in aims if isinstance(aim, Size)]
+def _sizes(aims: Aims) -> list[ScaledFrames]:
+    return [aim for aim in aims if isinstance(aim, ScaledFrames)]

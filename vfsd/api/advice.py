@@ -11,17 +11,21 @@ from vfsd.api.frames import VideoFrames
 from vfsd.api.labels import VideoLabels
 from vfsd.codecs.cells.tile_codecs import tile_codec
 from vfsd.codecs.frames.to_array import needed_area
+from vfsd.core.display_geometry import to_coded_rect
 from vfsd.core.hostinfo import host_name
 from vfsd.core.label_query import format_labels
-from vfsd.core.orientation import in_picture
-from vfsd.derive.baselines import Case
-from vfsd.derive.catalog_world import AsPlanned, TableOriginal, footage_of, rates_of
-from vfsd.derive.query_log import asked_by
-from vfsd.derive.what_if import Advice, OnProgress, compare, sots_with
-from vfsd.derive.workload import WorkloadQuery
+from vfsd.derive.catalog_world import FrameTableOriginal, PlannerReading, cost_rates, load_box_video
+from vfsd.derive.what_if import (
+    Advice,
+    OnProgress,
+    WhatIfCase,
+    compare_strategies,
+    sots_with_segments,
+)
+from vfsd.derive.workload import WorkloadQuery, queries_of_reads
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
-from vfsd.tiling.policy import Aim, Footage, Query, Seen
+from vfsd.tiling.policy import Aim, LabelBoxes, Query, VideoProfile
 from vfsd.validation import how_many
 
 MOST_QUERIES = 10_000
@@ -63,28 +67,28 @@ class VideoAdvice(VideoLabels, VideoFrames):
         catalog = self._parts.catalog
         segments = catalog.segments(self.info)
         good = [segment for segment in segments if segment.psnr >= tiles.luma]
-        sots, there = sots_with(self.sequences(), good)
+        sots, there = sots_with_segments(self.sequences(), good)
         aims: set[Aim] = {aim for query in queries for aim in query.aims}
         aims -= parts.keys()
         aims |= {expression for expression, _ in parts.values()}
         aims |= {format_labels([[one.label]]) for one in self.labels()}
-        original = TableOriginal(self.table, media.width * media.height)
-        footage = footage_of(catalog, self.info, original, sots, aims, chosen)
+        original = FrameTableOriginal(self.table, media.width * media.height)
+        footage = load_box_video(catalog, self.info, original, sots, aims, chosen)
         measured = catalog.costs(host_name())
-        case = Case(
+        case = WhatIfCase(
             _with_parts(footage, parts),
-            rates_of(self.original, original.whole, chosen, tiles.costs, measured, segments),
-            AsPlanned(),
+            cost_rates(self.original, original.whole, chosen, tiles.costs, measured, segments),
+            PlannerReading(),
             queries,
             there,
             chosen.takes_parts,
         )
-        return compare(case, on_progress=on_progress)
+        return compare_strategies(case, on_progress=on_progress)
 
     def _remembered(self, newest: int) -> list[Query]:
         self._tools.reads.flush()
         reads = list(islice(self._parts.catalog.reads(self.info), how_many(newest, "newest")))
-        found = [asked.query for asked in asked_by(reads, self.original.media)]
+        found = [asked.query for asked in queries_of_reads(reads, self.original.media)]
         if not found:
             what = "only whole frames were read" if reads else "no read is remembered"
             raise NotFoundError(
@@ -130,7 +134,7 @@ class VideoAdvice(VideoLabels, VideoFrames):
         return query.frames
 
     def _aims_of(self, query: WorkloadQuery, parts: dict[str, tuple[str, Rect]]) -> frozenset[Aim]:
-        """As those of `vfsd.derive.query_log`; boxes in a region are noted in `parts`."""
+        """As those of `vfsd.derive.workload`; boxes in a region are noted in `parts`."""
         media = self.original.media
         region = None if query.region is None else Rect.given(query.region)
         if region is not None and not media.frame_rect.contains(region):
@@ -147,13 +151,13 @@ class VideoAdvice(VideoLabels, VideoFrames):
             expressions = [format_labels([[label]]) for label in clauses[0]]
         if region is None:
             return frozenset(expressions)
-        area = in_picture(region, media)
+        area = to_coded_rect(region, media)
         named = {f"{one} in {region}": (one, area) for one in expressions}
         parts |= named
         return frozenset(named)
 
 
-def _with_parts(footage: Footage, parts: _Parts) -> Footage:
+def _with_parts(footage: VideoProfile, parts: _Parts) -> VideoProfile:
     """The footage, with the boxes that share a part of regions as labels of their own."""
     if not parts:
         return footage
@@ -167,6 +171,6 @@ def _with_parts(footage: Footage, parts: _Parts) -> Footage:
             x1, y1, x2, y2 = boxes.corners.T
             inside = (x1 < area.x2) & (x2 > area.x1) & (y1 < area.y2) & (y2 > area.y1)
             if inside.any():
-                mine[name] = Seen(boxes.frames[inside], boxes.corners[inside])
+                mine[name] = LabelBoxes(boxes.frames[inside], boxes.corners[inside])
         seen.append(mine)
     return replace(footage, seen=seen)

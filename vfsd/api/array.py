@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vfsd.core.frame_index import cut
+from vfsd.core.frame_selection import sliced
 from vfsd.core.frames import Frames, Pixels
 from vfsd.core.timebase import Seconds, seconds
 from vfsd.errors import IndexKindError, OutOfRangeError, UsageError
@@ -182,7 +182,7 @@ class VideoArray:
                 "an array that was cut by seconds cannot be cut by frames",
                 hint="cut it by seconds, as in array.seconds[2:4]",
             )
-        chosen = cut(self._chosen or range(self._frames), key)
+        chosen = sliced(self._chosen or range(self._frames), key)
         if not len(chosen):
             raise OutOfRangeError(
                 f"a slice must have at least one frame, got {key.start}:{key.stop}"
@@ -251,7 +251,7 @@ def _rate(step: Seconds) -> Fraction:
 def _cut(axis: range, key: Axis, name: str) -> range:
     if not isinstance(key, slice):
         raise UsageError(f"{name} are cut by slices, not by {key!r}")
-    kept = cut(axis, key)
+    kept = sliced(axis, key)
     if kept.step < 1:
         raise UsageError(f"{name} cannot be turned round")
     if not len(kept):

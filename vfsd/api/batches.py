@@ -10,9 +10,9 @@ from reprlib import repr as shown
 from typing import Any
 
 from vfsd.api.video import Video
-from vfsd.core.atfork import Origin
+from vfsd.core.atfork import OwnerProcess
 from vfsd.core.frames import Frames
-from vfsd.core.hostinfo import cores
+from vfsd.core.hostinfo import available_cores
 from vfsd.errors import UsageError
 
 Request = tuple[str, Mapping[str, Any]]
@@ -38,9 +38,9 @@ def read_many(
             known[name] = open_video(name)
         return known[name].read(**what)
 
-    hands = threads or cores()
+    hands = threads or available_cores()
     waiting = _one_by_one(requests)
-    origin = Origin()
+    origin = OwnerProcess()
     executor = ThreadPoolExecutor(hands, thread_name_prefix="batch")
 
     def submit(count: int) -> Iterator[Future[Frames]]:

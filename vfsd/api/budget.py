@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from vfsd.api.video_info import VideoFacts
-from vfsd.core.budgets import Held, Pin
+from vfsd.core.budgets import ChargedSegment, Pin
 from vfsd.core.model import Role
 from vfsd.core.timebase import Seconds
-from vfsd.derive import budget_service
-from vfsd.derive.budget_service import DerivedBudget
+from vfsd.derive import derived_budget
+from vfsd.derive.derived_budget import DerivedBudget
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.validation import width_and_height, yes_or_no
 
@@ -22,7 +22,7 @@ class VideoBudget(VideoFacts):
 
     def pins(self) -> list[Pin]:
         """What is kept whatever the budget says, by first frame."""
-        return budget_service.pins(self._parts, self.info)
+        return derived_budget.pins(self._parts, self.info)
 
     def pin(
         self,
@@ -40,7 +40,7 @@ class VideoBudget(VideoFacts):
         """
         size = None if size is None else width_and_height(size)
         role = _role(tiles, size)
-        return budget_service.pin(self._parts, self.info, self._some(span), role, size)
+        return derived_budget.pin(self._parts, self.info, self._some(span), role, size)
 
     def unpin(
         self,
@@ -48,7 +48,7 @@ class VideoBudget(VideoFacts):
         span: tuple[Seconds, Seconds | None] | None = None,
         tiles: bool = False,
         size: tuple[int, int] | None = None,
-    ) -> list[Held]:
+    ) -> list[ChargedSegment]:
         """Take back what `pin` said with the same arguments, or, without any, all pins.
 
         Gives what had to go, as it is charged now.  Raises `NotFoundError` where there is no such
@@ -56,7 +56,7 @@ class VideoBudget(VideoFacts):
         """
         size = None if size is None else width_and_height(size)
         frames = None if span is None else self._some(span)
-        return budget_service.unpin(self._parts, self.info, frames, _role(tiles, size), size)
+        return derived_budget.unpin(self._parts, self.info, frames, _role(tiles, size), size)
 
     def _some(self, span: tuple[Seconds, Seconds | None] | None) -> range:
         frames = self.frames_in(span)

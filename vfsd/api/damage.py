@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.api.video_info import Counted, VideoFacts
-from vfsd.core.frame_index import are_within
+from vfsd.core.frame_selection import in_ranges
 from vfsd.core.frame_table_pages import Ints
 from vfsd.disk.block_checksums import text
 from vfsd.errors import DamagedFramesError, UsageError, VfsdError
@@ -61,7 +61,7 @@ class VideoDamage(VideoFacts):
         if damaged == RAISE:
             self._require_undamaged(counted, numbers)
             return numbers
-        return numbers[~are_within(numbers, counted.original.damage or ())]
+        return numbers[~in_ranges(numbers, counted.original.damage or ())]
 
     def _known_damage(self) -> tuple[range, ...] | None:
         """None: no full decode has examined it yet, here or elsewhere."""
@@ -88,13 +88,13 @@ class VideoDamage(VideoFacts):
 
     def _damage_of(self, counted: Counted, numbers: Ints) -> npt.NDArray[np.bool_]:
         """Of each frame whether it shows damage, as far as that is known; warns of the first."""
-        found = are_within(numbers, counted.original.damage or ())
+        found = in_ranges(numbers, counted.original.damage or ())
         if found.any() and self._tools.pool.warned(counted.original.id):
             _log.warning("%s", _told(counted))
         return found
 
     def _require_undamaged(self, counted: Counted, numbers: Ints) -> None:
-        damaged = numbers[are_within(numbers, counted.original.damage or ())]
+        damaged = numbers[in_ranges(numbers, counted.original.damage or ())]
         if len(damaged):
             raise DamagedFramesError(
                 f"frame {damaged[0]} is damaged; {_told(counted)}",

@@ -21,8 +21,7 @@ from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.validation import yes_or_no
 
 if TYPE_CHECKING:
-    from vfsd.labels.detectors.detector import Detector, Every, Found, Wanted
-    from vfsd.labels.detectors.work_chunks import Chunk
+    from vfsd.labels.detectors.detector import Detector, Every, Found, FrameRequest, WorkChunk
 
 _EACH = "`find` gives (number, boxes of that frame) for each frame that it is shown, in their order"
 
@@ -59,7 +58,7 @@ class VideoDetect(VideoLabels, VideoFrames):
         the video's bytes have changed or its frames have been counted anew, and what the detector
         raises.
         """
-        from vfsd.labels.detectors.work_chunks import plan_chunks
+        from vfsd.labels.detectors.detector import plan_chunks
 
         replace = yes_or_no(replace, "replace")
         self._parts.require_writable()
@@ -89,7 +88,7 @@ class VideoDetect(VideoLabels, VideoFrames):
             added += self._store(info, found, chunk, source, replace)
         return added
 
-    def _numbers(self, wanted: Wanted, every: Every | SupportsIndex | None) -> Ints:
+    def _numbers(self, wanted: FrameRequest, every: Every | SupportsIndex | None) -> Ints:
         """The frames of the whole video that the detector may see."""
         from vfsd.labels.detectors.detector import require_every
 
@@ -105,18 +104,18 @@ class VideoDetect(VideoLabels, VideoFrames):
 
     def _shown(
         self,
-        chunks: list[Chunk],
-        wanted: Wanted,
+        chunks: list[WorkChunk],
+        wanted: FrameRequest,
         psnr: float,
         on_progress: Callable[[int, int], None] | None,
         total: int,
     ) -> Iterator[Frame]:
         """The frames of all chunks in one go: decoders do not start again with each."""
-        from vfsd.labels.detectors.work_chunks import steps
+        from vfsd.labels.detectors.detector import stepped_ranges
 
         numbers = np.concatenate([np.zeros(0, np.int64), *(chunk.shown for chunk in chunks)])
         done = 0
-        for run in steps(numbers):
+        for run in stepped_ranges(numbers):
             for frame in self._looked_at(run, wanted.size, wanted.format, psnr):
                 done += 1
                 if on_progress is not None:
@@ -134,7 +133,7 @@ class VideoDetect(VideoLabels, VideoFrames):
         self,
         info: LogicalVideo,
         found: list[Detection],
-        chunk: Chunk,
+        chunk: WorkChunk,
         source: Source,
         replace: bool,
     ) -> int:
@@ -155,7 +154,7 @@ def _require_detector(detector: object) -> None:
 
 
 def _kept(
-    detector: Detector, chunk: Chunk, shown: Iterator[Frame], width: int, height: int
+    detector: Detector, chunk: WorkChunk, shown: Iterator[Frame], width: int, height: int
 ) -> Iterator[Detection]:
     """The boxes of the frames whose boxes are stored.
 

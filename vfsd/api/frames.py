@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from vfsd.api.damage import RAISE, SHOW, SKIP, VideoDamage, damage_choice
 from vfsd.api.video_info import Counted, warn_of_short_span
-from vfsd.core.frame_index import are_within, cut, frame_numbers
+from vfsd.core.frame_selection import frame_numbers, in_ranges, sliced
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.frames import Frame, Frames, Pixels
 from vfsd.core.model import LogicalVideo, MediaInfo
-from vfsd.core.timebase import Seconds, exact_span, nearest_seconds, rate
-from vfsd.core.view_request import Size, View, sides_of
+from vfsd.core.timebase import Seconds, exact_span, frame_rate, nearest_seconds
+from vfsd.core.view_request import Size, View, resolve_size
 from vfsd.errors import (
     DamagedFileError,
     DamagedPackError,
@@ -30,12 +30,16 @@ from vfsd.errors import (
     OutdatedError,
     UsageError,
 )
-from vfsd.read.executor import Reader
-from vfsd.read.explain import Explanation, explain
-from vfsd.read.plan import ReadPlan, Tiles, avoiding, make_plan, plan_frames
-from vfsd.read.read_cost import Timing, account_of_plan
-from vfsd.read.tile_decoder import plan_converter
-from vfsd.read.unused_tiles import passed_over
+from vfsd.read.explain_read import ReadExplanation, explain_plan, find_unused_tiles
+from vfsd.read.read_executor import PlanExecutor, plan_converter
+from vfsd.read.read_log import ReadTiming, describe_planned_read
+from vfsd.read.read_plan import (
+    AvailableTiles,
+    ReadPlan,
+    make_plan,
+    plan_frames,
+    tiles_avoiding_damage,
+)
 from vfsd.tiling import Rect
 from vfsd.validation import decibels
 
@@ -156,7 +160,7 @@ class VideoFrames(VideoDamage):
                 frames, region=region, size=size, format=format, psnr=psnr, damaged=damaged
             )
 
-        def plan(counted: Counted, tiles: Tiles | None) -> ReadPlan:
+        def plan(counted: Counted, tiles: AvailableTiles | None) -> ReadPlan:
             view = view_of(counted, span=span, region=region, size=size, fps=fps)
             return make_plan(
                 view, counted.original, counted.table, pixel_format=format, tiles=tiles
@@ -209,7 +213,7 @@ class VideoFrames(VideoDamage):
         fps: Seconds | None = None,
         format: str = "rgb24",
         psnr: float | None = None,
-    ) -> Explanation:
+    ) -> ReadExplanation:
         """What `read` with these arguments decodes, from where, and what it would without tiles;
         and why tiles that are there are not used.
 
@@ -226,8 +230,8 @@ class VideoFrames(VideoDamage):
                 plan.frames[:0], view, self.original, self.table, pixel_format=format
             )
         plan_converter(plan, format)  # what cannot be read is told here, too
-        unused = passed_over(plan, self.table, tiles)
-        return explain(plan, self.table, self.costs, unused)
+        unused = find_unused_tiles(plan, self.table, tiles)
+        return explain_plan(plan, self.table, self.costs, unused)
 
     # -- the work
 
@@ -241,7 +245,7 @@ class VideoFrames(VideoDamage):
     ) -> Frames:
         """The frames with `numbers`, which are asked for again where frames are counted anew."""
 
-        def plan(counted: Counted, tiles: Tiles | None) -> ReadPlan:
+        def plan(counted: Counted, tiles: AvailableTiles | None) -> ReadPlan:
             return plan_frames(
                 numbers(counted),
                 view,
@@ -255,7 +259,7 @@ class VideoFrames(VideoDamage):
 
     def _read(
         self,
-        make: Callable[[Counted, Tiles | None], ReadPlan],
+        make: Callable[[Counted, AvailableTiles | None], ReadPlan],
         *,
         pixel_format: str,
         psnr: float | None,
@@ -269,7 +273,7 @@ class VideoFrames(VideoDamage):
         at_ns, began = time.time_ns(), time.perf_counter()
         counted, plan, data = self._carried_out(make, pixel_format, psnr)
         if len(plan.frames):
-            timing = Timing(at_ns, time.perf_counter() - began)
+            timing = ReadTiming(at_ns, time.perf_counter() - began)
             self._note("api", counted, lambda: plan, timing)
         return dataclasses.replace(
             _dress(counted, data, plan.frames),
@@ -279,11 +283,11 @@ class VideoFrames(VideoDamage):
 
     def _undamaged(
         self,
-        make: Callable[[Counted, Tiles | None], ReadPlan],
+        make: Callable[[Counted, AvailableTiles | None], ReadPlan],
         damaged: str,
         pixel_format: str,
         counted: Counted,
-        tiles: Tiles | None,
+        tiles: AvailableTiles | None,
     ) -> ReadPlan:
         """The plan that `make` makes, without damaged frames.  Raises `DamagedFramesError`."""
         plan = make(counted, tiles)
@@ -291,7 +295,7 @@ class VideoFrames(VideoDamage):
             self._require_undamaged(counted, plan.frames)
             return plan
         return plan_frames(
-            plan.frames[~are_within(plan.frames, counted.original.damage or ())],
+            plan.frames[~in_ranges(plan.frames, counted.original.damage or ())],
             View(region=plan.region, size=plan.size),
             counted.original,
             counted.table,
@@ -311,7 +315,7 @@ class VideoFrames(VideoDamage):
 
     def _carried_out(
         self,
-        make: Callable[[Counted, Tiles | None], ReadPlan],
+        make: Callable[[Counted, AvailableTiles | None], ReadPlan],
         pixel_format: str,
         psnr: float | None,
     ) -> tuple[Counted, ReadPlan, Pixels]:
@@ -320,7 +324,7 @@ class VideoFrames(VideoDamage):
         while True:
             plan = make(counted, tiles)
             try:
-                reader = Reader(counted.table, self._tools)
+                reader = PlanExecutor(counted.table, self._tools)
                 data = reader.execute(plan, pixel_format=pixel_format)
                 if not self._examines_damage(counted):
                     return counted, plan, data
@@ -376,7 +380,7 @@ class VideoFrames(VideoDamage):
                 )
                 marked = counted
                 try:
-                    reader = Reader(counted.table, self._tools)
+                    reader = PlanExecutor(counted.table, self._tools)
                     for place, data in reader.stream(rest, pixel_format=pixel_format):
                         number = int(rest.frames[place])
                         if self._examines_damage(counted):
@@ -412,19 +416,19 @@ class VideoFrames(VideoDamage):
                         pixel_format=pixel_format,
                         tiles=tiles,
                     ),
-                    Timing(at_ns, seconds),
+                    ReadTiming(at_ns, seconds),
                 )
 
     def _note(
-        self, kind: str, counted: Counted, plan: Callable[[], ReadPlan], timing: Timing
+        self, kind: str, counted: Counted, plan: Callable[[], ReadPlan], timing: ReadTiming
     ) -> None:
         """Remember a read that is done."""
         self._tools.reads.note(
             counted.info.digest,
-            lambda: account_of_plan(kind, plan(), counted.table, self.costs, timing),
+            lambda: describe_planned_read(kind, plan(), counted.table, self.costs, timing),
         )
 
-    def _tiles(self, info: LogicalVideo, psnr: float | None) -> Tiles | None:
+    def _tiles(self, info: LogicalVideo, psnr: float | None) -> AvailableTiles | None:
         """What a read with that `psnr` may use besides the original; None: nothing."""
         wanted = None if psnr is None else decibels(psnr)
         if wanted == math.inf:
@@ -432,7 +436,7 @@ class VideoFrames(VideoDamage):
         tiles = self._usual_tiles(info)
         return tiles if wanted is None else tiles.asking(wanted)
 
-    def _usual_tiles(self, info: LogicalVideo) -> Tiles:
+    def _usual_tiles(self, info: LogicalVideo) -> AvailableTiles:
         """What a read without a `psnr` may use besides the original."""
         return self._tools.sources.of(info, float(self._parts.settings.minimum_psnr))
 
@@ -441,9 +445,9 @@ class VideoFrames(VideoDamage):
         error: IntegrityError | FileNotFoundError,
         plan: ReadPlan,
         counted: Counted,
-        tiles: Tiles | None,
+        tiles: AvailableTiles | None,
         psnr: float | None,
-    ) -> tuple[Counted, Tiles | None]:
+    ) -> tuple[Counted, AvailableTiles | None]:
         """What to go by once more where carrying out `plan` has met with `error`.
 
         Tiles that are damaged are not used, nor frames decoded that are lost where others will do;
@@ -453,7 +457,7 @@ class VideoFrames(VideoDamage):
         if now.original.id != counted.original.id:  # an examination has corrected the table
             return now, self._tiles(now.info, psnr)
         if isinstance(error, DamagedFileError):
-            return counted, avoiding(tiles, error)
+            return counted, tiles_avoiding_damage(tiles, error)
         if plan.tiled:
             return counted, self._without_damaged(tiles, error)
         if isinstance(error, FileNotFoundError) or not self._corrects_table():
@@ -461,7 +465,9 @@ class VideoFrames(VideoDamage):
         counted = self._counted()
         return counted, self._tiles(counted.info, psnr)
 
-    def _without_damaged(self, tiles: Tiles | None, error: Exception) -> Tiles | None:
+    def _without_damaged(
+        self, tiles: AvailableTiles | None, error: Exception
+    ) -> AvailableTiles | None:
         """What may be used instead; None: the original alone."""
         # Another process may have made new tiles meanwhile.
         _log.warning("%s: a read is served from the original, not from tiles: %s", self.name, error)
@@ -473,7 +479,7 @@ class VideoFrames(VideoDamage):
 
 def _is_none(frames: range | slice | None, counted: Counted) -> bool:
     """Whether these are no frames, as it is allowed to ask for; what is no range is not none."""
-    run = cut(range(len(counted)), frames) if isinstance(frames, slice) else frames
+    run = sliced(range(len(counted)), frames) if isinstance(frames, slice) else frames
     return isinstance(run, range) and not run
 
 
@@ -492,7 +498,7 @@ def view_of(
     """
     chosen = None
     if isinstance(frames, slice):
-        frames = cut(range(len(counted)), frames)
+        frames = sliced(range(len(counted)), frames)
     if frames is not None:
         if not isinstance(frames, range):
             raise UsageError(
@@ -510,14 +516,14 @@ def view_of(
         warn_of_short_span(exact[1], counted.original)
     rect = _rect(region)
     sides = _sides(size, rect, counted.original.media)
-    return View(exact, chosen, rect, sides, None if fps is None else rate(fps))
+    return View(exact, chosen, rect, sides, None if fps is None else frame_rate(fps))
 
 
 def _sides(size: Size | None, region: Rect | None, media: MediaInfo) -> tuple[int, int] | None:
     if size is None:
         return None
     shape = region or Rect.of_size(media.display_width, media.display_height)
-    return sides_of(size, shape.width, shape.height)
+    return resolve_size(size, shape.width, shape.height)
 
 
 def _timed(counted: Counted, data: Pixels, index: int, damaged: bool) -> Frame:

@@ -13,14 +13,14 @@ from dataclasses import replace
 
 from vfsd.api.sequence import VideoSequence
 from vfsd.api.video_info import Counted
-from vfsd.codecs.probing.growing_fmp4 import FragmentedPrefix
+from vfsd.codecs.probing.growing_fmp4 import GrowingFmp4
 from vfsd.codecs.probing.probe import Examination
 from vfsd.core.frame_table import GrowingTable
 from vfsd.core.frames import Frame, Pixels
 from vfsd.core.model import Access, LogicalVideo
 from vfsd.core.view_request import View
 from vfsd.disk.direct_io import open_stored
-from vfsd.disk.tempfiles import is_in_hand
+from vfsd.disk.tempfiles import is_locked
 from vfsd.errors import (
     BusyError,
     IntegrityError,
@@ -28,12 +28,12 @@ from vfsd.errors import (
     RefusedMediaError,
     UsageError,
 )
-from vfsd.read.context import Tools
-from vfsd.read.plan import ReadPlan, Tiles
-from vfsd.read.read_cost import Timing
-from vfsd.storage.context import Parts
-from vfsd.write.ingest import describe_original
-from vfsd.write.partial_files import Unfinished
+from vfsd.read.read_context import ReadContext
+from vfsd.read.read_log import ReadTiming
+from vfsd.read.read_plan import AvailableTiles, ReadPlan
+from vfsd.storage.context import StoreContext
+from vfsd.write.ingest_file import describe_original
+from vfsd.write.partial_files import PartialFile
 
 _LOOK_SECONDS = 0.2
 _REST = 4
@@ -54,7 +54,12 @@ class GrowingVideo(VideoSequence):
     """
 
     def __init__(
-        self, parts: Parts, tools: Tools, name: str, path: str, is_written: Callable[[], bool]
+        self,
+        parts: StoreContext,
+        tools: ReadContext,
+        name: str,
+        path: str,
+        is_written: Callable[[], bool],
     ) -> None:
         """`is_written` tells whether more may come.
 
@@ -65,7 +70,7 @@ class GrowingVideo(VideoSequence):
         self._refreshing = threading.Lock()
         self._fd = open_stored(path)
         try:
-            self._prefix = FragmentedPrefix(self._fd, name)
+            self._prefix = GrowingFmp4(self._fd, name)
             found = self._first_part(name)
             original = replace(
                 describe_original(
@@ -211,7 +216,7 @@ class GrowingVideo(VideoSequence):
 
     def _carried_out(
         self,
-        make: Callable[[Counted, Tiles | None], ReadPlan],
+        make: Callable[[Counted, AvailableTiles | None], ReadPlan],
         pixel_format: str,
         psnr: float | None,
     ) -> tuple[Counted, ReadPlan, Pixels]:
@@ -250,11 +255,11 @@ class GrowingVideo(VideoSequence):
                 hint="it can be read when it is finished",
             ) from error
 
-    def _tiles(self, info: LogicalVideo, psnr: float | None) -> Tiles | None:
+    def _tiles(self, info: LogicalVideo, psnr: float | None) -> AvailableTiles | None:
         return None
 
     def _note(
-        self, kind: str, counted: Counted, plan: Callable[[], ReadPlan], timing: Timing
+        self, kind: str, counted: Counted, plan: Callable[[], ReadPlan], timing: ReadTiming
     ) -> None:
         """What is not in the catalog yet is not remembered."""
 
@@ -267,6 +272,6 @@ def _new_id() -> int:
     return -1 - (uuid.uuid4().int >> 66)
 
 
-def is_being_written(file: Unfinished) -> bool:
+def is_being_written(file: PartialFile) -> bool:
     """Whether the writer of a file lives, and has not finished."""
-    return is_in_hand(file.path)
+    return is_locked(file.path)

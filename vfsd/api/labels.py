@@ -18,26 +18,26 @@ from vfsd.core.detections import (
     LabelSummary,
     Source,
 )
-from vfsd.core.frame_index import cut
+from vfsd.core.frame_selection import sliced
 from vfsd.core.label_query import Labels, unknown_labels_text
 from vfsd.core.timebase import Seconds
 from vfsd.errors import UnknownLabelWarning, UsageError
 from vfsd.validation import yes_or_no
 
 if TYPE_CHECKING:
-    from vfsd.labels import Clip
+    from vfsd.labels import LabeledVideo
 
 
 class VideoLabels(VideoFacts):
     """The detections of one video.  They belong to its pixels, not to one encoding of them."""
 
     @property
-    def clip(self) -> Clip:
+    def clip(self) -> LabeledVideo:
         """What `vfsd.labels` has to know of the video to read and write label files."""
-        from vfsd.labels import Clip
+        from vfsd.labels import LabeledVideo
 
         media = self.info.original.media
-        return Clip(
+        return LabeledVideo(
             self.info.name,
             media.display_width,
             media.display_height,
@@ -153,7 +153,7 @@ class VideoLabels(VideoFacts):
         frames no longer count as examined by the sources, either.
         """
         if isinstance(frames, slice):
-            frames = cut(range(self.info.original.frames), frames)
+            frames = sliced(range(self.info.original.frames), frames)
         return self._parts.catalog.remove_detections(
             self.info, labels=labels, frames=frames, source=source
         )
@@ -185,7 +185,7 @@ class VideoLabels(VideoFacts):
         if span is not None and frames is not None:
             raise UsageError("give either a span of time or frames, not both")
         if isinstance(frames, slice):
-            frames = cut(range(self.info.original.frames), frames)
+            frames = sliced(range(self.info.original.frames), frames)
         if span is not None:
             frames = self.frames_of_span(span)
         catalog = self._parts.catalog

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from vfsd.api.video_info import VideoFacts
-from vfsd.core.policy import CODEC, Entry, Hold, Policy
-from vfsd.derive.reencode import Forecast, OnProgress
-from vfsd.derive.replace_original import Replaced, Replacer, Require
+from vfsd.core.retention_policy import CODEC, Hold, OriginalLogEntry, RetentionPolicy
+from vfsd.derive.reencode import OnProgress, ReencodeForecast
+from vfsd.derive.replace_original import OriginalReplacer, Replacement, Require
 from vfsd.errors import NotFoundError, OutdatedError, UsageError
-from vfsd.storage import policy_service
+from vfsd.storage import original_guard
 from vfsd.validation import decibels
 
 
@@ -19,38 +19,38 @@ class VideoOriginal(VideoFacts):
     """Policy, holds and replacement of one video's original."""
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> RetentionPolicy:
         """What may become of the original: what was said of the video, or of a directory above.
 
         Where nothing was said it is kept.
         """
-        return policy_service.policy_of(self._parts, self.info)
+        return original_guard.policy_of(self._parts, self.info)
 
-    def set_policy(self, policy: Policy | str | None) -> None:
+    def set_policy(self, policy: RetentionPolicy | str | None) -> None:
         """Allow the original to be replaced, or not; None: as where nothing was said.
 
             video.set_policy("original=replaceable,psnr=42")
 
         Raises `UsageError`, `ReadOnlyError`.
         """
-        policy_service.set_policy(self._parts, self.name, policy)
+        original_guard.set_policy(self._parts, self.name, policy)
 
     def holds(self) -> list[Hold]:
         """Why the video may neither change nor go; empty where nothing forbids it."""
-        return policy_service.holds(self._parts, self.info)
+        return original_guard.holds(self._parts, self.info)
 
     def hold(self, reason: str) -> Hold:
         """Forbid everybody to change or remove the video, until that is lifted."""
-        return policy_service.hold(self._parts, self.info, reason)
+        return original_guard.hold(self._parts, self.info, reason)
 
     def release(self, reason: str, hold: int | None = None) -> list[Hold]:
         """Lift the hold of that number, or all that there are; `reason` is kept in the log.
 
         Gives those that were lifted.  Raises `NotFoundError` where there is none.
         """
-        return policy_service.release(self._parts, self.info, reason, hold)
+        return original_guard.release(self._parts, self.info, reason, hold)
 
-    def original_log(self) -> list[Entry]:
+    def original_log(self) -> list[OriginalLogEntry]:
         """What became of its originals, the newest first."""
         with self._parts.catalog.reading() as seen:
             return seen.originals.log(self.info.id)
@@ -63,7 +63,7 @@ class VideoOriginal(VideoFacts):
         reason: str = "asked for",
         require: Require | None = None,
         on_progress: OnProgress | None = None,
-    ) -> Replaced:
+    ) -> Replacement:
         """Put a smaller encoding in the place of the original, where the policy allows it.
 
         Every picture of it has at least `psnr` dB (default: what the policy asks for) in each
@@ -91,11 +91,11 @@ class VideoOriginal(VideoFacts):
         psnr: float | None = None,
         codec: str = CODEC,
         on_progress: OnProgress | None = None,
-    ) -> Forecast:
+    ) -> ReencodeForecast:
         """What `replace_original` would come to: a few seconds are encoded and measured.
 
-        Nothing is stored.  What the policy says to it is told (`Forecast.refused`).  Raises as
-        `replace_original` does.
+        Nothing is stored.  What the policy says to it is told (`ReencodeForecast.refused`).
+        Raises as `replace_original` does.
         """
         replacer = self._replacer(psnr, codec)
         return replacer.forecast(*(() if on_progress is None else (on_progress,)))
@@ -109,7 +109,7 @@ class VideoOriginal(VideoFacts):
         reason: str = "asked for",
         require: Require | None = None,
         on_progress: OnProgress | None = None,
-    ) -> Replaced:
+    ) -> Replacement:
         """Put an encoding in the place of the original that keeps its quality only where objects
         with the labels `keep` were seen; the policy has to allow that it is replaced.
 
@@ -135,7 +135,7 @@ class VideoOriginal(VideoFacts):
         psnr: float | None = None,
         codec: str = CODEC,
         on_progress: OnProgress | None = None,
-    ) -> Forecast:
+    ) -> ReencodeForecast:
         """What `decay` would come to; the PSNR is that of what keeps its quality."""
         decayer = self._decayer(keep, psnr, codec)
         return decayer.forecast(*(() if on_progress is None else (on_progress,)))
@@ -153,13 +153,13 @@ class VideoOriginal(VideoFacts):
                 f"{self.name} has changed meanwhile", hint="look at it again"
             ) from error
 
-    def _replacer(self, psnr: float | None, codec: str) -> Replacer:
+    def _replacer(self, psnr: float | None, codec: str) -> OriginalReplacer:
         self._require_verified()
-        return Replacer.whole(self._parts, self.info, self.table, self._wanted(psnr), codec)
+        return OriginalReplacer.whole(self._parts, self.info, self.table, self._wanted(psnr), codec)
 
-    def _decayer(self, keep: str, psnr: float | None, codec: str) -> Replacer:
+    def _decayer(self, keep: str, psnr: float | None, codec: str) -> OriginalReplacer:
         self._require_verified()
-        return Replacer.decaying(
+        return OriginalReplacer.decaying(
             self._parts, self.info, self.table, self._wanted(psnr), codec, keep
         )
 

@@ -14,10 +14,10 @@ from itertools import groupby
 
 import numpy as np
 
-from vfsd.core.crops import Batch, Crop, Want, batched, padded
 from vfsd.core.detections import Detection, DetectionColumns
+from vfsd.core.display_geometry import to_display_rect
+from vfsd.core.frames import Batch, Crop, CropRequest, crop_batches, padded_rect
 from vfsd.core.model import MediaInfo, PhysicalVideo
-from vfsd.core.orientation import in_display
 from vfsd.disk.block_checksums import merged
 from vfsd.read.crop_reader import CropReader
 from vfsd.tiling import Rect
@@ -72,34 +72,34 @@ class RegionScan:
 
         Raises `UsageError`.
         """
-        return batched(self.tiles(size=size, format=format), count)
+        return crop_batches(self.tiles(size=size, format=format), count)
 
     # -- what is wanted
 
-    def _tiles(self) -> Iterator[Want]:
+    def _tiles(self) -> Iterator[CropRequest]:
         for one in self.interests:
             if one.regions:
                 for frame, seen in _by_frame(one):
                     for rect in self._held(frame, one.regions):
-                        yield Want(frame, rect, self._inside(rect, seen))
+                        yield CropRequest(frame, rect, self._inside(rect, seen))
 
-    def _areas(self) -> Iterator[Want]:
+    def _areas(self) -> Iterator[CropRequest]:
         for one in self.interests:
             if one.regions:
                 area = Rect.around(one.regions)
                 for frame, seen in _by_frame(one):
-                    yield Want(frame, area, seen)
+                    yield CropRequest(frame, area, seen)
 
     def _held(self, frame: int, regions: Sequence[Rect]) -> list[Rect]:
         """The tiles of that frame that hold a part of a region."""
         segment = self._reader.segment_of(frame)
         if segment is None:
             return [self._media.frame_rect]
-        shown = [in_display(tile, self._media) for tile in segment.layout.tiles]
+        shown = [to_display_rect(tile, self._media) for tile in segment.layout.tiles]
         return [rect for rect in shown if any(rect.intersection(region) for region in regions)]
 
     def _inside(self, rect: Rect, seen: Sequence[Detection]) -> tuple[Detection, ...]:
-        return tuple(one for one in seen if padded(one, self._media, 0).intersection(rect))
+        return tuple(one for one in seen if padded_rect(one, self._media, 0).intersection(rect))
 
 
 def interests_around(
@@ -120,7 +120,7 @@ def interests_around(
     for frames in sequences:
         low, high = np.searchsorted(rows.frames, [frames.start, frames.stop])
         seen = rows.select(slice(int(low), int(high)))
-        regions = tuple(dict.fromkeys(padded(one, media, padding) for one in seen))
+        regions = tuple(dict.fromkeys(padded_rect(one, media, padding) for one in seen))
         place = bisect_right(looked, frames.start, key=lambda run: run.stop)
         known = place < len(looked) and looked[place].start < frames.stop
         found.append(Interest(frames, regions if regions or known else (media.frame_rect,), seen))

@@ -11,20 +11,20 @@ from vfsd.api.frames import Region, view_of
 from vfsd.api.video_info import VideoFacts
 from vfsd.core import view_path
 from vfsd.core.timebase import Seconds
-from vfsd.core.view_request import Size, sides_of
+from vfsd.core.view_request import Size, resolve_size
 from vfsd.disk.atomic_write import whole_file
 from vfsd.disk.object_store import Progress
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.tiling import Rect
 from vfsd.validation import local_path, yes_or_no
 from vfsd.views import (
-    SoundOfView,
+    ViewAudioSummary,
     ViewExplanation,
     explain_path,
     explain_view,
     open_view,
     render,
-    sound_of_view,
+    summarize_view_audio,
 )
 
 _BUFFER = 1 << 20
@@ -66,7 +66,7 @@ class VideoFiles(VideoFacts):
         """
         view = view_of(self._counted(), span=span, frames=frames, region=region, fps=fps)
         form = view_path.with_sound(_form(path, codec, format), sound)
-        request = view_path.Request(view, form, self._scale(size, view.region), psnr)
+        request = view_path.ViewSpec(view, form, self._scale(size, view.region), psnr)
         return self.save_view(path, request, replace=replace, on_progress=on_progress)
 
     def explain_save(
@@ -92,14 +92,14 @@ class VideoFiles(VideoFacts):
         """
         view = view_of(self._counted(), span=span, frames=frames, region=region, fps=fps)
         form = view_path.with_sound(_form(path, codec, format), sound)
-        request = view_path.Request(view, form, self._scale(size, view.region), psnr)
+        request = view_path.ViewSpec(view, form, self._scale(size, view.region), psnr)
         return self.explain_request(request)
 
     def _scale(self, size: Size | None, region: Rect | None) -> tuple[int, int] | None:
         shape = region or Rect.of_size(self.width, self.height)
-        return None if size is None else sides_of(size, shape.width, shape.height)
+        return None if size is None else resolve_size(size, shape.width, shape.height)
 
-    def explain_request(self, request: view_path.Request) -> ViewExplanation:
+    def explain_request(self, request: view_path.ViewSpec) -> ViewExplanation:
         """As `explain_save`, for a request of `vfsd.core.view_path`."""
         return explain_view(self._parts, self._tools, self.info, request)
 
@@ -113,7 +113,7 @@ class VideoFiles(VideoFacts):
     def save_view(
         self,
         path: str | os.PathLike[str],
-        request: view_path.Request,
+        request: view_path.ViewSpec,
         *,
         replace: bool = False,
         on_progress: Progress | None = None,
@@ -127,9 +127,9 @@ class VideoFiles(VideoFacts):
                 raise
         return self._rendered(target, request, replace, on_progress)
 
-    def sound_of(self, request: view_path.Request) -> SoundOfView:
+    def sound_of(self, request: view_path.ViewSpec) -> ViewAudioSummary:
         """What becomes of the sound of the video in a view."""
-        return sound_of_view(self._parts, self._tools, self.info, request)
+        return summarize_view_audio(self._parts, self._tools, self.info, request)
 
     def view(self, name: str) -> io.BufferedReader:
         """The file that a mount shows as ``NAME@/name``, to be read without a mount.
@@ -146,7 +146,7 @@ class VideoFiles(VideoFacts):
         return io.BufferedReader(opened, _BUFFER)
 
     def _rendered(
-        self, path: Path, request: view_path.Request, replace: bool, on_progress: Progress | None
+        self, path: Path, request: view_path.ViewSpec, replace: bool, on_progress: Progress | None
     ) -> int:
         with whole_file(path, replace) as file:
             return render(self._parts, self._tools, self.info, request, file, on_progress)
@@ -154,9 +154,9 @@ class VideoFiles(VideoFacts):
 
 def _form(
     path: str | os.PathLike[str], codec: str | None, pixel_format: str | None
-) -> view_path.Form:
+) -> view_path.ViewForm:
     ending = local_path(path, "a file").suffix.lower().removeprefix(".")
-    return view_path.form_of(ending, codec, pixel_format)
+    return view_path.output_form(ending, codec, pixel_format)
 
 
 def _name(name: str) -> str:

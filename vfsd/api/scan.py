@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from vfsd.core.crops import Batch, Crop, Want, batched, padded
 from vfsd.core.detections import Detection, DetectionColumns
+from vfsd.core.display_geometry import to_display_rect
 from vfsd.core.frame_table import FrameTable
+from vfsd.core.frames import Batch, Crop, CropRequest, crop_batches, padded_rect
 from vfsd.core.model import PhysicalVideo
-from vfsd.core.orientation import in_display
 from vfsd.read.crop_reader import CropReader
 from vfsd.tiling import Rect
 from vfsd.validation import how_many
@@ -77,7 +77,7 @@ class Scan:
 
         Raises `UsageError`.
         """
-        return batched(self.crops(size=size, format=format), count)
+        return crop_batches(self.crops(size=size, format=format), count)
 
     def frames(
         self, *, size: tuple[int, int] | None = None, format: str = "rgb24"
@@ -108,34 +108,34 @@ class Scan:
 
     # -- what is wanted
 
-    def _boxes(self) -> Iterator[Want]:
+    def _boxes(self) -> Iterator[CropRequest]:
         for detection in self._columns:
-            yield Want(detection.frame, self._rect(detection), (detection,))
+            yield CropRequest(detection.frame, self._rect(detection), (detection,))
 
-    def _whole_frames(self) -> Iterator[Want]:
+    def _whole_frames(self) -> Iterator[CropRequest]:
         full = self._physical.media.frame_rect
         for frame, seen in self._by_frame():
-            yield Want(frame, full, seen)
+            yield CropRequest(frame, full, seen)
 
-    def _touched_tiles(self) -> Iterator[Want]:
+    def _touched_tiles(self) -> Iterator[CropRequest]:
         media = self._physical.media
         for frame, seen in self._by_frame():
             segment = self._reader.segment_of(frame)
             if segment is None:
-                yield Want(frame, media.frame_rect, seen)
+                yield CropRequest(frame, media.frame_rect, seen)
                 continue
             for tile in segment.layout.tiles:
-                shown = in_display(tile, media)
+                shown = to_display_rect(tile, media)
                 inside = tuple(one for one in seen if self._rect(one).intersection(shown))
                 if inside:
-                    yield Want(frame, shown, inside)
+                    yield CropRequest(frame, shown, inside)
 
     def _by_frame(self) -> Iterator[tuple[int, tuple[Detection, ...]]]:
         for frame, together in groupby(self._columns, lambda detection: detection.frame):
             yield frame, tuple(together)
 
     def _rect(self, detection: Detection) -> Rect:
-        return padded(detection, self._physical.media, self._padding)
+        return padded_rect(detection, self._physical.media, self._padding)
 
     def _seen(self, low: int, high: int) -> Seen:
         rows = self._columns.select(slice(low, high))

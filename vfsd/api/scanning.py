@@ -15,7 +15,7 @@ from vfsd.core.label_query import Labels, clauses_of
 from vfsd.core.timebase import Seconds
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.read.crop_reader import CropReader
-from vfsd.read.read_cost import Purpose
+from vfsd.read.read_log import ScanPurpose
 from vfsd.tiling import Rect
 from vfsd.validation import pixels_around
 
@@ -124,11 +124,11 @@ class VideoScans(VideoLabels, VideoFrames):
         return Scan(self.original, self.table, reader, found.columns(), padding=padding)
 
     def _crop_reader(self, psnr: float | None, wanted: Labels | Rect | None) -> CropReader:
-        purpose = Purpose()
+        purpose = ScanPurpose()
         if isinstance(wanted, Rect):
-            purpose = Purpose(region=wanted)
+            purpose = ScanPurpose(region=wanted)
         elif wanted is not None:
-            purpose = Purpose(tuple(tuple(sorted(clause)) for clause in clauses_of(wanted)))
+            purpose = ScanPurpose(tuple(tuple(sorted(clause)) for clause in clauses_of(wanted)))
         return CropReader(self.info, self.table, self._tools, self._tiles(self.info, psnr), purpose)
 
     def _place(self, roi: Region) -> Rect:

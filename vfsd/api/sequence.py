@@ -14,7 +14,7 @@ from vfsd.api.array import Axis, SecondsIndex, VideoArray
 from vfsd.api.frames import VideoFrames, view_of
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.frames import Frame, Frames
-from vfsd.read.plan import select_frames
+from vfsd.read.read_plan import select_frames
 from vfsd.validation import is_one_integer
 
 if TYPE_CHECKING:

@@ -10,16 +10,16 @@ from reprlib import repr as shown
 from typing import TYPE_CHECKING, Unpack
 
 from vfsd.api.store_tree import StoreTree
-from vfsd.catalog import Catalog, FindOptions, another_is_there, has_password, lasting_url
-from vfsd.core.model import Decision
-from vfsd.disk.config import Settings
+from vfsd.catalog import Catalog, FindOptions, absolute_url, database_taken_error, has_password
+from vfsd.core.model import TilingDecision
+from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import (
     IntegrityError,
     NotFoundError,
     UsageError,
 )
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 from vfsd.validation import local_path, whole_number, yes_or_no
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.core.frames import Frames
     from vfsd.core.label_query import Labels
-    from vfsd.derive.budget_service import DerivedBudget
+    from vfsd.derive.derived_budget import DerivedBudget
     from vfsd.derive.proposals import Proposal
     from vfsd.derive.retile import OnProgress
-    from vfsd.derive.tuner import Between, Budget, OnFailed, Tuner
+    from vfsd.derive.tuner import BetweenSteps, OnFailed, Tuner, TuningBudget
     from vfsd.derive.what_if import Advice
     from vfsd.derive.workload import WorkloadQuery
-    from vfsd.read.context import Tools
-    from vfsd.tiling.policy import Terms
+    from vfsd.read.read_context import ReadContext
+    from vfsd.tiling.policy import LedgerParameters
 
 
 class Store(StoreTree):
@@ -50,10 +50,10 @@ class Store(StoreTree):
     Several processes may have a store open at once, a mount among them.
     """
 
-    def __init__(self, parts: Parts, threads: int | None = None) -> None:
+    def __init__(self, parts: StoreContext, threads: int | None = None) -> None:
         self._parts = parts
         self._threads = threads
-        self._made_tools: list[Tools] = []
+        self._made_tools: list[ReadContext] = []
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, catalog_url: str | None = None) -> Store:
@@ -69,7 +69,7 @@ class Store(StoreTree):
         """
         root = local_path(path, "a place for a store")
         if catalog_url is not None:
-            catalog_url = lasting_url(catalog_url)
+            catalog_url = absolute_url(catalog_url)
             _require_unused(root, catalog_url)
         is_secret = catalog_url is not None and has_password(catalog_url)
         with StoreDirectory.creating(
@@ -102,7 +102,7 @@ class Store(StoreTree):
             threads = whole_number(threads, "threads")
             if threads < 1:
                 raise UsageError(f"{threads} threads decode nothing")
-        parts = Parts.open(local_path(path, "a store"), read_only=read_only)
+        parts = StoreContext.open(local_path(path, "a store"), read_only=read_only)
         return cls(parts, threads)
 
     def close(self) -> None:
@@ -124,26 +124,26 @@ class Store(StoreTree):
         return self._parts.directory.root
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> StoreContext:
         """What the store is made of, for the layers that work on it."""
         return self._parts
 
     @property
-    def tools(self) -> Tools:
+    def tools(self) -> ReadContext:
         """The decoder pools and caches that its videos share."""
         # Made at the first use: a program that only looks at the catalog loads no decoder.  A lock
         # could be held by another thread at a fork.  With a list, the first of two threads wins.
         if not self._made_tools:
-            from vfsd.read.context import Tools
+            from vfsd.read.read_context import ReadContext
 
-            made = Tools.of(self._parts, self._threads)
+            made = ReadContext.of(self._parts, self._threads)
             self._made_tools.append(made)
             if self._made_tools[0] is not made:
                 made.close()
         return self._made_tools[0]
 
     @property
-    def _tools(self) -> Tools:
+    def _tools(self) -> ReadContext:
         return self.tools
 
     @property
@@ -152,7 +152,7 @@ class Store(StoreTree):
         return self._parts.catalog
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> StoreSettings:
         return self._parts.settings
 
     # -- videos
@@ -199,7 +199,7 @@ class Store(StoreTree):
     @property
     def budget(self) -> DerivedBudget:
         """What the tiles and renditions of all videos take and may take."""
-        from vfsd.derive.budget_service import DerivedBudget
+        from vfsd.derive.derived_budget import DerivedBudget
 
         return DerivedBudget(self._parts, self._tools, None)
 
@@ -216,10 +216,10 @@ class Store(StoreTree):
         self,
         names: Sequence[str] | None = None,
         *,
-        budget: Budget | None = None,
+        budget: TuningBudget | None = None,
         on_progress: OnProgress | None = None,
         on_failed: OnFailed | None = None,
-    ) -> list[Decision]:
+    ) -> list[TilingDecision]:
         """Make what is proposed, the best value first, as far as `budget` goes; what was made.
 
         Each segment is published by itself, together with the decision.  `on_failed` is told of
@@ -233,8 +233,8 @@ class Store(StoreTree):
         names: Sequence[str] | None = None,
         *,
         maker: str = "tune",
-        between: Between | None = None,
-        terms: Terms | None = None,
+        between: BetweenSteps | None = None,
+        terms: LedgerParameters | None = None,
     ) -> Tuner:
         """For those who make one proposal at a time; see `vfsd.derive.tuner.Tuner`."""
         from vfsd.derive.tuner import Tuner
@@ -249,16 +249,16 @@ class Store(StoreTree):
             terms=terms,
         )
 
-    def undo(self, decision: int | None = None) -> Decision:
+    def undo(self, decision: int | None = None) -> TilingDecision:
         """Take back the decision of that number, by default the last that is in use.
 
         What it had taken the place of is used again.  Raises `NotFoundError`, `ExistsError` where
         it was taken back before, `OutdatedError` where something later has its place.
         """
-        from vfsd.derive.tuner import undo
+        from vfsd.derive.tuner import undo_decision
 
         number = None if decision is None else whole_number(decision, "decision")
-        return undo(self._parts, number)[0]
+        return undo_decision(self._parts, number)[0]
 
     def named(self, names: Iterable[str]) -> list[Video]:
         """The videos of these names, in that order.
@@ -302,4 +302,4 @@ def _require_unused(root: Path, catalog_url: str) -> None:
     if Catalog.is_at(catalog_url):
         owner = Catalog.owner_at(catalog_url)
         if owner is None or owner != StoreDirectory.begun_id(root):
-            raise another_is_there(catalog_url)
+            raise database_taken_error(catalog_url)

@@ -9,14 +9,14 @@ from reprlib import repr as shown
 from typing import TYPE_CHECKING
 
 from vfsd.api.store_writes import StoreWrites
-from vfsd.catalog import Transaction, not_there, require_name, split
+from vfsd.catalog import Transaction, not_found_error, require_name, split_path
 from vfsd.core.model import FileState, Node
 from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
 from vfsd.validation import local_path, no_such_file, whole_number, yes_or_no
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
-    from vfsd.core.policy import Policy
+    from vfsd.core.retention_policy import RetentionPolicy
     from vfsd.disk.object_store import Progress
 
 _SETTLE_SECONDS = 30.0
@@ -64,7 +64,12 @@ class StoreTree(StoreWrites):
         show (of more than 255 bytes in UTF-8, or with a NUL), `BusyError` where somebody writes the
         file meanwhile, `NoSpaceError`; the store is then as it was before.
         """
-        from vfsd.write.ingest import Source, ingest_copy, ingest_link, require_outside
+        from vfsd.write.ingest_file import (
+            SourceFile,
+            ingest_copy,
+            ingest_link,
+            require_outside_store,
+        )
 
         self._require_writable()
         link, replace = yes_or_no(link, "link"), yes_or_no(replace, "replace")
@@ -77,8 +82,8 @@ class StoreTree(StoreWrites):
             raise no_such_file(path)
         if isinstance(name, str) and name.endswith("/"):
             name += path.name
-        what = Source(path, name or path.name, path.stat().st_size)
-        require_outside(self._parts, what)
+        what = SourceFile(path, name or path.name, path.stat().st_size)
+        require_outside_store(self._parts, what)
         put = ingest_link if link else ingest_copy
         if stream is not None:
             stream = whole_number(stream, "stream")
@@ -95,7 +100,7 @@ class StoreTree(StoreWrites):
             )
         )
 
-    def set_policy(self, path: str, policy: Policy | str | None) -> Policy:
+    def set_policy(self, path: str, policy: RetentionPolicy | str | None) -> RetentionPolicy:
         """Say what may become of the original of a video, or of those below a directory.
 
             store.set_policy("cam1/", "original=replaceable,psnr=40,replace-after=30d")
@@ -105,15 +110,15 @@ class StoreTree(StoreWrites):
         counts now.  Raises `NotFoundError`, `ReadOnlyError`, `ExistsError` for a file with a slash,
         `UsageError` for the store as a whole, and for what is no policy.
         """
-        from vfsd.core.policy import Policy
-        from vfsd.storage.policy_service import set_policy
-        from vfsd.write.ingest import make_directories
+        from vfsd.core.retention_policy import RetentionPolicy
+        from vfsd.storage.original_guard import set_policy
+        from vfsd.write.ingest_file import make_directories
 
         self._require_writable()
         if not isinstance(path, str):
             raise UsageError(f"{shown(path)} names no video", hint="give its name, as text")
-        chosen = Policy.parse(policy) if isinstance(policy, str) else policy
-        folders = split(path) if path.endswith("/") else []
+        chosen = RetentionPolicy.parse(policy) if isinstance(policy, str) else policy
+        folders = split_path(path) if path.endswith("/") else []
         for name in folders:
             require_name(name)
         if folders:
@@ -141,14 +146,14 @@ class StoreTree(StoreWrites):
     def _remove_names(self, path: str, recursive: bool) -> tuple[int, set[str], list[int]]:
         """How many files went, the objects that nothing may need any more, and the inodes that may
         have lost their last name."""
-        *above, name = split(path) or [""]
+        *above, name = split_path(path) or [""]
         if not name:
             raise UsageError("the root of a store cannot be removed")
         with self._parts.catalog.writing() as change:
             parent = change.tree.resolve("/".join(above))
             node = change.tree.lookup(parent.ino, name)
             if node is None:
-                raise not_there(path)
+                raise not_found_error(path)
             below = list(change.tree.walk(node.ino, path)) if node.is_dir else []
             if below and not recursive:
                 raise UsageError(
@@ -158,7 +163,7 @@ class StoreTree(StoreWrites):
                 )
             gone, lost, inodes = 0, list[int](), list[int]()
             for full, inner in [*reversed(below), (path, node)]:
-                folder, _, last = "/".join(split(full)).rpartition("/")
+                folder, _, last = "/".join(split_path(full)).rpartition("/")
                 left = change.tree.unlink(
                     change.tree.resolve(folder).ino, last, now_ns=time.time_ns()
                 )
@@ -180,11 +185,11 @@ class StoreTree(StoreWrites):
         `ExistsError` (unless `replace`, for files), `UsageError` for a name that no mount can show.
         """
         from vfsd.storage.reclaim import clear_away
-        from vfsd.write.ingest import make_directories
+        from vfsd.write.ingest_file import make_directories
 
         self._require_writable()
         replace = yes_or_no(replace, "replace")
-        *above, name = split(old) or [""]
+        *above, name = split_path(old) or [""]
         if not name:
             raise UsageError("the root of a store cannot be moved")
         if replace:
@@ -194,12 +199,12 @@ class StoreTree(StoreWrites):
             parent = tree.resolve("/".join(above))
             node = tree.lookup(parent.ino, name)
             if node is None:
-                raise not_there(old)
-            if not split(new) or (new.endswith("/") and not node.is_dir):
+                raise not_found_error(old)
+            if not split_path(new) or (new.endswith("/") and not node.is_dir):
                 new = f"{new}{name}"
-            if node.is_dir and split(new)[: len(split(old))] == split(old):
+            if node.is_dir and split_path(new)[: len(split_path(old))] == split_path(old):
                 raise UsageError(f"{old!r} cannot be moved into itself")
-            *folders, last = split(new)
+            *folders, last = split_path(new)
             target = make_directories(change, "/".join(folders), uid=os.getuid(), gid=os.getgid())
             there = tree.lookup(target.ino, last)
             if there is not None and there.is_dir:

@@ -11,7 +11,7 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from vfsd.catalog import split
+from vfsd.catalog import split_path
 from vfsd.core.model import FileState, LogicalVideo
 from vfsd.core.timebase import Seconds
 from vfsd.errors import (
@@ -20,22 +20,21 @@ from vfsd.errors import (
     NotFoundError,
     UsageError,
 )
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 from vfsd.validation import width_and_height, yes_or_no
 
 if TYPE_CHECKING:
     from vfsd.api.growing_video import GrowingVideo
     from vfsd.api.video import Video
-    from vfsd.codecs.audio.input import Sounding
-    from vfsd.codecs.containers.timestamps import FileTimes
+    from vfsd.codecs.audio.audio_input import AudioInput
+    from vfsd.codecs.containers.file_timestamps import FileTimestamps
     from vfsd.codecs.probing.probe import Examination
     from vfsd.core.frames import Pixels
-    from vfsd.read.context import Tools
-    from vfsd.write.options import WriteForm
-    from vfsd.write.partial_files import Unfinished
-    from vfsd.write.pixel_input import Given, Raw
-    from vfsd.write.recordings import Recording
-    from vfsd.write.writer import Ticks, VideoWriter
+    from vfsd.read.read_context import ReadContext
+    from vfsd.write.frame_input import FrameInput, RawInput
+    from vfsd.write.partial_files import PartialFile, UnfinishedRecording
+    from vfsd.write.video_writer import Ticks, VideoWriter
+    from vfsd.write.writer_settings import WriterSettings
     from vfsd.write.y4m import Y4mHeader
 
 Written = Callable[[int], None]
@@ -47,7 +46,7 @@ _WHEN_ENDED = "`vfsd recover` makes a video of it when this process has ended"
 
 
 class WriteOptions(TypedDict, total=False):
-    """The fields of a `WriteForm`."""
+    """The fields of a `WriterSettings`."""
 
     fps: Seconds | None
     time_base: Seconds | None
@@ -61,17 +60,17 @@ class WriteOptions(TypedDict, total=False):
     color_range: str | None
     color_space: str | None
     sample_aspect_ratio: Seconds | None
-    sound: Sounding | None
+    sound: AudioInput | None
     sound_codec: str | None
 
 
 class StoreWrites:
     """Makes videos of what is in memory, or on its way."""
 
-    _parts: Parts
+    _parts: StoreContext
 
     @property
-    def _tools(self) -> Tools:
+    def _tools(self) -> ReadContext:
         raise NotImplementedError
 
     def open_video(self, info: LogicalVideo) -> Video:
@@ -83,7 +82,7 @@ class StoreWrites:
     def write(
         self,
         name: str,
-        data: Given | Raw,
+        data: FrameInput | RawInput,
         *,
         size: tuple[int, int] | None = None,
         pts: Ticks | None = None,
@@ -95,7 +94,7 @@ class StoreWrites:
 
         - Pictures: an array of frames x height x width x channels, or what numpy makes one of,
           frames that were read, or any sequence of these, with `fps`, or with a `time_base` and the
-          `pts` of each; the other fields of `WriteForm` say what is written.
+          `pts` of each; the other fields of `WriterSettings` say what is written.
         - Bare samples: bytes or an open file, and the `size` (width, height) besides.
         - YUV4MPEG2: bytes or an open file of it, without `size` or `format`, are pictures, too, and
           tell their rate, range and aspect where `form` does not.  Under a name that ends with
@@ -122,27 +121,32 @@ class StoreWrites:
         and where a pipe ends in the middle of a picture (`CutOffError`), or what is given raises an
         `OSError`, as a connection does that breaks.
         """
-        from vfsd.codecs.audio.samples import SoundFormat
-        from vfsd.write.options import WriteForm
-        from vfsd.write.pixel_input import Peeked, is_raw, pictures, pictures_of_bytes
-        from vfsd.write.y4m import MAGIC, read_header, read_pictures
+        from vfsd.codecs.audio.sample_arrays import SoundFormat
+        from vfsd.write.frame_input import (
+            PeekableFile,
+            is_raw_input,
+            iter_input_frames,
+            iter_raw_frames,
+        )
+        from vfsd.write.writer_settings import WriterSettings
+        from vfsd.write.y4m import MAGIC, read_y4m_frames, read_y4m_header
 
         if isinstance(form.get("sound"), SoundFormat):
             raise UsageError("sound in pieces is for a writer", hint="see Store.writer")
         replace = yes_or_no(replace, "replace")
         each: Iterator[tuple[Pixels, int | None]]
         timed = form.get("fps") is not None or form.get("time_base") is not None
-        if is_raw(data) and size is None and not str(name).lower().endswith(".y4m"):
-            peeked = Peeked(data, len(MAGIC))
+        if is_raw_input(data) and size is None and not str(name).lower().endswith(".y4m"):
+            peeked = PeekableFile(data, len(MAGIC))
             if peeked.head == MAGIC:
                 file = BufferedReader(peeked, _BUFFER)
-                header = read_header(file)
+                header = read_y4m_header(file)
                 told = _told_by(header, form)
-                each = ((picture, None) for picture in read_pictures(file, header))
+                each = ((picture, None) for picture in read_y4m_frames(file, header))
                 size = header.width, header.height
                 return self._write_pictures(name, each, size, pts, replace, on_progress, told)
             data = peeked.given
-        if is_raw(data):
+        if is_raw_input(data):
             if not timed and size is None:
                 if form or pts is not None:
                     raise UsageError(
@@ -154,12 +158,14 @@ class StoreWrites:
             if size is None or not timed:
                 raise UsageError("bare samples need a size and a rate", hint="give size and fps")
             pixel_format = form.get("format", "rgb24")
-            each = ((picture, None) for picture in pictures_of_bytes(data, pixel_format, size))
+            each = ((picture, None) for picture in iter_raw_frames(data, pixel_format, size))
         else:
             if not timed:
                 raise UsageError("pictures need times", hint="give fps")
-            each = pictures(data, form.get("format", "rgb24"))
-        return self._write_pictures(name, each, size, pts, replace, on_progress, WriteForm(**form))
+            each = iter_input_frames(data, form.get("format", "rgb24"))
+        return self._write_pictures(
+            name, each, size, pts, replace, on_progress, WriterSettings(**form)
+        )
 
     def writer(
         self,
@@ -177,10 +183,10 @@ class StoreWrites:
         Raises `UsageError`, `NotFoundError` where the file of `sound` is not there, `ExistsError`
         (unless `replace`), `BusyError`, `NoSpaceError`.
         """
-        from vfsd.write.options import WriteForm
+        from vfsd.write.writer_settings import WriterSettings
 
         replace = yes_or_no(replace, "replace")
-        return self._writer(name, (width, height), WriteForm(**form), replace, _CLOSE_AGAIN)
+        return self._writer(name, (width, height), WriterSettings(**form), replace, _CLOSE_AGAIN)
 
     def growing(self, name: str) -> GrowingVideo:
         """What there is of a video that is being written, here or in another process.
@@ -190,10 +196,10 @@ class StoreWrites:
         while it is being finished.
         """
         from vfsd.api.growing_video import is_being_written
-        from vfsd.write.partial_files import unfinished
+        from vfsd.write.partial_files import active_partials
 
-        name = "/".join(split(name))
-        for file in unfinished(self._parts.objects):
+        name = "/".join(split_path(name))
+        for file in active_partials(self._parts.objects):
             if file.name == name:
                 with suppress(FileNotFoundError):  # it is finished right now
                     return self._growing(name, file.path, partial(is_being_written, file))
@@ -206,14 +212,14 @@ class StoreWrites:
             f"nobody writes {name!r}", hint="what is finished is opened by its name alone"
         )
 
-    def recordings(self) -> list[Recording]:
+    def recordings(self) -> list[UnfinishedRecording]:
         """Recordings that were not finished, the oldest first: their writers died, or could not
         publish them.  They take room, and are no videos: see `recover`."""
-        from vfsd.write.recordings import recordings
+        from vfsd.write.partial_files import unfinished_recordings
 
-        return recordings(self._parts)
+        return unfinished_recordings(self._parts)
 
-    def recover(self, recording: Recording, name: str | None = None) -> Video:
+    def recover(self, recording: UnfinishedRecording, name: str | None = None) -> Video:
         """Make a video of what there is of a recording.
 
         It gets `name`.  Default: the name that it was meant to have or, where somebody has taken
@@ -227,20 +233,24 @@ class StoreWrites:
         recording is kept then.
         """
         from vfsd.disk.enospc import room_for
-        from vfsd.write.ingest import Source, ingest_made
-        from vfsd.write.recordings import Recording, free_name
+        from vfsd.write.ingest_file import SourceFile, ingest_own_file
+        from vfsd.write.partial_files import UnfinishedRecording, recovered_name
 
         self._require_writable()
-        if not isinstance(recording, Recording):
+        if not isinstance(recording, UnfinishedRecording):
             raise UsageError(
                 f"recording must be one of Store.recordings(), got {shown(recording)}",
                 hint="give one of Store.recordings()",
             )
         with recording.claimed():
-            name = free_name(self._parts, recording) if name is None else "/".join(split(name))
-            source = Source(recording.path, name, recording.path.stat().st_size)
+            name = (
+                recovered_name(self._parts, recording)
+                if name is None
+                else "/".join(split_path(name))
+            )
+            source = SourceFile(recording.path, name, recording.path.stat().st_size)
             with room_for(repr(name)):
-                video = self.open_video(ingest_made(self._parts, source))
+                video = self.open_video(ingest_own_file(self._parts, source))
             recording.forget()
         return video
 
@@ -260,25 +270,25 @@ class StoreWrites:
     def _require_place(self, name: str, replace: bool) -> None:
         """Before anything is taken in.  Raises as `require_free`, and `HeldError` where what would
         have to go must not."""
-        from vfsd.write.ingest import require_free
+        from vfsd.write.ingest_file import require_name_free
 
-        require_free(self._parts, name, replace)
+        require_name_free(self._parts, name, replace)
         if replace:
             with self._parts.catalog.reading() as seen, suppress(NotFoundError):
                 seen.originals.require_free(seen.tree.resolve(name).ino)
 
     def _writer(
-        self, name: str, size: tuple[int, int], form: WriteForm, replace: bool, again: str
+        self, name: str, size: tuple[int, int], form: WriterSettings, replace: bool, again: str
     ) -> VideoWriter[Video]:
         """`again` says what can be done where it is whole, and not published."""
-        from vfsd.write.writer import VideoWriter
+        from vfsd.write.video_writer import VideoWriter
 
         self._require_writable()
-        name = "/".join(split(name))
+        name = "/".join(split_path(name))
         self._require_place(name, replace)
         size = width_and_height(size)
 
-        def publish(file: Unfinished, times: FileTimes) -> Video:
+        def publish(file: PartialFile, times: FileTimestamps) -> Video:
             with _told(file, again):
                 return self._publish(file, replace, partial(_require_times, times))
 
@@ -292,19 +302,19 @@ class StoreWrites:
         pts: Ticks | None,
         replace: bool,
         on_progress: Written | None,
-        form: WriteForm,
+        form: WriterSettings,
     ) -> Video:
-        from vfsd.codecs.frames.array_formats import given_layout
-        from vfsd.write.partial_files import RECOVER
-        from vfsd.write.writer import given_times
+        from vfsd.codecs.frames.pixel_layouts import input_layout
+        from vfsd.write.partial_files import RECOVER_HINT
+        from vfsd.write.video_writer import parse_pts
 
-        times = given_times(pts, form)
+        times = parse_pts(pts, form)
         first = next(each, None)
         if first is None:
             raise UsageError("at least one picture must be given")
         if size is None:
-            size = given_layout(form.format).size(first[0].shape)
-        writer = self._writer(name, size, form, replace, RECOVER)
+            size = input_layout(form.format).size(first[0].shape)
+        writer = self._writer(name, size, form, replace, RECOVER_HINT)
         try:
             with writer:
                 for picture, own in chain([first], _while_they_come(each, writer)):
@@ -319,28 +329,28 @@ class StoreWrites:
         return writer.video
 
     def _write_stream(
-        self, name: str, data: Raw, replace: bool, on_progress: Written | None
+        self, name: str, data: RawInput, replace: bool, on_progress: Written | None
     ) -> Video:
         from vfsd.disk.enospc import room_for, write_all
-        from vfsd.write.partial_files import RECOVER, begin, may_pass
-        from vfsd.write.pixel_input import chunks
+        from vfsd.write.frame_input import iter_chunks
+        from vfsd.write.partial_files import RECOVER_HINT, create_partial, is_retryable
 
         self._require_writable()
-        name = "/".join(split(name))
+        name = "/".join(split_path(name))
         self._require_place(name, replace)
         with room_for(repr(name)):
-            file = begin(self._parts.objects, name)
+            file = create_partial(self._parts.objects, name)
         try:
             with open(file.path, "r+b", 0) as writing, _told_of_part(file):
-                for chunk in chunks(data):
+                for chunk in iter_chunks(data):
                     with room_for(repr(name)):
                         write_all(writing, chunk)
                     if on_progress is not None:
                         on_progress(len(chunk))
-            with _told(file, RECOVER):
+            with _told(file, RECOVER_HINT):
                 video = self._publish(file, replace)
         except BaseException as error:
-            if may_pass(error) and not file.is_empty:  # it may not come again
+            if is_retryable(error) and not file.is_empty:  # it may not come again
                 file.leave()
             else:
                 file.remove()
@@ -350,16 +360,18 @@ class StoreWrites:
 
     def _publish(
         self,
-        file: Unfinished,
+        file: PartialFile,
         replace: bool,
         check: Callable[[Examination], None] = lambda _: None,
     ) -> Video:
         from vfsd.disk.enospc import room_for
-        from vfsd.write.ingest import Source, ingest_made
+        from vfsd.write.ingest_file import SourceFile, ingest_own_file
 
         with room_for(repr(file.name)):
-            source = Source(file.path, file.name, file.path.stat().st_size)
-            return self.open_video(ingest_made(self._parts, source, replace=replace, check=check))
+            source = SourceFile(file.path, file.name, file.path.stat().st_size)
+            return self.open_video(
+                ingest_own_file(self._parts, source, replace=replace, check=check)
+            )
 
     def _require_writable(self) -> None:
         self._parts.require_writable()
@@ -377,14 +389,14 @@ def _while_they_come(
 
 
 @contextmanager
-def _told(file: Unfinished, again: str) -> Iterator[None]:
+def _told(file: PartialFile, again: str) -> Iterator[None]:
     """Errors say what becomes of a whole file that could not be published."""
-    from vfsd.write.partial_files import may_pass
+    from vfsd.write.partial_files import is_retryable
 
     try:
         yield
     except BaseException as error:
-        if may_pass(error):
+        if is_retryable(error):
             if isinstance(error, ClosedError):
                 again = _WHEN_ENDED
             error.add_note(f"{file.name!r} is whole, and not lost: it is {file.path}; {again}")
@@ -392,23 +404,23 @@ def _told(file: Unfinished, again: str) -> Iterator[None]:
 
 
 @contextmanager
-def _told_of_part(file: Unfinished) -> Iterator[None]:
+def _told_of_part(file: PartialFile) -> Iterator[None]:
     """Errors say what becomes of what has come, where any of it is on the disk."""
-    from vfsd.write.partial_files import RECOVER, may_pass
+    from vfsd.write.partial_files import RECOVER_HINT, is_retryable
 
     try:
         yield
     except BaseException as error:
-        if may_pass(error) and not file.is_empty:
+        if is_retryable(error) and not file.is_empty:
             error.add_note(
-                f"what has come of {file.name!r} is not lost: it is {file.path}; {RECOVER}"
+                f"what has come of {file.name!r} is not lost: it is {file.path}; {RECOVER_HINT}"
             )
         raise
 
 
-def _told_by(header: Y4mHeader, form: WriteOptions) -> WriteForm:
+def _told_by(header: Y4mHeader, form: WriteOptions) -> WriterSettings:
     """What is written of YUV4MPEG2.  Raises `UsageError` where nobody tells its rate."""
-    from vfsd.write.options import WriteForm
+    from vfsd.write.writer_settings import WriterSettings
 
     if "format" in form:
         raise UsageError("YUV4MPEG2 tells its pixel format itself", hint="leave out format")
@@ -421,9 +433,9 @@ def _told_by(header: Y4mHeader, form: WriteOptions) -> WriteForm:
         told["color_range"] = header.color_range
     if form.get("sample_aspect_ratio") is None:
         told["sample_aspect_ratio"] = header.sample_aspect_ratio
-    return WriteForm(**told)
+    return WriterSettings(**told)
 
 
-def _require_times(times: FileTimes, found: Examination) -> None:
+def _require_times(times: FileTimestamps, found: Examination) -> None:
     """Raises `IntegrityError` where a file shows its pictures at other times than were given."""
     times.require_written(found.columns.pts[found.order], found.media.time_base)

@@ -8,29 +8,36 @@ from reprlib import repr as shown
 from vfsd.api.frames import Region, VideoFrames, view_of
 from vfsd.api.labels import VideoLabels
 from vfsd.codecs.cells.tile_codecs import tile_codec
-from vfsd.codecs.frames.scale import require_smaller
+from vfsd.codecs.frames.frame_transforms import require_smaller
 from vfsd.codecs.frames.to_array import needed_area
 from vfsd.core.hostinfo import host_name
 from vfsd.core.label_query import Labels
 from vfsd.core.model import Segment
 from vfsd.core.timebase import Seconds
-from vfsd.derive.catalog_world import AsPlanned, TableOriginal, footage_of, rates_of
-from vfsd.derive.compression_schedule import wanted_level
-from vfsd.derive.layout_around import ALPHA, Partition, layouts_around
-from vfsd.derive.recompress import OnUnread, compress, compressible
+from vfsd.derive.catalog_world import (
+    PARTITION_ALPHA,
+    FrameTableOriginal,
+    Partition,
+    PlannerReading,
+    ReadEstimate,
+    cost_rates,
+    estimate_read,
+    layouts_around,
+    load_box_video,
+)
+from vfsd.derive.deferred_compression import OnUnread, compress_segments, compressible, wanted_level
 from vfsd.derive.retile import OnProgress, retile
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
-from vfsd.derive.what_if_cost import Estimate, estimate
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.errors import UsageError
-from vfsd.read.plan import select_frames
-from vfsd.tiling import TileLayout, fine, parse_layout
+from vfsd.read.read_plan import select_frames
+from vfsd.tiling import TileLayout, fine_layout, parse_layout
 from vfsd.tiling.policy import (
     Aim,
-    AtHand,
     BoxWorld,
-    Footage,
-    Seen,
+    CachedBytes,
+    LabelBoxes,
     SizeWorld,
+    VideoProfile,
     every_tile,
     wanted_tiles,
 )
@@ -44,18 +51,18 @@ class VideoTiles(VideoLabels, VideoFrames):
         self,
         labels: Labels | None = None,
         *,
-        partition: Partition = fine,
+        partition: Partition = fine_layout,
         span: tuple[Seconds, Seconds | None] | None = None,
         codec: str = "fast",
         padding: int = 0,
-        alpha: float = ALPHA,
+        alpha: float = PARTITION_ALPHA,
         seconds_each: float = 1.0,
     ) -> list[PlannedSegment]:
         """Layouts for `retile` around what was seen, where they pay (see `layouts_around`).
 
-        `partition` is `vfsd.tiling.fine`, which tells objects apart, or `vfsd.tiling.coarse`.
-        Only the tiles that hold something are to be stored, unless the codec needs all of them;
-        to have all stored anyway: ``[one.whole() for one in video.around("car")]``.
+        `partition` is `vfsd.tiling.fine_layout`, which tells objects apart, or
+        `vfsd.tiling.coarse_layout`. Only the tiles that hold something are to be stored, unless
+        the codec needs all of them; to have all stored anyway: ``[one.whole() for one in video.around("car")]``.
         """
         media = self.original.media
         padding = pixels_around(padding)
@@ -151,10 +158,10 @@ class VideoTiles(VideoLabels, VideoFrames):
         """Compress lossless tiles and renditions that are not compressed so hard yet.
 
         `level` is 1 to 19, or None: as hard as budgets ask for, which is not at all while they are
-        not a quarter full; see `vfsd.derive.compression_schedule`.  Pixels stay the same; the
+        not a quarter full; see `vfsd.derive.deferred_compression`.  Pixels stay the same; the
         segments that changed are returned, as they are now.  `on_progress` is told bytes, and
         `on_unread` each segment that cannot be read, and why: it is left as it is.  Without that
-        the first one ends it.  Raises as `vfsd.derive.recompress.compress`.
+        the first one ends it.  Raises as `vfsd.derive.deferred_compression.compress_segments`.
         """
         self._parts.require_writable()
         if level is None:
@@ -162,7 +169,7 @@ class VideoTiles(VideoLabels, VideoFrames):
             if not level:
                 return []
         waiting = compressible(self._parts, self.info, level)
-        return compress(
+        return compress_segments(
             self._parts, waiting, level, jobs=jobs, on_progress=on_progress, on_unread=on_unread
         )
 
@@ -174,12 +181,12 @@ class VideoTiles(VideoLabels, VideoFrames):
         frames: range | slice | None = None,
         region: Region | None = None,
         settings: TileSettings | None = None,
-    ) -> Estimate:
+    ) -> ReadEstimate:
         """What reading a region would cost if `planned`, and no other tiles, had been made."""
         media = self.original.media
         view = view_of(self._counted(), span=span, frames=frames, region=region)
         tiles = self._usual_tiles(self.info)
-        return estimate(
+        return estimate_read(
             select_frames(view, self.original, self.table),
             needed_area(media, "rgb24", view.region or media.frame_rect, None),
             self.original,
@@ -210,17 +217,17 @@ class VideoTiles(VideoLabels, VideoFrames):
         catalog = self._parts.catalog
         measured = catalog.costs(host_name())
         media = self.original.media
-        table = TableOriginal(self.table, media.width * media.height)
+        table = FrameTableOriginal(self.table, media.width * media.height)
         like = [one for one in tiles.segments if one.picture == (media.width, media.height)]
         return BoxWorld(
-            footage_of(catalog, self.info, table, self.sequences(), aims, codec, within=within),
-            rates_of(self.original, table.whole, codec, tiles.costs, measured, like),
+            load_box_video(catalog, self.info, table, self.sequences(), aims, codec, within=within),
+            cost_rates(self.original, table.whole, codec, tiles.costs, measured, like),
             wanted_tiles if codec.takes_parts else every_tile,
-            AsPlanned(),
+            PlannerReading(),
         )
 
     def size_world(
-        self, settings: TileSettings | None = None, at_hand: AtHand | None = None
+        self, settings: TileSettings | None = None, at_hand: CachedBytes | None = None
     ) -> SizeWorld:
         """What policies may ask of renditions of the video, of the stored pictures' sizes.
 
@@ -231,13 +238,13 @@ class VideoTiles(VideoLabels, VideoFrames):
         media = self.original.media
         codec = tile_codec(settings.codec, media)
         measured = self._parts.catalog.costs(host_name())
-        table = TableOriginal(self.table, media.width * media.height)
+        table = FrameTableOriginal(self.table, media.width * media.height)
         like = [one for one in tiles.segments if one.picture != (media.width, media.height)]
-        nothing: list[dict[str, Seen]] = [{} for _ in self.sequences()]
+        nothing: list[dict[str, LabelBoxes]] = [{} for _ in self.sequences()]
         return SizeWorld(
-            Footage(media.width, media.height, self.sequences(), nothing, codec.rules, table),
-            rates_of(self.original, table.whole, codec, tiles.costs, measured, like),
-            AsPlanned(),
+            VideoProfile(media.width, media.height, self.sequences(), nothing, codec.rules, table),
+            cost_rates(self.original, table.whole, codec, tiles.costs, measured, like),
+            PlannerReading(),
             at_hand,
         )
 

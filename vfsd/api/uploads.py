@@ -9,12 +9,18 @@ from vfsd.api.video_info import VideoFacts
 from vfsd.codecs import VideoFrame
 from vfsd.core.model import Segment
 from vfsd.core.timebase import Seconds
-from vfsd.derive.import_rendition import require_offerable, stored_pictures, take_offer
+from vfsd.derive.import_rendition import arrays_to_stored_format, import_frames, require_importable
 from vfsd.derive.retile import OnProgress
-from vfsd.derive.tile_spec import PlannedSegment
-from vfsd.tiling import TileLayout, common
+from vfsd.derive.tile_settings import PlannedSegment
+from vfsd.tiling import TileLayout, frame_intersection
 from vfsd.validation import width_and_height
-from vfsd.write.pixel_input import Given, Raw, is_raw, pictures, pictures_of_bytes
+from vfsd.write.frame_input import (
+    FrameInput,
+    RawInput,
+    is_raw_input,
+    iter_input_frames,
+    iter_raw_frames,
+)
 
 
 class VideoWrites(VideoFacts):
@@ -22,7 +28,7 @@ class VideoWrites(VideoFacts):
 
     def write(
         self,
-        data: Given | Raw,
+        data: FrameInput | RawInput,
         *,
         size: tuple[int, int],
         span: tuple[Seconds, Seconds | None] | None = None,
@@ -41,11 +47,11 @@ class VideoWrites(VideoFacts):
         nothing of them stays then.  Otherwise as `retile`.
         """
         frames, size = self.frames_in(span), width_and_height(size)
-        if is_raw(data):
-            arrays = pictures_of_bytes(data, format, size)
+        if is_raw_input(data):
+            arrays = iter_raw_frames(data, format, size)
         else:
-            arrays = (picture for picture, _ in pictures(data, format))
-        offered = stored_pictures(arrays, format, size, self.original.media)
+            arrays = (picture for picture, _ in iter_input_frames(data, format))
+        offered = arrays_to_stored_format(arrays, format, size, self.original.media)
         return self.take(offered, size, frames, given_as=format, on_progress=on_progress)
 
     def take(
@@ -58,17 +64,17 @@ class VideoWrites(VideoFacts):
         on_progress: OnProgress | None = None,
     ) -> list[Segment]:
         """As `write`, of pictures in the pixel format of the original; `given_as`: their own."""
-        require_offerable(self.original.media, *size)
+        require_importable(self.original.media, *size)
         self._require_verified()
         layout, done = TileLayout.untiled(*size), itertools.count(1)
-        parts = (common(run, frames) for run in self.sequences())
+        parts = (frame_intersection(run, frames) for run in self.sequences())
         planned = [PlannedSegment(part, layout) for part in parts if part]
 
         def on_frame() -> None:
             if on_progress is not None:
                 on_progress(next(done), len(frames))
 
-        return take_offer(
+        return import_frames(
             self._parts,
             self._tools.pool,
             self.info,

@@ -17,25 +17,24 @@ import numpy as np
 
 from vfsd.catalog import Transaction
 from vfsd.codecs.probing.probe import Examination
-from vfsd.core.atfork import at_fork
+from vfsd.core.atfork import reset_after_fork
+from vfsd.core.display_geometry import to_display_rect
+from vfsd.core.frame_selection import FrameTimes
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.frame_times import FrameTimes
-from vfsd.core.model import NOT_CROPPED, LogicalVideo, MediaInfo, PhysicalVideo
-from vfsd.core.orientation import in_display
+from vfsd.core.model import NO_CROP_MARGINS, LogicalVideo, MediaInfo, PhysicalVideo
 from vfsd.core.timebase import Seconds, exact_span, on_tick
 from vfsd.core.view_request import View
 from vfsd.disk.block_checksums import merged
 from vfsd.errors import NotFoundError, ShortSpanWarning
-from vfsd.read.context import Tools
-from vfsd.read.plan import select_frames
-from vfsd.read.tile_planner import Costs
-from vfsd.storage.context import Parts
+from vfsd.read.read_context import ReadContext
+from vfsd.read.read_plan import select_frames
+from vfsd.read.tile_planner import DecodeCosts
+from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import clear_away
 from vfsd.tiling import Rect, cut_sequences
-from vfsd.write.equivalence import are_alike
-from vfsd.write.ingest import describe_original, pages, put_sound
-from vfsd.write.rebuild_index import frames_fault, is_same_table
+from vfsd.write.ingest_file import describe_original, encoded_pages, put_audio
+from vfsd.write.rebuild_index import frames_fault, has_same_picture_properties, is_same_table
 
 
 class Counted(NamedTuple):
@@ -76,8 +75,8 @@ class VideoFacts:
 
     def __init__(
         self,
-        parts: Parts,
-        tools: Tools,
+        parts: StoreContext,
+        tools: ReadContext,
         info: LogicalVideo,
     ) -> None:
         self._parts = parts
@@ -85,7 +84,7 @@ class VideoFacts:
         self.info = info  #: what the catalog says
         self._table: FrameTable | None = None
         self._guard = threading.Lock()
-        at_fork(self)
+        reset_after_fork(self)
 
     def begin_anew(self) -> None:
         """See `vfsd.core.atfork`."""
@@ -134,7 +133,7 @@ class VideoFacts:
             return Counted(self.info, self._table)
 
     @property
-    def costs(self) -> Costs:
+    def costs(self) -> DecodeCosts:
         """What decoding takes on this host, as planners know it now."""
         return self._tools.sources.of(self.info, 0.0).costs
 
@@ -268,27 +267,29 @@ class VideoFacts:
             if is_right:
                 change.videos.mark_verified(original.id, damage)
             elif old is None and is_same_table(change, now.original, found):
-                change.videos.put_pages(original.id, pages(found))
+                change.videos.put_pages(original.id, encoded_pages(found))
                 change.videos.mark_verified(original.id, damage)
             elif (
                 old is not None
                 and _has_frames_of(found, old)
-                and are_alike(original.media, found.media)
+                and has_same_picture_properties(original.media, found.media)
             ):
                 # Not under its number, by which decoders are kept that go by what was wrong.
-                change.videos.replace_original(now.id, corrected, pages(found), digest=now.digest)
+                change.videos.replace_original(
+                    now.id, corrected, encoded_pages(found), digest=now.digest
+                )
             else:
                 made = change.segments.of_original(original.id)
                 change.segments.delete(one.id for one in made)
                 packs = change.segments.released
-                change.videos.replace_table(original.id, corrected, pages(found))
+                change.videos.replace_table(original.id, corrected, encoded_pages(found))
                 if meant is not None:
                     change.detections.renumber(now.id, _new_numbers(meant, found.order))
                 across, down = _moved(original.media, found.media)
                 if across or down:
                     change.detections.move(now.id, across, down)
             info = self._stored(change)
-            put_sound(change, info.original, found)
+            put_audio(change, info.original, found)
         with self._guard:
             self.info, self._table = info, None
         if packs:
@@ -411,9 +412,9 @@ def _shown_part(media: MediaInfo) -> Rect:
     """The displayed frame, within that of pictures which are not cropped."""
     left, top, _, _ = media.crop
     decoded = dataclasses.replace(
-        media, width=media.decoded_width, height=media.decoded_height, crop=NOT_CROPPED
+        media, width=media.decoded_width, height=media.decoded_height, crop=NO_CROP_MARGINS
     )
-    return in_display(Rect(left, top, left + media.width, top + media.height), decoded)
+    return to_display_rect(Rect(left, top, left + media.width, top + media.height), decoded)
 
 
 def _new_numbers(meant: Ints, order: Ints) -> Ints:

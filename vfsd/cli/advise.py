@@ -26,8 +26,8 @@ from vfsd.errors import (
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
-    from vfsd.derive.tile_spec import PlannedSegment
-    from vfsd.derive.what_if import Advice, Outcome
+    from vfsd.derive.tile_settings import PlannedSegment
+    from vfsd.derive.what_if import Advice, StrategyOutcome
     from vfsd.derive.workload import WorkloadQuery
 
 _NEWEST = 1000
@@ -185,19 +185,19 @@ def _layout_file(video: Video, planned: Sequence[PlannedSegment]) -> bytes:
 
 
 def _plot(video: Video, advice: Advice) -> bytes:
-    from vfsd.codecs.encoding.stills import png
+    from vfsd.codecs.encoding.still_images import encode_png
     from vfsd.views.line_chart import panel
 
     curves = {one.title: one.curve[None] for one in advice.outcomes}
     colours = {one.title: _COLOURS[one.name] for one in advice.outcomes}
     title = f"{video.name}: decoding and making tiles, all together"
-    return png(panel(title, "queries", curves, colours, above="CPU seconds"))
+    return encode_png(panel(title, "queries", curves, colours, above="CPU seconds"))
 
 
 # --------------------------------------------------------------------------------- for programs
 
 
-def _advice_record(video: Video, advice: Advice, advised: Outcome) -> dict[str, Any]:
+def _advice_record(video: Video, advice: Advice, advised: StrategyOutcome) -> dict[str, Any]:
     return {
         "name": video.name,
         "queries": advice.queries,
@@ -211,7 +211,7 @@ def _advice_record(video: Video, advice: Advice, advised: Outcome) -> dict[str, 
     }
 
 
-def _outcome_record(advice: Advice, one: Outcome) -> dict[str, Any]:
+def _outcome_record(advice: Advice, one: StrategyOutcome) -> dict[str, Any]:
     return {
         "strategy": one.name,
         "title": one.title,
@@ -226,11 +226,11 @@ def _outcome_record(advice: Advice, one: Outcome) -> dict[str, Any]:
 
 
 def _segment_record(video: Video, plan: PlannedSegment) -> dict[str, Any]:
-    from vfsd.core.orientation import layout_in_display
+    from vfsd.core.display_geometry import to_display_layout
 
     return {
         "frames": [plan.frames.start, plan.frames.stop],
-        "layout": str(layout_in_display(plan.layout, video.original.media)),
+        "layout": str(to_display_layout(plan.layout, video.original.media)),
         "tiles": list(plan.stored),
     }
 
@@ -239,7 +239,7 @@ def _segment_record(video: Video, plan: PlannedSegment) -> dict[str, Any]:
 
 
 def _print_advice(
-    session: Session, video: Video, advice: Advice, advised: Outcome, layouts: Path | None
+    session: Session, video: Video, advice: Advice, advised: StrategyOutcome, layouts: Path | None
 ) -> None:
     digits = 1 if advice.outcomes[0].seconds >= 100 else 3
 
@@ -280,7 +280,9 @@ def _conclusion_text(advice: Advice) -> str:
     )
 
 
-def _remarks(video: Video, advice: Advice, advised: Outcome, layouts: Path | None) -> Iterator[str]:
+def _remarks(
+    video: Video, advice: Advice, advised: StrategyOutcome, layouts: Path | None
+) -> Iterator[str]:
     if advice.idle:
         yield (
             f"{advice.idle} of {advice.queries} queries find nothing: see "

@@ -30,10 +30,10 @@ from vfsd.errors import (
 if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.api.video import Video
-    from vfsd.core.policy import Entry
-    from vfsd.derive.reencode import Forecast, OnProgress
-    from vfsd.maintenance.age import Ager, Plan
-    from vfsd.maintenance.due_rules import Due, GivenUp
+    from vfsd.core.retention_policy import OriginalLogEntry
+    from vfsd.derive.reencode import OnProgress, ReencodeForecast
+    from vfsd.maintenance.age import RetentionExecutor, RetentionPlan
+    from vfsd.maintenance.due_rules import DueStep, FreedSpace
 
 
 LOG_FIELDS: Mapping[str, str] = MappingProxyType(
@@ -56,7 +56,7 @@ LOG_FIELDS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def log_record(entry: Entry) -> dict[str, Any]:
+def log_record(entry: OriginalLogEntry) -> dict[str, Any]:
     """The values of `ENTRY_FIELDS`."""
     return {
         "id": entry.id,
@@ -74,7 +74,7 @@ def log_record(entry: Entry) -> dict[str, Any]:
     }
 
 
-def log_text(entry: Entry) -> str:
+def log_text(entry: OriginalLogEntry) -> str:
     """For people."""
     text = f"{entry.action.value} {printable(entry.name)} ({entry.reason})"
     if entry.new_size is not None:
@@ -145,13 +145,15 @@ def age(
     twice of the same.  Meant to be run by cron; what fails for one video (exit code 30) does not
     stop the others.
     """
-    from vfsd.maintenance.age import Ager
+    from vfsd.maintenance.age import RetentionExecutor
 
     if apply and quick:
         raise UsageError("--quick goes with --dry-run", hint="leave one of --quick and --apply out")
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root, writing=apply) as store:
-        ager = Ager(store.parts, _chosen_videos(store, paths), is_clock_right=clock_is_right)
+        ager = RetentionExecutor(
+            store.parts, _chosen_videos(store, paths), is_clock_right=clock_is_right
+        )
         plan = ager.plan()
         with Progress("", None, shown=session.shows_progress) as progress:
             if apply:
@@ -189,7 +191,9 @@ def _progress_callback(progress: Progress) -> OnProgress:
     return report
 
 
-def _apply_plan(session: Session, ager: Ager, plan: Plan, progress: Progress) -> int:
+def _apply_plan(
+    session: Session, ager: RetentionExecutor, plan: RetentionPlan, progress: Progress
+) -> int:
     """How many failed."""
     done, failed = 0, 0
     for due in plan.due:
@@ -218,15 +222,20 @@ def _apply_plan(session: Session, ager: Ager, plan: Plan, progress: Progress) ->
 
 
 def _print_forecasts(
-    session: Session, ager: Ager, plan: Plan, progress: Progress, *, quick: bool
+    session: Session,
+    ager: RetentionExecutor,
+    plan: RetentionPlan,
+    progress: Progress,
+    *,
+    quick: bool,
 ) -> None:
     from vfsd.maintenance.age import CANNOT_BE_DONE
-    from vfsd.maintenance.due_rules import GivenUp
+    from vfsd.maintenance.due_rules import FreedSpace
 
-    total, given_up = 0, GivenUp()
+    total, given_up = 0, FreedSpace()
     made: set[object] = set()
     for due in plan.due:
-        told: Forecast | None = None
+        told: ReencodeForecast | None = None
         why: str | None = None
         if not quick:
             try:
@@ -261,7 +270,7 @@ def _print_forecasts(
         )
 
 
-def _print_left(session: Session, due: Due, why: str | None = None) -> None:
+def _print_left(session: Session, due: DueStep, why: str | None = None) -> None:
     """`why` is given where it was found out just now."""
     aged = due.aged
     if session.json:
@@ -270,7 +279,7 @@ def _print_left(session: Session, due: Due, why: str | None = None) -> None:
         print_line(f"left: {printable(aged.name)}: {due.reason}; {why}")
 
 
-def _nothing_due_text(plan: Plan) -> str:
+def _nothing_due_text(plan: RetentionPlan) -> str:
     """Why nothing is due, or when something will be."""
     from vfsd.maintenance.due_rules import NS
 
@@ -285,7 +294,7 @@ def _nothing_due_text(plan: Plan) -> str:
 
 
 def _saved_bytes(
-    due: Due, told: Forecast | None, given_up: GivenUp, made: set[object]
+    due: DueStep, told: ReencodeForecast | None, given_up: FreedSpace, made: set[object]
 ) -> int | None:
     """Bytes that would be free afterwards; None: that is not known.  What is `made` of the same
     bytes in the same way is the same file, and stored once."""
@@ -304,7 +313,11 @@ def _saved_bytes(
 
 
 def _forecast_record(
-    due: Due, told: Forecast | None, why: str | None, given_up: GivenUp, made: set[object]
+    due: DueStep,
+    told: ReencodeForecast | None,
+    why: str | None,
+    given_up: FreedSpace,
+    made: set[object],
 ) -> dict[str, Any]:
     saved = _saved_bytes(due, told, given_up, made)
     return {
@@ -332,7 +345,7 @@ def _other_record(name: str, stage: str, reason: str | None, size: int) -> dict[
     }
 
 
-def _forecast_text(due: Due, record: dict[str, Any]) -> str:
+def _forecast_text(due: DueStep, record: dict[str, Any]) -> str:
     parts = [f"{printable(due.aged.name)}: {due.reason}"]
     saved = record["saved"]
     if saved is not None and saved < 0:

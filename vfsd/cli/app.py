@@ -15,7 +15,7 @@ from vfsd.cli.command_table import ENTRIES, SECTIONS, TOPICS
 from vfsd.cli.errors import discard_stdout, run_guarded
 from vfsd.cli.exit_codes import EXIT_BROKEN_PIPE
 from vfsd.cli.session import Session
-from vfsd.core.subprocess_entry import be_brief, be_calm
+from vfsd.core.subprocess_entry import limit_blas_threads, reduce_gc
 
 
 class App(SuggestingGroup):
@@ -134,8 +134,8 @@ def _open_closed_streams() -> None:
 def main() -> None:
     """The console script."""
     _open_closed_streams()
-    be_calm()
-    be_brief()
+    limit_blas_threads()
+    reduce_gc()
     for stream in (sys.stdout, sys.stderr):
         # Names of files need not be UTF-8; what came in as bytes goes out as the same bytes.
         reconfigure = getattr(stream, "reconfigure", None)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vfsd.api.store import Store
-    from vfsd.core.budgets import Eviction, Held, Limit, Pin, Usage, WhatIf
-    from vfsd.derive.budget_service import DerivedBudget
+    from vfsd.core.budgets import ChargedSegment, Eviction, Limit, Pin, Usage, WhatIf
+    from vfsd.derive.derived_budget import DerivedBudget
 
 
 LIMIT_FIELDS: Mapping[str, str] = MappingProxyType(
@@ -61,7 +61,7 @@ def limit_text(limit: Limit) -> str:
     return "no limit" if limit.times is None else f"{limit} originals"
 
 
-def kind_text(held: Held) -> str:
+def kind_text(held: ChargedSegment) -> str:
     """What a segment is, in a word or two."""
     from vfsd.core.model import Role
     from vfsd.tiling.cost import VIEW_PROFILES

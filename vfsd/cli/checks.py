@@ -34,7 +34,7 @@ from vfsd.errors import (
 if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.core.model import LogicalVideo
-    from vfsd.maintenance.scrub import Damage
+    from vfsd.maintenance.scrub import ScrubDamage
 
 
 _REPAIR_HINT = (
@@ -194,7 +194,7 @@ def scrub(
     something that may not be read, or a file indexed in place that cannot be reached: that is
     named, and the rest is looked at.
     """
-    from vfsd.core.idle_priority import stand_back
+    from vfsd.core.process_control import set_idle_priority
     from vfsd.disk.object_store import ObjectStore
     from vfsd.disk.store_layout import StoreDirectory
     from vfsd.maintenance.scrub import Scrubber
@@ -202,10 +202,10 @@ def scrub(
     given = [ObjectStore(StoreDirectory.open(path)) for path in sources]
     root, paths = session.places(names) if names else (session.root(), [])
     began = time.monotonic()
-    found: list[Damage] = []
+    found: list[ScrubDamage] = []
     with session.opened(root, writing=True) as store:
         videos = [video.info for video in select_video_list(store, paths)] if names else None
-        stand_back()
+        set_idle_priority()
         with Progress("reading", None, shown=session.shows_progress, in_bytes=True) as progress:
             scrubber = Scrubber(
                 store.parts,
@@ -235,7 +235,7 @@ def scrub(
         click.get_current_context().exit(failures[0].exit_code)
 
 
-def _outcome_text(found: list[Damage], unread: int) -> str:
+def _outcome_text(found: list[ScrubDamage], unread: int) -> str:
     outcome = "nothing is damaged"
     if found:
         left = sum(damage.repaired is None for damage in found)
@@ -243,7 +243,7 @@ def _outcome_text(found: list[Damage], unread: int) -> str:
     return f"{outcome}; {unread} could not be looked at" if unread else outcome
 
 
-def _print_damage(session: Session, damage: Damage) -> None:
+def _print_damage(session: Session, damage: ScrubDamage) -> None:
     if session.json:
         print_json(
             {

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from vfsd.api.store import Store
-from vfsd.codecs.frames.array_formats import pixel_layout
+from vfsd.codecs.frames.pixel_layouts import pixel_layout
 from vfsd.core.frames import Pixels
 from vfsd.core.timebase import human_bytes
 from vfsd.core.view_request import View
 from vfsd.errors import UsageError
-from vfsd.read.plan import ReadPlan
+from vfsd.read.read_plan import ReadPlan
 
 _TRIES = 3
 _MOST_BYTES = 1 << 30

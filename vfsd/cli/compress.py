@@ -89,7 +89,7 @@ def compress(
     """
     if by_budget and level is not None:
         raise UsageError("give either --level or --by-budget, not both")
-    from vfsd.derive.recompress import lossless_segments
+    from vfsd.derive.deferred_compression import lossless_segments
 
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root, writing=True) as store:
@@ -108,7 +108,7 @@ def compress(
 
 
 def _budget_level(store: Store, video: Video) -> int:
-    from vfsd.derive.compression_schedule import wanted_level
+    from vfsd.derive.deferred_compression import wanted_level
 
     return wanted_level(store.parts, video.info.id)
 
@@ -117,7 +117,7 @@ def _compress_video(
     session: Session, store: Store, video: Video, level: int, jobs: int | None
 ) -> int:
     """Compress the segments of a video. Returns the number of unreadable segments."""
-    from vfsd.derive.recompress import compressible, lossless_segments
+    from vfsd.derive.deferred_compression import compressible, lossless_segments
 
     there = lossless_segments(store.parts, video.info)
     waiting = compressible(store.parts, video.info, level) if level else []

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from vfsd.catalog import Catalog
     from vfsd.codecs.probing.probe import Examination
     from vfsd.disk.store_layout import StoreDirectory
-    from vfsd.write.recordings import Recording
+    from vfsd.write.partial_files import UnfinishedRecording
 
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -185,7 +185,7 @@ def _check_codecs(check: str, wanted: Sequence[str], is_there: Callable[[str], b
 
 
 def _has_decoder(codec: str) -> bool:
-    from vfsd.codecs.decoding.context import decoder_context
+    from vfsd.codecs.decoding.decoder_context import decoder_context
     from vfsd.core.model import MediaInfo
 
     try:
@@ -230,11 +230,11 @@ def _check_examiner() -> Diagnosis:
 
 
 def _examined_sample() -> Examination:
-    from vfsd.codecs.probing.sample import sample_video
+    from vfsd.codecs.probing.probe import sample_video
     from vfsd.storage.sandbox_pool import Examiner
-    from vfsd.storage.sandbox_protocol import Limits
+    from vfsd.storage.sandbox_protocol import SandboxLimits
 
-    with closing(Examiner(Limits())) as examiner, TemporaryFile() as file:
+    with closing(Examiner(SandboxLimits())) as examiner, TemporaryFile() as file:
         file.write(sample_video())
         file.flush()
         return examiner.examine_open(file.fileno(), "a sample video")
@@ -301,8 +301,7 @@ def _check_allow_other() -> Diagnosis:
 
 def _check_mounts() -> Iterator[Diagnosis]:
     """Mounts of ours that answer, and those whose process has died."""
-    from vfsd.disk.mount_client import require_answer
-    from vfsd.disk.mount_info import mounts
+    from vfsd.disk.mount_queries import mounts, require_answer
 
     for mount in mounts():
         if not mount.is_ours:
@@ -334,9 +333,9 @@ def _check_access(root: Path) -> Diagnosis:
 
 
 def _settings_text(directory: StoreDirectory) -> str:
-    from vfsd.disk.config import Settings
+    from vfsd.disk.store_config import StoreSettings
 
-    now, first = asdict(Settings.load(directory.settings)), asdict(Settings())
+    now, first = asdict(StoreSettings.load(directory.settings)), asdict(StoreSettings())
     changed = [key for key, value in now.items() if value != first[key]]
     return f"changed: {', '.join(changed)}" if changed else "as they were at first"
 
@@ -411,7 +410,7 @@ def _check_objects(store: Store) -> Iterator[Diagnosis]:
         yield Diagnosis("objects", FAIL, str(error), error.hint)
 
 
-def _check_recordings(found: Sequence[Recording]) -> Iterator[Diagnosis]:
+def _check_recordings(found: Sequence[UnfinishedRecording]) -> Iterator[Diagnosis]:
     """Those that were not finished; nothing without them."""
     if found:
         were = "recording was" if len(found) == 1 else "recordings were"
@@ -439,7 +438,7 @@ def _check_mounted(directory: StoreDirectory) -> Diagnosis:
 def _check_mount_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """Where the mount of the store writes its log, or the last one by this user has; nothing
     without such a log."""
-    from vfsd.mount.logfile import default_places
+    from vfsd.mount.log_file import default_places
 
     try:
         told = (directory.mounted_by() or {}).get("log")
@@ -454,8 +453,8 @@ def _check_mount_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
 
 def _check_tuner(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """What the mount says of the tiles that it makes by itself; nothing without a mount."""
-    from vfsd.disk.mount_client import own_attribute
-    from vfsd.mount.fs.xattrs import TUNER
+    from vfsd.disk.mount_queries import own_attribute
+    from vfsd.mount.fs.inode_metadata import TUNER
 
     try:
         place = (directory.mounted_by() or {}).get("place")
@@ -482,8 +481,7 @@ def _open_catalog(directory: StoreDirectory) -> Iterator[Catalog]:
     """The catalog, in whose place no other comes while it is opened."""
     from vfsd.catalog import Catalog
     from vfsd.disk.disk_reserve import with_reserve
-    from vfsd.storage.catalog_swap import settled
-    from vfsd.storage.manual_copy import with_log
+    from vfsd.storage.catalog_swap import settled, with_log
 
     with with_log(directory):
         with settled(directory):

@@ -24,19 +24,18 @@ from vfsd.cli.view_options import (
     view_request,
 )
 from vfsd.core.output_formats import CODECS, CONTAINERS, ENDINGS
-from vfsd.core.timebase import clock, human_bytes
+from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.cli.compare_reads import ReadComparison
-    from vfsd.core.view_path import Form, Request
+    from vfsd.core.view_path import ViewForm, ViewSpec
     from vfsd.core.view_request import View
-    from vfsd.read.explain import Decoding, Explanation, Source
-    from vfsd.read.unused_tiles import PassedOver
+    from vfsd.read.explain_read import DecodeSummary, ReadExplanation, SourceRun, UnusedTiles
     from vfsd.tiling import Rect
-    from vfsd.tiling.cost import Work
-    from vfsd.views.explain import Step, ViewExplanation
+    from vfsd.tiling.cost import DecodeWork
+    from vfsd.views.view_explanation import ExplainStep, ViewExplanation
 
 
 @define(
@@ -191,9 +190,9 @@ def _requested_view(
     size: tuple[int, int] | None,
     fps: Fraction | None,
 ) -> View:
-    from vfsd.core.view_path import Form
+    from vfsd.core.view_path import ViewForm
 
-    request = view_request(video, Form("raw"), span, chosen, moment, region, size, fps)
+    request = view_request(video, ViewForm("raw"), span, chosen, moment, region, size, fps)
     return request.sized(video.width, video.height)
 
 
@@ -201,7 +200,7 @@ def _measured(
     session: Session,
     root: Path,
     video: Video,
-    found: Explanation,
+    found: ReadExplanation,
     view: View,
     form: str,
     psnr: float | None,
@@ -226,14 +225,14 @@ def _measured(
 
 
 def _read_record(
-    video: Video, found: Explanation, measured: ReadComparison | None
+    video: Video, found: ReadExplanation, measured: ReadComparison | None
 ) -> dict[str, object]:
-    from vfsd.read.explain import record
+    from vfsd.read.explain_read import explanation_json
 
     return {
         "name": video.name,
         **view_keys_of_read(video, found),
-        **record(found),
+        **explanation_json(found),
         "measured": None if measured is None else measured.record(),
     }
 
@@ -241,7 +240,7 @@ def _read_record(
 # -------------------------------------------------------------------------------- for people
 
 
-def _print_read(video: Video, found: Explanation, measured: ReadComparison | None) -> None:
+def _print_read(video: Video, found: ReadExplanation, measured: ReadComparison | None) -> None:
     plan = found.plan
     width, height = plan.size
     print_line(f"{printable(video.name)}: {len(plan.frames)} frames of {width}x{height}")
@@ -259,7 +258,7 @@ def _print_read(video: Video, found: Explanation, measured: ReadComparison | Non
         print_line(line)
 
 
-def _similar_sources(sources: Sequence[Source]) -> Iterator[list[Source]]:
+def _similar_sources(sources: Sequence[SourceRun]) -> Iterator[list[SourceRun]]:
     """Sources that follow each other and are alike, as one line."""
     for _, group in groupby(
         sources,
@@ -271,9 +270,9 @@ def _similar_sources(sources: Sequence[Source]) -> Iterator[list[Source]]:
         yield list(group)
 
 
-def _source_cells(video: Video, together: Sequence[Source]) -> tuple[str, ...]:
+def _source_cells(video: Video, together: Sequence[SourceRun]) -> tuple[str, ...]:
     from vfsd.cli.layout import displayed_layout_of, span_of
-    from vfsd.tiling.cost import JOINED_RIGHT, Work
+    from vfsd.tiling.cost import JOINED_RIGHT, DecodeWork
 
     first = together[0]
     frames = range(first.span.start, together[-1].span.stop)
@@ -294,9 +293,9 @@ def _source_cells(video: Video, together: Sequence[Source]) -> tuple[str, ...]:
             origin += ", encoded for a view"
         if len(together) > 1:
             origin += f", {len(together)} segments"
-    work = sum((source.work for source in together), Work())
+    work = sum((source.work for source in together), DecodeWork())
     return (
-        f"{clock(start)}-{clock(end)}",
+        f"{clock_text(start)}-{clock_text(end)}",
         f"{frames.start}-{frames.stop - 1}",
         *_work_cells(work, sum(source.seconds for source in together)),
         origin,
@@ -309,7 +308,7 @@ def _tiles_text(tiles: Sequence[int]) -> str:
     return f"{'tile' if len(tiles) == 1 else 'tiles'} {', '.join(map(str, tiles))}"
 
 
-def _work_cells(work: Work, seconds: float) -> tuple[str, str, str, str]:
+def _work_cells(work: DecodeWork, seconds: float) -> tuple[str, str, str, str]:
     return (
         str(work.pictures),
         f"{work.pixels / 1e6:.2f} M",
@@ -318,7 +317,9 @@ def _work_cells(work: Work, seconds: float) -> tuple[str, str, str, str]:
     )
 
 
-def _read_facts(found: Explanation, measured: ReadComparison | None) -> Iterator[tuple[str, str]]:
+def _read_facts(
+    found: ReadExplanation, measured: ReadComparison | None
+) -> Iterator[tuple[str, str]]:
     if found.plan.tiled:
         yield "gain", gain_text(found)
         psnr = found.plan.psnr
@@ -344,26 +345,26 @@ def _read_facts(found: Explanation, measured: ReadComparison | None) -> Iterator
 
 def file_form(
     codec: str | None, ending: str | None, pixel_format: str | None, sound: str | None
-) -> Form:
+) -> ViewForm:
     """The form of the file that options ask for: mp4 where none says another.
 
     Raises `UsageError`.
     """
-    from vfsd.core.view_path import form_of, with_sound
+    from vfsd.core.view_path import output_form, with_sound
 
     if ending is None:
         ending = "mp4" if codec is None or codec in CONTAINERS["mp4"] else "mkv"
-    return with_sound(form_of(ending, codec, pixel_format), sound)
+    return with_sound(output_form(ending, codec, pixel_format), sound)
 
 
-def view_keys_of_read(video: Video, found: Explanation) -> dict[str, Any]:
+def view_keys_of_read(video: Video, found: ReadExplanation) -> dict[str, Any]:
     """The keys of a view, of a read of bare pixels."""
-    from vfsd.core.frame_index import count_within
-    from vfsd.views.explain import decode_step
+    from vfsd.core.frame_selection import count_in_ranges
+    from vfsd.views.view_explanation import decode_step
 
     steps = [decode_step(video.original, source).record for source in found.sources]
     told = ("view", "made", "why", "lost", "sound", "sound_made", "sound_from", "silence")
-    damaged = count_within(found.plan.frames, video.original.damage)
+    damaged = count_in_ranges(found.plan.frames, video.original.damage)
     return {
         **dict.fromkeys(told),
         "damaged": damaged,
@@ -393,14 +394,14 @@ def print_view(session: Session, video: Video, found: ViewExplanation) -> None:
         print_line(line)
 
 
-def _step_cells(video: Video, step: Step) -> tuple[str, ...]:
+def _step_cells(video: Video, step: ExplainStep) -> tuple[str, ...]:
     from vfsd.cli.layout import span_of
 
     start, end = span_of(video, step.frames)
     what = step.codec if step.origin is None else f"{step.origin}, {step.codec}"
     return (
         step.does,
-        f"{clock(start)}-{clock(end)}",
+        f"{clock_text(start)}-{clock_text(end)}",
         f"{step.frames.start}-{step.frames.stop - 1}",
         str(step.count),
         ("up to " if step.does == "encode" else "") + human_bytes(step.bytes),
@@ -410,7 +411,7 @@ def _step_cells(video: Video, step: Step) -> tuple[str, ...]:
 
 
 def _view_facts(video: Video, found: ViewExplanation) -> Iterator[tuple[str, str]]:
-    from vfsd.views import SoundOfView
+    from vfsd.views import ViewAudioSummary
 
     if found.cached:
         share = "all" if found.cached == found.cacheable else f"{found.cached} of {found.cacheable}"
@@ -429,12 +430,12 @@ def _view_facts(video: Video, found: ViewExplanation) -> Iterator[tuple[str, str
     if found.damaged:
         yield "damaged", f"{found.damaged} of {found.frames} frames, in the file itself"
     if found.sound is not None:
-        yield "sound", SoundOfView(found.sound, found.sound_from, None).text
+        yield "sound", ViewAudioSummary(found.sound, found.sound_from, None).text
     elif found.silence is not None:
         yield "no sound", found.silence
 
 
-def gain_text(found: Decoding) -> str:
+def gain_text(found: DecodeSummary) -> str:
     """What tiles save."""
     return (
         f"{found.pixel_gain:.1f} times fewer pixels, {found.time_gain:.1f} times less time "
@@ -442,9 +443,9 @@ def gain_text(found: Decoding) -> str:
     )
 
 
-def unused_facts(video: Video, found: Decoding) -> Iterator[tuple[str, str]]:
+def unused_facts(video: Video, found: DecodeSummary) -> Iterator[tuple[str, str]]:
     """Why stored tiles are not used: one line for each size, codec and reason."""
-    groups: dict[tuple[object, ...], list[PassedOver]] = {}
+    groups: dict[tuple[object, ...], list[UnusedTiles]] = {}
     for one in found.passed_over:
         segment = one.segment
         key = (segment.profile, segment.picture, segment.is_joined, one.why)
@@ -453,7 +454,7 @@ def unused_facts(video: Video, found: Decoding) -> Iterator[tuple[str, str]]:
         yield "not used", f"{_unused_text(video, together)}: {_reason_text(together)}"
 
 
-def _unused_text(video: Video, together: Sequence[PassedOver]) -> str:
+def _unused_text(video: Video, together: Sequence[UnusedTiles]) -> str:
     """What is not used, as displayed."""
     first = together[0].segment
     layouts = {one.segment.layout for one in together}
@@ -468,7 +469,7 @@ def _unused_text(video: Video, together: Sequence[PassedOver]) -> str:
     return f"{name}, {len(together)} segments" if len(together) > 1 else name
 
 
-def _missing_text(together: Sequence[PassedOver]) -> str:
+def _missing_text(together: Sequence[UnusedTiles]) -> str:
     """Tile numbers mean something within one layout only."""
     gone = {
         (one.segment.layout, tile)
@@ -489,7 +490,7 @@ def _copy_hint(video: Video, found: ViewExplanation) -> str | None:
     from vfsd.core import view_path
     from vfsd.core.view_request import View
 
-    request = view_path.parse(found.view)
+    request = view_path.parse_view_path(found.view)
     view = request.view
     codec = request.form.codec
     given = {
@@ -513,7 +514,7 @@ def _copy_hint(video: Video, found: ViewExplanation) -> str | None:
     return _key_hint(video, found, plain)
 
 
-def _key_hint(video: Video, found: ViewExplanation, request: Request) -> str | None:
+def _key_hint(video: Video, found: ViewExplanation, request: ViewSpec) -> str | None:
     """Where a copy could begin, of a view that does not begin at a key frame."""
     from vfsd.cli.layout import start_of
     from vfsd.core.view_request import View
@@ -526,7 +527,7 @@ def _key_hint(video: Video, found: ViewExplanation, request: Request) -> str | N
     if first in near:
         return None
     good = [
-        clock(start_of(video, key))
+        clock_text(start_of(video, key))
         for key in near
         if key < stop and _is_copied(video, replace(request, view=View(frames=(key, stop, 1))))
     ]
@@ -539,7 +540,7 @@ def _key_hint(video: Video, found: ViewExplanation, request: Request) -> str | N
     return hint
 
 
-def _is_copied(video: Video, request: Request) -> bool:
+def _is_copied(video: Video, request: ViewSpec) -> bool:
     try:
         return video.explain_request(request).made in ("copied", "spliced")
     except (UsageError, OutOfRangeError):
@@ -550,24 +551,24 @@ _MOST_TILES = 6
 """How many tile numbers are listed."""
 
 
-def _reason_text(together: Sequence[PassedOver]) -> str:
-    from vfsd.read.unused_tiles import Why
+def _reason_text(together: Sequence[UnusedTiles]) -> str:
+    from vfsd.read.explain_read import UnusedReason
 
     first = together[0]
-    if first.why == Why.SIZE:
+    if first.why == UnusedReason.SIZE:
         return "pictures of that size are of no use here"
-    if first.why == Why.MISSING:
+    if first.why == UnusedReason.MISSING:
         return _missing_text(together)
-    if first.why == Why.QUALITY:
+    if first.why == UnusedReason.QUALITY:
         least = min(one.psnr or 0.0 for one in together)
         luma = min(one.segment.cell(tile).psnr for one in together for tile in one.tiles)
         result = f"{least:.1f} dB in the result" if least else "a result that was never measured"
         return f"too coarse, with {luma:.1f} dB of luma and {result}"
     seconds = duration_text(sum(one.seconds or 0.0 for one in together))
     original = duration_text(sum(one.original_seconds for one in together))
-    if first.why == Why.OTHERS:
+    if first.why == UnusedReason.OTHERS:
         return f"{seconds}, and other tiles take less"
-    if first.why == Why.TIME:
+    if first.why == UnusedReason.TIME:
         return (
             f"{seconds}, and the original's {original} are over earlier, as several cores work at "
             "it or the frames before need it anyway"

@@ -19,7 +19,7 @@ import numpy as np
 
 from vfsd.core.frames import Frame
 from vfsd.core.output_formats import CODECS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
-from vfsd.core.view_path import Form, form_of
+from vfsd.core.view_path import ViewForm, output_form
 from vfsd.disk.atomic_write import whole_file
 from vfsd.errors import IntegrityError, UsageError
 
@@ -32,7 +32,7 @@ class OutputTarget:
 
     out: str  #: as the user gave it; ``-`` for stdout
     kind: str  #: "array", "still", "raw" or "video"
-    form: Form  #: of a video: container and codec; else its pixel format counts
+    form: ViewForm  #: of a video: container and codec; else its pixel format counts
 
     @property
     def is_stdout(self) -> bool:
@@ -84,7 +84,7 @@ def output_target(out: str, pixel_format: str | None, codec: str | None) -> Outp
             raise UsageError(
                 "raw pixels cannot go to a terminal", hint="name a file, or use a pipe"
             )
-        return OutputTarget(out, "raw", Form("raw", None, pixel_format or "rgb24"))
+        return OutputTarget(out, "raw", ViewForm("raw", None, pixel_format or "rgb24"))
     suffix = os.path.splitext(out)[1].lower()
     ending = _FORMATS.get(suffix)
     if ending is None:
@@ -98,11 +98,11 @@ def output_target(out: str, pixel_format: str | None, codec: str | None) -> Outp
         )
     if ending.kind == "video":
         return OutputTarget(
-            out, ending.kind, form_of(suffix.removeprefix("."), codec, pixel_format)
+            out, ending.kind, output_form(suffix.removeprefix("."), codec, pixel_format)
         )
     if codec is not None:
         raise UsageError(f"{suffix} files have no codec", hint="leave out --codec")
-    return OutputTarget(out, ending.kind, Form("raw", None, pixel_format or ending.formats[0]))
+    return OutputTarget(out, ending.kind, ViewForm("raw", None, pixel_format or ending.formats[0]))
 
 
 def with_sound_choice(target: OutputTarget, asked: str) -> OutputTarget:

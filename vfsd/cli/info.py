@@ -13,13 +13,13 @@ from vfsd.cli.listing import ENTRY_FIELDS, entry_record, kind_of, size_of
 from vfsd.cli.output import fact_lines, iso_time, local_time, print_json, print_line, printable
 from vfsd.cli.session import Session
 from vfsd.cli.video_args import matched_paths
-from vfsd.core.timebase import clock, human_bytes
+from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import NotFoundError
 
 if TYPE_CHECKING:
     from vfsd.catalog import Catalog
     from vfsd.core.model import LogicalVideo, Node, PhysicalVideo
-    from vfsd.storage.context import Parts
+    from vfsd.storage.context import StoreContext
 
 
 _MOST_LAYOUTS = 3
@@ -79,7 +79,7 @@ def info(session: Session, names: tuple[str, ...]) -> None:
             _show(session, parts, path)
 
 
-def _show(session: Session, parts: Parts, path: str) -> None:
+def _show(session: Session, parts: StoreContext, path: str) -> None:
     with parts.catalog.reading() as seen:
         node = seen.tree.resolve(path)
         names = seen.tree.paths_of(node.ino)
@@ -112,7 +112,7 @@ def _video_facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tup
         yield "name", printable(name)
     yield "size", f"{human_bytes(video.size)} ({video.size} bytes)"
     yield "modified", local_time(video.modified_ns)
-    yield "duration", f"{clock(original.duration)}  ({float(original.duration):.6f} s)"
+    yield "duration", f"{clock_text(original.duration)}  ({float(original.duration):.6f} s)"
     steps = "irregular steps" if media.variable_rate else f"{record['rate'] or 0:.3f} per second"
     yield "frames", f"{original.frames}, {steps}"
     yield "picture", _picture_text(original)
@@ -161,11 +161,11 @@ def _video_facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tup
 
 
 def _picture_text(physical: PhysicalVideo) -> str:
-    from vfsd.core.model import NOT_CROPPED
+    from vfsd.core.model import NO_CROP_MARGINS
 
     media = physical.media
     parts = [f"{media.display_width}x{media.display_height}", media.pixel_format]
-    if media.crop != NOT_CROPPED:
+    if media.crop != NO_CROP_MARGINS:
         parts.append(f"cropped from {media.decoded_width}x{media.decoded_height}")
     if media.mirrored:
         parts.append("mirrored")
@@ -232,7 +232,7 @@ def _stored_text(physical: Mapping[str, Any]) -> str:
 
 
 def info_record(
-    parts: Parts, name: str, node: Node, names: list[str], video: LogicalVideo | None
+    parts: StoreContext, name: str, node: Node, names: list[str], video: LogicalVideo | None
 ) -> dict[str, Any]:
     """All fields of `vfsd info`; those of videos are null or empty if `video` is None."""
     catalog = parts.catalog
@@ -321,14 +321,14 @@ def _integrity_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
 
 
 def _sound_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | None:
-    from vfsd.views.info_json import sound_record
+    from vfsd.views.info_files import audio_record
 
     found = catalog.sound(video.original)
-    return sound_record(video.original.media, None if found is None else found[0])
+    return audio_record(video.original.media, None if found is None else found[0])
 
 
 def _tiles_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | None:
-    from vfsd.core.orientation import layout_in_display
+    from vfsd.core.display_geometry import to_display_layout
 
     original = video.original
     with catalog.reading() as seen:
@@ -339,7 +339,7 @@ def _tiles_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | Non
     covered, layouts, codecs = _FrameUnion(), Counter[str](), Counter[str]()
     for segment in found:
         covered.add(segment.first_frame, segment.end_frame)
-        layouts[str(layout_in_display(segment.layout, original.media))] += len(segment.frames)
+        layouts[str(to_display_layout(segment.layout, original.media))] += len(segment.frames)
         codecs[segment.profile] += len(segment.frames)
     table = catalog.frame_table(original)
 

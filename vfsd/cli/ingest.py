@@ -33,7 +33,7 @@ from vfsd.errors import (
 if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.core.model import LogicalVideo
-    from vfsd.write.ingest import Source
+    from vfsd.write.ingest_file import SourceFile
 
 _MOST_FOLDERS = 10
 
@@ -132,7 +132,7 @@ def ingest(
     frame table is rebuilt. A file that is not a video is refused, and the command continues.
     """
     from vfsd.disk.external_files import require_linkable
-    from vfsd.write.ingest import require_outside
+    from vfsd.write.ingest_file import require_outside_store
 
     if rename is not None and len(paths) != 1:
         raise UsageError("--as takes a single file or directory", hint="use --to for several")
@@ -148,7 +148,7 @@ def ingest(
     outcomes: list[IngestOutcome] = []
     with session.opened(place.root, writing=not dry_run) as store:
         for source in sources:
-            require_outside(store.parts, source)
+            require_outside_store(store.parts, source)
             if link:
                 require_linkable(source.path.resolve())
         ingester = Ingester(
@@ -238,7 +238,7 @@ def _exit_code(outcomes: Sequence[IngestOutcome], skip_refused: bool) -> int:
 class IngestOutcome:
     """The result for one file."""
 
-    source: Source
+    source: SourceFile
     status: str  #: ingested, skipped, put back, planned, refused, exists or failed
     reason: str | None = None
     exit_code: int = 0
@@ -258,30 +258,30 @@ class Ingester:
     stream: int | None = None
     size: str | None = None  #: first, largest, or None for no wish
 
-    def foretell(self, source: Source) -> IngestOutcome:
+    def foretell(self, source: SourceFile) -> IngestOutcome:
         """The outcome of `ingest`, as far as it is known without reading the file."""
-        from vfsd.write.ingest import require_free
+        from vfsd.write.ingest_file import require_name_free
 
         if self._is_there(source):
             return IngestOutcome(source, "skipped")
         try:
-            require_free(self.store.parts, source.name, self.replace)
+            require_name_free(self.store.parts, source.name, self.replace)
         except ExistsError as error:
             return _failure_of(source, error)
         return IngestOutcome(source, "planned")
 
-    def ingest(self, source: Source, progress: Progress) -> IngestOutcome:
+    def ingest(self, source: SourceFile, progress: Progress) -> IngestOutcome:
         """Ingest one file.
 
         An error of the file becomes its outcome. An error of the store is raised, since it would
         hit the next file, too.
         """
-        from vfsd.write.rebuild_index import put_back
+        from vfsd.write.rebuild_index import restore_original_file
 
         progress.label(os.path.basename(source.name))
         try:
             if self._is_there(source):
-                was_damaged = put_back(self.store.parts, source)
+                was_damaged = restore_original_file(self.store.parts, source)
                 self._tag(self.store.catalog.video(source.name))
                 return IngestOutcome(source, "put back" if was_damaged else "skipped")
             video = self.store.ingest(
@@ -313,18 +313,18 @@ class Ingester:
         except (RefusedMediaError, NotFoundError, OSError) as error:
             return _failure_of(source, error)
 
-    def _is_there(self, source: Source) -> bool:
-        from vfsd.write.ingest import is_there
+    def _is_there(self, source: SourceFile) -> bool:
+        from vfsd.write.ingest_file import is_ingested
 
         in_largest_size = None if self.size is None else self.size == "largest"
-        return is_there(self.store.parts, source, self.stream, in_largest_size=in_largest_size)
+        return is_ingested(self.store.parts, source, self.stream, in_largest_size=in_largest_size)
 
     def _tag(self, video: LogicalVideo) -> None:
         if self.tags:
             self.store.catalog.tag(video, *self.tags)
 
 
-def plan_sources(paths: Sequence[str], target: str, rename: str | None) -> list[Source]:
+def plan_sources(paths: Sequence[str], target: str, rename: str | None) -> list[SourceFile]:
     """Every file in `paths`, with its name in the store.
 
     Raises `NotFoundError`, `RefusedMediaError` for a special file such as a device, `UsageError` if
@@ -339,9 +339,9 @@ def plan_sources(paths: Sequence[str], target: str, rename: str | None) -> list[
     return found
 
 
-def _sources_of(given: str, target: str, rename: str | None) -> Iterator[Source]:
+def _sources_of(given: str, target: str, rename: str | None) -> Iterator[SourceFile]:
     from vfsd.validation import no_such_file
-    from vfsd.write.ingest import Source, plan_tree
+    from vfsd.write.ingest_file import SourceFile, plan_tree
 
     path = Path(given)
     own = os.path.basename(given.rstrip("/"))
@@ -350,14 +350,14 @@ def _sources_of(given: str, target: str, rename: str | None) -> Iterator[Source]
     if path.is_dir():
         yield from plan_tree(path, name)
     elif path.is_file():
-        yield Source(path, name, path.stat().st_size)
+        yield SourceFile(path, name, path.stat().st_size)
     elif path.exists():
         raise RefusedMediaError(f"{given} must be a regular file")
     else:
         raise no_such_file(given)
 
 
-def _failure_of(source: Source, error: Exception) -> IngestOutcome:
+def _failure_of(source: SourceFile, error: Exception) -> IngestOutcome:
     what = describe(error)
     status = "failed"
     if isinstance(error, RefusedMediaError):

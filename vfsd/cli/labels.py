@@ -25,7 +25,7 @@ from vfsd.cli.param_types import (
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
 from vfsd.cli.video_args import for_each, select_videos
-from vfsd.core.timebase import clock
+from vfsd.core.timebase import clock_text
 from vfsd.errors import ExtraMissingError, NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def _box_record(one: Detection, seconds: float) -> dict[str, object]:
 def _box_cells(one: Detection, seconds: float) -> tuple[str, ...]:
     return (
         str(one.frame),
-        clock(seconds),
+        clock_text(seconds),
         one.label,
         " ".join(f"{edge:g}" for edge in one.box),
         "-" if one.confidence is None else f"{one.confidence:.3g}",
@@ -489,11 +489,11 @@ def detect(
     """
     if every is not None and keyframes:
         raise UsageError("give either --every or --keyframes")
-    from vfsd.labels.detectors.registry import detector_named
+    from vfsd.labels.detectors import make_detector
 
     rhythm: Every = "key" if keyframes else every or 1
     root, paths = session.places(names)
-    detector = detector_named(
+    detector = make_detector(
         detector_text, every=rhythm, min_confidence=min_confidence, label=label, names=classes
     )
     with session.opened(root, writing=True) as store:

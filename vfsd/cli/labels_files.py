@@ -22,7 +22,7 @@ from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
 if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.core.detections import DetectionColumns, Examined, Source
-    from vfsd.labels import LabelFile, Labelled
+    from vfsd.labels import LabelExport, LabelFile
 
 
 @define(
@@ -98,7 +98,7 @@ def labels_import(
     where the same source has said some of it before, unless --replace is given.  What the boxes
     belong to are the pixels of the video: all its encodings share them.
     """
-    from vfsd.labels import ReadOptions, format_of, names_for, read_labels
+    from vfsd.labels import LabelReadOptions, format_of, names_for, read_labels
     from vfsd.validation import no_such_file
 
     place = session.place(name)
@@ -115,7 +115,7 @@ def labels_import(
         if not file.exists():
             raise no_such_file(file)
         format_ = format_ or format_of(file)
-        options = ReadOptions(
+        options = LabelReadOptions(
             frame_base,
             pixel_base,
             frame_from,
@@ -303,7 +303,7 @@ def labels_export(
     coco has the source as well.  A mot file a.txt comes with a.labels.txt, the names of its
     classes.
     """
-    from vfsd.labels import Labelled, WriteOptions, write_dataset, write_labels
+    from vfsd.labels import LabelExport, LabelWriteOptions, write_dataset, write_labels
 
     place = session.place(name)
     if out == "-" and format_ not in _STREAMS:
@@ -311,8 +311,8 @@ def labels_export(
     if out == "-" and session.json:
         raise UsageError("labels and JSON cannot both go to stdout", hint="name a file")
     who = source_selection(source, model, version)
-    options = WriteOptions(frame_base, pixel_base)
-    found: dict[str, tuple[Labelled, int]] = {}
+    options = LabelWriteOptions(frame_base, pixel_base)
+    found: dict[str, tuple[LabelExport, int]] = {}
 
     def collect(path: str, video: Video) -> None:
         rows = video.detections(
@@ -320,7 +320,7 @@ def labels_export(
         ).columns()
         inside = rows.clipped(video.width, video.height) if clipped else rows
         found[path] = (
-            Labelled(inside, _examined_within(video, who, span), video.clip),
+            LabelExport(inside, _examined_within(video, who, span), video.clip),
             len(rows) - len(inside),
         )
 
@@ -353,22 +353,22 @@ def labels_export(
 
 def _examined_within(video: Video, who: Source | str | None, span: Span | None) -> list[Examined]:
     from vfsd.core.detections import Examined
-    from vfsd.tiling import common
+    from vfsd.tiling import frame_intersection
 
     examined = video.examined(who)
     if span is None:
         return list(examined)
     within = video.frames_of_span(span)
-    shared = (Examined(one.source, common(one.frames, within)) for one in examined)
+    shared = (Examined(one.source, frame_intersection(one.frames, within)) for one in examined)
     return [one for one in shared if one.frames]
 
 
 def _report_export(
-    session: Session, path: str, format_: str, count: int, one: Labelled, outside: int
+    session: Session, path: str, format_: str, count: int, one: LabelExport, outside: int
 ) -> None:
-    from vfsd.labels import lost_in
+    from vfsd.labels import unsupported_content
 
-    lost = lost_in(format_, one.columns, one.examined)
+    lost = unsupported_content(format_, one.columns, one.examined)
     if session.json:
         print_json(
             {
@@ -409,9 +409,9 @@ def _write_files(files: Files, format_: str, out: str, replace: bool) -> int:
     if format_ in _FOLDERS:
         return _write_folder(files, path)
     from vfsd.disk.atomic_write import whole_file
-    from vfsd.labels import place_of
+    from vfsd.labels import export_path
 
-    several = [(place_of(path, format_, name), pieces) for name, pieces in files]
+    several = [(export_path(path, format_, name), pieces) for name, pieces in files]
     # One after the other they get their names when all are written: the last first, so that
     # nobody finds boxes without the names of their classes.
     with ExitStack() as all_of_them:

@@ -19,7 +19,7 @@ from vfsd.cli.output import column_lines, iso_time, local_time, print_json, prin
 from vfsd.cli.param_types import Span, span_value, time_value
 from vfsd.cli.session import Session
 from vfsd.cli.video_args import for_each, select_videos
-from vfsd.core.timebase import clock, human_bytes
+from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def span_of(video: Video, frames: range) -> tuple[Fraction, Fraction]:
 
 def displayed_layout_of(video: Video, segment: Segment) -> str:
     """The layout of a segment on the displayed frame."""
-    from vfsd.core.orientation import layout_in_display
+    from vfsd.core.display_geometry import to_display_layout
 
-    return str(layout_in_display(segment.layout, video.original.media))
+    return str(to_display_layout(segment.layout, video.original.media))
 
 
 def tiles_text(segment: Segment) -> str:
@@ -98,11 +98,11 @@ def segment_record(video: Video, segment: Segment) -> dict[str, Any]:
 
 
 def _tile_record(video: Video, cell: Cell) -> dict[str, Any]:
-    from vfsd.core.orientation import in_display
+    from vfsd.core.display_geometry import to_display_rect
 
     return {
         "tile": cell.tile,
-        "region": str(in_display(cell.rect, video.original.media)),
+        "region": str(to_display_rect(cell.rect, video.original.media)),
         "size": cell.size,
         "quality": cell.quality,
         "psnr": cell.psnr,
@@ -134,7 +134,7 @@ def run_cells(video: Video, run: Sequence[Segment]) -> tuple[str, ...]:
     frames = range(run[0].first_frame, run[-1].end_frame)
     start, end = span_of(video, frames)
     return (
-        f"{clock(start)}-{clock(end)}",
+        f"{clock_text(start)}-{clock_text(end)}",
         f"{frames.start}-{frames.stop - 1}",
         str(len(run)),
         tiles_text(run[0]),
@@ -294,8 +294,8 @@ def _draw_layout(
     replace: bool,
 ) -> None:
     """Write the picture of one segment; of those that share the frame, the one made last."""
-    from vfsd.views.layout_facts import layout_facts
     from vfsd.views.layout_image import draw_layout
+    from vfsd.views.layout_summary import layout_facts
 
     if Path(out).suffix.lower() not in _PICTURE_SUFFIXES:
         raise UsageError(
@@ -314,10 +314,14 @@ def _draw_layout(
 
 
 def _write_picture(picture: Picture, out: Path, replace: bool) -> None:
-    from vfsd.codecs.encoding.stills import BEST_JPEG, jpeg, png
+    from vfsd.codecs.encoding.still_images import MIN_JPEG_QUANTISER, encode_jpeg, encode_png
     from vfsd.disk.atomic_write import whole_file
 
-    data = png(picture) if out.suffix.lower() == ".png" else jpeg(picture, quantiser=BEST_JPEG)
+    data = (
+        encode_png(picture)
+        if out.suffix.lower() == ".png"
+        else encode_jpeg(picture, quantiser=MIN_JPEG_QUANTISER)
+    )
     with whole_file(out, replace) as file:
         file.write(data)
 

@@ -22,7 +22,7 @@ from vfsd.cli.output import column_lines, print_json, print_line, printable
 from vfsd.cli.param_types import Span
 from vfsd.cli.session import Session
 from vfsd.cli.video_args import for_each, select_videos
-from vfsd.core.timebase import clock, human_bytes
+from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Difference:
         start, end = span_of(video, self.frames)
         before, now = _side_record(video, self.before), _side_record(video, self.now)
         return (
-            f"{clock(start)}-{clock(end)}",
+            f"{clock_text(start)}-{clock_text(end)}",
             "untiled" if before is None else _side_text(before),
             "" if before is None else human_bytes(before["size"]),
             "->",

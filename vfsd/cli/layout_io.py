@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from vfsd.derive.tile_spec import PlannedSegment
+from vfsd.derive.tile_settings import PlannedSegment
 from vfsd.errors import UsageError
 from vfsd.tiling import TileLayout
 from vfsd.validation import no_such_file

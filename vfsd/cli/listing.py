@@ -13,13 +13,13 @@ from vfsd.cli.command import define
 from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
 from vfsd.cli.param_types import byte_count_value, pair_value
 from vfsd.cli.session import Session
-from vfsd.core.timebase import clock, human_bytes
+from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import NotFoundError
 
 if TYPE_CHECKING:
     from vfsd.catalog import Transaction
     from vfsd.core.model import LogicalVideo, Node
-    from vfsd.storage.context import Parts
+    from vfsd.storage.context import StoreContext
 
 
 VIDEO_FIELDS: Mapping[str, str] = MappingProxyType(
@@ -67,7 +67,7 @@ def kind_of(node: Node) -> str:
     return "file" if node.is_file else "other"
 
 
-def size_of(parts: Parts, node: Node) -> int:
+def size_of(parts: StoreContext, node: Node) -> int:
     """Size in bytes. For a file that is not a video, the private file is newer than the catalog."""
     from vfsd.core.model import FileState
 
@@ -117,7 +117,7 @@ def entry_cells(label: str, node: Node, video: LogicalVideo | None, size: int) -
         media = video.original.media
         frames = str(video.original.frames)
         picture = f"{media.display_width}x{media.display_height}"
-        duration = clock(video.original.duration)
+        duration = clock_text(video.original.duration)
         codec = media.codec
     name = printable(label)
     if node.is_symlink and node.target is not None:
@@ -341,7 +341,7 @@ def _video_row(video: LogicalVideo) -> tuple[str, ...]:
         human_bytes(video.size),
         str(original.frames),
         f"{original.media.display_width}x{original.media.display_height}",
-        clock(original.duration),
+        clock_text(original.duration),
         original.media.codec,
         local_time(video.modified_ns),
         printable(video.name),

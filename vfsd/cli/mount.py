@@ -71,7 +71,7 @@ def mount(
     """
     from vfsd.disk.store_layout import StoreDirectory
     from vfsd.mount import control
-    from vfsd.mount.logfile import log_at
+    from vfsd.mount.log_file import log_at
 
     if len(places) > 2:
         raise UsageError("a store is mounted at one directory")
@@ -79,7 +79,7 @@ def mount(
     mountpoint = Path(places[-1]).absolute()
     if foreground:
         from vfsd.mount import daemon
-        from vfsd.mount.fuse.options import parse_options
+        from vfsd.mount.fuse.mount_options import parse_options
 
         parsed = parse_options(options)
         named = log or parsed.log

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(word, action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     from vfsd.mount import control
-    from vfsd.mount.fuse.options import parse_options
+    from vfsd.mount.fuse.mount_options import parse_options
 
     try:
         if given.fake:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.overlap.join_settings import JoinSettings
     from vfsd.overlap.join_videos import JoinedPair, JoinReport
-    from vfsd.overlap.search import OverlapReport, VideoPair
+    from vfsd.overlap.overlap_search import OverlapReport, VideoPair
 
 
 PAIR_FIELDS = {
@@ -323,13 +323,17 @@ def _draw_pair(
     out: Path,
     replace: bool,
 ) -> None:
-    from vfsd.codecs.encoding.stills import BEST_JPEG, jpeg, png
+    from vfsd.codecs.encoding.still_images import MIN_JPEG_QUANTISER, encode_jpeg, encode_png
     from vfsd.disk.atomic_write import whole_file
     from vfsd.overlap.overlap_image import draw_pair
 
     time = pair.overlap.times[0] if moment is None else moment
     picture = draw_pair(store.tools, pair, time)
-    data = png(picture) if out.suffix.lower() == ".png" else jpeg(picture, quantiser=BEST_JPEG)
+    data = (
+        encode_png(picture)
+        if out.suffix.lower() == ".png"
+        else encode_jpeg(picture, quantiser=MIN_JPEG_QUANTISER)
+    )
     with whole_file(out, replace) as file:
         file.write(data)
     session.remark(f"both at {float(time):g} s, to {printable(str(out))}")

@@ -18,8 +18,8 @@ import cv2
 from vfsd.core.frames import Pixels
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.validation import no_such_file
-from vfsd.write.pixel_input import pictures_of_bytes
-from vfsd.write.y4m import MAGIC, read_header, read_pictures
+from vfsd.write.frame_input import iter_raw_frames
+from vfsd.write.y4m import MAGIC, read_y4m_frames, read_y4m_header
 
 _BUFFER = 1 << 20
 _KINDS = {
@@ -108,7 +108,7 @@ def is_numbered(given: str) -> bool:
 def bare_pixels(
     file: IO[bytes], pixel_format: str, size: tuple[int, int], fps: Fraction
 ) -> PixelInput:
-    return PixelInput(pictures_of_bytes(file, pixel_format, size), size, pixel_format, fps)
+    return PixelInput(iter_raw_frames(file, pixel_format, size), size, pixel_format, fps)
 
 
 def y4m_pictures(file: IO[bytes], fps: Fraction | None) -> PixelInput:
@@ -116,14 +116,14 @@ def y4m_pictures(file: IO[bytes], fps: Fraction | None) -> PixelInput:
 
     Raises `UsageError` if there is no rate.
     """
-    header = read_header(file)
+    header = read_y4m_header(file)
     rate = fps or header.rate
     if rate is None:
         raise UsageError(
             "a YUV4MPEG2 stream with F0:0 has no rate", hint="add --fps 25, or the real rate"
         )
     return PixelInput(
-        read_pictures(file, header),
+        read_y4m_frames(file, header),
         (header.width, header.height),
         header.pixel_format,
         rate,

@@ -15,7 +15,7 @@ from vfsd.cli.video_args import matched_paths, select_video_list
 from vfsd.errors import ExistsError, NotFoundError, ReadOnlyError
 
 if TYPE_CHECKING:
-    from vfsd.core.policy import Hold, Policy
+    from vfsd.core.retention_policy import Hold, RetentionPolicy
 
 
 POLICY_FIELDS: Mapping[str, str] = MappingProxyType(
@@ -41,7 +41,7 @@ POLICY_FIELDS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def policy_record(name: str, policy: Policy, own: bool) -> dict[str, Any]:
+def policy_record(name: str, policy: RetentionPolicy, own: bool) -> dict[str, Any]:
     """The values of `POLICY_FIELDS`."""
     return {
         "name": name,

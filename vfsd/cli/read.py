@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from vfsd.cli.frame_output import OutputTarget, WrittenFiles
     from vfsd.core.frame_table_pages import Ints
     from vfsd.core.frames import Frame
-    from vfsd.core.view_path import Request
+    from vfsd.core.view_path import ViewSpec
     from vfsd.tiling import Rect
-    from vfsd.views import SoundOfView
+    from vfsd.views import ViewAudioSummary
 
     Readable = Video | GrowingVideo
 
@@ -147,7 +147,7 @@ def read(
     """
     from vfsd.api.video import Video
     from vfsd.cli.frame_output import output_target, with_sound_choice
-    from vfsd.core.frame_index import count_within
+    from vfsd.core.frame_selection import count_in_ranges
 
     require_one_selection(span, chosen, moment)
     target = output_target(out, pixel_format, codec)
@@ -177,7 +177,7 @@ def read(
             written = work(session, target, video, request, True)
         shown_frames, (width, height), left = _planned_frames(target, video, request)
         kept = shown_frames if damaged == SHOW else video.kept_frames(shown_frames, damaged)
-        count, shows_damage = len(kept), count_within(kept, video.original.damage)
+        count, shows_damage = len(kept), count_in_ranges(kept, video.original.damage)
         heard_as = _sound_of(target, video, request)
         is_growing = not isinstance(video, Video)
     if session.json:
@@ -223,7 +223,7 @@ def _quality_text(psnr: float) -> str:
     return f"{psnr:.1f} dB or better" if psnr else "pixels of unknown quality"
 
 
-def _check_damage(video: Readable, target: OutputTarget, request: Request, damaged: str) -> None:
+def _check_damage(video: Readable, target: OutputTarget, request: ViewSpec, damaged: str) -> None:
     """Find the damaged frames among the requested ones.
 
     Raises `DamagedFramesError` if there are some and none may be, `UsageError` if the output cannot
@@ -241,8 +241,8 @@ def _check_damage(video: Readable, target: OutputTarget, request: Request, damag
 
 
 def _writer_for(
-    target: OutputTarget, video: Readable, request: Request, damaged: str
-) -> Callable[[Session, OutputTarget, Readable, Request, bool], WrittenFiles]:
+    target: OutputTarget, video: Readable, request: ViewSpec, damaged: str
+) -> Callable[[Session, OutputTarget, Readable, ViewSpec, bool], WrittenFiles]:
     """The function that writes the target.
 
     Planes that do not share rows are written like a view of a mount. Raises `BusyError` for outputs
@@ -253,11 +253,11 @@ def _writer_for(
         require_complete(video, "a video")
         return _save_view
     if target.kind == "raw":
-        from vfsd.codecs.frames.raw_layouts import is_in_rows
-        from vfsd.views.convert import view_picture_form
+        from vfsd.codecs.frames.pixel_layouts import is_in_rows
+        from vfsd.views.view_frames import decoded_picture_form
 
         view = request.sized(video.width, video.height)
-        form = view_picture_form(video.original.media, view, target.form)
+        form = decoded_picture_form(video.original.media, view, target.form)
         if not is_in_rows(form.pixel_format, *form.size):
             require_complete(video, f"{form.pixel_format} of an odd size")
             if damaged == SKIP:
@@ -270,32 +270,32 @@ def _writer_for(
 
 
 def _planned_frames(
-    target: OutputTarget, video: Readable, request: Request
+    target: OutputTarget, video: Readable, request: ViewSpec
 ) -> tuple[Ints, tuple[int, int], float]:
     """(numbers of the frames, size of a frame, dB of their source) of the request."""
     view = request.sized(video.width, video.height)
     if target.kind != "video":
         plan = video.plan(view, format=target.form.layout, psnr=request.psnr)
         return plan.frames, plan.size, plan.psnr
-    from vfsd.views.convert import view_picture_form
+    from vfsd.views.view_frames import decoded_picture_form
 
-    form = view_picture_form(video.original.media, view, target.form)
+    form = decoded_picture_form(video.original.media, view, target.form)
     view = changed(view, region=form.region)
     plan = video.plan(view, format=form.pixel_format, psnr=request.psnr)
     return plan.frames, form.size, plan.psnr
 
 
-def _sound_of(target: OutputTarget, video: Readable, request: Request) -> SoundOfView:
+def _sound_of(target: OutputTarget, video: Readable, request: ViewSpec) -> ViewAudioSummary:
     """The sound of the output."""
-    from vfsd.views import SoundOfView
+    from vfsd.views import ViewAudioSummary
 
     if target.kind != "video":
-        return SoundOfView(None, None, None)
+        return ViewAudioSummary(None, None, None)
     return require_complete(video, "a video").sound_of(request)
 
 
 def _save_view(
-    session: Session, target: OutputTarget, video: Readable, request: Request, replace: bool
+    session: Session, target: OutputTarget, video: Readable, request: ViewSpec, replace: bool
 ) -> WrittenFiles:
     """Write a video: a view of the mount, without padding."""
     from vfsd.cli.frame_output import WrittenFiles
@@ -309,13 +309,13 @@ def _save_view(
 
 
 def _pipe_view(
-    session: Session, target: OutputTarget, video: Readable, request: Request, replace: bool
+    session: Session, target: OutputTarget, video: Readable, request: ViewSpec, replace: bool
 ) -> WrittenFiles:
     """Write a view to stdout."""
     from vfsd.cli.frame_output import WrittenFiles
-    from vfsd.core.view_path import unparse
+    from vfsd.core.view_path import format_view_path
 
-    with require_complete(video, "a view").view(unparse(request)) as file:
+    with require_complete(video, "a view").view(format_view_path(request)) as file:
         shutil.copyfileobj(file, sys.stdout.buffer)
     return WrittenFiles([], 0)
 
@@ -324,20 +324,20 @@ def _write_frames(
     session: Session,
     target: OutputTarget,
     video: Readable,
-    request: Request,
+    request: ViewSpec,
     replace: bool,
     *,
     damaged: str,
 ) -> WrittenFiles:
     """Write pictures, an array or raw pixels. Raises `OutOfRangeError` for an empty selection."""
     from vfsd.cli.frame_output import write_frames
-    from vfsd.views.timeline import no_frame
+    from vfsd.views.view_frames import no_frame_error
 
     view = request.sized(video.width, video.height)
     planned = video.plan(view).frames
     count = len(planned if damaged == SHOW else video.kept_frames(planned, damaged))
     if not count:
-        raise no_frame(view, video.original.duration)
+        raise no_frame_error(view, video.original.duration)
     frames = video.iterate(
         span=view.span,
         frames=None if view.frames is None else slice(*view.frames),

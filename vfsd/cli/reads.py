@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from vfsd.api.store import Store
-    from vfsd.core.model import LogicalVideo, Read
+    from vfsd.core.model import LoggedRead, LogicalVideo
 
 _ALL = "all"
 _HEADINGS = (
@@ -122,7 +122,7 @@ def _names_by_id(store: Store, videos: Sequence[LogicalVideo | None]) -> dict[in
     return {one.id: one.name for one in named or store.catalog.find()}
 
 
-def _read_record(name: str, read: Read) -> dict[str, Any]:
+def _read_record(name: str, read: LoggedRead) -> dict[str, Any]:
     return {
         "name": name,
         "at": iso_time(read.at_ns),
@@ -144,7 +144,7 @@ def _read_record(name: str, read: Read) -> dict[str, Any]:
 
 
 def _print_reads(
-    session: Session, names: dict[int, str], found: Iterable[Read], video: LogicalVideo | None
+    session: Session, names: dict[int, str], found: Iterable[LoggedRead], video: LogicalVideo | None
 ) -> None:
     rows: list[tuple[str, ...]] = [_HEADINGS if video is not None else (*_HEADINGS, "video")]
     for read in found:
@@ -157,7 +157,7 @@ def _print_reads(
         print_line(line)
 
 
-def _read_cells(read: Read) -> tuple[str, ...]:
+def _read_cells(read: LoggedRead) -> tuple[str, ...]:
     from vfsd.cli.explain import duration_text
     from vfsd.core.label_query import format_labels
 

@@ -137,7 +137,7 @@ def render(
     if psnr is not None and quality is not None:
         raise UsageError("give either --psnr or --quality, not both")
     from vfsd.cli.retile_plan import RetileOrder
-    from vfsd.derive.tile_spec import TileSettings
+    from vfsd.derive.tile_settings import TileSettings
 
     codec = codec or _CODEC_FOR.get(purpose or "", "fast")
     settings = TileSettings(codec, DEFAULT_PSNR if psnr is None else psnr, quality)

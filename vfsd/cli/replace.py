@@ -28,8 +28,8 @@ from vfsd.errors import (
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
-    from vfsd.derive.reencode import Forecast, OnProgress
-    from vfsd.derive.replace_original import Replaced
+    from vfsd.derive.reencode import OnProgress, ReencodeForecast
+    from vfsd.derive.replace_original import Replacement
 
 _FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -137,7 +137,7 @@ def replace(
 
 def _forecast(
     video: Video, psnr: float | None, codec: str, keep: str | None, report: OnProgress
-) -> Forecast:
+) -> ReencodeForecast:
     if keep is not None:
         return video.forecast_decay(keep, psnr=psnr, codec=codec, on_progress=report)
     return video.forecast_replacement(psnr=psnr, codec=codec, on_progress=report)
@@ -145,13 +145,13 @@ def _forecast(
 
 def _replace(
     video: Video, psnr: float | None, codec: str, keep: str | None, report: OnProgress
-) -> Replaced:
+) -> Replacement:
     if keep is not None:
         return video.decay(keep, psnr=psnr, codec=codec, on_progress=report)
     return video.replace_original(psnr=psnr, codec=codec, on_progress=report)
 
 
-def _print_replaced(session: Session, done: Replaced) -> None:
+def _print_replaced(session: Session, done: Replacement) -> None:
     if session.json:
         print_json(_replacement_record(done.video.name, done))
         return
@@ -162,7 +162,7 @@ def _print_replaced(session: Session, done: Replaced) -> None:
     )
 
 
-def _print_forecast(session: Session, name: str, told: Forecast, *, decays: bool) -> None:
+def _print_forecast(session: Session, name: str, told: ReencodeForecast, *, decays: bool) -> None:
     refused = told.refused or (None if told.saves else "nothing would be saved")
     if session.json:
         measured = {"frames": told.frames, "seconds": told.seconds, "refused": refused}
@@ -180,7 +180,7 @@ def _print_forecast(session: Session, name: str, told: Forecast, *, decays: bool
     )
 
 
-def _replacement_record(name: str, one: Replaced | Forecast) -> dict[str, Any]:
+def _replacement_record(name: str, one: Replacement | ReencodeForecast) -> dict[str, Any]:
     return {
         "name": name,
         "codec": one.codec,

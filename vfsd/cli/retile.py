@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.cli.retile_plan import RetileEstimate, RetileOrder
     from vfsd.core.model import Segment
-    from vfsd.derive.tile_spec import PlannedSegment
+    from vfsd.derive.tile_settings import PlannedSegment
     from vfsd.tiling import Rect, TileLayout
 
 
@@ -217,7 +217,7 @@ def retile(
     if layout_file is not None and seconds is not None:
         raise UsageError("a --layout-file sets the length of segments", hint="leave out --seconds")
     from vfsd.cli.retile_plan import LayoutAround, RetileOrder
-    from vfsd.derive.tile_spec import TileSettings
+    from vfsd.derive.tile_settings import TileSettings
 
     settings = TileSettings(codec, DEFAULT_PSNR if psnr is None else psnr, quality)
     boxes = None if around is None else LayoutAround(around, bool(coarse), padding or 0)
@@ -240,7 +240,7 @@ def retile(
 def make_tiles(
     session: Session, store: Store, video: Video, order: RetileOrder, jobs: int | None
 ) -> None:
-    from vfsd.derive.retile import missing
+    from vfsd.derive.retile import missing_segments
 
     if not video.original.verified:
         label = f"checking the frames of {video.name}"
@@ -248,7 +248,7 @@ def make_tiles(
         with Progress(label, video.info.size, shown=shows, in_bytes=True) as progress:
             video.verify(on_progress=progress.reach)
     planned = order.plan(video)
-    wanted = missing(store.parts, video.info, planned, order.settings)
+    wanted = missing_segments(store.parts, video.info, planned, order.settings)
     total = sum(len(plan.frames) for plan in wanted)
     began = time.monotonic()
     try:
@@ -316,9 +316,9 @@ def _report_progress(
     order: RetileOrder,
     planned: Sequence[PlannedSegment],
 ) -> None:
-    from vfsd.derive.retile import missing
+    from vfsd.derive.retile import missing_segments
 
-    left = len(missing(store.parts, video.info, planned, order.settings))
+    left = len(missing_segments(store.parts, video.info, planned, order.settings))
     session.remark(
         f"{len(planned) - left} of {len(planned)} segments of {printable(video.name)} are "
         "stored; run the command again to continue"
@@ -334,7 +334,7 @@ def _report_made(
     kept: int,
     seconds: float,
 ) -> None:
-    from vfsd.storage.policy_service import usual_psnr
+    from vfsd.storage.original_guard import usual_psnr
 
     frames = sum(len(segment.frames) for segment in made)
     tiles = sum(len(segment.cells) for segment in made)
@@ -431,7 +431,7 @@ def _estimate_record(video: Video, found: RetileEstimate) -> dict[str, object]:
 def _estimate_facts(
     video: Video, order: RetileOrder, found: RetileEstimate
 ) -> list[tuple[str, str]]:
-    from vfsd.core.orientation import layout_in_display
+    from vfsd.core.display_geometry import to_display_layout
 
     kept = len(found.planned) - len(found.missing)
     segments = f"{len(found.missing)} to make, {kept} exist already"
@@ -442,7 +442,7 @@ def _estimate_facts(
     one = found.sample
     if one is None:
         return lines
-    layout = layout_in_display(one.layout, video.original.media)
+    layout = to_display_layout(one.layout, video.original.media)
     what = "of an average tile" if not order.regions else "of the region"
     share = found.bytes / max(1, video.original.size)
     return [

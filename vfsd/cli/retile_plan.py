@@ -16,19 +16,19 @@ from vfsd.api.video import Video
 from vfsd.cli.layout import SEGMENT_FIELDS, SHOW_FIELDS
 from vfsd.cli.layout_io import read_layout_file
 from vfsd.codecs.cells.tile_codecs import TileCodec, tile_codec
-from vfsd.codecs.frames.scale import require_smaller
+from vfsd.codecs.frames.frame_transforms import require_smaller
 from vfsd.codecs.frames.to_array import needed_area
-from vfsd.core.hostinfo import cores
+from vfsd.core.display_geometry import to_coded_layout
+from vfsd.core.hostinfo import available_cores
 from vfsd.core.label_query import parse_labels
 from vfsd.core.model import MediaInfo, Segment
-from vfsd.core.orientation import layout_in_picture
-from vfsd.derive.retile import Sample, missing, sample
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.derive.retile import SegmentSample, missing_segments, sample_segment
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.read.tile_planner import original_work, tile_work
-from vfsd.tiling import Rect, TileLayout, coarse, fine, parse_layout
-from vfsd.tiling.cost import Work
-from vfsd.tiling.roi_layout import around
+from vfsd.tiling import Rect, TileLayout, coarse_layout, fine_layout, parse_layout
+from vfsd.tiling.cost import DecodeWork
+from vfsd.tiling.layout import layout_around
 
 Span = tuple[Fraction, Fraction | None]
 Plans = list[PlannedSegment]
@@ -48,7 +48,7 @@ class LayoutAround:
         """Plan segments around the boxes; empty where tiles would not pay. Raises `UsageError`."""
         return video.around(
             parse_labels(self.labels),
-            partition=coarse if self.coarse else fine,
+            partition=coarse_layout if self.coarse else fine_layout,
             span=span,
             codec=codec,
             padding=self.padding,
@@ -102,7 +102,7 @@ class RetileOrder:
             layout = layout_of_text(self.layout, media, codec)
         else:
             needed = self.needed(media)
-            layout = around(needed, media.width, media.height, codec.rules)
+            layout = layout_around(needed, media.width, media.height, codec.rules)
             if codec.takes_parts and not self.whole:
                 wanted = tuple(layout.covering(needed))
         sequences = video.sequences(self.span, self.seconds)
@@ -156,7 +156,7 @@ def layout_of_text(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:
             f"the layout {text} is for frames of {layout.width}x{layout.height}, not of "
             f"{media.display_width}x{media.display_height}"
         )
-    turned = layout_in_picture(layout, media)
+    turned = to_coded_layout(layout, media)
     try:
         codec.rules.check(turned)
     except UsageError as error:
@@ -188,12 +188,12 @@ class RetileEstimate:
 
     planned: Sequence[PlannedSegment]
     missing: Sequence[PlannedSegment]
-    sample: Sample | None  #: None where nothing is missing
+    sample: SegmentSample | None  #: None where nothing is missing
     bytes: int  #: of what is missing
     seconds: float  #: until it is made
-    read: Work  #: a read of the regions, or of an average tile, from all that is planned
+    read: DecodeWork  #: a read of the regions, or of an average tile, from all that is planned
     read_seconds: float
-    untiled: Work  #: the same from the original
+    untiled: DecodeWork  #: the same from the original
     untiled_seconds: float
 
     @property
@@ -208,14 +208,16 @@ class RetileEstimate:
 def estimate(store: Store, video: Video, order: RetileOrder, jobs: int | None) -> RetileEstimate:
     """Encode one segment in memory, and extrapolate from it. Nothing is stored."""
     planned = order.plan(video)
-    wanted = missing(store.parts, video.info, planned, order.settings)
+    wanted = missing_segments(store.parts, video.info, planned, order.settings)
     if not wanted:
-        return RetileEstimate(planned, (), None, 0, 0.0, Work(), 0.0, Work(), 0.0)
+        return RetileEstimate(planned, (), None, 0, 0.0, DecodeWork(), 0.0, DecodeWork(), 0.0)
     middle = wanted[len(wanted) // 2]
-    one = sample(store.parts, store.tools.pool, video.info, video.table, middle, order.settings)
+    one = sample_segment(
+        store.parts, store.tools.pool, video.info, video.table, middle, order.settings
+    )
     frames = sum(len(plan.frames) for plan in wanted)
     share = frames / len(middle.frames)
-    hands = max(1, min(jobs or cores(), cores(), len(wanted)))
+    hands = max(1, min(jobs or available_cores(), available_cores(), len(wanted)))
     costs = video.costs
     like = _segment_like(one, video)
     tiles: Sequence[int] = one.tiles
@@ -224,7 +226,7 @@ def estimate(store: Store, video: Video, order: RetileOrder, jobs: int | None) -
         tiles, parts = one.layout.covering(order.needed(video.original.media)), 1
     whole = tile_work(like, tiles, one.frames[-1])
     times = sum(len(plan.frames) for plan in planned) / len(one.frames) / parts
-    read = Work(
+    read = DecodeWork(
         round(whole.starts * len(planned) / parts),
         round(whole.pictures * times),
         round(whole.pixels * times),
@@ -245,7 +247,7 @@ def estimate(store: Store, video: Video, order: RetileOrder, jobs: int | None) -
     )
 
 
-def _segment_like(one: Sample, video: Video) -> Segment:
+def _segment_like(one: SegmentSample, video: Video) -> Segment:
     return Segment(
         id=0,
         physical_id=0,

@@ -17,7 +17,7 @@ from vfsd.errors import NotFoundError, ReadOnlyError, UsageError, VfsdWarning
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
-    from vfsd.storage.context import Parts
+    from vfsd.storage.context import StoreContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Session:
         return found[0].root, [place.name for place in found]
 
     def _places(self, paths: Sequence[str]) -> list[StorePath]:
-        from vfsd.mount.resolve import resolve
+        from vfsd.mount.mounted_path import resolve
 
         if self.store is not None:
             return self._in_store(self.store, paths)
@@ -100,7 +100,7 @@ class Session:
 
     def _in_store(self, given: Path, paths: Sequence[str]) -> list[StorePath]:
         """The places of paths in the store that ``--store`` names."""
-        from vfsd.mount.resolve import is_store, resolve
+        from vfsd.mount.mounted_path import is_store, resolve
 
         absolute = [path for path in paths if path.startswith("/")]
         own, *others = resolve([str(given), *absolute], [given])
@@ -151,14 +151,14 @@ class Session:
             yield
 
     @contextmanager
-    def looked_into(self, root: Path) -> Iterator[Parts]:
+    def looked_into(self, root: Path) -> Iterator[StoreContext]:
         """The context of the store in `root`, for commands that neither decode nor write.
 
         It skips the imports that reading needs: a fifth of the run time of such a command.
         """
-        from vfsd.storage.context import Parts
+        from vfsd.storage.context import StoreContext
 
-        with closing(Parts.open(root, read_only=_is_read_only(root))) as parts:
+        with closing(StoreContext.open(root, read_only=_is_read_only(root))) as parts:
             yield parts
 
 

@@ -22,8 +22,7 @@ from vfsd.errors import EXIT_INTERRUPTED, BusyError, ExtraMissingError, NotFound
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
-    from vfsd.mount.fs.op_stats import Tally
-    from vfsd.mount.fs.stats import Standing
+    from vfsd.mount.fs.mount_stats import MountStats, OperationTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +77,24 @@ def store_stats(store: Store) -> StoreStats:
     )
 
 
-def mount_stats(root: Path) -> Standing | None:
+def mount_stats(root: Path) -> MountStats | None:
     """How the mount of a store is doing; None where it is not mounted, or does not answer."""
-    from vfsd.disk.mount_client import own_attribute
+    from vfsd.disk.mount_queries import own_attribute
     from vfsd.disk.store_layout import StoreDirectory
-    from vfsd.mount.fs.stats import Standing
-    from vfsd.mount.fs.xattrs import STATS
+    from vfsd.mount.fs.inode_metadata import STATS
+    from vfsd.mount.fs.mount_stats import MountStats
 
     directory = StoreDirectory.open(root)
     place = (directory.mounted_by() or {}).get("place")
     if not place:
         return None
     try:
-        return Standing.parse(own_attribute(str(place), STATS, directory.identity).decode())
+        return MountStats.parse(own_attribute(str(place), STATS, directory.identity).decode())
     except (OSError, BusyError, ValueError):
         return None
 
 
-def mount_record(standing: Standing) -> dict[str, Any]:
+def mount_record(standing: MountStats) -> dict[str, Any]:
     return {
         "pid": standing.pid,
         "seconds": standing.seconds,
@@ -157,7 +156,7 @@ def stats(session: Session) -> None:
             print_line(line)
 
 
-def _stats_facts(found: StoreStats, standing: Standing | None) -> Iterator[tuple[str, str]]:
+def _stats_facts(found: StoreStats, standing: MountStats | None) -> Iterator[tuple[str, str]]:
     yield "videos", str(found.videos)
     if found.damaged:
         yield "damaged files", f"{found.damaged} (vfsd fsck names them)"
@@ -183,7 +182,7 @@ def _stats_facts(found: StoreStats, standing: Standing | None) -> Iterator[tuple
         yield "their memory", f"{human_bytes(made_by.memory)}, of which decoders keep {decoders}"
 
 
-def _operation_rows(standing: Standing) -> Iterator[tuple[str, ...]]:
+def _operation_rows(standing: MountStats) -> Iterator[tuple[str, ...]]:
     busiest = sorted(standing.operations.items(), key=lambda item: -item[1].seconds)
     for name, tally in busiest:
         yield (
@@ -253,14 +252,14 @@ def top(session: Session, interval: float, count: int | None) -> None:
         done += 1
 
 
-def _require_mount(root: Path) -> Standing:
+def _require_mount(root: Path) -> MountStats:
     found = mount_stats(root)
     if found is None:
         raise NotFoundError(f"{root} is not mounted", hint="mount it with `vfsd mount`")
     return found
 
 
-def _print_interval(session: Session, before: Standing, now: Standing) -> None:
+def _print_interval(session: Session, before: MountStats, now: MountStats) -> None:
     seconds = now.seconds - before.seconds
     cpu = (now.cpu_seconds - before.cpu_seconds) / seconds
     moved = dict(_changes(before, now))
@@ -296,10 +295,10 @@ def _print_interval(session: Session, before: Standing, now: Standing) -> None:
         print_line(f"  {line}")
 
 
-def _changes(before: Standing, now: Standing) -> Iterator[tuple[str, tuple[int, float, int]]]:
+def _changes(before: MountStats, now: MountStats) -> Iterator[tuple[str, tuple[int, float, int]]]:
     """(count, seconds, bytes) of the operations that were asked for in between."""
     for name, tally in now.operations.items():
-        was: Tally | None = before.operations.get(name)
+        was: OperationTotals | None = before.operations.get(name)
         count = tally.count - (was.count if was else 0)
         if count:
             busy = tally.seconds - (was.seconds if was else 0.0)
@@ -404,7 +403,7 @@ def _store_metrics(found: StoreStats) -> Iterator[Any]:
     yield _gauge("vfsd_free_bytes", "Free on the disk that holds the store.", found.free)
 
 
-def _mount_metrics(standing: Standing) -> Iterator[Any]:
+def _mount_metrics(standing: MountStats) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
     yield _gauge("vfsd_mount_start_seconds", "Unix time at which the mount began.", standing.since)

@@ -78,13 +78,13 @@ def config(session: Session, key: str | None, value: str | None) -> None:
     Without KEY all settings are shown, with KEY its value alone.  Bytes may be written with a unit,
     as in 500M or 4GiB.  A mount takes changes up when it is next made.
     """
-    from vfsd.disk.config import Settings, describe
+    from vfsd.disk.store_config import StoreSettings, describe
     from vfsd.disk.store_layout import StoreDirectory
     from vfsd.validation import not_one_of
 
     directory = StoreDirectory.open(session.root())
-    settings = Settings.load(directory.settings)
-    known = [field.name for field in dataclasses.fields(Settings)]
+    settings = StoreSettings.load(directory.settings)
+    known = [field.name for field in dataclasses.fields(StoreSettings)]
     if key is not None and key not in known:
         raise not_one_of("a setting", key, known)
     if key is not None and value is not None:
@@ -97,7 +97,7 @@ def config(session: Session, key: str | None, value: str | None) -> None:
                 {
                     "key": name,
                     "value": getattr(settings, name),
-                    "default": getattr(Settings(), name),
+                    "default": getattr(StoreSettings(), name),
                     "help": describe(name),
                 }
             )

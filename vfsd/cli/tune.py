@@ -28,7 +28,7 @@ from vfsd.cli.param_types import Number, byte_count_value
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
 from vfsd.cli.video_args import select_video_list
-from vfsd.core.timebase import clock, human_bytes
+from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -45,10 +45,10 @@ from vfsd.errors import (
 if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.api.video import Video
-    from vfsd.core.model import Decision, LogicalVideo, Reason
+    from vfsd.core.model import LogicalVideo, TilingDecision, TilingReason
     from vfsd.derive.proposals import Proposal
-    from vfsd.derive.tile_spec import PlannedSegment
-    from vfsd.derive.tuner import Budget
+    from vfsd.derive.tile_settings import PlannedSegment
+    from vfsd.derive.tuner import TuningBudget
 
 
 _PLACE_FIELDS = {
@@ -110,9 +110,9 @@ def proposal_record(video: Video, proposal: Proposal, *, allowed: bool) -> dict[
     }
 
 
-def decision_record(video: Video, decision: Decision) -> dict[str, Any]:
+def decision_record(video: Video, decision: TilingDecision) -> dict[str, Any]:
     """The values of `DECISION_FIELDS`."""
-    from vfsd.derive.tile_spec import PlannedSegment
+    from vfsd.derive.tile_settings import PlannedSegment
 
     plan = PlannedSegment(decision.frames, decision.layout, decision.tiles)
     return {
@@ -131,7 +131,7 @@ def decision_record(video: Video, decision: Decision) -> dict[str, Any]:
     }
 
 
-def reasons_text(video: Video, reasons: Sequence[Iterable[Reason]]) -> str:
+def reasons_text(video: Video, reasons: Sequence[Iterable[TilingReason]]) -> str:
     """What several segments are good for, in words, what is read most first."""
     counted: dict[str, int] = {}
     for reason in (one for mine in reasons for one in mine):
@@ -142,9 +142,9 @@ def reasons_text(video: Video, reasons: Sequence[Iterable[Reason]]) -> str:
 
 
 def _plan_record(
-    video: Video, plan: PlannedSegment, codec: str, reasons: Iterable[Reason]
+    video: Video, plan: PlannedSegment, codec: str, reasons: Iterable[TilingReason]
 ) -> dict[str, Any]:
-    from vfsd.core.orientation import in_display, layout_in_display
+    from vfsd.core.display_geometry import to_display_layout, to_display_rect
 
     # A rendition has pictures of its own size.
     media = replace(video.original.media, width=plan.layout.width, height=plan.layout.height)
@@ -152,8 +152,8 @@ def _plan_record(
         "name": video.name,
         "frames": [plan.frames.start, plan.frames.stop],
         "span": [float(at) for at in span_of(video, plan.frames)],
-        "layout": str(layout_in_display(plan.layout, media)),
-        "tiles": [str(in_display(plan.layout.tile(tile), media)) for tile in plan.stored],
+        "layout": str(to_display_layout(plan.layout, media)),
+        "tiles": [str(to_display_rect(plan.layout.tile(tile), media)) for tile in plan.stored],
         "codec": codec,
         "reasons": [
             {
@@ -167,18 +167,18 @@ def _plan_record(
     }
 
 
-def _displayed_size(video: Video, reason: Reason) -> list[int] | None:
+def _displayed_size(video: Video, reason: TilingReason) -> list[int] | None:
     if reason.size is None:
         return None
     return list(reason.size if video.original.media.rotation % 180 == 0 else reason.size[::-1])
 
 
-def _displayed_region(video: Video, reason: Reason) -> str | None:
-    from vfsd.core.orientation import in_display
+def _displayed_region(video: Video, reason: TilingReason) -> str | None:
+    from vfsd.core.display_geometry import to_display_rect
 
     if reason.region is None:
         return None
-    return str(in_display(reason.region, video.original.media))
+    return str(to_display_rect(reason.region, video.original.media))
 
 
 _PROPOSAL_HEADINGS = ("video", "seconds", "segments", "for", "reads", "costs", "saves", "size")
@@ -243,9 +243,9 @@ def tune(
     `vfsd tune history` tells what was decided and why, `vfsd tune undo` takes it back.
     It ends with 30 where a video is damaged, or cannot be tiled: it is named, and left out.
     """
-    from vfsd.derive.tuner import Budget
+    from vfsd.derive.tuner import TuningBudget
 
-    budget = Budget(budget_seconds, budget_bytes)
+    budget = TuningBudget(budget_seconds, budget_bytes)
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root, writing=apply) as store:
         chosen = [video.name for video in select_video_list(store, paths)] if names else None
@@ -259,7 +259,7 @@ def tune(
 
 
 def _make_proposals(
-    session: Session, store: Store, names: Sequence[str] | None, budget: Budget
+    session: Session, store: Store, names: Sequence[str] | None, budget: TuningBudget
 ) -> None:
     failed: list[tuple[LogicalVideo, VfsdError]] = []
     with Progress("tiling what is read", None, shown=session.shows_progress) as progress:
@@ -282,7 +282,7 @@ def _make_proposals(
         click.get_current_context().exit(EXIT_FINDINGS)
 
 
-def _print_made(made: Sequence[Decision]) -> None:
+def _print_made(made: Sequence[TilingDecision]) -> None:
     first, last = made[0].id, made[-1].id
     numbers = f"decision {first}" if first == last else f"decisions {first} to {last}"
     print_line(
@@ -301,7 +301,7 @@ def _video_of(store: Store, video_id: int) -> Video:
 
 
 def _print_proposals(
-    session: Session, store: Store, names: Sequence[str] | None, budget: Budget
+    session: Session, store: Store, names: Sequence[str] | None, budget: TuningBudget
 ) -> None:
     with Progress("going through the reads", None, shown=session.shows_progress):
         proposals = store.proposals(names)
@@ -360,7 +360,7 @@ def _proposal_cells(video: Video, run: Sequence[Proposal]) -> tuple[str, ...]:
     start, end = span_of(video, range(run[0].plan.frames.start, run[-1].plan.frames.stop))
     return (
         printable(video.name),
-        f"{clock(start)}-{clock(end)}",
+        f"{clock_text(start)}-{clock_text(end)}",
         str(len(run)),
         printable(reasons_text(video, [one.reasons for one in run])),
         str(max(one.reads for one in run)),
@@ -429,7 +429,7 @@ def tune_history(session: Session, names: tuple[str, ...], limit: int | None) ->
             print_line(line)
 
 
-def _videos_of(store: Store, found: Sequence[Decision]) -> dict[int, Video]:
+def _videos_of(store: Store, found: Sequence[TilingDecision]) -> dict[int, Video]:
     with store.catalog.reading() as seen:
         return {
             number: store.open_video(seen.videos.get(number))
@@ -437,7 +437,7 @@ def _videos_of(store: Store, found: Sequence[Decision]) -> dict[int, Video]:
         }
 
 
-def _decision_cells(video: Video, one: Decision) -> tuple[str, ...]:
+def _decision_cells(video: Video, one: TilingDecision) -> tuple[str, ...]:
     from vfsd.cli.layout import span_of
 
     start, end = span_of(video, one.frames)
@@ -446,7 +446,7 @@ def _decision_cells(video: Video, one: Decision) -> tuple[str, ...]:
         local_time(one.at_ns),
         one.maker,
         printable(video.name),
-        f"{clock(start)}-{clock(end)}",
+        f"{clock_text(start)}-{clock_text(end)}",
         printable(reasons_text(video, [one.reasons])),
         str(one.reads),
         f"{one.predicted_seconds:.2f}",
@@ -479,14 +479,14 @@ def tune_undo(session: Session, number: int | None, last: bool) -> None:
     `vfsd layout rollback` takes the taking back back.
     """
     from vfsd.cli.layout import span_of
-    from vfsd.derive.tuner import undo
+    from vfsd.derive.tuner import undo_decision
 
     if (number is None) != last:
         raise UsageError(
             "give either the number of a decision or --last", hint="see `vfsd tune history`"
         )
     with session.opened(session.root(), writing=True) as store:
-        decision, restored = undo(store.parts, number)
+        decision, restored = undo_decision(store.parts, number)
         with store.catalog.reading() as seen:
             video = store.open_video(seen.videos.get(decision.video_id))
         start, end = span_of(video, decision.frames)
@@ -503,6 +503,6 @@ def tune_undo(session: Session, number: int | None, last: bool) -> None:
         return
     before = f"{len(restored)} segments are in use again" if restored else "the original is read"
     session.remark(
-        f"decision {decision.id} is taken back: in {printable(video.name)}, {clock(start)} to "
-        f"{clock(end)}, {before}"
+        f"decision {decision.id} is taken back: in {printable(video.name)}, {clock_text(start)} to "
+        f"{clock_text(end)}, {before}"
     )

@@ -24,7 +24,7 @@ from vfsd.errors import UsageError
 
 if TYPE_CHECKING:
     from vfsd.cli.read import Readable
-    from vfsd.core.view_path import Form, Request
+    from vfsd.core.view_path import ViewForm, ViewSpec
     from vfsd.tiling import Rect
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -128,7 +128,7 @@ def require_one_selection(span: Span | None, chosen: slice | None, moment: Fract
 
 def view_request(
     video: Readable,
-    form: Form,
+    form: ViewForm,
     span: Span | None,
     chosen: slice | None,
     moment: Fraction | None,
@@ -136,9 +136,9 @@ def view_request(
     size: tuple[int, int] | None,
     fps: Fraction | None,
     psnr: float | None = None,
-) -> Request:
+) -> ViewSpec:
     """The request of these options. Raises `OutOfRangeError`, `UsageError`."""
-    from vfsd.core.view_path import Request
+    from vfsd.core.view_path import ViewSpec
     from vfsd.core.view_request import View
 
     frames = None
@@ -148,4 +148,4 @@ def view_request(
     elif chosen is not None:
         wanted = frame_range(chosen, len(video))
         frames = (wanted.start, wanted.stop, wanted.step)
-    return Request(View(span, frames, region, None, fps), form, size, psnr)
+    return ViewSpec(View(span, frames, region, None, fps), form, size, psnr)

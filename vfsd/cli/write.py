@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vfsd.api.store_writes import WriteOptions
     from vfsd.api.video import Video
     from vfsd.cli.pixel_input import PixelInput
-    from vfsd.write.recordings import Recording
+    from vfsd.write.partial_files import UnfinishedRecording
 
 
 _FILE = click.Path(dir_okay=False)
@@ -321,7 +321,7 @@ def recover(session: Session, names: tuple[str, ...], wanted: str | None, dry_ru
         click.get_current_context().exit(failures[0].exit_code)
 
 
-def _recordings_named(store: Store, names: list[str]) -> list[Recording]:
+def _recordings_named(store: Store, names: list[str]) -> list[UnfinishedRecording]:
     """Raises `NotFoundError`."""
     found = store.recordings()
     for name in names:
@@ -334,7 +334,10 @@ def _recordings_named(store: Store, names: list[str]) -> list[Recording]:
 
 
 def _report_recovery(
-    session: Session, recording: Recording, made: Video | None, failure: CommandFailure | None
+    session: Session,
+    recording: UnfinishedRecording,
+    made: Video | None,
+    failure: CommandFailure | None,
 ) -> None:
     if session.json:
         print_json(

@@ -2,9 +2,10 @@
 
 Of all threads only the one that forks goes on in the child.  A lock that another one held at that
 moment stays locked there, what it was changing stays half changed, and who waits for it waits for
-ever.  So objects with locks, threads, connections or decoders tell `at_fork`, and begin anew in
-the child.  What they had they leave alone, and some of it has to be kept: see `keep_for_good`.
-What was under way when the process was forked is the parent's, and has an `Origin` to tell that.
+ever.  So objects with locks, threads, connections or decoders tell `reset_after_fork`, and begin
+anew in the child.  What they had they leave alone, and some of it has to be kept: see `leak`.
+What was under way when the process was forked is the parent's, and has an `OwnerProcess` to tell
+that.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _refer.argtypes = [ctypes.py_object]
 _refer.restype = None
 
 
-class Inherited(Protocol):
+class ForkResettable(Protocol):
     """An object that a forked child has from its parent."""
 
     def begin_anew(self) -> None:
@@ -32,7 +33,7 @@ class Inherited(Protocol):
         """
 
 
-class Careful(Protocol):
+class ForkPrepared(Protocol):
     """An object that has to know before the process forks."""
 
     def prepare_fork(self) -> None:
@@ -45,30 +46,30 @@ class Careful(Protocol):
         """Called in the parent when that is done, once for each `prepare_fork`.  Raises nothing."""
 
 
-_inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()
-_careful: weakref.WeakSet[Careful] = weakref.WeakSet()
-_prepared: list[Careful] = []  # for the fork that is under way
+_to_reset: weakref.WeakSet[ForkResettable] = weakref.WeakSet()
+_to_prepare: weakref.WeakSet[ForkPrepared] = weakref.WeakSet()
+_prepared: list[ForkPrepared] = []  # for the fork that is under way
 _guard = (
     threading.Lock()
 )  # of all three; the thread that forks has it, in the parent and in the child
 
 
-def at_fork(one: Inherited) -> None:
+def reset_after_fork(one: ForkResettable) -> None:
     """Have `one` begin anew in every child that is forked as long as it lives.
 
     To be called when `one` is made whole: another thread may fork at any time.
     """
     with _guard:
-        _inherited.add(one)
+        _to_reset.add(one)
 
 
-def before_fork(one: Careful) -> None:
+def prepare_before_fork(one: ForkPrepared) -> None:
     """Have `one` told of every fork as long as it lives."""
     with _guard:
-        _careful.add(one)
+        _to_prepare.add(one)
 
 
-def keep_for_good(thing: object) -> None:
+def leak(thing: object) -> None:
     """Never free `thing`, not even when the interpreter ends.
 
     To free it in a child may hang, or harm the parent: FFmpeg waits for the threads of a decoder,
@@ -78,7 +79,7 @@ def keep_for_good(thing: object) -> None:
     _refer(thing)
 
 
-class Origin:
+class OwnerProcess:
     """The process in which something was begun."""
 
     __slots__ = ("_pid",)
@@ -100,12 +101,12 @@ class Origin:
             )
 
 
-def _prepare() -> None:
-    prepared: list[Careful] = []
+def _prepare_all() -> None:
+    prepared: list[ForkPrepared] = []
     _guard.acquire()
     try:
         # Those that are made while others prepare have to know, too.
-        while made := [one for one in _careful if one not in prepared]:
+        while made := [one for one in _to_prepare if one not in prepared]:
             _guard.release()
             try:
                 for one in made:
@@ -117,7 +118,7 @@ def _prepare() -> None:
         _prepared[:] = prepared
 
 
-def _go_on() -> None:
+def _resume_all() -> None:
     prepared = _prepared.copy()
     _prepared.clear()
     _guard.release()
@@ -125,8 +126,8 @@ def _go_on() -> None:
         one.go_on()
 
 
-def _begin_anew() -> None:
-    inherited = list(_inherited)
+def _reset_all() -> None:
+    inherited = list(_to_reset)
     prepared = _prepared.copy()  # freed only when each has begun anew
     _prepared.clear()
     _guard.release()
@@ -135,4 +136,4 @@ def _begin_anew() -> None:
     del prepared
 
 
-os.register_at_fork(before=_prepare, after_in_parent=_go_on, after_in_child=_begin_anew)
+os.register_at_fork(before=_prepare_all, after_in_parent=_resume_all, after_in_child=_reset_all)

@@ -27,7 +27,7 @@ _FIRST_NS = 1_704_067_200 * _SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
-class Believed:
+class TrustedClock:
     """The last time at which ages were told by the clock, and acted upon."""
 
     at_ns: int  #: Unix time
@@ -41,7 +41,7 @@ class Believed:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class ClockProblem:
     """Why the clock may be wrong now, or was when something was written down."""
 
     at_ns: int  #: of what lies ahead of the clock or behind, or came after a silence
@@ -81,13 +81,13 @@ class Doubt:
         )
 
 
-def doubt(
+def find_clock_problem(
     now_ns: int,
     notes: Sequence[int],
     believed_ns: int | None = None,
     *,
     in_order: Iterable[Sequence[int]] = (),
-) -> Doubt | None:
+) -> ClockProblem | None:
     """What speaks against the clock; None: nothing.
 
     `notes` are the moments at which anything was written down since it was `believed_ns`, in any
@@ -95,27 +95,27 @@ def doubt(
     from a wrong clock: so it is not only asked how long ago the last was, but whether there is a
     silence before any of them, and whether any is earlier than one before it.
     """
-    notes = [one for one in notes if is_believable(one)]
+    notes = [one for one in notes if is_plausible_time(one)]
     known = notes if believed_ns is None else [*notes, believed_ns]
     newest = max(known, default=now_ns)
     if newest > now_ns + _SLACK_NS:
-        return Doubt(newest)
+        return ClockProblem(newest)
     for part in in_order:
-        fallen = _fallen(part, _FIRST_NS if believed_ns is None else believed_ns)
+        fallen = _first_backward_step(part, _FIRST_NS if believed_ns is None else believed_ns)
         if fallen is not None:
             return fallen
     start = min(known, default=now_ns) if believed_ns is None else believed_ns
     moments = [start, *sorted(one for one in notes if start < one < now_ns), now_ns]
     silent_ns, end = max((after - before, after) for before, after in pairwise(moments))
-    return Doubt(end, silent_ns) if silent_ns > _SILENCE_NS else None
+    return ClockProblem(end, silent_ns) if silent_ns > _SILENCE_NS else None
 
 
-def is_believable(at_ns: int) -> bool:
+def is_plausible_time(at_ns: int) -> bool:
     """Whether a clock that says so may be right: there was no store before 2024."""
     return at_ns >= _FIRST_NS
 
 
-def not_before(
+def earliest_age_start(
     now_ns: int, rows: Iterable[tuple[int, int]], start_ns: int = _FIRST_NS
 ) -> dict[int, int]:
     """Since when, at most, there is what was written down while the clock was behind; nothing of
@@ -139,11 +139,11 @@ def not_before(
     return found | dict.fromkeys(behind, now_ns)
 
 
-def _fallen(moments: Iterable[int], highest: int) -> Doubt | None:
+def _first_backward_step(moments: Iterable[int], highest: int) -> ClockProblem | None:
     """The first that is earlier than what came before it."""
     for moment in moments:
         if moment < highest - _DISORDER_NS:
-            return Doubt(moment, before_ns=highest)
+            return ClockProblem(moment, before_ns=highest)
         highest = max(highest, moment)
     return None
 

@@ -11,7 +11,7 @@ from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import Access
 
-_BEGINNING = 1 << 15
+_HEADER_BYTES = 1 << 15
 """Bytes that a demuxer has to see."""
 _AT_ONCE = 1 << 16
 """Packets."""
@@ -19,7 +19,7 @@ _AT_ONCE = 1 << 16
 Mask = npt.NDArray[np.bool_]
 
 
-def hit_frames(table: FrameTable, access: Access, damaged: Sequence[range]) -> list[range]:
+def damaged_frames_of(table: FrameTable, access: Access, damaged: Sequence[range]) -> list[range]:
     """The frames that cannot be seen without some of these bytes, which ascend, in ranges.
 
     Those whose packets have any of them, and those that depend on such packets: up to the next key
@@ -27,8 +27,8 @@ def hit_frames(table: FrameTable, access: Access, damaged: Sequence[range]) -> l
     """
     if not damaged or not table.packets:
         return []
-    hit, keys, disposable = _packets(table, access, damaged)
-    if access is not Access.EXTENT and damaged[0].start < _BEGINNING:
+    hit, keys, disposable = _hit_packets(table, access, damaged)
+    if access is not Access.EXTENT and damaged[0].start < _HEADER_BYTES:
         return [range(len(table))]  # it cannot even be opened
     if not hit.any():
         return []
@@ -40,7 +40,7 @@ def hit_frames(table: FrameTable, access: Access, damaged: Sequence[range]) -> l
     before = np.concatenate(([0], np.cumsum(hit & ~disposable)))
     shown = table.packets_of(range(len(table)))
     found: list[int] = []
-    for frame in np.flatnonzero(_may_be_hit(hit, keys)[shown]).tolist():
+    for frame in np.flatnonzero(_undecodable_packets(hit, keys)[shown]).tolist():
         packet = int(shown[frame])
         run = table.decode_run(frame)
         if before[run.end_packet] > before[run.first_packet] or hit[packet : run.end_packet].any():
@@ -48,11 +48,11 @@ def hit_frames(table: FrameTable, access: Access, damaged: Sequence[range]) -> l
     return as_ranges(found)
 
 
-def count(frames: Iterable[range]) -> int:
+def count_frames(frames: Iterable[range]) -> int:
     return sum(map(len, frames))
 
 
-def _packets(
+def _hit_packets(
     table: FrameTable, access: Access, damaged: Sequence[range]
 ) -> tuple[Mask, Mask, Mask]:
     """For each packet whether it is hit, a key packet, disposable."""
@@ -86,7 +86,7 @@ def _packets(
     return hit, keys, disposable
 
 
-def _may_be_hit(hit: Mask, keys: Mask) -> Mask:
+def _undecodable_packets(hit: Mask, keys: Mask) -> Mask:
     """The packets of groups in which something is hit, and of each group that follows such a one:
     what leads its key picture needs those before."""
     groups = np.cumsum(keys)

@@ -17,7 +17,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from vfsd.core.atfork import at_fork
+from vfsd.core.atfork import reset_after_fork
 from vfsd.core.frame_table_pages import (
     HIDDEN,
     KEY,
@@ -88,7 +88,7 @@ class FrameTable:
         self._in_order = all(a.last_pts <= b.first_pts for a, b in itertools.pairwise(bounds))
         self._cache: OrderedDict[int, FramePage] = OrderedDict()
         self._cache_guard = threading.Lock()
-        at_fork(self)
+        reset_after_fork(self)
 
     def begin_anew(self) -> None:
         """See `vfsd.core.atfork`."""
@@ -186,7 +186,7 @@ class FrameTable:
         return found
 
     def frame_at(self, ticks: int) -> int:
-        """The last frame whose pts is `ticks` or less; see `vfsd.core.frame_times` for times.
+        """The last frame whose pts is `ticks` or less; see `vfsd.core.frame_selection` for times.
 
         Raises `OutOfRangeError` before the first frame and at or after `end_pts`.
         """

@@ -166,12 +166,12 @@ def encode_page(columns: PacketColumns, order: Ints) -> bytes:
     return _MAGIC + zlib.compress(b"".join(parts), 6)
 
 
-def _most_bytes(bounds: PageBounds) -> int:
+def _max_page_bytes(bounds: PageBounds) -> int:
     """The length of the columns of a page in which every difference is wide."""
     return 8 + 6 * 9 + 8 * (5 * bounds.packets + bounds.frames)
 
 
-def _inflated(data: bytes, most: int) -> bytes:
+def _decompress(data: bytes, most: int) -> bytes:
     """What zlib has made smaller; no more memory is taken than `most` bytes need."""
     inflating = zlib.decompressobj()
     found = inflating.decompress(data, most + 1)
@@ -185,7 +185,7 @@ def decode_page(bounds: PageBounds, blob: bytes) -> FramePage:
     try:
         if blob[:4] != _MAGIC:
             raise ValueError("bad magic")
-        data = memoryview(_inflated(blob[4:], _most_bytes(bounds)))
+        data = memoryview(_decompress(blob[4:], _max_page_bytes(bounds)))
         packets, frames = struct.unpack_from("<II", data)
         if (packets, frames) != (bounds.packets, bounds.frames):
             raise ValueError("page and index disagree")
@@ -232,14 +232,14 @@ def is_same_page(bounds: PageBounds, one: bytes, other: bytes) -> bool:
 
     Raises `IntegrityError` where one is damaged.
     """
-    most = _most_bytes(bounds)
+    most = _max_page_bytes(bounds)
     try:
-        return one == other or _inflated(one[4:], most) == _inflated(other[4:], most)
+        return one == other or _decompress(one[4:], most) == _decompress(other[4:], most)
     except (ValueError, zlib.error) as error:
         raise IntegrityError(f"a page of the frame table is damaged: {error}") from error
 
 
-def cuts(columns: PacketColumns, order: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def page_cuts(columns: PacketColumns, order: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """(frames that the packets before it show, whether decode order and display order may both be
     cut there) for each packet, and for the end.
 
@@ -260,7 +260,7 @@ def paginate(
     `order` lists the packets that show a frame, in display order.
     """
     packets = len(columns)
-    shown_before, is_clean = cuts(columns, order)
+    shown_before, is_clean = page_cuts(columns, order)
     first, frame, key = 0, 0, -1
     while first < packets:
         end = min(first + page_packets, packets)

@@ -22,20 +22,20 @@ def host_name() -> str:
     return platform.node() or "localhost"
 
 
-def cores() -> int:
+def available_cores() -> int:
     """How many cores this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def at_once(jobs: int | None) -> int:
+def worker_count(jobs: int | None) -> int:
     """How many are worked on at a time: `jobs`; None: one for each core.
 
     Raises `UsageError` for less than 1.
     """
     if jobs is None:
-        return cores()
+        return available_cores()
     jobs = whole_number(jobs, "jobs")
     if jobs < 1:
         raise UsageError(f"{jobs} jobs get nothing done", hint="give 1 or more")
@@ -62,7 +62,7 @@ def resident_bytes(pid: int) -> int:
     return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-class CoreUse:
+class CpuMeter:
     """How busy the cores that this process may run on are, from one question to the next."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """``python -m vfsd.core.launch MODULE ARGUMENT …`` runs ``MODULE.main([ARGUMENT, …])``.
 
-Module and arguments come from `vfsd.core.subprocess_entry.command`.
+Module and arguments come from `vfsd.core.subprocess_entry.module_command`.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from vfsd.core.subprocess_entry import importing
+from vfsd.core.subprocess_entry import gc_paused
 
 
 def main(words: list[str]) -> None:
     name, *arguments = words
-    with importing():
+    with gc_paused():
         module = import_module(name)
     module.main(arguments)
 

@@ -14,21 +14,21 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
-from vfsd.core.psnr import psnr_of
+from vfsd.core.psnr import psnr_from_error
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import JOINED_SIDES, VIEW_PROFILES, DecodeCost
 
 # ---------------------------------------------------------------------------------------- media
 
 
-Crop = tuple[int, int, int, int]
+CropMargins = tuple[int, int, int, int]
 """Pixels that are taken off the left, top, right and bottom of a picture."""
 
-NOT_CROPPED: Crop = (0, 0, 0, 0)
+NO_CROP_MARGINS: CropMargins = (0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ByteLocation:
     """The location of an original's bytes: an object, or a file indexed in place."""
 
     object_key: str | None
@@ -87,9 +87,9 @@ class MediaInfo:
     # Layouts, cells and tiles refer to the picture before both.
     mirrored: bool = False  #: left and right change places before a picture is turned by `rotation`
     marks: Mapping[str, str] | None = None
-    """Other data of the pictures by name: `vfsd.codecs.containers.side_data`.  None: not looked
-    for."""
-    crop: Crop = NOT_CROPPED  #: what the container takes off decoded pictures
+    """Other data of the pictures by name: `vfsd.codecs.containers.stream_side_data`.  None: not
+    looked for."""
+    crop: CropMargins = NO_CROP_MARGINS  #: what the container takes off decoded pictures
     in_largest_size: bool = False
     """Pictures of several sizes are shown in the largest of these; False: in that of the first."""
 
@@ -203,15 +203,15 @@ class PhysicalVideo:
         return self.id < 0
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ByteLocation:
         """Of an original: where its bytes are."""
-        return Place(self.object_key, self.link_path)
+        return ByteLocation(self.object_key, self.link_path)
 
     @property
     def psnr(self) -> float:
         """dB that every picture of an original has at least against the video's very first one,
         added up along the chain of replacements; infinite for the very first one itself."""
-        return psnr_of(self.error)
+        return psnr_from_error(self.error)
 
     @property
     def damaged_frames(self) -> int | None:
@@ -400,7 +400,7 @@ class SegmentUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class LoggedRead:
     """One read of a video's pixels, and what it took.
 
     What was decoded is counted as the plan has it: a picture that was still in memory from an
@@ -446,7 +446,7 @@ class ReadArea:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class TilingReason:
     """What reads looked for, and how often: a label, a region, or whole frames in a size."""
 
     label: str | None  #: an expression, see `vfsd.core.label_query`
@@ -456,7 +456,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TilingDecision:
     """A segment of tiles that was made because of what had been read, and why."""
 
     id: int  #: by order of making; 0: not there yet
@@ -469,7 +469,7 @@ class Decision:
     layout: TileLayout  #: of the stored picture
     tiles: tuple[int, ...] | None  #: those that were made; None: all
     profile: str  #: the tile codec
-    reasons: tuple[Reason, ...]  #: what it is good for, the most often first
+    reasons: tuple[TilingReason, ...]  #: what it is good for, the most often first
     reads: int  #: remembered reads that it makes cheaper
     predicted_seconds: float  #: of CPU, for making it
     predicted_saved: float  #: CPU seconds that those reads would have taken less
@@ -520,7 +520,7 @@ class FileState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class DirectoryEntry:
     """A name in a directory, as it is stored."""
 
     parent: int  #: inode number of the directory

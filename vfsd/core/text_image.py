@@ -10,17 +10,17 @@ import numpy.typing as npt
 
 Picture = npt.NDArray[np.uint8]
 """height x width x 3, RGB."""
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
 FONT = cv2.FONT_HERSHEY_DUPLEX
-LETTERS: Colour = (255, 255, 255)
-GROUND: Colour = (24, 24, 24)
+TEXT_COLOR: Color = (255, 255, 255)
+BACKGROUND_COLOR: Color = (24, 24, 24)
 """What lies behind letters."""
-_VEIL = 0.58
+_BACKGROUND_ALPHA = 0.58
 """How much of it that covers."""
 
 
-def plain(text: str) -> str:
+def ascii_text(text: str) -> str:
     """The font has no other letters."""
     return text.encode("ascii", "replace").decode()
 
@@ -49,7 +49,7 @@ def size_for(lines: Sequence[str], size: float, room: int) -> float:
 
 
 def write_line(
-    picture: Picture, text: str, base: tuple[int, int], size: float, colour: Colour
+    picture: Picture, text: str, base: tuple[int, int], size: float, colour: Color
 ) -> None:
     """`base` is where its left end stands, (x, y)."""
     cv2.putText(picture, text, base, FONT, size, colour, _thickness(size), cv2.LINE_AA)
@@ -62,16 +62,18 @@ def extent(lines: list[str], size: float) -> tuple[int, int]:
 
 
 def write_block(
-    picture: Picture, corner: tuple[int, int], lines: list[str], size: float, first: Colour
+    picture: Picture, corner: tuple[int, int], lines: list[str], size: float, first: Color
 ) -> None:
     """Lines on darkened ground, from `corner` (x, y) on; the first in a colour of its own."""
     x, y = corner
     width, height = extent(lines, size)
     behind = picture[y : y + height, x : x + width]
-    behind[...] = (behind * (1 - _VEIL) + np.array(GROUND) * _VEIL).astype(np.uint8)
+    behind[...] = (
+        behind * (1 - _BACKGROUND_ALPHA) + np.array(BACKGROUND_COLOR) * _BACKGROUND_ALPHA
+    ).astype(np.uint8)
     for number, line in enumerate(lines):
         base = (
             x + round(size * 10),
             y + round(size * 3) + (number + 1) * line_height(size) - round(size * 7),
         )
-        write_line(picture, line, base, size, first if number == 0 else LETTERS)
+        write_line(picture, line, base, size, first if number == 0 else TEXT_COLOR)

@@ -1,16 +1,13 @@
-"""Exact time: seconds at the edge, integer ticks of a time base inside.
+"""Exact time: seconds as fractions at the edge, integer ticks of a time base inside.
 
-Nothing here rounds unless its name says so.  Seconds are `Fraction`s, or anything that converts
-to one without loss (int, Decimal, a decimal string); a float is taken as the decimal number that
-it prints as, so that ``0.1`` means a tenth and not 3602879701896397/36028797018963968, or as the
-time of a tick, where there is one that no float is nearer to.  Numbers of numpy mean what Python's
-do.
+Also parses and prints sizes in bytes and hours of the day.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Integral, Real
@@ -23,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+
+if TYPE_CHECKING:
     Seconds = int | float | str | Fraction | Decimal | np.integer[Any] | np.floating[Any]
 else:
     Seconds = int | float | str | Fraction | Decimal
@@ -34,7 +33,7 @@ _LONGEST = 10**300
 """Seconds: what is longer is no float any more."""
 
 _RATIO = re.compile(r"(\d{1,9}(?:\.\d{1,18})?)(?:[/:]([1-9]\d{0,8}|10{9}))?")
-_RATES = "write 25, 29.97 or 30000/1001"
+_RATE_HINT = "write 25, 29.97 or 30000/1001"
 _BYTES = re.compile(r"(\d{1,25})([KMGT]?)(?:i?B)?", re.ASCII)
 _CLOCK = re.compile(r"(?:(?:(\d{1,18}):)?(\d{1,2}):)?(\d{1,18}(?:\.\d{1,1000})?)s?")
 
@@ -66,7 +65,7 @@ def _exact(value: Any) -> Fraction:
     return Fraction(str(value) if isinstance(value, Real) else value)
 
 
-def ends(span: Span) -> Span:
+def span_ends(span: Span) -> Span:
     """Where a span of time starts and ends.  Raises `UsageError` for what has no two ends."""
     if not isinstance(span, (str, bytes)):  # of "12" each letter would be a time
         try:
@@ -95,11 +94,11 @@ def on_tick(value: Seconds, time_base: Fraction) -> Fraction:
 
 def exact_span(span: Span, time_base: Fraction) -> tuple[Fraction, Fraction | None]:
     """A span of time in exact seconds, see `on_tick`.  Raises `UsageError`."""
-    start, end = ends(span)
+    start, end = span_ends(span)
     return on_tick(start, time_base), None if end is None else on_tick(end, time_base)
 
 
-def rate(value: Seconds) -> Fraction:
+def frame_rate(value: Seconds) -> Fraction:
     """`value` as exact frames per second: a number, ``"29.97"`` or ``"30000/1001"``.
 
     Raises `UsageError` for anything else.
@@ -107,12 +106,12 @@ def rate(value: Seconds) -> Fraction:
     if isinstance(value, str):
         match = _RATIO.fullmatch(value.strip())
         if match is None:
-            raise UsageError(f"{value!r} is not a rate", hint=_RATES)
+            raise UsageError(f"{value!r} is not a rate", hint=_RATE_HINT)
         return Fraction(match[1]) / int(match[2] or 1)
     try:
         found = seconds(value)
     except UsageError:
-        raise UsageError(f"{shown(value)} is not a rate", hint=_RATES) from None
+        raise UsageError(f"{shown(value)} is not a rate", hint=_RATE_HINT) from None
     if 0 < found < Fraction(1, _LONGEST):
         raise UsageError(
             f"a rate must be at least 1 frame in {_LONGEST:.0e} seconds, got {shown(value)}"
@@ -172,7 +171,7 @@ def human_wait(seconds: float) -> str:
     return f"{math.ceil(seconds)} seconds"
 
 
-def clock(seconds: Fraction | float) -> str:
+def clock_text(seconds: Fraction | float) -> str:
     """``1:02:03.50`` and the like, for people."""
     hundredths = round(seconds * 100)
     whole, part = divmod(hundredths, 100)
@@ -181,3 +180,49 @@ def clock(seconds: Fraction | float) -> str:
     if hours:
         return f"{hours}:{minutes:02}:{rest:02}.{part:02}"
     return f"{minutes}:{rest:02}.{part:02}"
+
+
+_HOURS_PATTERN = re.compile(r"(\d{1,2})(?::(\d\d))?-(\d{1,2})(?::(\d\d))?")
+_MINUTES_PER_DAY = 24 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class QuietHours:
+    """Spans of a day, half-open, in minutes since midnight; none of them means all of it.
+
+    A span that ends before it starts goes on past midnight.
+    """
+
+    spans: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> QuietHours:
+        """Raises `UsageError`."""
+        words = [word.strip() for word in text.split(",")] if text.strip() else []
+        return cls(tuple(_hours(word) for word in words))
+
+    def includes(self, minute: int) -> bool:
+        """Whether a minute of the day, counted from midnight, is among them."""
+        return not self.spans or any(
+            first <= minute < end if first < end else minute >= first or minute < end
+            for first, end in self.spans
+        )
+
+
+def _hours(word: str) -> tuple[int, int]:
+    found = _HOURS_PATTERN.fullmatch(word)
+    if found is not None:
+        first = int(found[1]) * 60 + int(found[2] or 0)
+        end = int(found[3]) * 60 + int(found[4] or 0)
+        minutes_are_right = max(int(found[2] or 0), int(found[4] or 0)) < 60
+        if (
+            minutes_are_right
+            and first < _MINUTES_PER_DAY
+            and end <= _MINUTES_PER_DAY
+            and first != end
+        ):
+            return first, end
+    raise UsageError(
+        f"quiet hours must be times of day, got {word!r}",
+        hint="for example 22-6, or 12:30-13:15, 19-7",
+    )

@@ -46,14 +46,14 @@ from vfsd.core.output_formats import (
     UNCOMPRESSED_LAYOUTS,
 )
 from vfsd.core.timebase import seconds
-from vfsd.core.view_request import View, sides_of
+from vfsd.core.view_request import View, resolve_size
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
 from vfsd.validation import decibels, width_and_height
 
 _CONTAINERS = {"mp4": "mp4", "mkv": "matroska", "h264": "h264", "hevc": "hevc"}
 _RAW = {"rgb": "rgb24", "yuv": "yuv420p", "raw": "rgb24", "y4m": None}
-_PAPER_LAYOUTS = {
+_VFS_LAYOUTS = {
     "yuv420": "yuv420p",
     "yuv422": "yuv422p",
     "yuv444": "yuv444p",
@@ -70,14 +70,14 @@ _NUMBER = r"[0-9]{1,9}"
 _DECIMAL = rf"[0-9]{{1,9}}(?:\.[0-9]{{1,{_MOST_DIGITS}}})?"
 _CLOCK = rf"(?:(?:{_NUMBER}:)?[0-9]{{1,2}}:)?{_DECIMAL}"
 
-_PAPER = re.compile(
+_VFS_NAME = re.compile(
     rf"(?P<w>{_NUMBER})x(?P<h>{_NUMBER})"
     rf"(?:r(?P<r>{_DECIMAL})?)?"
     rf"(?:f(?P<f>[a-z]+[0-9]*(?:p[0-9]*)?))?"
     rf"(?:s(?P<s>{_DECIMAL})e(?P<e>{_DECIMAL}))?"
     rf"(?:x(?P<x>{_NUMBER}(?:-{_NUMBER})?)y(?P<y>{_NUMBER}(?:-{_NUMBER})?))?"
 )
-_PAPER_HEIGHT = re.compile(rf"(?P<h>{_NUMBER})h")
+_VFS_HEIGHT = re.compile(rf"(?P<h>{_NUMBER})h")
 _SPAN = re.compile(rf"({_CLOCK})-({_CLOCK})?")
 _FRAMES = re.compile(rf"({_NUMBER})-({_NUMBER})?(?:-({_NUMBER}))?")
 _REGION = re.compile(rf"{_NUMBER}x{_NUMBER}\+{_NUMBER}\+{_NUMBER}")
@@ -88,7 +88,7 @@ _STILL = re.compile(r"([0-9]{1,12})\.(png|jpg|npy)")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ViewForm:
     """In which form a view is delivered.
 
     `container` is mp4, matroska, h264, hevc (elementary streams), y4m or raw.  `codec` is None
@@ -115,7 +115,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ViewSpec:
     """What a name asks for.  A size of 0 in one direction follows from the other.
 
     `crop` is what is kept of the scaled picture, in its pixels; it goes with `scale`, and without
@@ -123,7 +123,7 @@ class Request:
     """
 
     view: View
-    form: Form
+    form: ViewForm
     scale: tuple[int, int] | None = None
     psnr: float | None = None  #: dB that pictures have to have; None: as the store has it
     crop: Rect | None = None
@@ -134,7 +134,7 @@ class Request:
         if self.scale is not None:
             object.__setattr__(self, "scale", _scale(self.scale))
 
-    def of_region(self, width: int, height: int) -> Request:
+    def of_region(self, width: int, height: int) -> ViewSpec:
         """The same without a crop, for a video of width x height displayed pixels: a region of it.
 
         Raises `OutOfRangeError` for a crop outside the scaled picture, `UsageError` for one that
@@ -160,12 +160,12 @@ class Request:
         if self.scale is None:
             return self.view
         region = self.view.region or Rect.of_size(width, height)
-        size = sides_of(self.scale, region.width, region.height)
+        size = resolve_size(self.scale, region.width, region.height)
         view = self.view
         return View(view.span, view.frames, view.region, size, view.fps)
 
 
-def parse(name: str) -> Request:
+def parse_view_path(name: str) -> ViewSpec:
     """What `name` (one path component) asks for.
 
     Raises `NotFoundError` when it is no such name, `UsageError` when it is one and asks for
@@ -177,22 +177,22 @@ def parse(name: str) -> Request:
         )
     stem, dot, suffix = name.rpartition(".")
     if not dot or not stem or (suffix not in _CONTAINERS and suffix not in _RAW):
-        raise _unknown(name, f"its ending must be one of {', '.join(ENDINGS)}")
-    paper = _PAPER.fullmatch(stem) or _PAPER_HEIGHT.fullmatch(stem)
+        raise _unknown_name_error(name, f"its ending must be one of {', '.join(ENDINGS)}")
+    paper = _VFS_NAME.fullmatch(stem) or _VFS_HEIGHT.fullmatch(stem)
     if paper is not None:
-        return _from_paper(paper.groupdict(), suffix)
+        return _from_vfs_name(paper.groupdict(), suffix)
     return _from_keys(name, stem, suffix)
 
 
-def parse_still(name: str) -> tuple[int, str]:
+def parse_still_name(name: str) -> tuple[int, str]:
     """(frame number, suffix) of a name in ``frames/``.  Raises `NotFoundError`."""
     match = _STILL.fullmatch(name)
     if match is None:
-        raise _unknown(name)
+        raise _unknown_name_error(name)
     return int(match.group(1)), match.group(2)
 
 
-def form_of(suffix: str, codec: str | None = None, pixel_format: str | None = None) -> Form:
+def output_form(suffix: str, codec: str | None = None, pixel_format: str | None = None) -> ViewForm:
     """The form of a file that ends in `suffix`: one of `ENDINGS`.  Raises `UsageError`."""
     if suffix not in ENDINGS:
         raise UsageError(f"the ending must be one of {', '.join(ENDINGS)}, got {suffix!r}")
@@ -208,7 +208,7 @@ def form_of(suffix: str, codec: str | None = None, pixel_format: str | None = No
         ) from None
 
 
-def with_sound(form: Form, asked: str | None) -> Form:
+def with_sound(form: ViewForm, asked: str | None) -> ViewForm:
     """`form` with the sound that is asked for: ``no``, or one of `SOUND_CODECS`; None: as it is.
 
     Raises `UsageError` for another one, and for a file that has no sound.
@@ -224,7 +224,7 @@ def with_sound(form: Form, asked: str | None) -> Form:
     return replace(form, sound=asked != "no", sound_codec=None if asked == "no" else asked)
 
 
-def unparse(request: Request) -> str:
+def format_view_path(request: ViewSpec) -> str:
     """The canonical name that asks for `request`."""
     view, form = request.view, request.form
     if request.crop is not None:
@@ -258,16 +258,16 @@ def unparse(request: Request) -> str:
     return f"{','.join(parts) or 'full'}.{_suffix(form)}"
 
 
-def _from_keys(name: str, stem: str, suffix: str) -> Request:
+def _from_keys(name: str, stem: str, suffix: str) -> ViewSpec:
     values: dict[str, str] = {}
     if stem != "full":
         for part in stem.split(","):
             key, equals, value = part.partition("=")
             if not equals or key not in _KEYS:
                 keys = ", ".join(_KEYS)
-                raise _unknown(name, f"its keys must be of {keys}, got {shown(key)}")
+                raise _unknown_name_error(name, f"its keys must be of {keys}, got {shown(key)}")
             if key in values:
-                raise _unknown(name, f"it has {key} twice")
+                raise _unknown_name_error(name, f"it has {key} twice")
             values[key] = value
     span = frames = region = fps = scale = None
     if "t" in values:
@@ -291,14 +291,14 @@ def _from_keys(name: str, stem: str, suffix: str) -> Request:
         try:
             form = with_sound(form, values["sound"])
         except UsageError as error:
-            raise _unknown(name, str(error)) from None
-    return Request(View(span, frames, region, None, fps), form, scale, psnr)
+            raise _unknown_name_error(name, str(error)) from None
+    return ViewSpec(View(span, frames, region, None, fps), form, scale, psnr)
 
 
 _KEYS = ("t", "frames", "roi", "size", "fps", "psnr", "codec", "pix", "sound")
 
 
-def _from_paper(values: dict[str, str | None], suffix: str) -> Request:
+def _from_vfs_name(values: dict[str, str | None], suffix: str) -> ViewSpec:
     def given(key: str) -> str:
         return values.get(key) or ""
 
@@ -313,14 +313,14 @@ def _from_paper(values: dict[str, str | None], suffix: str) -> Request:
         fps = Fraction(given("r"))
     pixel_format = None
     if given("f"):
-        pixel_format = _PAPER_LAYOUTS.get(given("f"))
+        pixel_format = _VFS_LAYOUTS.get(given("f"))
         if pixel_format is None:
             raise NotFoundError(f"unknown pixel layout {given('f')!r}")
         if suffix not in _RAW and pixel_format not in _encoded_layouts(suffix, None):
             raise UsageError(f"{suffix} files are not made in {given('f')}")
     scale = (int(given("w") or 0), int(given("h")))
     form = _form("", suffix, None, pixel_format)
-    return Request(View(span, fps=fps), form, scale, crop=crop)
+    return ViewSpec(View(span, fps=fps), form, scale, crop=crop)
 
 
 def _interval(text: str) -> tuple[int, int]:
@@ -329,21 +329,23 @@ def _interval(text: str) -> tuple[int, int]:
     return (int(low), int(high)) if dash else (0, int(low))
 
 
-def _form(name: str, suffix: str, codec: str | None, pixel_format: str | None) -> Form:
+def _form(name: str, suffix: str, codec: str | None, pixel_format: str | None) -> ViewForm:
     if suffix in _RAW:
         layouts = UNCOMPRESSED_LAYOUTS if suffix == "y4m" else PIXEL_LAYOUTS
         if codec is not None or (pixel_format is not None and pixel_format not in layouts):
-            raise _unknown(name)
+            raise _unknown_name_error(name)
         container = "y4m" if suffix == "y4m" else "raw"
-        return Form(container, None, pixel_format or _RAW[suffix])
+        return ViewForm(container, None, pixel_format or _RAW[suffix])
     container = _CONTAINERS[suffix]
     if codec is not None and codec not in CONTAINERS[container]:
         taken = ", ".join(CONTAINERS[container])
-        raise _unknown(name, f"codec of {suffix} must be one of {taken}, got {shown(codec)}")
+        raise _unknown_name_error(
+            name, f"codec of {suffix} must be one of {taken}, got {shown(codec)}"
+        )
     if pixel_format is not None and pixel_format not in _encoded_layouts(suffix, codec):
         taken = ", ".join(_encoded_layouts(suffix, codec))
-        raise _unknown(name, f"pix must be one of {taken}, got {shown(pixel_format)}")
-    return Form(container, suffix if suffix in CODECS else codec, pixel_format)
+        raise _unknown_name_error(name, f"pix must be one of {taken}, got {shown(pixel_format)}")
+    return ViewForm(container, suffix if suffix in CODECS else codec, pixel_format)
 
 
 def _encoded_layouts(suffix: str, codec: str | None) -> tuple[str, ...]:
@@ -370,7 +372,7 @@ def _unscaled(crop: Rect, scaled: tuple[int, int], whole: tuple[int, int]) -> Re
     return Rect(*map(int, edges))
 
 
-def _cropped_name(request: Request, crop: Rect) -> str:
+def _cropped_name(request: ViewSpec, crop: Rect) -> str:
     """In the grammar of the VFS paper, which alone has crops."""
     view, form = request.view, request.form
     width, height = request.scale or (0, 0)
@@ -386,7 +388,7 @@ def _cropped_name(request: Request, crop: Rect) -> str:
     return f"{''.join(parts)}.{_suffix(form)}"
 
 
-def _suffix(form: Form) -> str:
+def _suffix(form: ViewForm) -> str:
     return "mkv" if form.container == "matroska" else form.container
 
 
@@ -400,7 +402,9 @@ def _scale(given: tuple[int, int]) -> tuple[int, int]:
 def _value(pattern: re.Pattern[str], values: dict[str, str], key: str, name: str) -> re.Match[str]:
     match = pattern.fullmatch(values[key])
     if match is None:
-        raise _unknown(name, f"{key} must be {_VALUE_FORMS[key]}, got {shown(values[key])}")
+        raise _unknown_name_error(
+            name, f"{key} must be {_VALUE_FORMS[key]}, got {shown(values[key])}"
+        )
     return match
 
 
@@ -429,6 +433,6 @@ def _decibels(value: float) -> str:
     return "inf" if value == math.inf else _number(Fraction(repr(value)))
 
 
-def _unknown(name: str, why: str | None = None) -> NotFoundError:
+def _unknown_name_error(name: str, why: str | None = None) -> NotFoundError:
     reason = "" if why is None else f": {why}"
     return NotFoundError(f"{name!r} is not a view{reason}", hint="see `vfsd help views`")

@@ -1,12 +1,15 @@
-"""`View`: what is asked for.  Canonical and hashable; the same thing as a path in the mount."""
+"""`View`, the pixels that a caller asks for, and `ViewFile`, the protocol by which the mount reads
+the result.
+"""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from reprlib import repr as shown
-from typing import Any
+from typing import Any, Protocol
 
 from vfsd.errors import UsageError
 from vfsd.tiling import Rect
@@ -23,7 +26,7 @@ Size = int | tuple[int, int]
 """(width, height), where a 0 keeps the shape; or the length of the shorter side."""
 
 
-def sides_of(size: Size, width: int, height: int) -> tuple[int, int]:
+def resolve_size(size: Size, width: int, height: int) -> tuple[int, int]:
     """The (width, height) that `size` means for a picture of width x height pixels.
 
     A side that follows from the other is even.  Raises `UsageError`.
@@ -104,3 +107,45 @@ def scaled_size(given: tuple[int, int]) -> tuple[int, int]:
             hint="a side of 0 keeps the shape in views and in reads of whole frames or one region",
         )
     return width, height
+
+
+CancelCheck = Callable[[], None]
+"""Called now and then while somebody waits for a view to be made, by the thread that waits; raises
+`OSError` when nobody wants to know any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStat:
+    """What `stat` tells of a view, or of a folder of views."""
+
+    is_dir: bool
+    size: int  #: bytes; 0 for a folder
+    mtime_ns: int  #: that of the video
+    is_writable: bool = False  #: frames may be offered as it
+
+
+class ViewFile(Protocol):
+    """A view, open for reading."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def version(self) -> str:
+        """Equal for files with the same bytes, and only for these."""
+
+    @property
+    def whole(self) -> int | None:
+        """A descriptor of a file with just these bytes, if there is one; valid until `close`."""
+
+    @property
+    def is_work(self) -> bool:
+        """Whether something has to be computed for it, which is given up when nobody wants it."""
+
+    def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
+        """Fill `buffer` with what lies at `offset`; short only at the end.  Thread-safe.
+
+        Raises what `patience` does, which is asked now and then while this takes long.
+        """
+
+    def close(self) -> None: ...

@@ -1,8 +1,7 @@
-"""Measuring what decoding costs on this host.
+"""Measures what decoding costs on this host.
 
-Pictures of a textured scene with moving parts and noise are encoded in several sizes and
-qualities, decoded again, and the CPU time of each decode is explained by what it had to do (see
-`vfsd.tiling.cost`), with as small a relative error as can be.
+Synthetic pictures are encoded in several sizes and qualities and decoded again; a cost model is
+fitted to the CPU times (see `vfsd.tiling.cost`).
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
-from vfsd.codecs.cells.decode_timing import TRIAL_CODECS, can_be_tried, trials
+from vfsd.codecs.cells.decode_timing import TIMED_CODECS, is_encoder_available, timed_decodes
 from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost
-from vfsd.storage.context import Parts
-from vfsd.tiling.cost_fit import fit
+from vfsd.storage.context import StoreContext
+from vfsd.tiling.cost import fit_decode_cost
 from vfsd.validation import not_one_of
-from vfsd.write.ingest import software
+from vfsd.write.ingest_file import software_versions
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +25,7 @@ OnProgress = Callable[[int, int], None]
 
 
 def calibrate(
-    parts: Parts, codecs: Collection[str] = (), *, on_progress: OnProgress | None = None
+    parts: StoreContext, codecs: Collection[str] = (), *, on_progress: OnProgress | None = None
 ) -> list[MeasuredCost]:
     """Measure `codecs`, or every one, and keep the results in the catalog, where reads find them.
 
@@ -34,10 +33,10 @@ def calibrate(
     installed are left out, which a warning tells.  Raises `UsageError` for one that is not known.
     """
     for name in codecs:
-        if name not in TRIAL_CODECS:
-            raise not_one_of("codec", name, TRIAL_CODECS)
-    chosen = [name for name in TRIAL_CODECS if not codecs or name in codecs]
-    names = [name for name in chosen if can_be_tried(name)]
+        if name not in TIMED_CODECS:
+            raise not_one_of("codec", name, TIMED_CODECS)
+    chosen = [name for name in TIMED_CODECS if not codecs or name in codecs]
+    names = [name for name in chosen if is_encoder_available(name)]
     for name in chosen:
         if name not in names:
             _log.warning("%s is not measured: its encoder is not installed", name)
@@ -62,10 +61,10 @@ def measure(name: str, meanwhile: Callable[[], None] = lambda: None) -> Measured
     `meanwhile` is called after each trial, of which there are some dozens; it may raise.
     """
     done = []
-    for trial in trials(name):
+    for trial in timed_decodes(name):
         done.append(trial)
         meanwhile()
-    cost, r2 = fit([trial.work for trial in done], [trial.seconds for trial in done])
+    cost, r2 = fit_decode_cost([trial.work for trial in done], [trial.seconds for trial in done])
     encoding = [trial for trial in done if trial.encode_seconds is not None]
     encode_pixel = None
     if encoding:
@@ -79,6 +78,6 @@ def measure(name: str, meanwhile: Callable[[], None] = lambda: None) -> Measured
         encode_pixel=encode_pixel,
         r2=r2,
         samples=len(done),
-        software=software(),
+        software=software_versions(),
         measured_ns=time.time_ns(),
     )

@@ -1,9 +1,7 @@
-"""Frames of a video in another size, made by somebody else: compared, and kept as a rendition.
+"""Imports frames in another size from the caller as a rendition.
 
-Each frame is held against the original, scaled as a read does it, and each segment: it has to have
-the quality that the store asks of renditions.  What has not is refused, all of it.  A segment is
-encoded from the pictures that were given; what it is said to have at least is what these have and
-what encoding them has cost, added up.
+Each frame is compared with the scaled original, and the import fails unless all have the quality
+that the store requires.
 """
 
 from __future__ import annotations
@@ -20,27 +18,44 @@ import numpy as np
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.pack import CellStream
 from vfsd.codecs.cells.tile_codecs import tile_codec
-from vfsd.codecs.frames.array_formats import pixel_layout
-from vfsd.codecs.frames.chroma_location import Sited, siting_of
-from vfsd.codecs.frames.color import ColorSettler, is_full_range
-from vfsd.codecs.frames.from_array import PictureMaker
-from vfsd.codecs.frames.likeness import plane_errors, square_error, summed
+from vfsd.codecs.frames.chroma_siting import SitingSetter, frame_siting
+from vfsd.codecs.frames.color import ColorNormalizer, is_full_range
+from vfsd.codecs.frames.frame_transforms import (
+    PictureReformatter,
+    PictureScaler,
+    SpillFile,
+    require_smaller,
+)
+from vfsd.codecs.frames.from_array import FrameMaker
+from vfsd.codecs.frames.pixel_layouts import pixel_layout
 from vfsd.codecs.frames.planes import copy_colors, plane_samples
-from vfsd.codecs.frames.quality import Comparer, DirectColours, Shot, Tally
-from vfsd.codecs.frames.scale import PictureFormat, PictureScaler, require_smaller
-from vfsd.codecs.frames.spill_file import PictureFile
+from vfsd.codecs.frames.quality import (
+    FrameComparer,
+    QualityAccumulator,
+    RgbConverter,
+    SourcePicture,
+    combined_psnr,
+    plane_errors,
+    square_error,
+)
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frames import Pixels
-from vfsd.core.likeness import IDENTICAL
 from vfsd.core.model import Cell, LogicalVideo, MediaInfo, Segment
-from vfsd.core.psnr import LOSSLESS_PSNR, SCALED, error_of, psnr_of, psnr_of_squares
-from vfsd.derive.retile import missing
-from vfsd.derive.tile_encoder import TileWork
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.core.psnr import (
+    IDENTICAL,
+    LOSSLESS_PSNR,
+    SCALING_ERROR_FACTOR,
+    error_from_psnr,
+    psnr_from_error,
+    psnr_from_mse,
+)
+from vfsd.derive.retile import missing_segments
+from vfsd.derive.tile_encoder import SegmentMaker
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.read.decoder_pool import DecoderPool
-from vfsd.storage.context import Parts
-from vfsd.storage.policy_service import usual_psnr
+from vfsd.storage.context import StoreContext
+from vfsd.storage.original_guard import usual_psnr
 from vfsd.storage.reclaim import clear_away
 
 # The mean of a segment alone would let one wrong frame pass. A limit for each frame alone would
@@ -49,11 +64,11 @@ FRAME_MARGIN = 3.0
 """dB that luma of a single frame may have less than all of its segment."""
 CHROMA_MARGIN = 6.0
 """dB that chroma of a frame may have less: conversions to and from RGB share it between pixels."""
-_STEP = 0.1
+_PSNR_HEADROOM = 0.1
 """dB beyond what is needed, so that rounding does not decide."""
 
 
-def require_offerable(media: MediaInfo, width: int, height: int) -> None:
+def require_importable(media: MediaInfo, width: int, height: int) -> None:
     """Raises `UsageError` for pictures of which none in that size can be taken."""
     if media.is_turned:
         raise UsageError("frames that are turned upright or mirrored are not taken in another size")
@@ -66,25 +81,27 @@ def require_offerable(media: MediaInfo, width: int, height: int) -> None:
         )
 
 
-def stored_pictures(
+def arrays_to_stored_format(
     arrays: Iterator[Pixels], pixel_format: str, size: tuple[int, int], media: MediaInfo
 ) -> Iterator[VideoFrame]:
     """Arrays in `pixel_format` as pictures like those of `media`, in another size."""
     stored = tile_codec("fast", media).pixel_formats[media.pixel_format]
-    maker = PictureMaker(pixel_format, *size, stored, media)
+    maker = FrameMaker(pixel_format, *size, stored, media)
     return map(maker.picture, arrays)
 
 
-def like_stored(pictures: Iterator[VideoFrame], media: MediaInfo) -> Iterator[VideoFrame]:
+def frames_to_stored_format(
+    pictures: Iterator[VideoFrame], media: MediaInfo
+) -> Iterator[VideoFrame]:
     """Decoded pictures in the format in which those of `media` are kept in another size, with
     samples that mean what theirs do."""
     stored = tile_codec("fast", media).pixel_formats[media.pixel_format]
-    settler, reformatter = ColorSettler(media), PictureFormat(stored)
+    settler, reformatter = ColorNormalizer(media), PictureReformatter(stored)
     return (reformatter.convert(settler.settled(picture)) for picture in pictures)
 
 
-def take_offer(
-    parts: Parts,
+def import_frames(
+    parts: StoreContext,
     pool: DecoderPool,
     video: LogicalVideo,
     table: FrameTable,
@@ -105,8 +122,8 @@ def take_offer(
     place of has that again.
     """
     settings = TileSettings("fast", usual_psnr(parts, video))
-    lacking = {plan.frames for plan in missing(parts, video, planned, settings)}
-    work = _OfferedWork(parts, pool, video, table, settings, given_as)
+    lacking = {plan.frames for plan in missing_segments(parts, video, planned, settings)}
+    work = _ImportMaker(parts, pool, video, table, settings, given_as)
     made: list[Segment] = []
     try:
         for plan in planned:
@@ -126,12 +143,12 @@ def take_offer(
     return made
 
 
-class _OfferedWork(TileWork):
+class _ImportMaker(SegmentMaker):
     """Makes segments of pictures that were given."""
 
     def __init__(
         self,
-        parts: Parts,
+        parts: StoreContext,
         pool: DecoderPool,
         video: LogicalVideo,
         table: FrameTable,
@@ -143,7 +160,7 @@ class _OfferedWork(TileWork):
         self._least = settings.psnr
         self._peak = (1 << video.original.media.bit_depth) - 1
         self._given_as = given_as
-        self._given: PictureFile | None = None
+        self._given: SpillFile | None = None
         self._given_likeness = IDENTICAL  # to the original in that size
 
     def take(
@@ -162,16 +179,16 @@ class _OfferedWork(TileWork):
 
     def _compared(
         self, plan: PlannedSegment, given: Iterator[VideoFrame], file: IO[bytes] | None
-    ) -> PictureFile | None:
+    ) -> SpillFile | None:
         width, height = plan.layout.width, plan.layout.height
         media = self._video.original.media
-        settler = ColorSettler(media)
+        settler = ColorNormalizer(media)
         scaler = PictureScaler(width, height, interlaced=media.interlaced)
-        comparer = Comparer(media, width, height)
-        colours = DirectColours(media, width, height)
-        kept: PictureFile | None = None
-        sited: Sited | None = None
-        tally = Tally()
+        comparer = FrameComparer(media, width, height)
+        colours = RgbConverter(media, width, height)
+        kept: SpillFile | None = None
+        sited: SitingSetter | None = None
+        tally = QualityAccumulator()
         with closing(self._pictures(plan.frames)) as originals:
             for frame, original in zip(plan.frames, originals, strict=True):
                 picture = next(given, None)
@@ -183,13 +200,13 @@ class _OfferedWork(TileWork):
                         f"{frame}, and a rendition has one"
                     )
                 wanted = scaler.scale(original)
-                sited = sited or Sited(siting_of(wanted))
+                sited = sited or SitingSetter(frame_siting(wanted))
                 picture = sited.of(picture)
                 copy_colors(wanted, picture)  # whatever is said of it: so it will be read
                 self._require_like(frame, picture, wanted)
-                tally.add(comparer.compare(Shot(wanted, colours.of(original)), picture))
+                tally.add(comparer.compare(SourcePicture(wanted, colours.of(original)), picture))
                 if file is not None:
-                    kept = kept or PictureFile(file, picture)
+                    kept = kept or SpillFile(file, picture)
                     kept.put(picture)
         self._given_likeness = tally.likeness
         if self._given_likeness.luma < self._least:
@@ -209,7 +226,7 @@ class _OfferedWork(TileWork):
             (max(chroma, default=0.0), self._least - CHROMA_MARGIN, "chroma"),
         ):
             if error > square_error(least, self._peak):
-                has = psnr_of_squares(error, self._peak)
+                has = psnr_from_mse(error, self._peak)
                 raise RefusedMediaError(
                     f"{what} of frame {frame} has {has:.1f} dB against the original in "
                     f"that size, and {least:.0f} are needed",
@@ -248,8 +265,10 @@ class _OfferedWork(TileWork):
         else:
             yield from self._given.pictures()
 
-    def _shots(self, pictures: Iterator[VideoFrame], media: MediaInfo) -> Iterator[Shot]:
-        return super()._shots(pictures, media) if self._given is None else map(Shot, pictures)
+    def _shots(self, pictures: Iterator[VideoFrame], media: MediaInfo) -> Iterator[SourcePicture]:
+        return (
+            super()._shots(pictures, media) if self._given is None else map(SourcePicture, pictures)
+        )
 
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]
@@ -276,11 +295,11 @@ class _OfferedWork(TileWork):
         )
 
     def _both(self, given: float, encoded: float) -> float:
-        return given if encoded >= LOSSLESS_PSNR else summed(given, encoded, self._peak)
+        return given if encoded >= LOSSLESS_PSNR else combined_psnr(given, encoded, self._peak)
 
     def _needed(self) -> float:
         """dB that the encoder has to leave, so that there is enough against the first original."""
-        spare = error_of(self._least) - error_of(self._given_likeness.luma)
+        spare = error_from_psnr(self._least) - error_from_psnr(self._given_likeness.luma)
         if self._error > 0:
-            spare -= SCALED * self._error + 1 / self._peak
-        return psnr_of(spare) + _STEP if spare > 0 else LOSSLESS_PSNR
+            spare -= SCALING_ERROR_FACTOR * self._error + 1 / self._peak
+        return psnr_from_error(spare) + _PSNR_HEADROOM if spare > 0 else LOSSLESS_PSNR

@@ -1,4 +1,6 @@
-"""Looking back on layouts: what there was, going a step back, and taking tiles away."""
+"""The history of a video's layouts: lists segments, rolls back to the layouts before, and drops
+tiles and renditions.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,19 @@ from collections.abc import Callable
 from vfsd.catalog import Transaction
 from vfsd.core.model import LogicalVideo, Segment
 from vfsd.errors import NotFoundError
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import make_room
 from vfsd.storage.reclaim import clear_away
 
 
-def history(parts: Parts, video: LogicalVideo) -> list[Segment]:
+def history(parts: StoreContext, video: LogicalVideo) -> list[Segment]:
     """All segments that are still there, retired ones included, in the order they were made."""
     with parts.catalog.reading() as seen:
         found = seen.segments.active(video.original.id) + seen.segments.retired(video.original.id)
     return sorted(found, key=lambda segment: segment.id)  # clocks may go back
 
 
-def rollback(parts: Parts, video: LogicalVideo, frames: range) -> tuple[int, int]:
+def rollback(parts: StoreContext, video: LogicalVideo, frames: range) -> tuple[int, int]:
     """Let the layouts before the present ones, in segments that touch `frames`, have their place.
 
     The present ones are retired, so that a second call takes the first one back.  Gives how many
@@ -47,7 +49,7 @@ def rollback(parts: Parts, video: LogicalVideo, frames: range) -> tuple[int, int
     return len(present), len(before)
 
 
-def drop(parts: Parts, video: LogicalVideo, frames: range) -> list[Segment]:
+def drop(parts: StoreContext, video: LogicalVideo, frames: range) -> list[Segment]:
     """Take away all segments that touch `frames`, with their bytes; gives which.
 
     Reads then decode the original.
@@ -62,7 +64,9 @@ def drop(parts: Parts, video: LogicalVideo, frames: range) -> list[Segment]:
     return _take_away(parts, taken)
 
 
-def drop_retired(parts: Parts, video: LogicalVideo, frames: range | None = None) -> list[Segment]:
+def drop_retired(
+    parts: StoreContext, video: LogicalVideo, frames: range | None = None
+) -> list[Segment]:
     """Take away what is only kept for a step back, where it touches `frames`; gives which."""
 
     def taken(change: Transaction) -> list[Segment]:
@@ -73,7 +77,7 @@ def drop_retired(parts: Parts, video: LogicalVideo, frames: range | None = None)
 
 
 def drop_renditions(
-    parts: Parts, video: LogicalVideo, picture: tuple[int, int] | None = None
+    parts: StoreContext, video: LogicalVideo, picture: tuple[int, int] | None = None
 ) -> list[Segment]:
     """Take away what is stored in other sizes, or in that size of the stored picture; gives which.
 
@@ -97,7 +101,7 @@ def drop_renditions(
     return _take_away(parts, taken)
 
 
-def _take_away(parts: Parts, taken: Callable[[Transaction], list[Segment]]) -> list[Segment]:
+def _take_away(parts: StoreContext, taken: Callable[[Transaction], list[Segment]]) -> list[Segment]:
     """Delete the segments that `taken` tells; a full disk is no obstacle."""
 
     def delete(change: Transaction) -> list[Segment]:

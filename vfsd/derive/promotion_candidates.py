@@ -1,9 +1,7 @@
-"""Segments of views that may become renditions: what was encoded for a reader, and how good it is.
+"""View segments in the render cache that may become renditions.
 
-A candidate is a note in the cache of rendered views, beside the file that it is about: which frames
-of which video are in it, in what size, how like the original their luma is, and where in the file
-each packet lies.  It holds no pictures, so nothing is kept twice.  As whatever is in the cache,
-notes and files may go at any time, and a note without its file counts for nothing.
+A candidate is a note next to the cached file: which frames it has, in which size and quality, and
+where each packet lies.
 """
 
 from __future__ import annotations
@@ -14,20 +12,20 @@ from dataclasses import dataclass
 
 from vfsd.codecs.bitstreams.nal import DamagedError
 from vfsd.codecs.cells.pack import CellStream
-from vfsd.codecs.containers.packet_format import Framing
+from vfsd.codecs.containers.muxers import PacketFormat
 from vfsd.disk import view_cache_dir
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 from vfsd.storage.file_cache import Bytes, FileCache
 from vfsd.tiling.cost import VIEW_PROFILES
 
 CODECS = ("h264", "hevc", "av1")
 """In which candidates may be: those that cells are decoded from, the cheapest one first."""
-_MOST = 4096
+_MAX_CANDIDATES = 4096
 """Notes that are looked at together: those that become renditions make way for others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CachedRun:
     """A run of frames, all of the picture in another size, each a packet of one closed run."""
 
     frames: range
@@ -39,10 +37,10 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PromotionCandidate:
     """Such a run, and where in the cache its packets are."""
 
-    made: Made
+    made: CachedRun
     name: str  #: of the note
     file: str  #: that has the packets; names are relative to the cache
     prefix: int  #: bytes of the length before each NAL unit; 0: start codes, or no such codec
@@ -54,21 +52,21 @@ class Candidate:
         return sum(size for _, size in self.places)
 
 
-class Candidates:
+class CandidateIndex:
     """Those of a store.  Thread-safe, and process-safe; nothing here ever fails for the disk."""
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
 
     @classmethod
-    def of_store(cls, parts: Parts) -> Candidates:
+    def of_store(cls, parts: StoreContext) -> CandidateIndex:
         return cls(FileCache.of_store(parts))
 
     def note(
         self,
         digest: str,
-        made: Made,
-        framing: Framing,
+        made: CachedRun,
+        framing: PacketFormat,
         payloads: Sequence[bytes],
         file: str,
         data: Bytes,
@@ -95,26 +93,26 @@ class Candidates:
         }
         self._files.put(_name(digest, made), json.dumps(told).encode())
 
-    def of(self, digest: str) -> list[Candidate]:
+    def of(self, digest: str) -> list[PromotionCandidate]:
         """Those of a video, by first frame; where they overlap, the one that is cheapest to decode.
 
         `digest` is that of its original.
         """
         found = [
             candidate
-            for name in self._files.notes(digest)[:_MOST]
+            for name in self._files.notes(digest)[:_MAX_CANDIDATES]
             if (candidate := self._read(name)) is not None and self._files.has(candidate.file)
         ]
         found.sort(key=_order)
-        return list(_apart(found))
+        return list(_without_overlaps(found))
 
-    def stream(self, candidate: Candidate) -> CellStream | None:
+    def stream(self, candidate: PromotionCandidate) -> CellStream | None:
         """Its packets; None where they are there no longer."""
         data = self._files.get(candidate.file)
         if data is None or any(at + size > len(data) for at, size in candidate.places):
             return None
         made = candidate.made
-        framing = Framing(made.codec, b"", candidate.prefix, 0)
+        framing = PacketFormat(made.codec, b"", candidate.prefix, 0)
         try:
             packets = [
                 framing.convert(data[at : at + size], is_key=False) for at, size in candidate.places
@@ -123,12 +121,12 @@ class Candidates:
             return None
         return CellStream(made.codec, *made.size, made.extradata, packets)
 
-    def drop(self, candidate: Candidate) -> None:
+    def drop(self, candidate: PromotionCandidate) -> None:
         """Neither the note nor the file is needed any more."""
         self._files.drop(candidate.name)
         self._files.drop(candidate.file)
 
-    def _read(self, name: str) -> Candidate | None:
+    def _read(self, name: str) -> PromotionCandidate | None:
         data = self._files.look(name)
         if data is None:
             return None
@@ -138,7 +136,7 @@ class Candidates:
             frames = range(*map(int, span.split("-")))
             told = json.loads(data)
             places = tuple((int(at), int(length)) for at, length in told["places"])
-            made = Made(
+            made = CachedRun(
                 frames=frames,
                 size=(width, height),
                 codec=codec,
@@ -146,7 +144,7 @@ class Candidates:
                 luma=float(told["luma"]),
                 extradata=bytes.fromhex(told["extradata"]),
             )
-            found = Candidate(made, name, str(told["file"]), int(told["prefix"]), places)
+            found = PromotionCandidate(made, name, str(told["file"]), int(told["prefix"]), places)
         except (ValueError, KeyError, TypeError):
             return None  # that of another version
         digest = name.partition("/")[0]
@@ -161,19 +159,19 @@ class Candidates:
         return found if is_right else None
 
 
-def _name(digest: str, made: Made) -> str:
+def _name(digest: str, made: CachedRun) -> str:
     width, height = made.size
     frames = f"{made.frames.start}-{made.frames.stop}"
     return f"{digest}/{width}x{height}_{frames}_{made.codec}"
 
 
-def _order(one: Candidate) -> tuple[tuple[int, int], int, int]:
+def _order(one: PromotionCandidate) -> tuple[tuple[int, int], int, int]:
     return one.made.size, one.made.frames.start, VIEW_PROFILES.index(one.made.codec)
 
 
-def _apart(found: Iterable[Candidate]) -> Iterator[Candidate]:
+def _without_overlaps(found: Iterable[PromotionCandidate]) -> Iterator[PromotionCandidate]:
     """Those that do not overlap with one before them in the same size."""
-    last: Made | None = None
+    last: CachedRun | None = None
     for one in found:
         made = one.made
         if last is None or last.size != made.size or made.frames.start >= last.frames.stop:

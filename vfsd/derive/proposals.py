@@ -1,32 +1,234 @@
-"""What to tile because of what was read: the policy's opinion, held against what there is.
+"""Proposes which segments to make from the log of reads.
 
-The log of a video's reads is replayed through a `Ledger`, which answers with the tilings that it
-would have made by now.  Of these, the ones are proposed that are not there, and that beat what is
-there by the store's own figures.
+The log is replayed through a `Ledger`; the tilings that it chooses are compared with the stored
+segments (`ExistingLayouts`) and with promotable cached ones (`CachedSegments`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Protocol
 
-from vfsd.codecs.cells.tile_codecs import TILE_CODECS
-from vfsd.core.model import Decision, LogicalVideo, PhysicalVideo, Reason, Segment
-from vfsd.core.psnr import FINEST_PSNR, psnr_left
-from vfsd.derive.existing_layouts import Present
-from vfsd.derive.promotable import AtHand
-from vfsd.derive.promotion_candidates import Candidate
-from vfsd.derive.query_log import Asked, asked_by, sizes_asked_by
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
-from vfsd.derive.tunable import TunableVideo
-from vfsd.storage.context import Parts
-from vfsd.storage.policy_service import usual_psnr
-from vfsd.tiling import Rect, TileLayout, common, meet
-from vfsd.tiling.policy import Aim, Ledger, Query, Size, SizeWorld, Terms, Tiling, World
+import numpy as np
+import numpy.typing as npt
 
-_MOST_WEIGHED = 500_000
+from vfsd.codecs.cells.tile_codecs import TILE_CODECS, VIEW_CODECS
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.model import LogicalVideo, PhysicalVideo, Segment, TilingDecision, TilingReason
+from vfsd.core.psnr import FINEST_PSNR, chained_psnr, required_psnr
+from vfsd.derive.promotion_candidates import CachedRun, CandidateIndex, PromotionCandidate
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.derive.workload import LoggedQuery, queries_of_reads, sizes_of_reads
+from vfsd.disk.block_checksums import merged
+from vfsd.storage.context import StoreContext
+from vfsd.storage.original_guard import usual_psnr
+from vfsd.tiling import Rect, TileLayout, frame_intersection, overlaps
+from vfsd.tiling.policy import (
+    Aim,
+    BoxWorld,
+    CachedBytes,
+    Ledger,
+    LedgerParameters,
+    Query,
+    ScaledFrames,
+    SizeWorld,
+    Tiling,
+    World,
+)
+
+
+class ExistingLayouts:
+    """What reads of each SOT may use: of each size the newest."""
+
+    def __init__(
+        self,
+        world: World,
+        sots: Sequence[range],
+        segments: Sequence[Segment],
+        minimum_psnr: float,
+    ) -> None:
+        self._world = world
+        self._all = segments
+        self._shares: dict[tuple[int, int], list[list[tuple[Segment, float]]]] = {}
+        for picture in {segment.picture for segment in segments}:
+            usable = [
+                segment
+                for segment in segments
+                if segment.picture == picture and segment.psnr >= minimum_psnr
+            ]
+            owners = _newest_segments(sots[-1].stop, usable)
+            self._shares[picture] = [_segment_shares(frames, owners, usable) for frames in sots]
+
+    def like(self, plan: PlannedSegment, sot: int) -> list[Segment]:
+        """Those that reads may use in its place."""
+        mine = self._shares.get((plan.layout.width, plan.layout.height))
+        return [] if mine is None else [segment for segment, _ in mine[sot]]
+
+    def numbers(self, plan: PlannedSegment) -> frozenset[int]:
+        """Of all that are in its place, whether reads may use them or not."""
+        picture = plan.layout.width, plan.layout.height
+        return frozenset(
+            one.id
+            for one in self._all
+            if one.picture == picture and overlaps(one.frames, plan.frames)
+        )
+
+    def seconds(self, sot: int, query: Query) -> float:
+        """What a query decodes there.
+
+        Segments that are shorter or longer than the SOT count by the share of it that they have.
+        """
+        ways = [self._seconds(sot, query, shares[sot]) for shares in self._shares.values()]
+        return min(ways, default=self._world.decode(sot, query, None))
+
+    def _seconds(self, sot: int, query: Query, shares: list[tuple[Segment, float]]) -> float:
+        rest, total = 1.0, 0.0
+        for segment, share in shares:
+            tiling = Tiling(segment.layout, segment.tiles)
+            total += share * self._world.decode(sot, query, tiling)
+            rest -= share
+        return total + max(0.0, rest) * self._world.decode(sot, query, None)
+
+
+def _segment_shares(
+    frames: range, owners: npt.NDArray[np.int32], usable: Sequence[Segment]
+) -> list[tuple[Segment, float]]:
+    numbers, counts = np.unique(owners[frames.start : frames.stop], return_counts=True)
+    return [
+        (usable[number], count / len(frames))
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+        if number >= 0
+    ]
+
+
+def _newest_segments(frames: int, segments: Sequence[Segment]) -> npt.NDArray[np.int32]:
+    """For each frame the place of the newest segment that has it; -1: none."""
+    owner = np.full(frames, -1, np.int32)
+    for number, segment in sorted(enumerate(segments), key=lambda pair: pair[1].id):
+        owner[segment.first_frame : segment.end_frame] = number
+    return owner
+
+
+class CachedSegments:
+    """Candidates of one video that reads might use if they became renditions."""
+
+    def __init__(
+        self, candidates: Sequence[PromotionCandidate], renditions: Sequence[Segment]
+    ) -> None:
+        """`candidates` of a size do not overlap; `renditions` are those that reads may use."""
+        stored = _RenditionCoverage(renditions)
+        self.candidates = [one for one in candidates if not stored.has(one.made)]
+        found: dict[tuple[int, int], list[range]] = {}
+        for made in (one.made for one in self.candidates):
+            found.setdefault(made.size, []).append(made.frames)
+        self._waiting = dict(found)
+        for segment in renditions:
+            found[segment.picture] = [*found.get(segment.picture, ()), segment.frames]
+        self._there = {size: merged(list(ranges)) for size, ranges in found.items()}
+
+    @classmethod
+    def of(
+        cls,
+        parts: StoreContext,
+        video: LogicalVideo,
+        renditions: Sequence[Segment],
+        minimum_psnr: float,
+    ) -> CachedSegments:
+        """Those with so many dB, as things are; none where the store does not want any."""
+        original = video.original
+        usable = [one for one in renditions if one.psnr >= minimum_psnr]
+        if not parts.settings.admit_views or original.media.pixel_format not in _PROMOTABLE_FORMATS:
+            return cls([], usable)
+        candidates = [
+            one
+            for one in CandidateIndex.of_store(parts).of(video.digest)
+            if chained_psnr(one.made.luma, original.error, scaled_to_bits=8) >= minimum_psnr
+        ]
+        return cls(candidates, usable)
+
+    def frames(self, size: tuple[int, int], frames: range) -> int:
+        """How many of some frames are at hand in a size, or there already."""
+        return _count_frames(self._there.get(size, ()), frames)
+
+    def left(self, opinion: Mapping[int, Tiling], sots: Sequence[range]) -> dict[int, Tiling]:
+        """Those tilings, by SOT, for which there are no candidates."""
+
+        def waiting(tiling: Tiling) -> Sequence[range]:
+            return self._waiting.get((tiling.layout.width, tiling.layout.height), ())
+
+        return {
+            sot: tiling
+            for sot, tiling in opinion.items()
+            if not _count_frames(waiting(tiling), sots[sot])
+        }
+
+
+_PROMOTABLE_FORMATS = frozenset[str]().union(
+    *(codec.pixel_formats for codec in VIEW_CODECS.values())
+)
+
+
+class _RenditionCoverage:
+    """Frames that renditions have, by size."""
+
+    def __init__(self, renditions: Sequence[Segment]) -> None:
+        runs: dict[tuple[int, int], list[range]] = {}
+        for one in sorted(renditions, key=lambda one: one.first_frame):
+            runs.setdefault(one.picture, []).append(one.frames)
+        # The first frames, and how far one of those up to there reaches.
+        self._of = {
+            size: ([one.start for one in each], list(accumulate((one.stop for one in each), max)))
+            for size, each in runs.items()
+        }
+
+    def has(self, made: CachedRun) -> bool:
+        """Whether one of them has all of its frames, in its size."""
+        starts, reach = self._of.get(made.size, ([], []))
+        place = bisect_right(starts, made.frames.start)
+        return place > 0 and made.frames.stop <= reach[place - 1]
+
+
+def _count_frames(ranges: Sequence[range], frames: range) -> int:
+    return sum(len(frame_intersection(one, frames)) for one in ranges)
+
+
+class TunableVideo(Protocol):
+    """A video whose reads can be turned into proposals; `vfsd.Video` is one."""
+
+    @property
+    def info(self) -> LogicalVideo: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def original(self) -> PhysicalVideo: ...
+
+    @property
+    def table(self) -> FrameTable: ...
+
+    def sequences(self) -> list[range]: ...
+
+    def world(
+        self,
+        aims: Iterable[Aim],
+        *,
+        settings: TileSettings | None = None,
+        within: range | None = None,
+    ) -> BoxWorld: ...
+
+    def size_world(
+        self, settings: TileSettings | None = None, at_hand: CachedBytes | None = None
+    ) -> SizeWorld: ...
+
+    def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> bool: ...
+
+
+_MAX_WEIGHED = 500_000
 """Reads, each as many times as it touches SOTs: about 20 us each."""
 
 
@@ -37,14 +239,16 @@ class Proposal:
     video: LogicalVideo
     plan: PlannedSegment
     settings: TileSettings
-    reasons: tuple[Reason, ...]  #: what it is good for, the most often first
+    reasons: tuple[TilingReason, ...]  #: what it is good for, the most often first
     reads: int  #: remembered reads that it makes cheaper
     seconds: float  #: of CPU, for making it
     bytes: int  #: that it will have, about
     spent: float  #: CPU seconds of decoding that the remembered reads take as things are
     saved: float  #: of these, with it
     present: frozenset[int]  #: numbers of the segments in use that it was held against
-    candidate: Candidate | None = None  #: encoded already, for a view; None: it has to be made
+    candidate: PromotionCandidate | None = (
+        None  #: encoded already, for a view; None: it has to be made
+    )
 
     @property
     def value(self) -> float:
@@ -73,13 +277,15 @@ def by_value(proposals: Iterable[Proposal]) -> list[Proposal]:
     return sorted(found, key=worst_last)
 
 
-def proposals_for(parts: Parts, video: TunableVideo, terms: Terms | None = None) -> list[Proposal]:
+def proposals_for(
+    parts: StoreContext, video: TunableVideo, terms: LedgerParameters | None = None
+) -> list[Proposal]:
     """What the remembered reads of a video speak for, by time: tiles and renditions.
 
     Both are made as the newest of their kind that the video has.  Reads that began before somebody
     took a decision back do not count where that was.
     """
-    terms = terms or Terms()
+    terms = terms or LedgerParameters()
     info, media = video.info, video.original.media
     with parts.catalog.reading() as seen:
         tiles = seen.segments.active(info.original.id)
@@ -91,28 +297,32 @@ def proposals_for(parts: Parts, video: TunableVideo, terms: Terms | None = None)
     minimum = min(usual_psnr(parts, info), info.original.psnr)
     found: list[Proposal] = []
     for asked, segments, is_tiled in (
-        (asked_by(reads, media), tiles, True),
-        (sizes_asked_by(reads, media), renditions, False),
+        (queries_of_reads(reads, media), tiles, True),
+        (sizes_of_reads(reads, media), renditions, False),
     ):
         settings = settings_like(segments, encodings, minimum)
         if not _can_be_made(info, settings):
             continue
         mine = [one for one in undone if (one.picture == (media.width, media.height)) == is_tiled]
-        told = _newest(list(_since_undone(asked, sots, mine)), sots)
+        told = _newest_queries(list(_since_undone(asked, sots, mine)), sots)
         if told:
             if is_tiled:
                 world = _world(video, told, settings)
-                there = Present(world, sots, segments, minimum)
-                opinion = _opinion(world, told, terms)
+                there = ExistingLayouts(world, sots, segments, minimum)
+                opinion = _policy_tilings(world, told, terms)
             else:
-                at_hand = AtHand.of(parts, info, segments, minimum)
+                at_hand = CachedSegments.of(parts, info, segments, minimum)
                 sizes = video.size_world(settings, at_hand.frames)
-                there = Present(sizes, sots, segments, minimum)
-                opinion = _opinion(sizes, told, terms)
-                found += _admitted(info, sots, told, sizes, there, opinion, at_hand, terms)
+                there = ExistingLayouts(sizes, sots, segments, minimum)
+                opinion = _policy_tilings(sizes, told, terms)
+                found += _promotion_proposals(
+                    info, sots, told, sizes, there, opinion, at_hand, terms
+                )
                 opinion = at_hand.left(opinion, sots)
                 world = video.size_world(settings)
-            found += _proposed(info, sots, told, world, there, opinion, settings, encodings, terms)
+            found += _tiling_proposals(
+                info, sots, told, world, there, opinion, settings, encodings, terms
+            )
     return sorted(found, key=lambda one: one.plan.frames.start)
 
 
@@ -121,7 +331,7 @@ def _can_be_made(video: LogicalVideo, settings: TileSettings) -> bool:
     original, codec = video.original, TILE_CODECS[settings.codec]
     if original.media.pixel_format not in codec.pixel_formats:
         return False
-    left = psnr_left(settings.psnr, original.error)
+    left = required_psnr(settings.psnr, original.error)
     return codec.is_lossless or (left is not None and left <= FINEST_PSNR)
 
 
@@ -133,26 +343,26 @@ def _world(video: TunableVideo, told: Sequence[Query], settings: TileSettings) -
     return video.world(aims, settings=settings, within=range(first, last + 1))
 
 
-def _proposed(
+def _tiling_proposals(
     video: LogicalVideo,
     sots: Sequence[range],
     told: Sequence[Query],
     world: World,
-    present: Present,
+    present: ExistingLayouts,
     opinion: Mapping[int, Tiling],
     settings: TileSettings,
     encodings: Mapping[int, PhysicalVideo],
-    terms: Terms,
+    terms: LedgerParameters,
 ) -> Iterator[Proposal]:
     for sot, queries in _by_sot(world, told, opinion).items():
         plan = PlannedSegment(sots[sot], opinion[sot].layout, opinion[sot].tiles)
         there = present.like(plan, sot)
-        if any(_is_it(segment, plan, settings, encodings) for segment in there):
+        if any(_matches_plan(segment, plan, settings, encodings) for segment in there):
             continue
         making = world.making(sot, opinion[sot])
         spent = [present.seconds(sot, query) for query in queries]
         tiled = [world.decode(sot, query, opinion[sot]) for query in queries]
-        if not _beats(sum(tiled) + making.seconds, sum(spent), sum(tiled), there, terms):
+        if not _is_better(sum(tiled) + making.seconds, sum(spent), sum(tiled), there, terms):
             continue
         better = [query for query, a, b in zip(queries, tiled, spent, strict=True) if a < b]
         yield Proposal(
@@ -169,15 +379,15 @@ def _proposed(
         )
 
 
-def _admitted(
+def _promotion_proposals(
     video: LogicalVideo,
     sots: Sequence[range],
     told: Sequence[Query],
     world: SizeWorld,
-    present: Present,
+    present: ExistingLayouts,
     opinion: Mapping[int, Tiling],
-    at_hand: AtHand,
-    terms: Terms,
+    at_hand: CachedSegments,
+    terms: LedgerParameters,
 ) -> Iterator[Proposal]:
     """What is at hand of what should be there: segments with frames of their own, not of SOTs."""
     if not at_hand.candidates:
@@ -196,7 +406,7 @@ def _admitted(
         plan = PlannedSegment(made.frames, TileLayout.untiled(*made.size))
         first = bisect_right(starts, made.frames.start) - 1
         shares = {
-            sot: len(common(sots[sot], made.frames)) / len(sots[sot])
+            sot: len(frame_intersection(sots[sot], made.frames)) / len(sots[sot])
             for sot in range(first, bisect_left(starts, made.frames.stop))
             if sot in opinion and opinion[sot].layout == plan.layout
         }
@@ -207,7 +417,7 @@ def _admitted(
         tiled = sum(share * then for share, _, _, then in rows)
         seconds = world.looking_through(plan.layout, plan.frames)
         numbers = present.numbers(plan)
-        if not _beats(tiled + seconds, spent, tiled, numbers, terms):
+        if not _is_better(tiled + seconds, spent, tiled, numbers, terms):
             continue
         better = list(dict.fromkeys(query for _, query, there, then in rows if then < there))
         yield Proposal(
@@ -242,7 +452,9 @@ def settings_like(
 # --------------------------------------------------------------------------------- the opinion
 
 
-def _opinion(world: World, told: Sequence[Query], terms: Terms) -> dict[int, Tiling]:
+def _policy_tilings(
+    world: World, told: Sequence[Query], terms: LedgerParameters
+) -> dict[int, Tiling]:
     """What the policy would have made by now, had it been there from the first read on."""
     policy = Ledger(world, terms)
     policy.start()
@@ -253,33 +465,33 @@ def _opinion(world: World, told: Sequence[Query], terms: Terms) -> dict[int, Til
     return dict(sorted(found.items()))
 
 
-def _newest(told: Sequence[Query], sots: Sequence[range]) -> Sequence[Query]:
+def _newest_queries(told: Sequence[Query], sots: Sequence[range]) -> Sequence[Query]:
     """As many of the newest as can be thought about in seconds."""
     starts = [frames.start for frames in sots]
     weighed = 0
     for number in range(len(told) - 1, -1, -1):
         frames = told[number].frames
         weighed += bisect_right(starts, frames[-1]) - bisect_right(starts, frames[0]) + 1
-        if weighed > _MOST_WEIGHED:
+        if weighed > _MAX_WEIGHED:
             return told[number + 1 :]
     return told
 
 
 def _since_undone(
-    asked: Sequence[Asked], sots: Sequence[range], undone: Sequence[Decision]
+    asked: Sequence[LoggedQuery], sots: Sequence[range], undone: Sequence[TilingDecision]
 ) -> Iterator[Query]:
     """The queries, without those parts that somebody knew of who took a decision back there."""
     since = {
         sot: max(one.undone_ns or 0 for one in mine)
         for sot, frames in enumerate(sots)
-        if (mine := [one for one in undone if meet(one.frames, frames)])
+        if (mine := [one for one in undone if overlaps(one.frames, frames)])
     }
     for one in asked:
         gone = [sots[sot] for sot, at_ns in since.items() if one.at_ns <= at_ns]
-        yield from _without(one.query, gone)
+        yield from _query_without(one.query, gone)
 
 
-def _without(query: Query, gone: Sequence[range]) -> Iterator[Query]:
+def _query_without(query: Query, gone: Sequence[range]) -> Iterator[Query]:
     """The parts of a query between ranges of frames, which ascend."""
     rest = query.frames
     for frames in gone:
@@ -310,7 +522,7 @@ def _by_sot(
 # ------------------------------------------------------------------------------------ weighing
 
 
-def _is_it(
+def _matches_plan(
     segment: Segment,
     plan: PlannedSegment,
     settings: TileSettings,
@@ -325,8 +537,8 @@ def _is_it(
     )
 
 
-def _beats(
-    total: float, spent: float, tiled: float, there: Collection[object], terms: Terms
+def _is_better(
+    total: float, spent: float, tiled: float, there: Collection[object], terms: LedgerParameters
 ) -> bool:
     """Whether tiles that come to `total`, making them included, should take the place of others.
 
@@ -336,15 +548,15 @@ def _beats(
     return spent >= terms.lead * total if there else tiled < spent
 
 
-def _reasons(queries: Sequence[Query]) -> tuple[Reason, ...]:
+def _reasons(queries: Sequence[Query]) -> tuple[TilingReason, ...]:
     counted = Counter(aim for query in queries for aim in query.aims)
     order = sorted(counted.items(), key=lambda pair: (-pair[1], str(pair[0])))
     return tuple(_reason(aim, reads) for aim, reads in order)
 
 
-def _reason(aim: Aim, reads: int) -> Reason:
+def _reason(aim: Aim, reads: int) -> TilingReason:
     if isinstance(aim, Rect):
-        return Reason(None, aim, reads)
-    if isinstance(aim, Size):
-        return Reason(None, None, reads, (aim.width, aim.height))
-    return Reason(aim, None, reads)
+        return TilingReason(None, aim, reads)
+    if isinstance(aim, ScaledFrames):
+        return TilingReason(None, None, reads, (aim.width, aim.height))
+    return TilingReason(aim, None, reads)

@@ -1,4 +1,6 @@
-"""The work of encoding a whole video anew: run by run, each as coarse as it may be."""
+"""Re-encodes a whole video in runs of about two seconds, each as small as the permitted error
+allows, and forecasts the result from a few runs.
+"""
 
 from __future__ import annotations
 
@@ -13,37 +15,46 @@ from typing import Any
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.decoding.display_matrix import first_picture
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
-from vfsd.codecs.decoding.side_data import carried_data
-from vfsd.codecs.encoding.compare import pairs, picture_error, require_kept_data
-from vfsd.codecs.encoding.crf_search import coarsest_run
-from vfsd.codecs.encoding.file_encoder import (
-    EncodedRun,
-    Measure,
+from vfsd.codecs.decoding.frame_side_data import carried_data, first_picture
+from vfsd.codecs.encoding.archive_encoder import (
+    ErrorMeasure,
+    ReencodedRun,
     archive_codec,
+    coarsest_run,
     encode_run,
-    whole_picture_error,
+    frame_error,
+    frame_pairs,
+    require_kept_data,
+    whole_frame_error,
 )
-from vfsd.codecs.encoding.messagecarry import carried_side_data, is_carried
-from vfsd.codecs.encoding.remux import FileRewriter, pictures_index, require_rewritable
-from vfsd.codecs.encoding.signalling import require_same_signalling, signalling_of
-from vfsd.codecs.frames.chroma_location import siting_of
-from vfsd.codecs.frames.color import colors_of
-from vfsd.codecs.inventory.difference import differences, foreseen, require_equal
-from vfsd.codecs.inventory.items import Inventory
+from vfsd.codecs.encoding.remux import FileRemuxer, pictures_index, require_remuxable
+from vfsd.codecs.encoding.signalling import (
+    carried_side_data,
+    file_signalling,
+    is_carried_message,
+    require_same_signalling,
+)
+from vfsd.codecs.frames.chroma_siting import frame_siting
+from vfsd.codecs.frames.color import frame_colors
+from vfsd.codecs.inventory.collector import Inventory
+from vfsd.codecs.inventory.inventory_diff import (
+    differences,
+    foreseen_differences,
+    require_no_differences,
+)
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.model import LogicalVideo, MediaInfo
-from vfsd.core.psnr import psnr_of
+from vfsd.core.psnr import psnr_from_error
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import NothingSavedError, RefusedMediaError
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 from vfsd.tiling import cut_sequences
 
 _RUN_SECONDS = 2.0
 """How long a run is that starts with a key picture, about; as few as two bytes in a hundred go to
 key pictures then, and any frame is near one."""
-_SAMPLES = 3
+_SAMPLE_RUNS = 3
 """Runs that are encoded to see what it would come to."""
 
 OnProgress = Callable[[str, int, int], None]
@@ -51,7 +62,7 @@ OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class ReencodeForecast:
     """What a replacement would come to, by a few runs that were encoded."""
 
     codec: str
@@ -64,7 +75,7 @@ class Forecast:
     refused: str | None = None  #: why it may not be done as things are
 
     @classmethod
-    def refusing(cls, codec: str, video: LogicalVideo, why: str) -> Forecast:
+    def refusing(cls, codec: str, video: LogicalVideo, why: str) -> ReencodeForecast:
         """Of a video of which no such file can be made, whatever policies say."""
         psnr = video.original.psnr
         return cls(codec, video.size, video.size, math.inf, psnr, 0, 0.0, why)
@@ -81,7 +92,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """What a new file is like."""
 
     error: float  #: of its worst picture against the original
@@ -89,7 +100,7 @@ class Compared:
     details: Mapping[str, Any]  #: what else is worth a line in the log
 
 
-class ArchiveWork:
+class VideoReencoder:
     """Encodes one video; no picture has more than the error `limit` in any plane.
 
     Raises `UsageError` for a codec that there is not, or that cannot keep such pictures as they
@@ -97,11 +108,11 @@ class ArchiveWork:
     """
 
     def __init__(
-        self, parts: Parts, video: LogicalVideo, table: FrameTable, codec: str, limit: float
+        self, parts: StoreContext, video: LogicalVideo, table: FrameTable, codec: str, limit: float
     ) -> None:
         media = video.original.media
         self.codec = archive_codec(codec, media)
-        require_rewritable(media, self.codec)
+        require_remuxable(media, self.codec)
         self._parts = parts
         self._video = video
         self._media = media
@@ -112,9 +123,9 @@ class ArchiveWork:
         self._before_picture: Callable[[], None] = lambda: None
         with self.decoder() as decoder:
             first = next(decoder.stream(0, 1))[1]
-        self._siting = siting_of(first)
-        self._colors = colors_of(first)
-        self._signalling = signalling_of(self._path, media)
+        self._siting = frame_siting(first)
+        self._colors = frame_colors(first)
+        self._signalling = file_signalling(self._path, media)
         self._inventory: Inventory | None = None  # of the original, once it was taken
         self._carried: Mapping[str, bytes] = {}  # side data of pictures that the new file has
 
@@ -146,10 +157,12 @@ class ArchiveWork:
             made = replace(self._media, codec=self.codec.name, stream_index=index)
             pair = self._media.codec, self.codec.name
             begun_inventory = self._taken(begun, made)
-            require_equal(
-                foreseen(inventory, begun_inventory, lambda path: is_carried(path, *pair))
+            require_no_differences(
+                foreseen_differences(
+                    inventory, begun_inventory, lambda path: is_carried_message(path, *pair)
+                )
             )
-            require_same_signalling(self._signalling, signalling_of(begun, made))
+            require_same_signalling(self._signalling, file_signalling(begun, made))
             first = first_picture(begun, made)
         if first is not None:
             self._require_same_siting(first)
@@ -160,8 +173,8 @@ class ArchiveWork:
         """Raises `RefusedMediaError` where the finished file does not hold the same as the
         original besides the samples of pictures."""
         before = self._inventory or self._taken_of_original()
-        require_equal(differences(before, self._taken(path, made)))
-        require_same_signalling(self._signalling, signalling_of(path, made))
+        require_no_differences(differences(before, self._taken(path, made)))
+        require_same_signalling(self._signalling, file_signalling(path, made))
 
     def _taken_of_original(self) -> Inventory:
         return self._parts.inventory(self._video.original, name=self._video.name)
@@ -194,17 +207,17 @@ class ArchiveWork:
                 require_saving(self._video, size)
             file.finish()
 
-    def _rewriter(self, target: Path) -> FileRewriter:
+    def _rewriter(self, target: Path) -> FileRemuxer:
         pts, end = self._table.pts(), self._video.original.end_pts
-        return FileRewriter(
+        return FileRemuxer(
             *(self._path, target, self._media, self.codec, pts, end),
             *(self._siting, self._signalling),
         )
 
-    def encoded(self, decoder: FrameDecoder, frames: range) -> EncodedRun:
+    def encoded(self, decoder: FrameDecoder, frames: range) -> ReencodedRun:
         """A run, as coarse as it may be."""
 
-        def encode(quality: int) -> EncodedRun:
+        def encode(quality: int) -> ReencodedRun:
             pictures = self._pictures(decoder, frames)
             return encode_run(
                 self.codec, self._media, quality, pictures, self._measure_from(frames), self._siting
@@ -214,20 +227,20 @@ class ArchiveWork:
         if found is None:
             raise NothingSavedError(
                 f"{self.codec.name} does not give frames {frames.start} to {frames.stop - 1} of "
-                f"{self._video.name} the {psnr_of(self.limit):.1f} dB that they need",
+                f"{self._video.name} the {psnr_from_error(self.limit):.1f} dB that they need",
                 hint="allow a lower one in the policy, or try another codec",
             )
         run, self._quality = found
         return run
 
-    def forecast(self, on_progress: OnProgress) -> Forecast:
+    def forecast(self, on_progress: OnProgress) -> ReencodeForecast:
         """Encode a few runs, spread over the video, and measure them.  Nothing is stored.
 
         Raises `RefusedMediaError` before that where there can be no such file.
         """
         self.require_kept()
         runs = self.runs()
-        places = np.linspace(0, len(runs) - 1, min(_SAMPLES, len(runs))).round().astype(int)
+        places = np.linspace(0, len(runs) - 1, min(_SAMPLE_RUNS, len(runs))).round().astype(int)
         chosen = [runs[place] for place in sorted(set(places.tolist()))]
         total = sum(len(run) for run in chosen)
         self._before_picture = lambda: on_progress("encoding samples", done, total)
@@ -244,12 +257,12 @@ class ArchiveWork:
         seconds = (time.perf_counter() - began) * len(self._table) / total
         everything = self._table.columns(0, self._table.packets).size.sum()
         pictures = min(int(everything), self._video.size)
-        return Forecast(
+        return ReencodeForecast(
             self.codec.name,
             self._video.size,
             round(self._video.size - pictures + pictures * coded / max(1, stored)),
-            psnr_of(worst),
-            psnr_of(self._video.original.error + worst),
+            psnr_from_error(worst),
+            psnr_from_error(self._video.original.error + worst),
             total,
             seconds,
         )
@@ -258,19 +271,19 @@ class ArchiveWork:
 
     def compare(
         self, source: FrameDecoder, made: FrameDecoder, on_frame: Callable[[], None]
-    ) -> Compared:
+    ) -> Comparison:
         """What the whole new file is like, beside the original.  Raises `IntegrityError`."""
         worst = 0.0
-        for number, one, other in pairs(source, made, range(len(self._table))):
+        for number, one, other in frame_pairs(source, made, range(len(self._table))):
             if number == 0:
                 self._require_same_siting(other)
-            worst = max(worst, picture_error(one, other))
+            worst = max(worst, frame_error(one, other))
             on_frame()
-        return Compared(worst, worst, {})
+        return Comparison(worst, worst, {})
 
     def _require_same_siting(self, picture: VideoFrame) -> None:
         """Raises `RefusedMediaError` where chroma has moved."""
-        found = siting_of(picture)
+        found = frame_siting(picture)
         if found != self._siting:
             raise RefusedMediaError(
                 f"chroma would lie {found}; it lies {self._siting}",
@@ -290,16 +303,16 @@ class ArchiveWork:
             told = carried_data(picture)
             held = {kind: data for kind, data in told.items() if kind not in by_message}
             require_kept_data(number, held, self._carried)
-            if colors_of(picture) != self._colors:
+            if frame_colors(picture) != self._colors:
                 raise RefusedMediaError(
                     f"the range, the matrix or other colours change on the way, at frame {number}",
                     hint="cut it there into two videos, which can be encoded anew",
                 )
             yield number, picture
 
-    def _measure_from(self, frames: range) -> Measure:
+    def _measure_from(self, frames: range) -> ErrorMeasure:
         """How the pictures of a run are compared with what was encoded."""
-        return whole_picture_error
+        return whole_frame_error
 
 
 def require_saving(video: LogicalVideo, size: int) -> None:

@@ -1,8 +1,7 @@
-"""Putting a smaller encoding in the place of an original, where a policy allows it.
+"""Replaces an original by a smaller encoding where a policy permits it.
 
-The new file is written beside the old one, decoded as a whole, and compared with it picture by
-picture; one transaction then makes it the original.  Until that is durable the old one is the
-original, afterwards the new one is, whatever happens in between.
+The new file is written next to the old one, decoded and compared picture by picture; one
+transaction then makes it the original.
 """
 
 from __future__ import annotations
@@ -17,16 +16,27 @@ from pathlib import Path
 from vfsd.catalog import Transaction
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.codecs.encoding.remux import require_same_matrix
-from vfsd.codecs.probing.other_streams import require_same_beside
+from vfsd.codecs.inventory.inventory_diff import require_same_streams
 from vfsd.codecs.probing.probe import Examination
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.model import FileState, LogicalVideo
-from vfsd.core.policy import SAVED, Action, Entry, Fate, Policy
-from vfsd.core.psnr import error_of, psnr_of
+from vfsd.core.psnr import error_from_psnr, psnr_from_error
+from vfsd.core.retention_policy import (
+    REPLACED_BYTES_KEYWORD,
+    Action,
+    Fate,
+    OriginalLogEntry,
+    RetentionPolicy,
+)
 from vfsd.core.timebase import human_bytes
-from vfsd.derive.reencode import ArchiveWork, Compared, Forecast, OnProgress, require_saving
-from vfsd.derive.roi import KeptAreas, kept_areas
-from vfsd.derive.roi_reencode import DecayWork
+from vfsd.derive.reencode import (
+    Comparison,
+    OnProgress,
+    ReencodeForecast,
+    VideoReencoder,
+    require_saving,
+)
+from vfsd.derive.roi_reencode import RoiAreas, RoiReencoder, find_roi_areas
 from vfsd.disk.object_store import digest_file
 from vfsd.errors import (
     BusyError,
@@ -39,22 +49,22 @@ from vfsd.errors import (
     ReadOnlyError,
     RefusedMediaError,
 )
-from vfsd.storage.context import Parts
-from vfsd.storage.open_check import require_closed
+from vfsd.storage.context import StoreContext
+from vfsd.storage.original_guard import require_closed
 from vfsd.storage.reclaim import clear_away
-from vfsd.write.equivalence import require_same_picture, with_times
-from vfsd.write.ingest import describe_original, pages, put_sound
-from vfsd.write.publish import arrival_of_own_file
+from vfsd.write.ingest_file import describe_original, encoded_pages, put_audio
+from vfsd.write.pending_object import pending_own_file
+from vfsd.write.rebuild_index import require_same_picture, with_end_time
 
 Require = Callable[[Transaction], object]
 """Raises what speaks against it; asked before, and in the very transaction that publishes."""
 
-_FREE = 64 << 20
+_DISK_RESERVE = 64 << 20
 """Bytes that stay free on the disk beside what may be needed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class Replacement:
     """What a replacement came to."""
 
     video: LogicalVideo  #: as it is now
@@ -65,11 +75,11 @@ class Replaced:
     psnr: float  #: dB of the worst picture against the very first original, at least
 
 
-def _quietly(what: str, done: int, total: int) -> None:
+def _ignore_progress(what: str, done: int, total: int) -> None:
     """Nobody wants to know."""
 
 
-class Replacer:
+class OriginalReplacer:
     """Puts what `work` makes in the place of one video's original.
 
     Raises `ReadOnlyError`, `ForbiddenError` for a video that is indexed in place.
@@ -77,13 +87,13 @@ class Replacer:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: StoreContext,
         video: LogicalVideo,
         table: FrameTable,
-        work: ArchiveWork,
+        work: VideoReencoder,
         psnr: float,
         keep: str | None = None,
-        areas: KeptAreas | None = None,
+        areas: RoiAreas | None = None,
     ) -> None:
         """`psnr` is what policies are asked about; of a video that decays `keep` has labels, and
         `areas` what was found of them."""
@@ -107,55 +117,60 @@ class Replacer:
 
     @classmethod
     def whole(
-        cls, parts: Parts, video: LogicalVideo, table: FrameTable, psnr: float, codec: str
-    ) -> Replacer:
+        cls, parts: StoreContext, video: LogicalVideo, table: FrameTable, psnr: float, codec: str
+    ) -> OriginalReplacer:
         """Each picture has at least `psnr`, in each plane, against the very first original.
 
         `codec` is h264, hevc or av1.  Raises `UsageError`, `RefusedMediaError` for a video that
         cannot be encoded in this way, `NothingSavedError` where nothing is so good any more.
         """
-        left = error_of(psnr) - video.original.error
+        left = error_from_psnr(psnr) - video.original.error
         if left <= 0:
             raise NothingSavedError(
                 f"{video.name} has been replaced before, and has {video.original.psnr:.2f} dB: "
                 f"nothing that is made of it has {psnr:g}"
             )
-        work = ArchiveWork(parts, video, table, codec, left)
+        work = VideoReencoder(parts, video, table, codec, left)
         return cls(parts, video, table, work, psnr)
 
     @classmethod
     def decaying(
         cls,
-        parts: Parts,
+        parts: StoreContext,
         video: LogicalVideo,
         table: FrameTable,
         psnr: float,
         codec: str,
         keep: str,
-    ) -> Replacer:
+    ) -> OriginalReplacer:
         """Only where boxes of the labels `keep` are, each picture has at least `psnr`, in each
         plane, against the original that there is.
 
         Raises as `whole` does, and `ForbiddenError` where nobody has looked for objects.
         """
-        areas = kept_areas(parts.catalog, video, table, keep)
-        work = DecayWork(parts, video, table, codec, error_of(psnr), areas)
+        areas = find_roi_areas(parts.catalog, video, table, keep)
+        work = RoiReencoder(parts, video, table, codec, error_from_psnr(psnr), areas)
         return cls(parts, video, table, work, psnr, keep, areas)
 
-    def forecast(self, on_progress: OnProgress = _quietly) -> Forecast:
+    def forecast(self, on_progress: OnProgress = _ignore_progress) -> ReencodeForecast:
         """What it would come to: a few runs are encoded and measured, and nothing is stored.
 
-        What cannot be written at all is told (`Forecast.refused`), and nothing encoded then.
+        What cannot be written at all is told (`ReencodeForecast.refused`), and nothing encoded
+        then.
         """
         try:
             found = self._work.forecast(on_progress)
         except RefusedMediaError as error:
-            return Forecast.refusing(self._work.codec.name, self._video, str(error))
+            return ReencodeForecast.refusing(self._work.codec.name, self._video, str(error))
         return replace(found, refused=self._refusal())
 
     def replace(
-        self, reason: str, on_progress: OnProgress = _quietly, *, require: Require | None = None
-    ) -> Replaced:
+        self,
+        reason: str,
+        on_progress: OnProgress = _ignore_progress,
+        *,
+        require: Require | None = None,
+    ) -> Replacement:
         """Encode, check and publish.  `reason` is kept in the log of originals; `require` may
         know of more that speaks against it.
 
@@ -176,7 +191,7 @@ class Replacer:
 
     # -- checking
 
-    def _checked(self, path: Path, on_progress: OnProgress) -> tuple[Examination, Compared]:
+    def _checked(self, path: Path, on_progress: OnProgress) -> tuple[Examination, Comparison]:
         """What is in the new file, and how like the old one it is."""
         total = len(self._table)
         try:
@@ -188,10 +203,10 @@ class Replacer:
             )
         except RefusedMediaError as refusal:
             raise IntegrityError(f"the new file cannot be read as a video: {refusal}") from refusal
-        found = with_times(found, self._video.original, self._table)
+        found = with_end_time(found, self._video.original, self._table)
         require_same_picture(self._media, found.media)
         require_same_matrix(self._path, self._media, path, found.media)
-        require_same_beside(self._path, self._media, path, found.media)
+        require_same_streams(self._path, self._media, path, found.media)
         self._work.require_same(path, found.media)
         table = FrameTable.in_memory(
             found.columns, found.order, time_base=found.media.time_base, end_pts=found.end_pts
@@ -210,8 +225,8 @@ class Replacer:
             compared = self._work.compare(source, made, on_frame)
         if compared.limited > self._work.limit:
             raise IntegrityError(
-                f"what was written has {psnr_of(compared.limited):.2f} dB, not "
-                f"{psnr_of(self._work.limit):.2f}"
+                f"what was written has {psnr_from_error(compared.limited):.2f} dB, not "
+                f"{psnr_from_error(self._work.limit):.2f}"
             )
         return found, compared
 
@@ -219,7 +234,9 @@ class Replacer:
 
     # The replacement is a new inode: open files in this process keep the old bytes. The mtime
     # stays, because it is when the pictures were taken and ages count from it.
-    def _publish(self, path: Path, found: Examination, compared: Compared, reason: str) -> Replaced:
+    def _publish(
+        self, path: Path, found: Examination, compared: Comparison, reason: str
+    ) -> Replacement:
         """Bytes first, then one transaction; then the old bytes go."""
         video = self._video
         key, size, sums = digest_file(path)
@@ -231,7 +248,7 @@ class Replacer:
             parameters=self._parameters(),
             error=total,
         )
-        arrival = arrival_of_own_file(self._parts, path, key, size)
+        arrival = pending_own_file(self._parts, path, key, size)
         with arrival, arrival.recorded() as change:
             self._require_allowed(change)
             node = change.tree.node(video.ino)
@@ -243,14 +260,16 @@ class Replacer:
                 ctime_ns=now,
                 generation=node.generation + 1,
             )
-            changed = change.videos.replace_original(video.id, described, pages(found), digest=key)
-            put_sound(change, changed.original, found)
+            changed = change.videos.replace_original(
+                video.id, described, encoded_pages(found), digest=key
+            )
+            put_audio(change, changed.original, found)
             change.integrity.put_sums(changed.original.place, sums)
             packs = self._drop_derived(change, changed)
             stays = change.objects.holders(video.original.object_key or "") > 0
             saved = (0 if stays else video.size) - (0 if is_there else size)
             change.originals.add(
-                Entry(
+                OriginalLogEntry(
                     id=0,
                     at_ns=now,
                     action=Action.REPLACED if self._keep is None else Action.DECAYED,
@@ -261,18 +280,20 @@ class Replacer:
                     size=video.size,
                     new_digest=key,
                     new_size=size,
-                    psnr=psnr_of(total) if total else None,
+                    psnr=psnr_from_error(total) if total else None,
                     details={
                         "codec": codec,
                         "was": self._media.codec,
-                        "measured": psnr_of(error) if error else None,
+                        "measured": psnr_from_error(error) if error else None,
                         **compared.details,
-                        **({SAVED: saved} if stays or is_there else {}),
+                        **({REPLACED_BYTES_KEYWORD: saved} if stays or is_there else {}),
                     },
                 )
             )
         clear_away(self._parts, keys={video.original.object_key or "", *packs})
-        return Replaced(changed, codec, video.size, size, psnr_of(error), psnr_of(total))
+        return Replacement(
+            changed, codec, video.size, size, psnr_from_error(error), psnr_from_error(total)
+        )
 
     def _parameters(self) -> dict[str, object]:
         made: dict[str, object] = {"codec": self._work.codec.name, "psnr": self._psnr}
@@ -314,9 +335,9 @@ class Replacer:
             now = seen.videos.get(video.id)
             state = seen.tree.node(video.ino).state
         except NotFoundError:
-            raise _outdated(video) from None
+            raise _outdated_error(video) from None
         if now.original.id != video.original.id or state is not FileState.VIDEO:
-            raise _outdated(video)
+            raise _outdated_error(video)
         if not now.name:
             raise OutdatedError(f"{video.name} has been removed meanwhile")
         seen.originals.require_free(video.ino)
@@ -333,7 +354,7 @@ class Replacer:
 
     def _require_room(self) -> None:
         free = shutil.disk_usage(self._parts.directory.objects).free
-        if free < self._video.size + _FREE:
+        if free < self._video.size + _DISK_RESERVE:
             raise NoSpaceError(
                 f"{human_bytes(free)} are free; until the old file goes, the new one of up to "
                 f"{human_bytes(self._video.size)} is there as well",
@@ -341,7 +362,7 @@ class Replacer:
             )
 
 
-def require_replaceable(name: str, policy: Policy, psnr: float) -> None:
+def require_replaceable(name: str, policy: RetentionPolicy, psnr: float) -> None:
     """Raises `ForbiddenError` where a policy does not let an original be replaced like that."""
     if policy.original is not Fate.REPLACEABLE:
         raise ForbiddenError(
@@ -355,5 +376,5 @@ def require_replaceable(name: str, policy: Policy, psnr: float) -> None:
         )
 
 
-def _outdated(video: LogicalVideo) -> OutdatedError:
+def _outdated_error(video: LogicalVideo) -> OutdatedError:
     return OutdatedError(f"{video.name} has changed meanwhile", hint="look at it again")

@@ -1,7 +1,6 @@
-"""Making tiles: segments of a video encoded in a layout, each published by itself.
+"""Makes tiles: encodes planned segments and publishes each one separately.
 
-A segment appears whole or not at all, so a run that was interrupted is gone on with by running it
-again: what is there already is left as it is.
+An interrupted run continues when it is started again, since segments that exist are left alone.
 """
 
 from __future__ import annotations
@@ -16,29 +15,29 @@ from dataclasses import dataclass
 
 from vfsd.codecs.cells.pack import write_pack
 from vfsd.codecs.cells.tile_codecs import TileCodec, require_encoder, tile_codec
-from vfsd.codecs.frames.scale import require_smaller
+from vfsd.codecs.frames.frame_transforms import require_smaller
 from vfsd.core.frame_table import FrameTable
-from vfsd.core.hostinfo import at_once
+from vfsd.core.hostinfo import worker_count
 from vfsd.core.model import Cell, LogicalVideo, Segment
-from vfsd.core.psnr import FINEST_PSNR, psnr_left
+from vfsd.core.psnr import FINEST_PSNR, required_psnr
 from vfsd.derive.tile_encoder import (
-    Beside,
     BetweenPictures,
-    TileWork,
-    placed_in,
+    OnPublish,
+    SegmentMaker,
     require_same_bytes,
+    with_pack_offsets,
 )
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.errors import UsageError, VfsdError
 from vfsd.read.decoder_pool import DecoderPool
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import allowed, require_room_for
 from vfsd.tiling import TileLayout
 from vfsd.tiling.cost import LOSSLESS
 
 _CHUNK_FRAMES = 300
 """A worker takes about as many frames at a time, since it decodes them in one go."""
-_DOUBT = 1.25
+_SIZE_SAFETY_FACTOR = 1.25
 """Times as much as the least that one lossless segment, in the middle, tells of all of them."""
 _HEARTBEAT_SECONDS = 0.2
 """How long a report of progress may be waited for."""
@@ -48,7 +47,7 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SegmentSample:
     """What one segment is like once it is encoded."""
 
     frames: range
@@ -66,28 +65,28 @@ class Sample:
         return tuple(cell.quality for cell in self.cells)
 
 
-def sample(
-    parts: Parts,
+def sample_segment(
+    parts: StoreContext,
     pool: DecoderPool,
     video: LogicalVideo,
     table: FrameTable,
     planned: PlannedSegment,
     settings: TileSettings,
-) -> Sample:
+) -> SegmentSample:
     """Encode a segment in memory, to see what it comes to; nothing is stored.
 
     It is encoded until the rate factors are known, and what is timed is doing so once more: in a
     row of segments, one starts with what the one before has found.  Raises as `retile` does.
     """
     codec = _codec_for(video, [planned], settings)
-    work = TileWork(parts, pool, video, table, codec, settings)
+    work = SegmentMaker(parts, pool, video, table, codec, settings)
     if settings.quality is None:
         work.encode(planned)
     began = time.perf_counter()
     streams, cells = work.encode(planned)
     buffer = io.BytesIO()
-    placed = placed_in(cells, write_pack(buffer, streams))
-    return Sample(
+    placed = with_pack_offsets(cells, write_pack(buffer, streams))
+    return SegmentSample(
         planned.frames,
         planned.layout,
         planned.stored,
@@ -99,20 +98,23 @@ def sample(
     )
 
 
-def missing(
-    parts: Parts, video: LogicalVideo, planned: Sequence[PlannedSegment], settings: TileSettings
+def missing_segments(
+    parts: StoreContext,
+    video: LogicalVideo,
+    planned: Sequence[PlannedSegment],
+    settings: TileSettings,
 ) -> list[PlannedSegment]:
     """What `retile` would make: those that no active segment is yet.
 
     Raises as `retile` does before it starts.
     """
-    return _compared(parts, video, planned, settings)[0]
+    return _compare_with_stored(parts, video, planned, settings)[0]
 
 
 def _require_room(
-    parts: Parts,
+    parts: StoreContext,
     video: LogicalVideo,
-    work: TileWork,
+    work: SegmentMaker,
     wanted: Sequence[PlannedSegment],
     there: Mapping[int, int],
 ) -> None:
@@ -132,11 +134,14 @@ def _require_room(
     expected = buffer.getbuffer().nbytes * frames / len(middle.frames) + sum(there.values())
     with parts.catalog.reading() as seen:
         what = f"all that is to be made of {video.name}"
-        require_room_for(seen, video.id, expected, expected / _DOUBT, what)
+        require_room_for(seen, video.id, expected, expected / _SIZE_SAFETY_FACTOR, what)
 
 
-def _compared(
-    parts: Parts, video: LogicalVideo, planned: Sequence[PlannedSegment], settings: TileSettings
+def _compare_with_stored(
+    parts: StoreContext,
+    video: LogicalVideo,
+    planned: Sequence[PlannedSegment],
+    settings: TileSettings,
 ) -> tuple[list[PlannedSegment], dict[int, int]]:
     """What is missing, and the bytes, by number, of the segments that are what was planned."""
     codec = _codec_for(video, planned, settings)
@@ -164,7 +169,7 @@ def _compared(
 
 
 def retile(
-    parts: Parts,
+    parts: StoreContext,
     pool: DecoderPool,
     video: LogicalVideo,
     table: FrameTable,
@@ -183,10 +188,10 @@ def retile(
     `NotFoundError` when the video is gone, or the bytes that were to be read, `OutdatedError` when
     it has got others meanwhile; what was finished until then stays.
     """
-    jobs = at_once(jobs)
+    jobs = worker_count(jobs)
     codec = _codec_for(video, planned, settings)
-    work = TileWork(parts, pool, video, table, codec, settings)
-    wanted, there = _compared(parts, video, planned, settings)
+    work = SegmentMaker(parts, pool, video, table, codec, settings)
+    wanted, there = _compare_with_stored(parts, video, planned, settings)
     work.spare(there)
     if codec.name == LOSSLESS and len(wanted) > 1:  # of one it is known as soon
         _require_room(parts, video, work, wanted, there)
@@ -199,7 +204,7 @@ def retile(
     with ThreadPoolExecutor(workers, thread_name_prefix="retile") as executor:
         running = [executor.submit(work.encode_chunk, chunk, reports.put) for chunk in chunks]
         try:
-            _watch(running, reports, total, on_progress)
+            _report_progress(running, reports, total, on_progress)
             for future in running:
                 if future.done():
                     made += future.result()
@@ -222,7 +227,7 @@ class Retiler:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: StoreContext,
         pool: DecoderPool,
         video: LogicalVideo,
         table: FrameTable,
@@ -233,7 +238,7 @@ class Retiler:
         self._video = video
         self._settings = settings
         codec = tile_codec(settings.codec, video.original.media)
-        self._work = TileWork(parts, pool, video, table, codec, settings, between)
+        self._work = SegmentMaker(parts, pool, video, table, codec, settings, between)
 
     def note_cost(self, frames: range) -> None:
         """Measure, on a few of `frames`, what decoding the original takes, and keep that.
@@ -247,7 +252,7 @@ class Retiler:
         self,
         plan: PlannedSegment,
         *,
-        beside: Beside | None = None,
+        beside: OnPublish | None = None,
         worth: float | None = None,
     ) -> Segment:
         """Encode a segment and let reads use it, whatever there was before.
@@ -260,7 +265,7 @@ class Retiler:
         return self._work.make(plan, beside, worth)
 
 
-def _watch(
+def _report_progress(
     running: Sequence[Future[list[Segment]]],
     reports: queue.SimpleQueue[int | Future[list[Segment]]],
     total: int,
@@ -326,7 +331,7 @@ def require_reachable(video: LogicalVideo, psnr: float) -> None:
             f"tiles are held to {FINEST_PSNR:g} dB at most, not {psnr:g}",
             hint="the tile codec lossless keeps every pixel",
         )
-    left = psnr_left(psnr, video.original.error)
+    left = required_psnr(psnr, video.original.error)
     if left is None or left > FINEST_PSNR:
         raise UsageError(
             f"the original of {video.name} has been replaced, and has {video.original.psnr:.1f} dB "

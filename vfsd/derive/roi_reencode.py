@@ -1,32 +1,175 @@
-"""Encoding a video anew so that only some areas of it keep their quality.
+"""Re-encodes a video so that only regions around some labels keep their quality.
 
-What lies outside is taken from the start of each run of about two seconds, low-passed, and stands
-still until the next one, so that it takes next to no bytes.  What comes out is an ordinary file.
+Outside them, one low-passed picture is repeated for each run of about two seconds, which takes
+almost no bytes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.catalog import Catalog
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
-from vfsd.codecs.encoding.compare import composed, low_passed, masked_error, pairs, picture_error
-from vfsd.codecs.encoding.file_encoder import EncodedRun, Measure
+from vfsd.codecs.encoding.archive_encoder import (
+    ErrorMeasure,
+    ReencodedRun,
+    blended,
+    frame_error,
+    frame_pairs,
+    low_passed,
+    masked_error,
+)
+from vfsd.core.display_geometry import to_coded_rect
 from vfsd.core.frame_table import FrameTable
-from vfsd.core.model import LogicalVideo
-from vfsd.core.psnr import psnr_of
-from vfsd.derive.reencode import ArchiveWork, Compared
-from vfsd.derive.roi import KeptAreas
-from vfsd.errors import UsageError
-from vfsd.storage.context import Parts
+from vfsd.core.frame_table_pages import Ints
+from vfsd.core.label_query import parse_labels
+from vfsd.core.model import LogicalVideo, MediaInfo
+from vfsd.core.psnr import psnr_from_error
+from vfsd.derive.reencode import Comparison, VideoReencoder
+from vfsd.errors import ForbiddenError, UsageError
+from vfsd.storage.context import StoreContext
+from vfsd.tiling import Rect
 
-_RADIUS = 4
+PADDING = 16
+"""Pixels around each box."""
+AROUND_SECONDS = Fraction(1, 2)
+"""Before a frame appears and after it has gone for which its boxes count, too; no gap between
+frames that were looked at may be longer."""
+_MAX_AREAS = 4096
+"""What boxes keep is remembered of so many, which are more than count for a frame."""
+# Areas of another quality would need an encoder that supports them. Repeating the last picture
+# elsewhere costs the same and works in any codec.
+_ALIGN = 16
+"""Areas are grown to multiples of it: blocks of an encoder, and whole samples of chroma."""
+
+Mask = npt.NDArray[np.uint8]
+
+
+class RoiAreas:
+    """Boxes of some labels, grown in space and time, in pixels of the stored picture.
+
+    `shown` are the ticks of `media` at which each frame appears, and at which the last one goes.
+    """
+
+    def __init__(
+        self, media: MediaInfo, frames: npt.NDArray[Any], boxes: npt.NDArray[Any], shown: Ints
+    ) -> None:
+        order = np.argsort(frames, kind="stable")
+        self._media = media
+        self._frames, self._boxes = np.asarray(frames)[order], np.asarray(boxes)[order]
+        self._shown = shown
+        self._around = _around(media)
+        # Each box counts for all frames of a second.
+        self._area = lru_cache(_MAX_AREAS)(self._grown)
+
+    def __len__(self) -> int:
+        """How many boxes there are."""
+        return len(self._frames)
+
+    def mask(self, frame: int) -> Mask | None:
+        """Rows x columns of the stored picture: 255 where the quality is kept; None: nowhere."""
+        appear, go = self._shown[:-1], self._shown[1:]
+        first = np.searchsorted(go, appear[frame] - self._around)
+        last = np.searchsorted(appear, go[frame] + self._around, side="right")
+        low, high = np.searchsorted(self._frames, (first, last))
+        if low == high:
+            return None
+        mask = np.zeros((self._media.height, self._media.width), np.uint8)
+        for box in np.unique(self._boxes[low:high], axis=0).tolist():
+            area = self._area(*box)
+            if area is not None:
+                mask[area.y1 : area.y2, area.x1 : area.x2] = 255
+        return mask if mask.any() else None
+
+    def are_of(self, catalog: Catalog, video: LogicalVideo, labels: str) -> bool:
+        """Whether the catalog has the very same boxes now."""
+        found = RoiAreas(self._media, *_boxes(catalog, video, labels), self._shown)
+        return np.array_equal(found._frames, self._frames) and np.array_equal(
+            found._boxes, self._boxes
+        )
+
+    def _grown(self, left: float, top: float, right: float, bottom: float) -> Rect | None:
+        media = self._media
+        x1, y1 = (max(0, math.floor(at) - PADDING) for at in (left, top))
+        x2 = min(media.display_width, math.ceil(right) + PADDING)
+        y2 = min(media.display_height, math.ceil(bottom) + PADDING)
+        if x1 >= x2 or y1 >= y2:
+            return None
+        area = to_coded_rect(Rect(x1, y1, x2, y2), media)
+        return Rect(
+            area.x1 // _ALIGN * _ALIGN,
+            area.y1 // _ALIGN * _ALIGN,
+            min(media.width, -(-area.x2 // _ALIGN) * _ALIGN),
+            min(media.height, -(-area.y2 // _ALIGN) * _ALIGN),
+        )
+
+
+def find_roi_areas(
+    catalog: Catalog, video: LogicalVideo, table: FrameTable, labels: str
+) -> RoiAreas:
+    """Of the boxes that an expression finds.
+
+    Raises `ForbiddenError` where frames have not been looked at by anybody who would have seen what
+    it asks for, so that nobody knows what is on them.
+    """
+    media = video.original.media
+    shown = np.maximum.accumulate(np.append(table.pts(), table.end_pts))
+    with catalog.reading() as seen:
+        examined = seen.detections.examined(video.id)
+        for clause in parse_labels(labels):
+            givers = {
+                who
+                for who in {one.source for one in examined}
+                if seen.detections.is_known_to_give(who, clause)
+            }
+            looked = [one.frames for one in examined if one.source in givers]
+            _require_examined(video, clause, looked, shown)
+    return RoiAreas(media, *_boxes(catalog, video, labels), shown)
+
+
+def _boxes(
+    catalog: Catalog, video: LogicalVideo, labels: str
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    found = catalog.detections(video, parse_labels(labels)).columns()
+    return found.frames, found.boxes
+
+
+def _around(media: MediaInfo) -> int:
+    """Ticks before and after a frame."""
+    return math.floor(AROUND_SECONDS / media.time_base)
+
+
+def _require_examined(
+    video: LogicalVideo, labels: Sequence[str], examined: Sequence[range], shown: Ints
+) -> None:
+    """Raises `ForbiddenError` for a gap that is shown for too long."""
+    around = _around(video.original.media)
+    at = 0
+    for frames in sorted(examined, key=lambda one: one.start):
+        if shown[frames.start] - shown[at] > around:
+            break
+        at = max(at, frames.stop)
+    if shown[-1] - shown[at] > around:
+        raise ForbiddenError(
+            f"nobody has looked for {' or '.join(labels)} in {video.name} from frame {at} on",
+            hint="`vfsd detect` looks; what is examined by who finds such labels may decay",
+        )
+
+
+_BLUR_RADIUS = 4
 """Pixels to each side over which the background is averaged."""
 _PLANAR = ("yuv420p", "yuv422p", "yuv444p", "yuvj420p", "yuvj422p", "yuvj444p", "gray")
 
 
-class DecayWork(ArchiveWork):
+class RoiReencoder(VideoReencoder):
     """Encodes one video; within `areas` no picture has more than the error `limit`.
 
     Raises `UsageError` also for pictures that cannot be put together from two.
@@ -34,12 +177,12 @@ class DecayWork(ArchiveWork):
 
     def __init__(
         self,
-        parts: Parts,
+        parts: StoreContext,
         video: LogicalVideo,
         table: FrameTable,
         codec: str,
         limit: float,
-        areas: KeptAreas,
+        areas: RoiAreas,
     ) -> None:
         super().__init__(parts, video, table, codec, limit)
         pixels = video.original.media.pixel_format
@@ -49,46 +192,46 @@ class DecayWork(ArchiveWork):
         self._before: VideoFrame | None = None  # the background of the run before
         self._behind: VideoFrame | None = None  # that of the one at hand
 
-    def encoded(self, decoder: FrameDecoder, frames: range) -> EncodedRun:
+    def encoded(self, decoder: FrameDecoder, frames: range) -> ReencodedRun:
         run = super().encoded(decoder, frames)
         self._before = self._behind
         return run
 
     def compare(
         self, source: FrameDecoder, made: FrameDecoder, on_frame: Callable[[], None]
-    ) -> Compared:
+    ) -> Comparison:
         """Areas that are kept are held to the limit, in each picture; the rest is measured."""
         whole = inside = outside = 0.0
         count = 0
-        for number, one, other in pairs(source, made, range(len(self._table))):
+        for number, one, other in frame_pairs(source, made, range(len(self._table))):
             if number == 0:
                 self._require_same_siting(other)
             mask = self._areas.mask(number)
-            error = picture_error(one, other)
+            error = frame_error(one, other)
             whole, inside = max(whole, error), max(inside, masked_error(one, other, mask))
             rest = error if mask is None else masked_error(one, other, 255 - mask)
             outside, count = outside + rest * rest, count + 1
             on_frame()
         details = {
             "boxes": len(self._areas),
-            "inside": psnr_of(inside) if inside else None,
-            "outside": psnr_of(math.sqrt(outside / count)) if outside else None,
+            "inside": psnr_from_error(inside) if inside else None,
+            "outside": psnr_from_error(math.sqrt(outside / count)) if outside else None,
         }
-        return Compared(whole, inside, details)
+        return Comparison(whole, inside, details)
 
     def _pictures(self, decoder: FrameDecoder, frames: range) -> Iterator[VideoFrame]:
         background: VideoFrame | None = None
         for number, picture in self._decoded(decoder, frames):
             mask = self._areas.mask(number)
             if background is None:
-                background = low_passed(picture, _RADIUS)
+                background = low_passed(picture, _BLUR_RADIUS)
                 if mask is not None and self._before is not None:
                     # What is kept here now moves on, and should leave no ghost behind.
-                    background = composed(background, self._before, mask)
+                    background = blended(background, self._before, mask)
                 self._behind = background
-            yield composed(background, picture, mask)
+            yield blended(background, picture, mask)
 
-    def _measure_from(self, frames: range) -> Measure:
+    def _measure_from(self, frames: range) -> ErrorMeasure:
         return lambda ordinal, one, other: masked_error(
             one, other, self._areas.mask(frames.start + ordinal)
         )

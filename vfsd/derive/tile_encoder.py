@@ -1,4 +1,6 @@
-"""The work of making tiles: decode a segment of the original, encode its tiles, publish them."""
+"""Makes one segment: decodes the original, encodes its tiles, measures them and publishes the
+pack.
+"""
 
 from __future__ import annotations
 
@@ -13,37 +15,35 @@ from typing import Any
 
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
+from vfsd.codecs.cells.cell_encoders import EncodedCell, encode_cells
 from vfsd.codecs.cells.pack import CellStream, PackedCell, write_pack
-from vfsd.codecs.cells.segment_cells import EncodedCell, encode_cells
 from vfsd.codecs.cells.tile_codecs import TileCodec
-from vfsd.codecs.frames.quality import DirectColours, Shot
-from vfsd.codecs.frames.scale import PictureScaler
+from vfsd.codecs.frames.frame_transforms import PictureScaler
+from vfsd.codecs.frames.quality import RgbConverter, SourcePicture
+from vfsd.core.display_geometry import scaled_aspect
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.hostinfo import host_name
-from vfsd.core.likeness import Likeness
 from vfsd.core.model import Access, Cell, LogicalVideo, MediaInfo, PhysicalVideo, Role, Segment
-from vfsd.core.pixel_aspect import scaled_aspect
-from vfsd.core.psnr import LOSSLESS_PSNR, psnr_left
-from vfsd.derive.crf_memory import TRIES, RateFactors
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
+from vfsd.core.psnr import LOSSLESS_PSNR, PsnrFigures, required_psnr
+from vfsd.derive.tile_settings import MAX_CRF_TRIES, CrfMemory, PlannedSegment, TileSettings
 from vfsd.errors import NotFoundError, OutdatedError
 from vfsd.read.decoder_pool import DecoderPool
-from vfsd.read.output_quality import likeness_to_first
-from vfsd.read.tile_planner import Costs, original_work, plausible
-from vfsd.storage.context import Parts
+from vfsd.read.read_output import likeness_to_first
+from vfsd.read.tile_planner import DecodeCosts, clamp_cost_factor, original_work
+from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import make_room
 from vfsd.storage.reclaim import clear_away
 from vfsd.tiling import TileLayout
-from vfsd.tiling.cost import Work, encode_cost
-from vfsd.write.ingest import software
-from vfsd.write.publish import arrival_of_bytes
+from vfsd.tiling.cost import DecodeWork, encode_cost
+from vfsd.write.ingest_file import software_versions
+from vfsd.write.pending_object import pending_bytes
 
-_PROBED_FRAMES = 30
+_PROBE_FRAMES = 30
 """Of the original, to see what decoding it takes."""
-_SHORT_SECONDS = 0.2
+_MIN_TIMED_SECONDS = 0.2
 """What takes longer is measured once."""
 
-Beside = Callable[[Transaction, Segment], None]
+OnPublish = Callable[[Transaction, Segment], None]
 """Called in the transaction that publishes a segment: both are there afterwards, or neither."""
 
 BetweenPictures = Callable[[], None]
@@ -63,7 +63,7 @@ def require_same_bytes(video: LogicalVideo, seen: Transaction) -> None:
         ) from None
 
 
-def placed_in(cells: Sequence[Cell], packed: Sequence[PackedCell]) -> tuple[Cell, ...]:
+def with_pack_offsets(cells: Sequence[Cell], packed: Sequence[PackedCell]) -> tuple[Cell, ...]:
     """Cells with the places that they have got in a pack, which holds them in the same order."""
     return tuple(
         replace(cell, position=where.position, size=where.size)
@@ -71,7 +71,7 @@ def placed_in(cells: Sequence[Cell], packed: Sequence[PackedCell]) -> tuple[Cell
     )
 
 
-def encoding_in_packs(
+def pack_encoding(
     original: PhysicalVideo,
     role: Role,
     media: MediaInfo,
@@ -100,23 +100,23 @@ def encoding_in_packs(
         verified=True,
         parent_id=original.id,
         parameters=parameters,
-        software=software(),
+        software=software_versions(),
         created_ns=now_ns,
         notes=(),
         error=0.0,
     )
 
 
-class StoppedError(Exception):
-    """`TileWork.stop` was set."""
+class EncodingStoppedError(Exception):
+    """`SegmentMaker.stop` was set."""
 
 
-class TileWork:
+class SegmentMaker:
     """Makes segments of one video, all with the same settings.  Thread-safe."""
 
     def __init__(
         self,
-        parts: Parts,
+        parts: StoreContext,
         pool: DecoderPool,
         video: LogicalVideo,
         table: FrameTable,
@@ -130,11 +130,11 @@ class TileWork:
         self._pool = pool
         self._video = video
         self._error = video.original.error
-        self._wanted = psnr_left(settings.psnr, self._error) or LOSSLESS_PSNR
+        self._wanted = required_psnr(settings.psnr, self._error) or LOSSLESS_PSNR
         self._table = table
         self._codec = codec
         self._settings = settings
-        self._factors = RateFactors(codec, replace(settings, psnr=self._wanted))
+        self._factors = CrfMemory(codec, replace(settings, psnr=self._wanted))
         self._physical: dict[tuple[int, int], int] = {}  # by size of the pictures
         self._made: set[int] = set()  # segments that do not go for each other
         self._publishing = threading.Lock()
@@ -148,7 +148,7 @@ class TileWork:
         return self._encode(plan, self._pictures(plan.frames))
 
     def make(
-        self, plan: PlannedSegment, beside: Beside | None = None, worth: float | None = None
+        self, plan: PlannedSegment, beside: OnPublish | None = None, worth: float | None = None
     ) -> Segment:
         """A segment by itself; published.
 
@@ -166,15 +166,17 @@ class TileWork:
         resources with a busy one everything takes longer.
         """
         original = self._video.original
-        chosen = frames[:_PROBED_FRAMES]
+        chosen = frames[:_PROBE_FRAMES]
         work = original_work(original, self._table, chosen)
         measured = {cost.name: cost.decode for cost in self._parts.catalog.costs(host_name())}
-        expected = Costs(measured).of_original(replace(original, cost_factor=None)).seconds(work)
+        expected = (
+            DecodeCosts(measured).of_original(replace(original, cost_factor=None)).seconds(work)
+        )
         spent = self._seconds_of(chosen)
-        if spent < _SHORT_SECONDS:
+        if spent < _MIN_TIMED_SECONDS:
             spent = min(spent, self._seconds_of(chosen))
         with self._parts.catalog.writing() as change:
-            change.videos.set_cost_factor(original.id, plausible(spent / expected))
+            change.videos.set_cost_factor(original.id, clamp_cost_factor(spent / expected))
 
     def _seconds_of(self, frames: range) -> float:
         """CPU time of decoding them, by one thread."""
@@ -203,18 +205,18 @@ class TileWork:
 
     def _pause(self) -> None:
         if self.stop.is_set():
-            raise StoppedError
+            raise EncodingStoppedError
         if self._between is not None:
             self._between()
 
-    def _shots(self, pictures: Iterator[VideoFrame], media: MediaInfo) -> Iterator[Shot]:
+    def _shots(self, pictures: Iterator[VideoFrame], media: MediaInfo) -> Iterator[SourcePicture]:
         """Pictures of the original in the size of `media`, with what reads make of them in RGB."""
         original = self._video.original.media
         if (media.width, media.height) == (original.width, original.height):
-            return map(Shot, pictures)
+            return map(SourcePicture, pictures)
         scaler = PictureScaler(media.width, media.height, interlaced=original.interlaced)
-        colours = DirectColours(original, media.width, media.height)
-        return (Shot(scaler.scale(picture), colours.of(picture)) for picture in pictures)
+        colours = RgbConverter(original, media.width, media.height)
+        return (SourcePicture(scaler.scale(picture), colours.of(picture)) for picture in pictures)
 
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]
@@ -225,7 +227,7 @@ class TileWork:
         quality = [self._factors.first(rect) for rect in tiles]
         results: list[EncodedCell | None] = [None] * len(tiles)
         poor = list(range(len(tiles)))
-        for attempt in range(TRIES):
+        for attempt in range(MAX_CRF_TRIES):
             if attempt:
                 shots = self._shots(self._pictures(plan.frames), media)
             wanted = {tiles[tile]: quality[tile] for tile in poor}
@@ -236,7 +238,7 @@ class TileWork:
                 better = self._factors.next(quality[tile], result[1].luma)
                 if better is not None:
                     finer[tile] = better
-            if not finer or attempt == TRIES - 1:
+            if not finer or attempt == MAX_CRF_TRIES - 1:
                 break
             poor = list(finer)
             for tile, better in finer.items():
@@ -251,7 +253,7 @@ class TileWork:
             cells.append(Cell(number, rect, 0, 0, used, *against_first.figures))
         return streams, cells
 
-    def _against_first(self, likeness: Likeness, layout: TileLayout) -> Likeness:
+    def _against_first(self, likeness: PsnrFigures, layout: TileLayout) -> PsnrFigures:
         """What a tile has against the very first original that has so much against this one."""
         return likeness_to_first(likeness, self._video.original, (layout.width, layout.height))
 
@@ -262,16 +264,16 @@ class TileWork:
         plan: PlannedSegment,
         streams: Sequence[CellStream],
         cells: Sequence[Cell],
-        beside: Beside | None = None,
+        beside: OnPublish | None = None,
         worth: float | None = None,
     ) -> Segment:
         """Bytes first, then one transaction, in which room is made where there is none."""
         buffer = io.BytesIO()
-        placed = placed_in(cells, write_pack(buffer, streams))
+        placed = with_pack_offsets(cells, write_pack(buffer, streams))
         now = time.time_ns()
         original = self._video.original
         gain = self._gain(plan, placed)
-        arrival = arrival_of_bytes(self._parts, buffer.getvalue(), f"tiles of {self._video.name}")
+        arrival = pending_bytes(self._parts, buffer.getvalue(), f"tiles of {self._video.name}")
         with arrival, self._publishing:
             with arrival.recorded() as change:
                 require_same_bytes(self._video, change)
@@ -315,9 +317,9 @@ class TileWork:
 
     def _gain(self, plan: PlannedSegment, cells: Sequence[Cell]) -> float:
         """CPU seconds that reading all frames saves, of which one tile is wanted, by the rules."""
-        costs = Costs()
+        costs = DecodeCosts()
         work = original_work(self._video.original, self._table, plan.frames)
-        tile = Work(
+        tile = DecodeWork(
             starts=1,
             pictures=len(plan.frames),
             pixels=len(plan.frames) * sum(cell.rect.area for cell in cells) // len(cells),
@@ -354,7 +356,7 @@ class TileWork:
         in_full_size = (media.width, media.height) == (original.media.width, original.media.height)
         role = Role.TILED if in_full_size else Role.RENDITION
         parameters = self._settings.parameters(self._codec)
-        return encoding_in_packs(original, role, media, self._codec, parameters, now_ns)
+        return pack_encoding(original, role, media, self._codec, parameters, now_ns)
 
 
 def _counted(

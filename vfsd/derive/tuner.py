@@ -1,7 +1,7 @@
-"""Acting on proposals: one segment at a time, each written down with why it was made.
+"""Carries out proposals one segment at a time.
 
-A segment and the decision that it goes back to are published in one transaction.  A decision can
-be taken back as long as nothing later has its place.
+The segment and the decision behind it are published in one transaction, and a decision can be
+undone until a later one replaces it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from vfsd.catalog import Transaction
-from vfsd.core.model import Decision, LogicalVideo, Role, Segment
-from vfsd.derive.admission import Room
-from vfsd.derive.promote import Admissions, Publish
-from vfsd.derive.proposals import Proposal, by_value, proposals_for
+from vfsd.core.model import LogicalVideo, Role, Segment, TilingDecision
+from vfsd.derive.derived_budget import BudgetHeadroom
+from vfsd.derive.promotion import CandidatePromoter, PublishSegment
+from vfsd.derive.proposals import Proposal, TunableVideo, by_value, proposals_for
 from vfsd.derive.retile import OnProgress, Retiler
 from vfsd.derive.tile_encoder import require_same_bytes
-from vfsd.derive.tile_spec import PlannedSegment, TileSettings
-from vfsd.derive.tunable import TunableVideo
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.errors import (
     ExistsError,
     IntegrityError,
@@ -30,12 +29,12 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
-from vfsd.read.context import Tools
-from vfsd.storage.context import Parts
+from vfsd.read.read_context import ReadContext
+from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import make_room
 from vfsd.storage.reclaim import clear_away
-from vfsd.tiling import meet
-from vfsd.tiling.policy import Terms
+from vfsd.tiling import overlaps
+from vfsd.tiling.policy import LedgerParameters
 from vfsd.validation import given_or_usual, within_64_bits
 
 Videos = Callable[[], Iterable[TunableVideo]]
@@ -47,12 +46,12 @@ OpenVideo = Callable[[LogicalVideo], TunableVideo]
 OnFailed = Callable[[LogicalVideo, VfsdError], None]
 """Told of a video, and why nothing can be made of it."""
 
-Between = Callable[[], None]
+BetweenSteps = Callable[[], None]
 """Called before each picture that is worked on; may wait, or raise to give the segment up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class TuningBudget:
     """What may be spent; None: as much as there is."""
 
     seconds: float | None = None  #: of making tiles
@@ -64,9 +63,9 @@ class Budget:
             self.bytes is None or proposal.bytes <= self.bytes
         )
 
-    def less(self, seconds: float, bytes: int) -> Budget:
+    def less(self, seconds: float, bytes: int) -> TuningBudget:
         """What is left when so much was spent."""
-        return Budget(
+        return TuningBudget(
             None if self.seconds is None else self.seconds - seconds,
             None if self.bytes is None else self.bytes - bytes,
         )
@@ -77,14 +76,14 @@ class Tuner:
 
     def __init__(
         self,
-        parts: Parts,
-        tools: Tools,
+        parts: StoreContext,
+        tools: ReadContext,
         videos: Videos,
         open_video: OpenVideo,
         *,
         maker: str = "tune",
-        between: Between | None = None,
-        terms: Terms | None = None,
+        between: BetweenSteps | None = None,
+        terms: LedgerParameters | None = None,
     ) -> None:
         """`maker` is noted with each decision: tune or background."""
         self._parts = parts
@@ -98,7 +97,7 @@ class Tuner:
         self._pictures: int | None = None  # of the present segment that were worked on
         self._on_picture: Callable[[int], None] | None = None
         self._retilers: dict[tuple[int, TileSettings], Retiler] = {}
-        self._admissions = Admissions(parts, tools, self._pause)
+        self._admissions = CandidatePromoter(parts, tools, self._pause)
         self._refused: dict[tuple[int, PlannedSegment], int] = {}  # bytes to find room for next
 
     def proposals(self) -> list[Proposal]:
@@ -118,15 +117,15 @@ class Tuner:
         if not proposals:
             return []
         with self._parts.catalog.reading() as seen:
-            room = Room(seen, proposals[0].video.id)
+            room = BudgetHeadroom(seen, proposals[0].video.id)
             return [one for one in proposals if _fits(room, one, self._bytes_of(one))]
 
-    def next(self, budget: Budget | None = None) -> Proposal | None:
+    def next(self, budget: TuningBudget | None = None) -> Proposal | None:
         """The best that can be had for `budget`; None: there is nothing to do."""
-        budget = given_or_usual(budget, Budget)
+        budget = given_or_usual(budget, TuningBudget)
         return next((one for one in self.proposals() if budget.allows(one)), None)
 
-    def make(self, proposal: Proposal) -> Decision:
+    def make(self, proposal: Proposal) -> TilingDecision:
         """Make what is proposed, and let reads use it.
 
         Raises `OutdatedError` when other tiles are there by now than it was thought of for, or
@@ -138,7 +137,7 @@ class Tuner:
         with self._unless_outdated(proposal.video):
             return self._made(proposal)
 
-    def _made(self, proposal: Proposal) -> Decision:
+    def _made(self, proposal: Proposal) -> TilingDecision:
         video = self._verified(proposal.video)
         with self._parts.catalog.reading() as seen:
             _require_present(seen, proposal, None)
@@ -147,12 +146,12 @@ class Tuner:
         else:
             publish = self._admissions.of(video, proposal.candidate, proposal)
         began, self._paused, self._pictures = time.perf_counter(), 0.0, 0
-        made: list[Decision] = []
+        made: list[TilingDecision] = []
 
         def beside(change: Transaction, segment: Segment) -> None:
             _require_present(change, proposal, segment)
             seconds = time.perf_counter() - began - self._paused
-            decision = _decided(proposal, segment, self._maker, seconds)
+            decision = _decision(proposal, segment, self._maker, seconds)
             made.append(change.decisions.add(decision))
 
         try:
@@ -167,10 +166,10 @@ class Tuner:
 
     def tune(
         self,
-        budget: Budget | None = None,
+        budget: TuningBudget | None = None,
         on_progress: OnProgress | None = None,
         on_failed: OnFailed | None = None,
-    ) -> list[Decision]:
+    ) -> list[TilingDecision]:
         """Make what is proposed now, the best value first, as far as `budget` goes; what was made.
 
         What somebody else has seen to meanwhile is thought of anew.  `on_progress` is told (frames
@@ -179,7 +178,7 @@ class Tuner:
         and that are left alone from then on; without it the first of them raises as `make` does.
         """
         self._parts.require_writable()
-        left, made = given_or_usual(budget, Budget), list[Decision]()
+        left, made = given_or_usual(budget, TuningBudget), list[TilingDecision]()
         failed = set[int]()
         outdated = True
         while outdated:
@@ -225,7 +224,7 @@ class Tuner:
                 require_same_bytes(info, seen)
             raise
 
-    def _to_encode(self, video: TunableVideo, proposal: Proposal) -> Publish:
+    def _to_encode(self, video: TunableVideo, proposal: Proposal) -> PublishSegment:
         retiler = self._retiler(video, proposal.settings)
         if self._parts.catalog.cost_factor(video.info) is None:
             retiler.note_cost(proposal.plan.frames)
@@ -277,7 +276,9 @@ def _report(on_progress: OnProgress, done: int, of: Proposal, total: int, pictur
     on_progress(done + min(pictures, len(of.plan.frames)), total)
 
 
-def undo(parts: Parts, decision_id: int | None = None) -> tuple[Decision, list[Segment]]:
+def undo_decision(
+    parts: StoreContext, decision_id: int | None = None
+) -> tuple[TilingDecision, list[Segment]]:
     """Take a decision back, by default the last one that is in use.
 
     Gives it as it is now, and the segments that have their place again.  Raises `NotFoundError`,
@@ -286,13 +287,13 @@ def undo(parts: Parts, decision_id: int | None = None) -> tuple[Decision, list[S
     """
     parts.require_writable()
     with parts.catalog.writing() as change:
-        decision = _to_undo(change, decision_id)
+        decision = _decision_to_undo(change, decision_id)
         assert decision.segment_id is not None
         segment = change.segments.get(decision.segment_id)
         now = time.time_ns()
         change.segments.retire([segment.id], now_ns=now)
         change.decisions.note_undone([segment.id], now_ns=now)
-        restored = _restore(change, decision.video_id, segment)
+        restored = _reactivate(change, decision.video_id, segment)
         # What was pinned and is retired now is charged.
         evicted = make_room(change, decision.video_id, now_ns=now)
         undone = change.decisions.get(decision.id)
@@ -300,7 +301,7 @@ def undo(parts: Parts, decision_id: int | None = None) -> tuple[Decision, list[S
     return undone, restored
 
 
-def _to_undo(change: Transaction, decision_id: int | None) -> Decision:
+def _decision_to_undo(change: Transaction, decision_id: int | None) -> TilingDecision:
     if decision_id is None:
         for decision in change.decisions.newest():
             if decision.in_use:
@@ -315,7 +316,7 @@ def _to_undo(change: Transaction, decision_id: int | None) -> Decision:
     later = [
         one.id
         for one in change.decisions.newest(decision.video_id)
-        if one.in_use and one.id > decision.id and meet(one.frames, decision.frames)
+        if one.in_use and one.id > decision.id and overlaps(one.frames, decision.frames)
     ]
     raise OutdatedError(
         f"what decision {decision.id} made is not in use: later tiles took its place",
@@ -323,7 +324,7 @@ def _to_undo(change: Transaction, decision_id: int | None) -> Decision:
     )
 
 
-def _restore(change: Transaction, video_id: int, gone: Segment) -> list[Segment]:
+def _reactivate(change: Transaction, video_id: int, gone: Segment) -> list[Segment]:
     """Let what was in use when `gone` came have its place again, where nothing later has it."""
     taken_back = {one.segment_id for one in change.decisions.undone(video_id)}
     restored = []
@@ -333,7 +334,7 @@ def _restore(change: Transaction, video_id: int, gone: Segment) -> list[Segment]
             and not segment.is_joined
             and segment.picture == gone.picture
             and (segment.retired_ns or 0) >= gone.created_ns
-            and meet(segment.frames, gone.frames)
+            and overlaps(segment.frames, gone.frames)
         )
         if was_in_use and segment.id not in taken_back and not change.segments.is_covered(segment):
             change.segments.restore([segment.id])
@@ -350,7 +351,7 @@ def _require_present(seen: Transaction, proposal: Proposal, made: Segment | None
         one.id
         for one in seen.segments.of_original(original)
         if one.picture == (plan.layout.width, plan.layout.height) and not one.is_joined
-        if one.retired_ns in in_use and meet(one.frames, plan.frames)
+        if one.retired_ns in in_use and overlaps(one.frames, plan.frames)
     }
     if numbers - ({made.id} if made is not None else set()) != proposal.present:
         frames = proposal.plan.frames
@@ -365,7 +366,7 @@ def _key(proposal: Proposal) -> tuple[int, PlannedSegment]:
     return proposal.video.id, proposal.plan
 
 
-def _fits(room: Room, proposal: Proposal, bytes: int) -> bool:
+def _fits(room: BudgetHeadroom, proposal: Proposal, bytes: int) -> bool:
     media, layout = proposal.video.original.media, proposal.plan.layout
     picture = layout.width, layout.height
     in_full_size = picture == (media.width, media.height)
@@ -379,8 +380,8 @@ def _fits(room: Room, proposal: Proposal, bytes: int) -> bool:
     )
 
 
-def _decided(proposal: Proposal, segment: Segment, maker: str, seconds: float) -> Decision:
-    return Decision(
+def _decision(proposal: Proposal, segment: Segment, maker: str, seconds: float) -> TilingDecision:
+    return TilingDecision(
         id=0,
         video_id=proposal.video.id,
         segment_id=segment.id,

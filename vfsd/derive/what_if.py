@@ -1,31 +1,263 @@
-"""What-if: strategies of tiling replayed on a workload, and the layouts that are best for it.
+"""Compares tiling strategies, TASM's and vfsd's, by replaying a workload on one video.
 
-Nothing is encoded or decoded: making and reading tiles take what the host's costs, the original's
-bytes and the video's boxes say (`vfsd.derive.catalog_world`).
+Nothing is encoded or decoded: costs are predicted as the read planner predicts them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from vfsd.core.model import Segment
-from vfsd.derive.baselines import PRESENT, STRATEGIES, Case, Ground, Standing, Strategy
-from vfsd.derive.tile_spec import PlannedSegment
-from vfsd.errors import NotFoundError
-from vfsd.tiling.policy import Query, Tiling, replay
+from vfsd.derive.tile_settings import PlannedSegment
+from vfsd.errors import NotFoundError, UsageError
+from vfsd.tiling import Rect, TileLayout, uniform_layout
+from vfsd.tiling.policy import (
+    Aims,
+    BoxWorld,
+    CostRates,
+    FixedTilings,
+    IncrementalMore,
+    IncrementalRegret,
+    LabelBoxes,
+    Ledger,
+    OriginalWork,
+    Query,
+    ReadStrategy,
+    TileOnFirstQuery,
+    Tiling,
+    TilingCost,
+    TilingPolicy,
+    VideoProfile,
+    World,
+    all_objects,
+    every_tile,
+    known_queries,
+    not_tiled,
+    replay_queries,
+    wanted_tiles,
+)
+from vfsd.tiling.policy.box_world import TileSelection
+from vfsd.tiling.policy.region_clusters import ClusteredRegions, cluster_regions, clustered_query
+from vfsd.tiling.policy.tasm_policies import offline_tilings
+
+_GRIDS = ((1, 2), (2, 1), (2, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 6), (6, 6))
+"""Rows and columns of uniform layouts that are tried: the best where regions are everywhere."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WhatIfCase:
+    """A workload on one video, and what is known of both."""
+
+    footage: VideoProfile
+    rates: CostRates
+    reading: ReadStrategy
+    queries: Sequence[Query]
+    there: Mapping[int, Tiling] = field(default_factory=dict)
+    """Tilings that SOTs have by now."""
+    takes_parts: bool = True  #: whether tiles that nobody wants may be left out
+
+
+@dataclass(frozen=True, slots=True)
+class TilingStrategy:
+    """A way to decide what to tile."""
+
+    name: str
+    title: str
+    make: Callable[[World, StrategyContext], TilingPolicy]
+    is_ours: bool = False  #: makes wanted tiles only, where the tile codec takes that
+
+
+# ------------------------------------------------------------------------------------- worlds
+
+
+class _WorldWrapper:
+    """A world that asks another one."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def sots(self) -> range:
+        return self._world.sots
+
+    def touched(self, query: Query) -> Sequence[int]:
+        return self._world.touched(query)
+
+    def labels(self, sot: int) -> Aims:
+        return self._world.labels(sot)
+
+    def around(self, sot: int, aims: Aims) -> Tiling | None:
+        return self._world.around(sot, aims)
+
+    def decode(self, sot: int, query: Query, tiling: Tiling | None) -> float:
+        return self._world.decode(sot, query, tiling)
+
+    def pixels(self, sot: int, query: Query, tiling: Tiling | None) -> int:
+        return self._world.pixels(sot, query, tiling)
+
+    def making(self, sot: int, tiling: Tiling) -> TilingCost:
+        return self._world.making(sot, tiling)
+
+
+class ExistingTilingsWorld(_WorldWrapper):
+    """Some tilings are there, and take nothing to make."""
+
+    def __init__(self, world: World, there: Mapping[int, Tiling]) -> None:
+        super().__init__(world)
+        self._there = there
+
+    def making(self, sot: int, tiling: Tiling) -> TilingCost:
+        made = self._world.making(sot, tiling)
+        return TilingCost(0.0, made.bytes) if self._there.get(sot) == tiling else made
+
+
+class _CachingWorld(_WorldWrapper):
+    """What takes long to work out is worked out once.
+
+    The same regions are cut out alike in all SOTs of the same length.
+    """
+
+    def __init__(self, world: World, sots: Sequence[range]) -> None:
+        super().__init__(world)
+        self._sots = sots
+        self._known: dict[tuple[int, Aims], Tiling | None] = {}
+
+    def around(self, sot: int, aims: Aims) -> Tiling | None:
+        if not all(isinstance(aim, Rect) for aim in aims):
+            return self._world.around(sot, aims)
+        key = len(self._sots[sot]), aims
+        if key not in self._known:
+            self._known[key] = self._world.around(sot, aims)
+        return self._known[key]
+
+
+class _CachingOriginal:
+    """The same parts of it are asked for in every tiling."""
+
+    def __init__(self, original: OriginalWork) -> None:
+        self.work = lru_cache(maxsize=None)(original.work)
+
+
+class StrategyContext:
+    """What strategies share: what one of them asked of a world, the next need not work out."""
+
+    def __init__(self, case: WhatIfCase) -> None:
+        original = case.footage.original
+        if original is not None:
+            footage = replace(case.footage, original=_CachingOriginal(original))
+            case = replace(case, footage=footage)
+        self.case = case
+        self.patches = cluster_regions(case.queries)
+        self._made: TileSelection = wanted_tiles if case.takes_parts else every_tile
+        self._ours = self._world(self._made)
+        self._papers = self._world(every_tile)
+
+    def world(self, *, is_ours: bool) -> World:
+        return self._ours if is_ours else self._papers
+
+    def _world(self, made: TileSelection) -> World:
+        case = self.case
+        world = BoxWorld(case.footage, case.rates, made, case.reading)
+        return _CachingWorld(world, case.footage.sots)
+
+    def in_patches(self, policy: TilingPolicy) -> TilingPolicy:
+        return ClusteredRegions(policy, self.patches)
+
+    def foreseen(self, world: World) -> TilingPolicy:
+        case = self.case
+        thought = [clustered_query(query, self.patches) for query in case.queries]
+        found = offline_tilings(world, case.queries, thought, case.there, self._uniform)
+        return FixedTilings(world, found)
+
+    @cached_property
+    def _grids(self) -> Sequence[TileLayout]:
+        footage = self.case.footage
+        found = []
+        for rows, columns in _GRIDS:
+            try:
+                grid = uniform_layout(footage.width, footage.height, rows, columns, footage.rules)
+            except UsageError:
+                continue
+            found.append(grid)
+        return found
+
+    def _uniform(self, sot: int, queries: Sequence[Query]) -> Iterator[Tiling]:
+        """Uniform layouts, with the tiles that the queries touch."""
+        if not any(isinstance(aim, Rect) for query in queries for aim in query.aims):
+            return
+        wanted = _queried_boxes(self.case.footage, sot, queries)
+        for grid in self._grids:
+            yield self._made(grid, wanted, self.case.footage.sots[sot].start)
+
+
+def _queried_boxes(footage: VideoProfile, sot: int, queries: Sequence[Query]) -> LabelBoxes:
+    """All that the queries may look for in a SOT."""
+    last, seen = footage.sots[sot][-1], footage.seen[sot]
+    aims = {aim for query in queries for aim in query.aims}
+    rects = [(one.x1, one.y1, one.x2, one.y2) for one in aims if isinstance(one, Rect)]
+    boxes = [seen[aim] for aim in aims if isinstance(aim, str) and aim in seen]
+    return LabelBoxes(
+        np.concatenate([np.full(len(rects), last, np.int64), *(one.frames for one in boxes)]),
+        np.concatenate([np.array(rects, np.int64).reshape(-1, 4), *(one.corners for one in boxes)]),
+    )
+
+
+# --------------------------------------------------------------------------------- strategies
+
+PRESENT = "present"
+
+STRATEGIES = (
+    TilingStrategy("none", "not tiled", lambda world, ground: not_tiled(world)),
+    TilingStrategy(
+        PRESENT,
+        "as it is",
+        lambda world, ground: FixedTilings(world, ground.case.there),
+    ),
+    TilingStrategy(
+        "known",
+        "known queries, known objects",
+        lambda world, ground: known_queries(world, ground.case.queries),
+    ),
+    TilingStrategy("all", "all objects", lambda world, ground: all_objects(world)),
+    TilingStrategy(
+        "lazy", "lazy", lambda world, ground: ground.in_patches(TileOnFirstQuery(world))
+    ),
+    TilingStrategy(
+        "more", "incremental, more", lambda world, ground: ground.in_patches(IncrementalMore(world))
+    ),
+    TilingStrategy(
+        "regret",
+        "incremental, regret",
+        lambda world, ground: ground.in_patches(IncrementalRegret(world)),
+    ),
+    TilingStrategy(
+        "ledger",
+        "ours, query by query",
+        lambda world, ground: ground.in_patches(Ledger(world)),
+        is_ours=True,
+    ),
+    TilingStrategy(
+        "foreseen",
+        "ours, queries known",
+        lambda world, ground: ground.foreseen(world),
+        is_ours=True,
+    ),
+)
+"""TASM's (ICDE 2021, sections IV and V; "lazy" from earlier versions of it) and ours."""
+
 
 OnProgress = Callable[[int, int], None]
 """Called with (queries done, queries in all), of all strategies together; may raise to give up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class StrategyOutcome:
     """What a strategy comes to."""
 
     name: str  #: of the strategy
@@ -57,7 +289,7 @@ class Outcome:
 class Advice:
     """What all strategies come to on a workload."""
 
-    outcomes: Sequence[Outcome]  #: "none" is the first
+    outcomes: Sequence[StrategyOutcome]  #: "none" is the first
     sots: Sequence[range]  #: the frames of each
     regions: int  #: different ones in the workload
     patches: int  #: that strategies took them for, to decide
@@ -80,11 +312,11 @@ class Advice:
         return int(np.count_nonzero(self.outcomes[0].decoding == 0))
 
     @cached_property
-    def best(self) -> Outcome:
+    def best(self) -> StrategyOutcome:
         """The one that takes least in all; of equals the one that makes least."""
         return min(self.outcomes, key=lambda one: (round(one.seconds, 9), one.making.sum()))
 
-    def __getitem__(self, name: str) -> Outcome:
+    def __getitem__(self, name: str) -> StrategyOutcome:
         """What a strategy comes to.  Raises `NotFoundError`."""
         for one in self.outcomes:
             if one.name == name:
@@ -94,12 +326,12 @@ class Advice:
             f"strategy must be one of {known}, got {name!r}", hint=f"give one of {known}"
         )
 
-    def relative(self, outcome: Outcome) -> float:
+    def relative(self, outcome: StrategyOutcome) -> float:
         """Its seconds in parts of what reading without tiles takes; 1 where that is nothing."""
         untiled = self.outcomes[0].seconds
         return outcome.seconds / untiled if untiled else 1.0
 
-    def layouts(self, outcome: Outcome | None = None) -> list[PlannedSegment]:
+    def layouts(self, outcome: StrategyOutcome | None = None) -> list[PlannedSegment]:
         """What it has made in the end (default: the best), for `Video.retile`; by time."""
         tilings = (outcome or self.best).tilings
         return [
@@ -109,24 +341,26 @@ class Advice:
         ]
 
 
-def compare(case: Case, *, on_progress: OnProgress | None = None) -> Advice:
+def compare_strategies(case: WhatIfCase, *, on_progress: OnProgress | None = None) -> Advice:
     """Replay all strategies.
 
     Where a workload has many different regions, strategies that learn decide by a few patches that
     hold them (`vfsd.tiling.policy.region_clusters`); what reading takes is counted by the regions.
     """
-    ground = Ground(case)
+    ground = StrategyContext(case)
     strategies = [one for one in STRATEGIES if one.name != PRESENT or case.there]
     total = len(strategies) * len(case.queries)
     outcomes = []
     for number, one in enumerate(strategies):
         before = number * len(case.queries)
-        outcomes.append(_outcome(one, ground, _told(case.queries, before, total, on_progress)))
+        outcomes.append(
+            _replay_strategy(one, ground, _with_progress(case.queries, before, total, on_progress))
+        )
     known = ground.patches
     return Advice(outcomes, case.footage.sots, len(known), len(set(known.values())))
 
 
-def _told(
+def _with_progress(
     queries: Sequence[Query], before: int, total: int, on_progress: OnProgress | None
 ) -> Iterator[Query]:
     for number, query in enumerate(queries):
@@ -135,11 +369,15 @@ def _told(
         yield query
 
 
-def _outcome(strategy: Strategy, ground: Ground, queries: Iterable[Query]) -> Outcome:
+def _replay_strategy(
+    strategy: TilingStrategy, ground: StrategyContext, queries: Iterable[Query]
+) -> StrategyOutcome:
     world = ground.world(is_ours=strategy.is_ours)
-    bill = replay(strategy.make(world, ground), Standing(world, ground.case.there), queries)
+    bill = replay_queries(
+        strategy.make(world, ground), ExistingTilingsWorld(world, ground.case.there), queries
+    )
     tilings = {retile.sot: retile.tiling for _, retile in bill.retiles}
-    return Outcome(
+    return StrategyOutcome(
         strategy.name,
         strategy.title,
         np.array(bill.decoding),
@@ -149,7 +387,7 @@ def _outcome(strategy: Strategy, ground: Ground, queries: Iterable[Query]) -> Ou
     )
 
 
-def sots_with(
+def sots_with_segments(
     sequences: Sequence[range], segments: Sequence[Segment]
 ) -> tuple[list[range], dict[int, Tiling]]:
     """All frames of a video in SOTs, of which each segment is one; and the tilings these have.

@@ -1,26 +1,25 @@
-"""Workloads: queries that somebody expects to ask of a video, from a file.
-
-{"queries": [
-  {"labels": "car|truck & red", "span": [0, 60], "times": 20},
-  {"region": "640x384+0+0", "frames": [300, 600]},
-  {"labels": "person", "region": "640x384+0+0"}
-]}
+"""Queries that tiling policies work on: those that a workload file lists, and those that the read
+log contains. A label query is written as an expression, so that the boxes of `car` and of
+`car|truck` are two aims.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from reprlib import repr as shown
 from typing import Any, TypeVar
 
-from vfsd.core.label_query import Clauses, Labels, clauses_of, parse_labels
-from vfsd.core.timebase import Seconds, ends, seconds
+from vfsd.codecs.frames.to_array import needed_area
+from vfsd.core.label_query import Clauses, Labels, clauses_of, format_labels, parse_labels
+from vfsd.core.model import LoggedRead, MediaInfo
+from vfsd.core.timebase import Seconds, seconds, span_ends
 from vfsd.errors import UsageError
 from vfsd.tiling import Rect
+from vfsd.tiling.policy import Aim, Aims, Query, ScaledFrames
 from vfsd.validation import no_such_file, whole_number
 
 _EXAMPLE = '{"labels": "car", "span": [0, 60]}'
@@ -58,10 +57,10 @@ class WorkloadQuery:
             raise UsageError('it has both "span" and "frames"', hint="leave out one of them")
         clauses_of(self.labels)
         if self.span is not None:
-            start, end = ends(self.span)
+            start, end = span_ends(self.span)
             if seconds(start) < 0 or (end is not None and seconds(end) <= seconds(start)):
                 raise UsageError(
-                    f'"span" is {_seconds(start)} to {_seconds(end)}, in which there is nothing'
+                    f'"span" is {_parse_seconds(start)} to {_parse_seconds(end)}, in which there is nothing'
                 )
         if self.frames is not None and not (
             0 <= self.frames.start < self.frames.stop and self.frames.step == 1
@@ -89,13 +88,15 @@ def read_workload(path: Path) -> list[WorkloadQuery]:
 
     Raises `UsageError` that names the query and what is wrong with it, `NotFoundError`.
     """
-    return [_query(f"{path}: query {n}", entry) for n, entry in enumerate(_entries(path))]
+    return [
+        _parse_query(f"{path}: query {n}", entry) for n, entry in enumerate(_read_entries(path))
+    ]
 
 
-def _entries(path: Path) -> list[Any]:
+def _read_entries(path: Path) -> list[Any]:
     hint = f'write {{"queries": [{_EXAMPLE}]}}'
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once_each)
+        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_reject_duplicates)
     except FileNotFoundError:
         raise no_such_file(path) from None
     except OSError as error:
@@ -118,7 +119,7 @@ def _entries(path: Path) -> list[Any]:
     return content
 
 
-def _once_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -127,7 +128,7 @@ def _once_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _query(where: str, entry: Any) -> WorkloadQuery:
+def _parse_query(where: str, entry: Any) -> WorkloadQuery:
     if not isinstance(entry, dict):
         raise UsageError(f"{where} must be a JSON object", hint=f"write it as in {_EXAMPLE}")
     unknown = sorted(set(entry) - set(_KEYS))
@@ -151,11 +152,11 @@ def _query(where: str, entry: Any) -> WorkloadQuery:
                 f'{where}: "{key}" is {json.dumps(entry[key])}', hint=f"write {form}"
             ) from error
 
-    labels = value("labels", _labels, 'an expression, as in "car|truck & red"')
-    region = value("region", _region, 'WxH+X+Y, as in "640x384+0+0"')
-    span = value("span", _span, "[from, to] in seconds, as in [0, 60] or [30, null]")
-    frames = value("frames", _frames, "[first, end], as in [0, 30]")
-    times = value("times", _whole, "a whole number, as in 20")
+    labels = value("labels", _parse_labels, 'an expression, as in "car|truck & red"')
+    region = value("region", _parse_region, 'WxH+X+Y, as in "640x384+0+0"')
+    span = value("span", _parse_span, "[from, to] in seconds, as in [0, 60] or [30, null]")
+    frames = value("frames", _parse_frames, "[first, end], as in [0, 30]")
+    times = value("times", _parse_int, "a whole number, as in 20")
     try:
         return WorkloadQuery(labels, region, span, frames, 1 if times is None else times)
     except UsageError as error:
@@ -163,48 +164,121 @@ def _query(where: str, entry: Any) -> WorkloadQuery:
         raise UsageError(f"{where}: {error}", hint=hint) from error
 
 
-def _labels(given: Any) -> list[list[str]]:
-    return parse_labels(_text(given))
+def _parse_labels(given: Any) -> list[list[str]]:
+    return parse_labels(_parse_text(given))
 
 
-def _region(given: Any) -> Rect:
-    return Rect.parse(_text(given))
+def _parse_region(given: Any) -> Rect:
+    return Rect.parse(_parse_text(given))
 
 
-def _span(given: Any) -> tuple[Fraction, Fraction | None]:
-    start, end = _pair(given)
-    return _time(start), None if end is None else _time(end)
+def _parse_span(given: Any) -> tuple[Fraction, Fraction | None]:
+    start, end = _parse_pair(given)
+    return _parse_time(start), None if end is None else _parse_time(end)
 
 
-def _frames(given: Any) -> range:
-    first, end = _pair(given)
-    return range(_whole(first), _whole(end))
+def _parse_frames(given: Any) -> range:
+    first, end = _parse_pair(given)
+    return range(_parse_int(first), _parse_int(end))
 
 
-def _pair(given: Any) -> tuple[Any, Any]:
+def _parse_pair(given: Any) -> tuple[Any, Any]:
     if not isinstance(given, list):
         raise TypeError
     first, second = given
     return first, second
 
 
-def _time(given: Any) -> Fraction:
+def _parse_time(given: Any) -> Fraction:
     if isinstance(given, bool) or not isinstance(given, (int, float, str)):
         raise TypeError
     return seconds(given)
 
 
-def _whole(given: Any) -> int:
+def _parse_int(given: Any) -> int:
     if type(given) is not int:
         raise TypeError
     return given
 
 
-def _text(given: Any) -> str:
+def _parse_text(given: Any) -> str:
     if not isinstance(given, str):
         raise TypeError
     return given
 
 
-def _seconds(given: Seconds | None) -> str:
+def _parse_seconds(given: Seconds | None) -> str:
     return "the end" if given is None else f"{float(seconds(given)):g}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedQuery:
+    """A read that tiles could have made cheaper."""
+
+    query: Query
+    at_ns: int  #: Unix time at which it began
+
+
+def queries_of_reads(reads: Iterable[LoggedRead], media: MediaInfo) -> list[LoggedQuery]:
+    """What reads of one video looked for, the oldest first.
+
+    Those of whole frames are left out: they take the same whatever tiles there are, so they speak
+    neither for a layout nor against it.
+    """
+    whole = Rect.of_size(media.width, media.height)
+    known: dict[tuple[object, ...], Aims] = {}  # people read the same again and again
+    found = []
+    for read in sorted(reads, key=lambda read: (read.at_ns, read.id)):
+        key = read.labels, read.region
+        if key not in known:
+            known[key] = _aims_of_read(read, media)
+        if whole not in known[key]:
+            found.append(LoggedQuery(Query(_frames_of_read(read), known[key]), read.at_ns))
+    return found
+
+
+def sizes_of_reads(reads: Iterable[LoggedRead], media: MediaInfo) -> list[LoggedQuery]:
+    """Which sizes whole frames were read in, the oldest first.
+
+    Each as the size of the smallest rendition that would serve it: renditions have even sizes, so
+    an odd one is asked for as its double.  What is not smaller than the picture is left out.
+    """
+    order = sorted(reads, key=lambda read: (read.at_ns, read.id))
+    found = []
+    for read in order:
+        size = _rendition_for(read, media)
+        if size is not None:
+            found.append(LoggedQuery(Query(_frames_of_read(read), frozenset([size])), read.at_ns))
+    return found
+
+
+def _rendition_for(read: LoggedRead, media: MediaInfo) -> ScaledFrames | None:
+    if read.size is None or read.region != media.frame_rect:
+        return None
+    width, height = read.size if media.rotation % 180 == 0 else read.size[::-1]
+    times = 1 if width % 2 == height % 2 == 0 else 2
+    width, height = times * width, times * height
+    fits = width <= media.width and height <= media.height
+    is_smaller = fits and (width, height) != (media.width, media.height)
+    return ScaledFrames(width, height) if is_smaller else None
+
+
+def _frames_of_read(read: LoggedRead) -> range:
+    """Of frames that are not in a row, as many as there were, evenly spread."""
+    between = read.end_frame - 1 - read.first_frame
+    if read.kind == "scan" or read.frames < 2:
+        return range(read.first_frame, read.end_frame)
+    return range(read.first_frame, read.end_frame, max(1, between // (read.frames - 1)))
+
+
+def _aims_of_read(read: LoggedRead, media: MediaInfo) -> Aims:
+    """Of labels, all boxes that carry them: a read that wanted only those in a region, or with some
+    confidence, is taken for one of all."""
+    if read.labels is None:
+        # How it was converted is not remembered; nothing else looks at more than this.
+        region = read.region.intersection(media.frame_rect) or media.frame_rect
+        aims: list[Aim] = [needed_area(media, "rgb24", region, None)]
+        return frozenset(aims)
+    if len(read.labels) == 1:
+        return frozenset(format_labels([[label]]) for label in read.labels[0])
+    return frozenset([format_labels(read.labels)])

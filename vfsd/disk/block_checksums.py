@@ -22,7 +22,7 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class BlockSums:
+class BlockChecksums:
     """The sums of the blocks of one file, as it was when they were made.
 
     Raises `IntegrityError` where there are not as many as the file has blocks.
@@ -55,10 +55,10 @@ class BlockSums:
         at = SUM_BYTES * number
         return len(data) == len(self.bytes_of(number)) and self.sums[
             at : at + SUM_BYTES
-        ] == block_sum(data)
+        ] == block_checksum(data)
 
 
-class BlockSummer:
+class BlockChecksummer:
     """Makes the sums of a file whose bytes pass in order."""
 
     def __init__(self) -> None:
@@ -76,18 +76,18 @@ class BlockSummer:
             if self._size % BLOCK_BYTES == 0:
                 self._end_block()
 
-    def finish(self) -> BlockSums:
+    def finish(self) -> BlockChecksums:
         """To be called once, when all bytes have passed."""
         if self._size % BLOCK_BYTES:
             self._end_block()
-        return BlockSums(self._size, BLOCK_BYTES, bytes(self._sums))
+        return BlockChecksums(self._size, BLOCK_BYTES, bytes(self._sums))
 
     def _end_block(self) -> None:
         self._sums += self._hasher.digest(SUM_BYTES)
         self._hasher = blake3()
 
 
-def block_sum(data: bytes | memoryview) -> bytes:
+def block_checksum(data: bytes | memoryview) -> bytes:
     """The sum of one block."""
     return blake3(data).digest(SUM_BYTES)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from vfsd.disk.block_checksums import BlockSums, merged
+from vfsd.disk.block_checksums import BlockChecksums, merged
 from vfsd.disk.direct_io import open_stored
 from vfsd.errors import DamagedFileError, IntegrityError
 
@@ -20,7 +20,7 @@ _READ_BYTES = 4 << 20
 """Blocks are read together up to as many bytes."""
 
 
-class SeenBlocks:
+class VerifiedBlocks:
     """The sums of one file, and which blocks this process has seen to be right.
 
     Threads may use it at the same time: a block that two have compared is right twice.
@@ -28,7 +28,7 @@ class SeenBlocks:
 
     __slots__ = ("seen", "sums")
 
-    def __init__(self, sums: BlockSums) -> None:
+    def __init__(self, sums: BlockChecksums) -> None:
         self.sums = sums
         self.seen = bytearray(len(sums))  #: 1: it is right
 
@@ -38,14 +38,14 @@ class SeenBlocks:
         return len(self.seen) + len(self.sums.sums)
 
 
-FindBlocks = Callable[[int], SeenBlocks | None]
+FindBlocks = Callable[[int], VerifiedBlocks | None]
 """Given a descriptor: what is known of the blocks of that very file; None: nothing.  Raises
 `IntegrityError` where it is not to be read without."""
 Report = Callable[[Sequence[range], bool], DamagedFileError]
 """Given the bytes that are damaged, and whether they were read and are others; makes the error."""
 
 
-class SummedFile:
+class ChecksummedFile:
     """An open file that is read at offsets, and whose blocks are compared when first read.
 
     Bytes that are not those that were stored are never given away.  Where a block looks damaged, or
@@ -68,8 +68,8 @@ class SummedFile:
         self._find = find
         self._report = report
         self._is_known = False
-        self._blocks: SeenBlocks | None = None
-        self._between: SeenBlocks | None = None  #: while another file takes this one's place
+        self._blocks: VerifiedBlocks | None = None
+        self._between: VerifiedBlocks | None = None  #: while another file takes this one's place
         self._succession = threading.Lock()
 
     @property
@@ -78,7 +78,7 @@ class SummedFile:
         return os.fstat(self.fd).st_size
 
     @property
-    def sums(self) -> BlockSums | None:
+    def sums(self) -> BlockChecksums | None:
         """What its blocks are compared with; None: it has none."""
         blocks = self._blocks if self._is_known else self._look_up()
         return None if blocks is None else blocks.sums
@@ -154,7 +154,7 @@ class SummedFile:
         if damaged:
             raise self._report(merged(damaged), is_proven)
 
-    def _damage_in(self, blocks: SeenBlocks, some: range) -> tuple[list[range], bool]:
+    def _damage_in(self, blocks: VerifiedBlocks, some: range) -> tuple[list[range], bool]:
         """The bytes of damaged ones among these blocks, and whether any of them could be read."""
         if blocks.seen.find(0, some.start, some.stop) < 0:
             return [], False
@@ -178,7 +178,7 @@ class SummedFile:
 
     # -- inside
 
-    def _look_up(self) -> SeenBlocks | None:
+    def _look_up(self) -> VerifiedBlocks | None:
         self._blocks = self._find(self.fd)
         self._is_known = True
         return self._blocks
@@ -190,7 +190,7 @@ class SummedFile:
         except OSError:
             return b""
 
-    def _are_right(self, blocks: SeenBlocks, wanted: range, data: bytes) -> bool:
+    def _are_right(self, blocks: VerifiedBlocks, wanted: range, data: bytes) -> bool:
         """Note those blocks of `wanted`, which `data` begins with, that are right."""
         sums, seen = blocks.sums, blocks.seen
         view = memoryview(data)
@@ -206,7 +206,7 @@ class SummedFile:
                 all_right = False
         return all_right
 
-    def _read_again(self, blocks: SeenBlocks, number: int) -> bytes | None:
+    def _read_again(self, blocks: VerifiedBlocks, number: int) -> bytes | None:
         """A block as the disk has it now; None where it does not give it."""
         own = blocks.sums.bytes_of(number)
         data = self._from_disk(own)
@@ -225,7 +225,7 @@ class SummedFile:
         except OSError:
             return None
 
-    def _take_successor(self, blocks: SeenBlocks) -> bool:
+    def _take_successor(self, blocks: VerifiedBlocks) -> bool:
         """Read the file from now on that has the name now; whether it is another one than that
         which `blocks` are of.
 
@@ -248,14 +248,14 @@ class SummedFile:
                 if found is None:
                     return False
                 # All of the successor may have been seen already, by others who have it open.
-                self._between = self._blocks = SeenBlocks(found.sums)
+                self._between = self._blocks = VerifiedBlocks(found.sums)
                 os.dup2(fd, self.fd, inheritable=False)
                 self._blocks = found
                 return True
             finally:
                 os.close(fd)
 
-    def _is_still_of(self, blocks: SeenBlocks | None) -> bool:
+    def _is_still_of(self, blocks: VerifiedBlocks | None) -> bool:
         """Whether what was just read, uncompared, is of the file whose blocks those are."""
         if blocks is self._blocks and (blocks is None or blocks is not self._between):
             return True
@@ -264,7 +264,7 @@ class SummedFile:
 
 
 class StoredFile(os.PathLike[str]):
-    """The path of an original; opened as a `SummedFile` by whoever reads its packets."""
+    """The path of an original; opened as a `ChecksummedFile` by whoever reads its packets."""
 
     def __init__(
         self,
@@ -287,10 +287,10 @@ class StoredFile(os.PathLike[str]):
     def __str__(self) -> str:
         return str(self.path)
 
-    def open(self) -> SummedFile:
+    def open(self) -> ChecksummedFile:
         """Raises `OSError`, `IntegrityError` for what may not be opened or is not there."""
         return self.of(self._opener())
 
-    def of(self, fd: int) -> SummedFile:
+    def of(self, fd: int) -> ChecksummedFile:
         """The same, of a descriptor, which becomes its own."""
-        return SummedFile(self.path, fd, self._find, self._report, self._name)
+        return ChecksummedFile(self.path, fd, self._find, self._report, self._name)

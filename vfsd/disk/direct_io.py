@@ -69,7 +69,7 @@ def stored_chunks(path: str | os.PathLike[str]) -> Iterator[bytes]:
         raise IntegrityError(f"{os.fspath(path)} cannot be read: {error.strerror}") from error
 
 
-class DiskFile:
+class DirectFile:
     """A file that is read past the page cache where the file system lets us.
 
     Who reads a whole store so pushes nothing out of the memory of others.  Not thread-safe;
@@ -129,7 +129,7 @@ class DiskFile:
         os.close(self._fd)
         self._buffer.close()
 
-    def __enter__(self) -> DiskFile:
+    def __enter__(self) -> DirectFile:
         return self
 
     def __exit__(self, *_: object) -> None:

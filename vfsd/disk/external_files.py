@@ -19,8 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from vfsd.disk.direct_io import OF_THE_PROCESS
-from vfsd.disk.mount_client import IDENTITY
-from vfsd.disk.mount_info import mounts
+from vfsd.disk.mount_queries import IDENTITY, mounts
 from vfsd.errors import IntegrityError, UsageError
 
 _HOW = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from vfsd.disk.block_checksums import BlockSummer, BlockSums
+from vfsd.disk.block_checksums import BlockChecksummer, BlockChecksums
 from vfsd.disk.direct_io import UNREADABLE, open_stored, stored_chunks
 from vfsd.disk.enospc import room_for, write_all
 from vfsd.disk.safe_open import remove, remove_directory
@@ -30,11 +30,11 @@ from vfsd.disk.store_layout import StoreDirectory, fsync_path, listed, not_of_on
 from vfsd.disk.tempfiles import (
     NEW_NAME,
     NewFile,
+    delete_file,
     held_directory,
     hold,
-    is_in_hand,
+    is_locked,
     new_name,
-    take_away,
 )
 from vfsd.errors import BusyError, IntegrityError
 
@@ -59,7 +59,7 @@ class Digest(NamedTuple):
 
     key: str  #: blake3, hexadecimal
     size: int  #: bytes
-    sums: BlockSums
+    sums: BlockChecksums
 
 
 class ObjectStore:
@@ -164,7 +164,7 @@ class ObjectStore:
             yield
 
     def _put(self, chunks: Iterable[bytes], what: str, on_progress: Progress | None) -> Digest:
-        hasher, summer = blake3(), BlockSummer()
+        hasher, summer = blake3(), BlockChecksummer()
         with room_for(what), self.new_file() as new:
             for chunk in chunks:
                 hasher.update(chunk)
@@ -230,7 +230,7 @@ class ObjectStore:
         key: str,
         *,
         on_progress: Progress | None = None,
-        summer: BlockSummer | None = None,
+        summer: BlockChecksummer | None = None,
     ) -> Iterator[Path]:
         """As `good_copy`, of what another store has as this object; its bytes pass a `summer`, too.
 
@@ -248,7 +248,7 @@ class ObjectStore:
         key: str,
         source: Path,
         on_progress: Progress | None,
-        summer: BlockSummer | None = None,
+        summer: BlockChecksummer | None = None,
     ) -> Iterator[Path]:
         hasher = blake3()
         with self.new_file() as new:
@@ -346,7 +346,7 @@ class ObjectStore:
 
     def leftovers(self) -> list[Path]:
         """What writers that died have left on its way."""
-        return [path for path in self.on_their_way() if not is_in_hand(self.main_file(path))]
+        return [path for path in self.on_their_way() if not is_locked(self.main_file(path))]
 
     def main_file(self, path: Path) -> Path:
         """Of a file on its way, or a note beside it: that which whoever writes it holds."""
@@ -361,8 +361,8 @@ class ObjectStore:
         self._directory.require_in_place()
         main = self.main_file(path)
         if main == path:
-            return take_away(path)
-        if is_in_hand(main):
+            return delete_file(path)
+        if is_locked(main):
             return False
         remove(path)
         return True
@@ -415,7 +415,7 @@ def digest(fd: int, *, on_progress: Progress | None = None) -> Digest:
 
     Reads instead of mapping: a mapped file that shrinks meanwhile kills the process.
     """
-    hasher, summer = blake3(), BlockSummer()
+    hasher, summer = blake3(), BlockChecksummer()
     buffer = bytearray(_CHUNK)
     view = memoryview(buffer)
     at = 0

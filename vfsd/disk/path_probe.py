@@ -1,4 +1,4 @@
-"""What paths lead to in mounts: a program of its own, see `vfsd.disk.mount_client.located`.
+"""What paths lead to in mounts: a program of its own, see `vfsd.disk.mount_queries.located`.
 
 It imports nothing of vfsd, so that it starts quickly.  Its argument is the name of the attribute
 by which files in a mount tell what they are; it reads a JSON array of paths and writes one of

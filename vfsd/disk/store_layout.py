@@ -37,10 +37,14 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
-from vfsd.disk.held_directory import HeldDirectory
-from vfsd.disk.mount_client import StoreIdentity
-from vfsd.disk.mount_info import mount_above, mounts, shares_mounts
-from vfsd.disk.safe_open import is_regular_or_missing, open_own, require_own, require_regular
+from vfsd.disk.mount_queries import StoreIdentity, mount_above, mounts, shares_mounts
+from vfsd.disk.safe_open import (
+    DirectoryHandle,
+    is_regular_or_missing,
+    open_own,
+    require_own,
+    require_regular,
+)
 from vfsd.disk.tempfiles import NEW_NAME, new_name, on_their_way, put_in_place
 from vfsd.errors import (
     BusyError,
@@ -79,7 +83,7 @@ class StoreDirectory:
         self,
         root: Path,
         marker: dict[str, object],
-        held: HeldDirectory | None = None,
+        held: DirectoryHandle | None = None,
         top: Path | None = None,
     ) -> None:
         """`top` is another path to the same directory, by which everything below is opened."""
@@ -169,13 +173,13 @@ class StoreDirectory:
         """
         root = root.absolute()
         with _no_store_at(root):
-            held = HeldDirectory.open(root)
+            held = DirectoryHandle.open(root)
         found = cls(root, cls._opened(root, root)._marker, held)
         found.require_in_place()
         return found
 
     @classmethod
-    def open_held(cls, root: Path, held: HeldDirectory | None = None) -> StoreDirectory:
+    def open_held(cls, root: Path, held: DirectoryHandle | None = None) -> StoreDirectory:
         """A store whose files are opened through a descriptor of its directory.
 
         The directory may be moved, and another take its path: this object stays with the one that
@@ -184,7 +188,7 @@ class StoreDirectory:
         """
         root = root.absolute()
         with _no_store_at(root):
-            held = held or HeldDirectory.open(root)
+            held = held or DirectoryHandle.open(root)
         top = held.path or root
         return cls(root, cls._opened(root, top)._marker, held, top)
 
@@ -349,7 +353,7 @@ class StoreDirectory:
         )
 
     @property
-    def anchor(self) -> HeldDirectory | None:
+    def anchor(self) -> DirectoryHandle | None:
         """The descriptor through which everything is opened; None where paths are used."""
         return None if self.top == self.root else self._anchor
 
@@ -452,7 +456,7 @@ class StoreDirectory:
 
     @property
     def mount_log(self) -> Path:
-        """See `vfsd.mount.logfile`."""
+        """See `vfsd.mount.log_file`."""
         return self.root / "mount.log"
 
     @property
@@ -471,7 +475,7 @@ class StoreDirectory:
 
     @property
     def scrub_note(self) -> Path:
-        """See `vfsd.maintenance.scrub_checkpoint`."""
+        """See `vfsd.maintenance.scrub`."""
         return self.top / "scrub.json"
 
     def spool_file(self, ino: int) -> Path:

@@ -56,7 +56,7 @@ class NewFile:
         """`name` gives new names (see `new_name`).  Raises `OSError`."""
         while True:
             self.path = name()
-            self.file: FileIO = _SentOnFile(self.path, "x+b", opener=_opener(mode))
+            self.file: FileIO = _WritebackFile(self.path, "x+b", opener=_opener(mode))
             try:
                 if hold(self.file) and _has_name(self.file.fileno(), self.path):
                     return
@@ -85,7 +85,7 @@ class NewFile:
         self.remove()
 
 
-class _SentOnFile(FileIO):
+class _WritebackFile(FileIO):
     """A file whose bytes are sent to the disk while more are written.
 
     Whoever makes one syncs it in the end.  Where the disk has had nothing to do until then, that
@@ -187,7 +187,7 @@ def _flock(fd: int, how: int, patience: float | None) -> None:
         time.sleep(_ASKING_SECONDS)
 
 
-def is_in_hand(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Whether somebody has a file under a temporary name; never where there is none."""
     try:
         fd = _opened(path)
@@ -200,7 +200,7 @@ def is_in_hand(path: Path) -> bool:
         os.close(fd)
 
 
-def take_away(path: Path) -> bool:
+def delete_file(path: Path) -> bool:
     """Delete what the dead have left under a temporary name; whether it is gone.
 
     Raises `IntegrityError` for a directory that is not empty, `OSError`.

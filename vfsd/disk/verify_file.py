@@ -9,15 +9,15 @@ from functools import partial
 
 from blake3 import blake3
 
-from vfsd.disk.block_checksums import BLOCK_BYTES, BlockSummer, BlockSums, merged
-from vfsd.disk.direct_io import CHUNK, UNREADABLE, DiskFile
+from vfsd.disk.block_checksums import BLOCK_BYTES, BlockChecksummer, BlockChecksums, merged
+from vfsd.disk.direct_io import CHUNK, UNREADABLE, DirectFile
 
 OnBytes = Callable[[int], None]
 """Called with the number of bytes that were read since the last call; may wait, or raise."""
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class VerifyResult:
     """What was found by reading a file from the disk from end to end."""
 
     size: int  #: bytes that it has
@@ -25,11 +25,11 @@ class Looked:
     is_whole: bool  #: it hashes to what it should
     damage: tuple[range, ...]  #: bytes that are others, or cannot be read; none if `is_whole`
     is_readable: bool  #: the disk has given all of them
-    sums: BlockSums | None  #: that it should have: if `is_whole`, of what was read
+    sums: BlockChecksums | None  #: that it should have: if `is_whole`, of what was read
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class VerifyProgress:
     """A look at a file that was interrupted: its first bytes have been compared with its sums."""
 
     version: tuple[int, int, int]  #: of the file: inode, size, mtime
@@ -38,7 +38,7 @@ class Begun:
     is_second: bool = False  #: the first one, in several goes too, has come to damage
 
 
-OnCompared = Callable[[Callable[[], Begun]], None]
+OnCompared = Callable[[Callable[[], VerifyProgress]], None]
 """Called when more has been compared, with what tells how far; which may take a while."""
 
 
@@ -47,15 +47,15 @@ def version_of(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def look_at(
+def verify_stored_file(
     path: str | os.PathLike[str],
     digest: str,
-    known: BlockSums | None,
+    known: BlockChecksums | None,
     on_bytes: OnBytes,
     *,
-    begun: Begun | None = None,
+    begun: VerifyProgress | None = None,
     on_compared: OnCompared = lambda tell: None,
-) -> Looked:
+) -> VerifyResult:
     """Read a file and compare it with its hash, and with its sums where there are any.
 
     `begun` is an earlier look at it with the same sums, as `on_compared` was told: what that has
@@ -69,12 +69,12 @@ def look_at(
     `PermissionError`, or that this process has too many files open.
     """
     try:
-        opened = DiskFile(path)
+        opened = DirectFile(path)
     except OSError as error:
         if error.errno not in UNREADABLE:
             raise
         lost = range(known.size) if known is not None and known.size else range(1)
-        return Looked(0, 0, False, (lost,), False, known)
+        return VerifyResult(0, 0, False, (lost,), False, known)
     with opened as file:
         found = file.stat()
         version = version_of(found)
@@ -99,19 +99,21 @@ def look_at(
         if not damage:  # nobody knows where
             damage = [range(max(1, first.size))]
     sums = first.sums if is_whole and begun is None else known
-    return Looked(first.size, found.st_mtime_ns, is_whole, tuple(damage), first.is_readable, sums)
+    return VerifyResult(
+        first.size, found.st_mtime_ns, is_whole, tuple(damage), first.is_readable, sums
+    )
 
 
-def _may_be_right(found: _Pass, known: BlockSums | None) -> bool:
+def _may_be_right(found: _Pass, known: BlockChecksums | None) -> bool:
     """Whether it is only the sums that say otherwise, which may be wrong."""
     return found.is_readable and known is not None and _differs(found, known)
 
 
-def _differs(found: _Pass, known: BlockSums) -> bool:
+def _differs(found: _Pass, known: BlockChecksums) -> bool:
     return bool(found.damage) or known.size != found.size
 
 
-def _other_size(known: BlockSums | None, size: int) -> list[range]:
+def _other_size(known: BlockChecksums | None, size: int) -> list[range]:
     if known is None or known.size == size:
         return []
     return [range(min(known.size, size), max(known.size, size))]
@@ -122,11 +124,11 @@ class _Pass:
 
     def __init__(
         self,
-        file: DiskFile,
-        known: BlockSums | None,
+        file: DirectFile,
+        known: BlockChecksums | None,
         on_bytes: OnBytes,
         version: tuple[int, int, int],
-        begun: Begun | None = None,
+        begun: VerifyProgress | None = None,
         on_compared: OnCompared = lambda tell: None,
         *,
         is_second: bool = False,
@@ -137,7 +139,7 @@ class _Pass:
         self._version = version
         self._on_compared = on_compared
         self._hasher = blake3()  # of no use behind `begun`, as are the sums
-        self._summer = BlockSummer()
+        self._summer = BlockChecksummer()
         self._from = 0 if begun is None else begun.at
         self._is_second = is_second if begun is None else begun.is_second
         self.size = 0
@@ -150,7 +152,7 @@ class _Pass:
         return self._hasher.hexdigest() if self.is_readable else None
 
     @property
-    def sums(self) -> BlockSums:
+    def sums(self) -> BlockChecksums:
         return self._summer.finish()
 
     def run(self) -> None:
@@ -176,10 +178,10 @@ class _Pass:
             self._on_bytes(len(data))
         self.size = at
 
-    def _begun_until(self, at: int) -> Begun:
+    def _begun_until(self, at: int) -> VerifyProgress:
         """What was found in the first `at` bytes; by now more may have been read."""
         damage = (range(one.start, min(one.stop, at)) for one in self.damage if one.start < at)
-        return Begun(self._version, at, tuple(damage), self._is_second)
+        return VerifyProgress(self._version, at, tuple(damage), self._is_second)
 
     def _note(self, own: range) -> None:
         """Damage, which mostly goes on where the last ended."""
@@ -201,7 +203,7 @@ class _Pass:
             found += data
         return bytes(found)
 
-    def _compared(self, known: BlockSums, at: int, data: bytes) -> bytes:
+    def _compared(self, known: BlockChecksums, at: int, data: bytes) -> bytes:
         """Note which blocks are others, at a second look, too; the bytes as they are then."""
         view = memoryview(data)
         corrected: bytearray | None = None

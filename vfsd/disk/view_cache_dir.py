@@ -35,7 +35,7 @@ _STALE_NS = 600 * 10**9
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-class KeptFile(NamedTuple):
+class CachedFile(NamedTuple):
     """A file in the cache."""
 
     name: str  #: relative to that
@@ -70,7 +70,7 @@ def temporary_beside(path: Path) -> Path:
     return path.with_name(f"tmp-{new_name()}")
 
 
-def kept_files(cache: Path) -> Iterator[KeptFile]:
+def cached_files(cache: Path) -> Iterator[CachedFile]:
     """All that there are, those on their way too; others' files are not among them."""
     for folder, folders, names in os.walk(cache):
         inside = os.path.relpath(folder, cache)
@@ -80,7 +80,7 @@ def kept_files(cache: Path) -> Iterator[KeptFile]:
             if any(kind.fullmatch(name) for kind in (_SLOT, _NOTE, _TEMPORARY)):
                 with suppress(OSError):
                     status = os.lstat(os.path.join(cache, name))
-                    yield KeptFile(name, status.st_mtime_ns, status.st_size)
+                    yield CachedFile(name, status.st_mtime_ns, status.st_size)
 
 
 def may_be_kept(cache: Path, digest: str) -> bool:
@@ -91,7 +91,7 @@ def may_be_kept(cache: Path, digest: str) -> bool:
 def stray_files(cache: Path, known: Collection[str]) -> list[Path]:
     """Those that are of no use, or of videos whose digests are not `known`."""
     return sorted(
-        cache / one.name for one in kept_files(cache) if one.is_useless or one.digest not in known
+        cache / one.name for one in cached_files(cache) if one.is_useless or one.digest not in known
     )
 
 

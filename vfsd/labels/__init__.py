@@ -5,40 +5,40 @@ format says for itself from what it counts, and whether its edges are inclusive.
 decimal numbers, so that what is written and read again is the very same box.
 """
 
-from vfsd.labels.formats.base import (
-    Clip,
-    LabelFile,
-    Labelled,
-    ReadOptions,
-    WriteOptions,
-    examined_frames,
-)
 from vfsd.labels.formats.class_names import names_for
-from vfsd.labels.formats.registry import (
+from vfsd.labels.formats.format_registry import (
     FORMATS,
+    export_path,
     format_of,
-    lost_in,
-    place_of,
+    from_supervision,
     read_labels,
+    unsupported_content,
     write_dataset,
     write_labels,
 )
-from vfsd.labels.formats.supervision import from_supervision
+from vfsd.labels.formats.label_file import (
+    LabeledVideo,
+    LabelExport,
+    LabelFile,
+    LabelReadOptions,
+    LabelWriteOptions,
+    examined_frames,
+)
 
 __all__ = [
     "FORMATS",
-    "Clip",
+    "LabelExport",
     "LabelFile",
-    "Labelled",
-    "ReadOptions",
-    "WriteOptions",
+    "LabelReadOptions",
+    "LabelWriteOptions",
+    "LabeledVideo",
     "examined_frames",
+    "export_path",
     "format_of",
     "from_supervision",
-    "lost_in",
     "names_for",
-    "place_of",
     "read_labels",
+    "unsupported_content",
     "write_dataset",
     "write_labels",
 ]

@@ -1,19 +1,27 @@
-"""Videos grow old: what their policies ask for is done, with a word on why in the log."""
+"""Applies retention policies: finds the videos that are due, carries out each step and logs the
+reason. `DirectoryUsage` tracks what directories with a size limit hold.
+"""
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from vfsd.api.video import Video
 from vfsd.catalog import Transaction
-from vfsd.core.clock_check import Believed, doubt
+from vfsd.core.clock_check import TrustedClock, find_clock_problem
 from vfsd.core.model import LogicalVideo
-from vfsd.core.policy import SAVED, Action, Entry
-from vfsd.derive.reencode import Forecast, OnProgress
+from vfsd.core.retention_policy import (
+    REPLACED_BYTES_KEYWORD,
+    Action,
+    OriginalLogEntry,
+    RetentionPolicy,
+    Share,
+)
+from vfsd.derive.reencode import OnProgress, ReencodeForecast
 from vfsd.errors import (
     IntegrityError,
     NotFoundError,
@@ -23,10 +31,10 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.maintenance.due_rules import (
-    Aged,
-    Due,
-    Room,
-    Stage,
+    DueStep,
+    FreeSpace,
+    RetentionCandidate,
+    RetentionStage,
     due_after,
     due_by_age,
     is_still_due,
@@ -35,27 +43,129 @@ from vfsd.maintenance.due_rules import (
     require_few,
     until_next_ns,
 )
-from vfsd.storage.context import Parts
-from vfsd.storage.directory_quota import Shares
-from vfsd.storage.policy_service import entry_of
-from vfsd.storage.reclaim import Turns, clear_away
+from vfsd.storage.context import StoreContext
+from vfsd.storage.original_guard import entry_of
+from vfsd.storage.reclaim import TransactionPacer, clear_away
+
+
+class DirectoryUsage:
+    """What is left for the directories as one video after the other goes to make room.
+
+    To add it up takes as long as the directories are large, and nobody may have to wait for that
+    at each video: so it is done outside of transactions that write (`look`), and these ask no more
+    than whether anything is another since (`of`).
+    """
+
+    def __init__(self, parts: StoreContext) -> None:
+        self._parts = parts
+        self._since: Hashable = None  # what all of this follows from
+        self._shares: dict[int, Share] = {}
+        self._sizes: dict[int, dict[str, int]] = {}  # of these
+        self._there: set[str] = set()  # objects that were looked for
+        self._settled: set[str] = set()
+
+    def forget(self) -> None:
+        """Look at everything anew."""
+        self._since = None
+        self._there.clear()
+
+    def look(self, directories: Iterable[int]) -> None:
+        """Find out what they have by now; not for use within a transaction."""
+        with self._parts.catalog.reading() as seen:
+            if seen.originals.sharing() != self._since:
+                self.forget()
+            said = seen.originals.policies()  # by now there may be no limit, or no directory
+            self.of(seen, [each for each in directories if _has_limit(said.get(each))])
+
+    def of(self, seen: Transaction, directories: Iterable[int]) -> dict[int, Share]:
+        """What they have as a transaction sees it, and what those have that they share with.
+
+        By inode; of bytes that several files of a directory have all is there until the last goes.
+        """
+        since = seen.originals.sharing()
+        if since != self._since:
+            self._since = since
+            self._shares.clear()
+            self._sizes.clear()
+            self._settled.clear()
+
+        def share(directory: int) -> Share:
+            if directory not in self._shares:
+                found = self._stored(seen.originals.share(directory))
+                self._sizes[directory] = dict(found.sizes)
+                self._shares[directory] = replace(found, sizes=self._sizes[directory])
+            return self._shares[directory]
+
+        return _with_besides(directories, share)
+
+    def without_holds(self, seen: Transaction, directories: Iterable[int]) -> dict[int, Share]:
+        """As `of`, if nothing was held."""
+        return _with_besides(
+            directories, lambda each: self._stored(seen.originals.share_without_holds(each))
+        )
+
+    def is_settled(self, digest: str) -> bool:
+        """Whether it was said of these bytes (`settle`), and nothing is another since."""
+        return digest in self._settled
+
+    def settle(self, digest: str) -> None:
+        """Whoever has these bytes goes."""
+        self._settled.add(digest)
+
+    def went(self, digest: str, left: int, since: Hashable) -> None:
+        """A file with these bytes has gone, and so many have them still.
+
+        Once that is published: from `since` (see `OriginalPolicies.sharing`) all else follows as
+        before.
+        """
+        self._since = since
+        if left == 0:
+            for sizes in self._sizes.values():
+                sizes.pop(digest, None)
+
+    def _stored(self, share: Share) -> Share:
+        """Without what is not there; where it is not too much nothing goes, whatever is not."""
+        if share.taken <= share.limit:
+            return share
+        exists = self._parts.objects.exists
+        self._there.update(key for key in share.sizes.keys() - self._there if exists(key))
+        there = {key: size for key, size in share.sizes.items() if key in self._there}
+        return replace(share, sizes=there)
+
+
+def _has_limit(policy: RetentionPolicy | None) -> bool:
+    return policy is not None and policy.delete_above is not None
+
+
+def _with_besides(directories: Iterable[int], share: Callable[[int], Share]) -> dict[int, Share]:
+    found: dict[int, Share] = {}
+    waiting = list(directories)
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found[each] = share(each)
+            waiting += {other for others in found[each].besides.values() for other in others}
+    return found
+
 
 CANNOT_BE_DONE = (NothingSavedError, RefusedMediaError, UsageError)
 """What is raised where a video has to be left as it is, now and later."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RetentionPlan:
     """What is due, the oldest first, and what is not though its time has come."""
 
-    due: tuple[Due, ...]
-    held: tuple[Aged, ...]  #: that would be due if somebody might change them
-    left: tuple[Due, ...]  #: of which it is known that nothing can be done, or saved
-    waiting: tuple[tuple[int, Aged], ...]  #: (ns until then, whose time will come), the next first
+    due: tuple[DueStep, ...]
+    held: tuple[RetentionCandidate, ...]  #: that would be due if somebody might change them
+    left: tuple[DueStep, ...]  #: of which it is known that nothing can be done, or saved
+    waiting: tuple[
+        tuple[int, RetentionCandidate], ...
+    ]  #: (ns until then, whose time will come), the next first
     goes_by_room: bool  #: whether there are some that would go where more room is wanted
 
 
-class Ager:
+class RetentionExecutor:
     """Does what the policies of some videos ask for.
 
     With `is_clock_right` somebody has said that the clock of this machine is; otherwise nothing is
@@ -63,17 +173,17 @@ class Ager:
     """
 
     def __init__(
-        self, parts: Parts, videos: Sequence[Video], *, is_clock_right: bool = False
+        self, parts: StoreContext, videos: Sequence[Video], *, is_clock_right: bool = False
     ) -> None:
         self._parts = parts
         self._videos = {video.info.id: video for video in videos}
         self._is_clock_right = is_clock_right
-        self._believed: Believed | None = None  # by the last plan
+        self._believed: TrustedClock | None = None  # by the last plan
         self._not_before: dict[int, int] = {}  # as it had it
-        self._shares = Shares(parts)
-        self._turns = Turns()
+        self._shares = DirectoryUsage(parts)
+        self._turns = TransactionPacer()
 
-    def plan(self) -> Plan:
+    def plan(self) -> RetentionPlan:
         """What there is to do now.
 
         Raises `ForbiddenError` where the clock cannot be trusted, `StoreError` where all objects
@@ -104,7 +214,7 @@ class Ager:
             free, limiting = self._free(), {each for one in aged for each in one.limited_by}
             shares = self._shares.of(seen, limiting)
             held = self._held(seen, aged, free, limiting, now)
-        for_room = due_after(by_age, aged, Room(free, shares), now)
+        for_room = due_after(by_age, aged, FreeSpace(free, shares), now)
         gone = {due.aged.video_id for due in for_room}
         settled = gone | {due.aged.video_id for due in left}
         due = [one for one in by_age if one.aged.video_id not in settled]
@@ -114,29 +224,29 @@ class Ager:
         waiting = sorted(
             ((ns, one) for ns, one in until if ns is not None), key=lambda each: each[0]
         )
-        self._believed, self._not_before = Believed(now, known), not_before
+        self._believed, self._not_before = TrustedClock(now, known), not_before
         goes_by_room = any(may_make_room(one) for one in aged)
-        return Plan(tuple(due), tuple(held), tuple(left), tuple(waiting), goes_by_room)
+        return RetentionPlan(tuple(due), tuple(held), tuple(left), tuple(waiting), goes_by_room)
 
     def _held(
         self,
         seen: Transaction,
-        videos: Sequence[Aged],
+        videos: Sequence[RetentionCandidate],
         free: int,
         limiting: Iterable[int],
         now_ns: int,
-    ) -> list[Aged]:
+    ) -> list[RetentionCandidate]:
         """Of which it is only holds by which nothing becomes of them now."""
         held = [one for one in videos if one.is_held]
         if not held:
             return []
         freed = [replace(one, is_held=False) for one in videos]
-        room = Room(free, self._shares.without_holds(seen, limiting))
+        room = FreeSpace(free, self._shares.without_holds(seen, limiting))
         due = due_by_age(freed, now_ns)
         due += due_after(due, freed, room, now_ns)
         would = {one.aged.video_id for one in due}
         # Of those that make room on the disk each would, whatever became of the others.
-        full = Room(free)
+        full = FreeSpace(free)
         for one in freed:
             if full.reasons(one):
                 would.add(one.video_id)
@@ -158,23 +268,23 @@ class Ager:
 
         self._parts.write_with_reserve(note)
 
-    def forecast(self, due: Due, on_progress: OnProgress) -> Forecast | None:
+    def forecast(self, due: DueStep, on_progress: OnProgress) -> ReencodeForecast | None:
         """What would be saved and lost, by a few seconds that are encoded; None for a deletion.
 
         Raises as `Video.forecast_replacement`.
         """
         video, policy = self._videos[due.aged.video_id], due.aged.policy
-        if due.stage is Stage.REPLACE:
+        if due.stage is RetentionStage.REPLACE:
             return video.forecast_replacement(
                 psnr=policy.psnr, codec=policy.codec, on_progress=on_progress
             )
-        if due.stage is Stage.DECAY:
+        if due.stage is RetentionStage.DECAY:
             return video.forecast_decay(
                 policy.keep or "", psnr=policy.psnr, codec=policy.codec, on_progress=on_progress
             )
         return None
 
-    def apply(self, due: Due, on_progress: OnProgress) -> Entry:
+    def apply(self, due: DueStep, on_progress: OnProgress) -> OriginalLogEntry:
         """Do it; the line of the log.
 
         What cannot be done, or would save nothing, is noted as left alone, and not tried again
@@ -184,11 +294,11 @@ class Ager:
         `StoreError` as `plan`; nothing has changed then.
         """
         video, policy = self._videos[due.aged.video_id], due.aged.policy
-        if due.stage is Stage.DELETE:
+        if due.stage is RetentionStage.DELETE:
             return self._delete(video.info, due)
         require = partial(_require_due, self._parts, video.info, due)
         try:
-            if due.stage is Stage.DECAY:
+            if due.stage is RetentionStage.DECAY:
                 video.decay(
                     policy.keep or "",
                     psnr=policy.psnr,
@@ -209,7 +319,7 @@ class Ager:
             return self._leave(video.info, due.reason, str(error))
         return video.original_log()[0]
 
-    def _delete(self, video: LogicalVideo, due: Due) -> Entry:
+    def _delete(self, video: LogicalVideo, due: DueStep) -> OriginalLogEntry:
         """Take a video out of the store with all its names, and note why.
 
         Raises `HeldError`, `OutdatedError` where it is another one by now, or is not due any more,
@@ -222,7 +332,7 @@ class Ager:
         if makes_room:
             self._shares.look(due.aged.limited_by)
 
-        def go(change: Transaction) -> tuple[Entry, set[str], int, Hashable]:
+        def go(change: Transaction) -> tuple[OriginalLogEntry, set[str], int, Hashable]:
             now = time.time_ns()
             change.originals.require_free(video.ino)
             if makes_room:
@@ -239,7 +349,7 @@ class Ager:
             key = video.original.object_key or ""
             left = change.objects.holders(key)
             if left or not parts.objects.exists(key):
-                details[SAVED] = 0
+                details[REPLACED_BYTES_KEYWORD] = 0
             entry = change.originals.add(entry_of(there, Action.DELETED, reason, details))
             return entry, keys, left, change.originals.sharing()
 
@@ -250,12 +360,12 @@ class Ager:
         return entry
 
     def _require_to_make_room(
-        self, video: LogicalVideo, due: Due, seen: Transaction
+        self, video: LogicalVideo, due: DueStep, seen: Transaction
     ) -> tuple[LogicalVideo, str]:
         """The video as it is now, and why it goes.  Raises `OutdatedError` where it does not."""
         there = _require_same(video, seen)
         aged = _aged(self._parts, seen, there, due.aged.not_before_ns)
-        room = Room(self._free(), self._shares.of(seen, aged.limited_by))
+        room = FreeSpace(self._free(), self._shares.of(seen, aged.limited_by))
         reason = reason_still(due, aged, room)
         if reason is None:
             raise _not_due(video, due)
@@ -272,16 +382,16 @@ class Ager:
         """Bytes, on the disk of the objects."""
         return shutil.disk_usage(self._parts.directory.objects).free
 
-    def _leave(self, video: LogicalVideo, reason: str, why: str) -> Entry:
-        def note(change: Transaction) -> Entry:
+    def _leave(self, video: LogicalVideo, reason: str, why: str) -> OriginalLogEntry:
+        def note(change: Transaction) -> OriginalLogEntry:
             return change.originals.add(entry_of(video, Action.LEFT, reason, {"why": why}))
 
         return self._parts.write_with_reserve(note)
 
 
-def _require_clock(seen: Transaction, now_ns: int, believed: Believed | None) -> None:
+def _require_clock(seen: Transaction, now_ns: int, believed: TrustedClock | None) -> None:
     """Raises `ForbiddenError` where the clock may be wrong, or may have been."""
-    found = doubt(
+    found = find_clock_problem(
         now_ns,
         seen.clock.since(believed),
         None if believed is None else believed.at_ns,
@@ -291,7 +401,9 @@ def _require_clock(seen: Transaction, now_ns: int, believed: Believed | None) ->
         raise found.error(now_ns, seen.clock.what(found.at_ns, believed))
 
 
-def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction) -> LogicalVideo:
+def _require_due(
+    parts: StoreContext, video: LogicalVideo, due: DueStep, seen: Transaction
+) -> LogicalVideo:
     """The video as it is now.  Raises `OutdatedError` where what was due of it by its age is not
     any more."""
     there = _require_same(video, seen)
@@ -315,7 +427,11 @@ def _require_same(video: LogicalVideo, seen: Transaction) -> LogicalVideo:
 
 
 def _all_make_room(
-    parts: Parts, seen: Transaction, video: LogicalVideo, together: Sequence[int], room: Room
+    parts: StoreContext,
+    seen: Transaction,
+    video: LogicalVideo,
+    together: Sequence[int],
+    room: FreeSpace,
 ) -> bool:
     """Whether whoever has the bytes of a video still goes with it."""
     going = 0
@@ -330,13 +446,15 @@ def _all_make_room(
     return going == seen.objects.holders(video.original.object_key or "")
 
 
-def _aged(parts: Parts, seen: Transaction, video: LogicalVideo, not_before_ns: int) -> Aged:
+def _aged(
+    parts: StoreContext, seen: Transaction, video: LogicalVideo, not_before_ns: int
+) -> RetentionCandidate:
     original = video.original
     done = seen.originals.replacement(video.id, video.digest)
     policy = seen.originals.policy(video.ino)
     limits = (policy.delete_after, policy.delete_below, policy.delete_above)
     may_go = any(limit is not None for limit in limits)
-    return Aged(
+    return RetentionCandidate(
         video_id=video.id,
         name=video.name,
         digest=video.digest,
@@ -357,7 +475,7 @@ def _aged(parts: Parts, seen: Transaction, video: LogicalVideo, not_before_ns: i
     )
 
 
-def _not_due(video: LogicalVideo, due: Due) -> OutdatedError:
+def _not_due(video: LogicalVideo, due: DueStep) -> OutdatedError:
     return OutdatedError(f"{video.name} is not due any more: {due.reason}")
 
 
@@ -365,6 +483,6 @@ def _outdated(video: LogicalVideo) -> OutdatedError:
     return OutdatedError(f"{video.name} has changed meanwhile", hint="look at it again")
 
 
-def saved(entries: Iterable[Entry]) -> int:
+def saved(entries: Iterable[OriginalLogEntry]) -> int:
     """Bytes of originals that are free since."""
     return sum(entry.saved for entry in entries)

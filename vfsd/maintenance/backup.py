@@ -1,10 +1,6 @@
-"""Copies of a store that are stores themselves, made while it is in use.
+"""Backups of a store: complete stores, made while the original is in use.
 
-A backup is the catalog as it was at one moment, and all bytes that it refers to.  Objects never
-change, so that only those are copied that the backup does not have yet, and a copy whose bytes do
-not hash to its name is none.  Objects come before the catalog, which takes the place of the one of
-the last backup together with all private files that have changed (see `vfsd.storage.catalog_swap`):
-whatever happens, the last backup or this one is there.
+`FileManifest` lists unchanged private files, which are not copied again.
 """
 
 from __future__ import annotations
@@ -12,35 +8,131 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from blake3 import blake3
+
 from vfsd.api.store import Store
 from vfsd.catalog import Catalog
-from vfsd.core.model import FileState, Place
-from vfsd.disk.block_checksums import BlockSummer, BlockSums
+from vfsd.core.model import ByteLocation, FileState
+from vfsd.disk.block_checksums import BlockChecksummer, BlockChecksums
+from vfsd.disk.enospc import NO_SPACE
+from vfsd.disk.external_files import is_below
 from vfsd.disk.object_store import ObjectStore
 from vfsd.disk.safe_open import open_own
 from vfsd.disk.store_layout import StoreDirectory, fsync_path, url_of_file
-from vfsd.errors import (
-    BusyError,
-    ExistsError,
-    IntegrityError,
-    NoSpaceError,
-    StoreError,
-    UsageError,
-)
+from vfsd.disk.tempfiles import put_in_place
+from vfsd.errors import BusyError, ExistsError, IntegrityError, NoSpaceError, StoreError, UsageError
 from vfsd.maintenance import fsck
-from vfsd.maintenance.file_manifest import CopyNotes, will_tell
-from vfsd.maintenance.target_checks import require_apart, told_of_disks
-from vfsd.storage.catalog_swap import PATIENCE_SECONDS, TRIES, prepare, take_over
-from vfsd.storage.context import Parts
-from vfsd.storage.manual_copy import with_log
-from vfsd.storage.private_files import bring_settings, copy_private
+from vfsd.storage.catalog_swap import (
+    PATIENCE_SECONDS,
+    TRIES,
+    bring_settings,
+    copy_private,
+    prepare,
+    take_over,
+    with_log,
+)
+from vfsd.storage.context import StoreContext
 from vfsd.write.rebuild_index import stored_fault
+
+_SECOND = 1_000_000_000
+_TICK = _SECOND // 50
+"""Twice as long as one is where they are longest."""
+_COARSE_TICK = 2 * _SECOND
+"""Where a file system counts seconds."""
+
+
+class FileManifest:
+    """Notes about copies, by the files' numbers in the store; kept in a file of the backup."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known = _read(path)
+        self._new: dict[str, str] = {}
+
+    def is_copy(self, ino: int, source: os.stat_result, copy: os.stat_result) -> bool:
+        """Whether `copy` was made of what `source` is, and neither was changed since."""
+        return self._known.get(str(ino)) == _mark(source, copy)
+
+    def note(self, ino: int, source: os.stat_result, copy: os.stat_result) -> None:
+        """`source` as it was before it was copied."""
+        self._new[str(ino)] = _mark(source, copy)
+
+    def save(self) -> None:
+        """Forget what was not noted anew.  Raises `OSError`."""
+        put_in_place(self._path, json.dumps(self._new))
+
+
+def will_tell(found: os.stat_result) -> bool:
+    """Whether a change that comes after now will show in the file's ctime.
+
+    One in the same tick of the clock by which the kernel stamps files does not.
+    """
+    tick = _TICK if found.st_ctime_ns % _SECOND else _COARSE_TICK
+    return found.st_ctime_ns + tick < time.time_ns()
+
+
+def _mark(source: os.stat_result, copy: os.stat_result) -> str:
+    facts = [
+        (each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in (source, copy)
+    ]
+    return blake3(repr(facts).encode()).hexdigest(16)
+
+
+def _read(path: Path) -> dict[str, str]:
+    """Nothing where they are not there, or were not on the disk yet when the power was cut."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def require_apart(source: StoreDirectory, target: Path) -> None:
+    """Raises `UsageError` where one lies in the other, or the copy in a mount of what is copied."""
+    root, place = source.root.resolve(), target.resolve()
+    is_inside = root in place.parents or is_below(place, source.top)
+    if place == root or is_inside or place in root.parents:
+        raise UsageError(
+            f"{target} and the store {source.root} lie in each other",
+            hint="name a directory elsewhere, best on another disk",
+        )
+    if source.is_shown_at(place):
+        raise UsageError(
+            f"{target} lies in a mount of the store itself, which would have to hold its own copy",
+            hint="name a directory elsewhere, best on another disk",
+        )
+
+
+@contextmanager
+def told_of_disks(target: Path) -> Iterator[None]:
+    """What goes wrong in the block, as our errors: `NoSpaceError`, `StoreError`."""
+    try:
+        yield
+    except (OSError, sqlite3.Error, NoSpaceError) as error:
+        full = isinstance(error, sqlite3.Error) and "full" in str(error)
+        if full or getattr(error, "errno", None) in NO_SPACE:
+            told: StoreError = NoSpaceError(
+                f"no room for a copy of the store in {target}",
+                hint="make room there, and say it again: it goes on where it has ended",
+            )
+        elif isinstance(error, sqlite3.Error):
+            told = StoreError(
+                f"the catalog could not be copied to {target}: {error}",
+                hint="look at quotas, and what the kernel says of the disks",
+            )
+        else:
+            raise
+        for note in getattr(error, "__notes__", ()):
+            told.add_note(note)
+        raise told from error
+
 
 _FLOCK = fcntl.LOCK_EX | fcntl.LOCK_NB
 
@@ -49,7 +141,7 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class BackedUp:
+class BackupReport:
     """What a backup holds, and what making it took."""
 
     videos: int
@@ -64,8 +156,12 @@ class BackedUp:
 
 
 def back_up(
-    parts: Parts, target: Path, *, derived: bool = True, on_progress: OnProgress | None = None
-) -> BackedUp:
+    parts: StoreContext,
+    target: Path,
+    *,
+    derived: bool = True,
+    on_progress: OnProgress | None = None,
+) -> BackupReport:
     """Bring the backup in `target` up to date, or make it there.
 
     Without `derived`, tiles and renditions are left out.  What was interrupted is gone on with by
@@ -91,7 +187,7 @@ def back_up(
 class _Backup:
     def __init__(
         self,
-        parts: Parts,
+        parts: StoreContext,
         target: StoreDirectory,
         derived: bool,
         on_progress: OnProgress | None,
@@ -99,7 +195,7 @@ class _Backup:
         self._parts = parts
         self._target = target
         self._coming = prepare(target)
-        self._notes = CopyNotes(target.backup_notes)
+        self._notes = FileManifest(target.backup_notes)
         self._sources: dict[int, os.stat_result] = {}  # of private files, before they were copied
         self._objects = ObjectStore(target)
         self._derived = derived
@@ -110,9 +206,9 @@ class _Backup:
         self._damaged: set[str] = set()
         self._forbidden: set[str] = set()
         self._unread: set[int] = set()  # inodes
-        self._sums: dict[str, BlockSums] = {}  # of what was copied
+        self._sums: dict[str, BlockChecksums] = {}  # of what was copied
 
-    def run(self) -> BackedUp:
+    def run(self) -> BackupReport:
         target = self._target
         target.lay_out()
         self._doubted = self._known_damage()
@@ -183,13 +279,13 @@ class _Backup:
             for key in self._left_out & self._doubted.keys():
                 # Where nobody knows which bytes it is, all of them are to be compared again.
                 damage = self._doubted[key] or (range(self._objects.size(key) or 0),)
-                change.integrity.note_damage(Place(key, None), damage, now_ns=time.time_ns())
+                change.integrity.note_damage(ByteLocation(key, None), damage, now_ns=time.time_ns())
 
     def _copy_object(self, key: str, size: int | None) -> bool:
         if (there := self._has_copy(key, size)) is not None:
             self._note(there)
             return True
-        source, summer = self._parts.objects, BlockSummer()
+        source, summer = self._parts.objects, BlockChecksummer()
         with ExitStack() as stack:
             try:
                 copy = stack.enter_context(
@@ -282,7 +378,7 @@ class _Backup:
     def _left_out(self) -> set[str]:
         return self._damaged | self._forbidden
 
-    def _tidied(self) -> BackedUp:
+    def _tidied(self) -> BackupReport:
         """Forget what could not be copied and can be made again, and what is needed no longer."""
         with Store.open(self._target.root) as store:
             lost = self._left_out
@@ -310,7 +406,7 @@ class _Backup:
                 linked = [seen.tree.called(node.ino) for node in videos if node.link_path]
                 tables = [seen.tree.called(ino) for ino in unreadable]
             private = [path.stat().st_size for _, path in store.parts.directory.spooled()]
-        return BackedUp(
+        return BackupReport(
             len(videos),
             len(private),
             sum(size or 0 for size in held.values()) + sum(private),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from vfsd.core.policy import Fate, Policy, Share, age_text
+from vfsd.core.retention_policy import Fate, RetentionPolicy, Share, age_text
 from vfsd.errors import ForbiddenError
 
 NS = 1_000_000_000
@@ -15,7 +15,7 @@ _MANY = 10
 """Where there are fewer videos, all may grow old at once."""
 
 
-class Stage(Enum):
+class RetentionStage(Enum):
     """What becomes of a video; each is later than the one before."""
 
     REPLACE = "replace"
@@ -24,7 +24,7 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Aged:
+class RetentionCandidate:
     """A video as far as its age matters."""
 
     video_id: int
@@ -34,7 +34,7 @@ class Aged:
     holders: int  #: how many files of the store have these bytes, itself among them
     modified_ns: int  #: Unix time
     created_ns: int  #: when the store got it
-    policy: Policy
+    policy: RetentionPolicy
     is_replaced: bool  #: its original has taken the place of another
     is_decayed: bool
     is_held: bool
@@ -61,7 +61,7 @@ class Aged:
         return now_ns - born
 
 
-class GivenUp:
+class FreedSpace:
     """What is free as videos give up their bytes, one after the other: those that several files
     have are free once the last has given them up."""
 
@@ -69,11 +69,11 @@ class GivenUp:
         self._by: dict[str, int] = {}  # how many have given them up, by digest
         self._perhaps: dict[str, int] = {}  # of how many that is not known
 
-    def left(self, aged: Aged) -> int:
+    def left(self, aged: RetentionCandidate) -> int:
         """How many files still have its bytes."""
         return aged.holders - self._by.get(aged.digest, 0)
 
-    def by(self, aged: Aged) -> int | None:
+    def by(self, aged: RetentionCandidate) -> int | None:
         """Let it give them up, too; how many bytes are free by that.  None: that depends on what
         others have `perhaps` done."""
         self._by[aged.digest] = self._by.get(aged.digest, 0) + 1
@@ -82,24 +82,24 @@ class GivenUp:
             return 0 if aged.is_missing else aged.size
         return None if left <= unknown else 0
 
-    def perhaps(self, aged: Aged) -> None:
+    def perhaps(self, aged: RetentionCandidate) -> None:
         """It may give them up or keep them: nobody knows."""
         self._perhaps[aged.digest] = self._perhaps.get(aged.digest, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueStep:
     """Something that is to be done, and why."""
 
-    aged: Aged
-    stage: Stage
+    aged: RetentionCandidate
+    stage: RetentionStage
     reason: str
     together: tuple[int, ...] = ()
     """Numbers of the videos with the same bytes, itself among them, that make room only if all of
     them go."""
 
 
-def due_by_age(videos: Iterable[Aged], now_ns: int) -> list[Due]:
+def due_by_age(videos: Iterable[RetentionCandidate], now_ns: int) -> list[DueStep]:
     """What is due, the oldest first; nothing of held and linked videos."""
     found = []
     for aged in sorted(videos, key=lambda one: -one.age_ns(now_ns)):
@@ -107,25 +107,25 @@ def due_by_age(videos: Iterable[Aged], now_ns: int) -> list[Due]:
             continue
         stage = stage_of(aged, now_ns)
         if stage is not None:
-            found.append(Due(aged, stage, _why(aged.policy, stage)))
+            found.append(DueStep(aged, stage, _why(aged.policy, stage)))
     return found
 
 
-def stage_of(aged: Aged, now_ns: int) -> Stage | None:
+def stage_of(aged: RetentionCandidate, now_ns: int) -> RetentionStage | None:
     """What is due of a video by its age; None: nothing, or it was done before."""
     policy, age = aged.policy, aged.age_ns(now_ns) // NS
     if policy.delete_after is not None and age >= policy.delete_after:
-        return Stage.DELETE
+        return RetentionStage.DELETE
     if policy.original is not Fate.REPLACEABLE or aged.is_decayed:
         return None
     if policy.decay_after is not None and age >= policy.decay_after:
-        return Stage.DECAY
+        return RetentionStage.DECAY
     if policy.replace_after is not None and age >= policy.replace_after and not aged.is_replaced:
-        return Stage.REPLACE
+        return RetentionStage.REPLACE
     return None
 
 
-def until_next_ns(aged: Aged, now_ns: int) -> int | None:
+def until_next_ns(aged: RetentionCandidate, now_ns: int) -> int | None:
     """How long until something is due of a video by its age; None where that never comes."""
     if aged.is_held or aged.is_linked:
         return None
@@ -137,26 +137,26 @@ def until_next_ns(aged: Aged, now_ns: int) -> int | None:
     return min((ns for ns in left if ns > 0), default=None)
 
 
-class Room:
+class FreeSpace:
     """What is free on the disk, and what directories have of their `shares`, as videos give up
     their bytes."""
 
     def __init__(self, free: int, shares: Mapping[int, Share] | None = None) -> None:
-        """`shares` are by inode of the directory: all that `Aged.limited_by` names, and what these
-        have `besides`."""
+        """`shares` are by inode of the directory: all that `RetentionCandidate.limited_by` names,
+        and what these have `besides`."""
         self._free = free
         self._shares = shares or {}
         self._sizes = {each: dict(share.sizes) for each, share in self._shares.items()}
         self._taken = {each: share.taken for each, share in self._shares.items()}
         self._crowded = set(self._shares)  # have too much
         self._settle()
-        self._given_up = GivenUp()
+        self._given_up = FreedSpace()
 
-    def left(self, aged: Aged) -> int:
+    def left(self, aged: RetentionCandidate) -> int:
         """How many files still have its bytes."""
         return self._given_up.left(aged)
 
-    def give_up(self, aged: Aged) -> None:
+    def give_up(self, aged: RetentionCandidate) -> None:
         """Let a video go."""
         if self._given_up.by(aged):
             self._free += aged.size
@@ -164,7 +164,7 @@ class Room:
                 self._drop(directory, aged.digest)
             self._settle()
 
-    def reasons(self, aged: Aged) -> list[str]:
+    def reasons(self, aged: RetentionCandidate) -> list[str]:
         """Why a video is to make room, the most pressing first; none where it is not."""
         if not may_make_room(aged):
             return []
@@ -176,7 +176,7 @@ class Room:
             found.append(f"its directory had more than {most} bytes")
         return found
 
-    def _has_too_much(self, directory: int, aged: Aged) -> bool:
+    def _has_too_much(self, directory: int, aged: RetentionCandidate) -> bool:
         """Of which a video has some that no other keeps."""
         return directory in self._crowded and aged.digest in self._sizes[directory]
 
@@ -196,14 +196,16 @@ class Room:
                         self._drop(other, digest)
 
 
-def may_make_room(aged: Aged) -> bool:
+def may_make_room(aged: RetentionCandidate) -> bool:
     """Whether a video would go where less is free, or more is there."""
     if aged.is_held or aged.is_linked or aged.is_missing:
         return False
     return aged.policy.delete_below is not None or bool(aged.limited_by)
 
 
-def due_for_room(videos: Iterable[Aged], room: Room, now_ns: int) -> list[Due]:
+def due_for_room(
+    videos: Iterable[RetentionCandidate], room: FreeSpace, now_ns: int
+) -> list[DueStep]:
     """Which go, the oldest first, as less is free, or more is there, than their policies ask for.
 
     Those of one policy make `room` until there is as much as it asks for.  Videos with the same
@@ -211,13 +213,13 @@ def due_for_room(videos: Iterable[Aged], room: Room, now_ns: int) -> list[Due]:
     they stay where another file has these bytes that does not go, now or before.
     """
     found = []
-    waiting: dict[str, list[Due]] = {}  # for others with the same bytes, by digest
+    waiting: dict[str, list[DueStep]] = {}  # for others with the same bytes, by digest
     for aged in sorted(videos, key=lambda one: -one.age_ns(now_ns)):
         reasons = room.reasons(aged)
         if not reasons:
             continue
         same = waiting.setdefault(aged.digest, [])
-        same.append(Due(aged, Stage.DELETE, reasons[0]))
+        same.append(DueStep(aged, RetentionStage.DELETE, reasons[0]))
         if len(same) == room.left(aged):
             together = tuple(one.aged.video_id for one in same)
             found += [replace(one, together=together) for one in same]
@@ -226,35 +228,37 @@ def due_for_room(videos: Iterable[Aged], room: Room, now_ns: int) -> list[Due]:
     return found
 
 
-def due_after(by_age: Iterable[Due], videos: Sequence[Aged], room: Room, now_ns: int) -> list[Due]:
+def due_after(
+    by_age: Iterable[DueStep], videos: Sequence[RetentionCandidate], room: FreeSpace, now_ns: int
+) -> list[DueStep]:
     """What of the videos is due for room where those have gone that are to go `by_age`."""
-    going = {due.aged.video_id for due in by_age if due.stage is Stage.DELETE}
+    going = {due.aged.video_id for due in by_age if due.stage is RetentionStage.DELETE}
     for one in videos:
         if one.video_id in going:
             room.give_up(one)
     return due_for_room((one for one in videos if one.video_id not in going), room, now_ns)
 
 
-def is_still_due(due: Due, aged: Aged, now_ns: int) -> bool:
+def is_still_due(due: DueStep, aged: RetentionCandidate, now_ns: int) -> bool:
     """Whether what was due of a video by its age is still due of it as it is now, for the same
     reason."""
     again = due_by_age([aged], now_ns)
     return (due.stage, due.reason) in [(one.stage, one.reason) for one in again]
 
 
-def reason_still(due: Due, aged: Aged, room: Room) -> str | None:
+def reason_still(due: DueStep, aged: RetentionCandidate, room: FreeSpace) -> str | None:
     """Why a video that was to make room still is, as it is now: for the same reason, or for another
     where only that one is left.  None: it is not."""
     reasons = room.reasons(aged)
     return due.reason if due.reason in reasons else next(iter(reasons), None)
 
 
-def require_few(dues: Sequence[Due], videos: int, *, is_trusted: bool) -> None:
+def require_few(dues: Sequence[DueStep], videos: int, *, is_trusted: bool) -> None:
     """Raises `ForbiddenError` where most of many videos would be deleted at once.
 
     That is what a wrong clock does.  With `is_trusted` somebody has said that it is meant.
     """
-    gone = sum(due.stage is Stage.DELETE for due in dues)
+    gone = sum(due.stage is RetentionStage.DELETE for due in dues)
     if videos >= _MANY and 2 * gone > videos and not is_trusted:
         raise ForbiddenError(
             f"{gone} of {videos} videos would be deleted at once: the clock may be wrong",
@@ -262,15 +266,15 @@ def require_few(dues: Sequence[Due], videos: int, *, is_trusted: bool) -> None:
         )
 
 
-def _why(policy: Policy, stage: Stage) -> str:
+def _why(policy: RetentionPolicy, stage: RetentionStage) -> str:
     age = {
-        Stage.REPLACE: policy.replace_after,
-        Stage.DECAY: policy.decay_after,
-        Stage.DELETE: policy.delete_after,
+        RetentionStage.REPLACE: policy.replace_after,
+        RetentionStage.DECAY: policy.decay_after,
+        RetentionStage.DELETE: policy.delete_after,
     }[stage]
     assert age is not None
     after = f"{stage.value} after {age_text(age)}"
-    if stage is Stage.DELETE:
+    if stage is RetentionStage.DELETE:
         return after
-    kept = f", keeping {policy.keep}" if stage is Stage.DECAY else ""
+    kept = f", keeping {policy.keep}" if stage is RetentionStage.DECAY else ""
     return f"{after}: {policy.psnr:g} dB in {policy.codec}{kept}"

@@ -22,8 +22,8 @@ from pathlib import Path
 from vfsd.api.store import Store
 from vfsd.catalog import Catalog
 from vfsd.core.model import FileState
-from vfsd.disk.config import Settings
 from vfsd.disk.object_store import ObjectStore
+from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory, fsync_path, url_of_file
 from vfsd.errors import (
     ExistsError,
@@ -33,11 +33,18 @@ from vfsd.errors import (
     StoreError,
     UsageError,
 )
-from vfsd.maintenance.target_checks import require_apart, told_of_disks
-from vfsd.storage.catalog_swap import TRIES, prepare, require_closed, settled, take_over
+from vfsd.maintenance.backup import require_apart, told_of_disks
+from vfsd.storage.catalog_swap import (
+    TRIES,
+    bring_settings,
+    copy_private,
+    prepare,
+    require_closed,
+    settled,
+    take_over,
+    with_log,
+)
 from vfsd.storage.file_cache import FileCache
-from vfsd.storage.manual_copy import with_log
-from vfsd.storage.private_files import bring_settings, copy_private
 
 _PRIVATE = (FileState.SPOOLED, FileState.PLAIN)
 
@@ -46,7 +53,7 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreReport:
     """What a store holds after it was restored, and what that took."""
 
     videos: int
@@ -60,7 +67,7 @@ class Restored:
     replaced: Path | None  #: where the old catalog and private files are, if there were any
 
 
-def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None) -> Restored:
+def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None) -> RestoreReport:
     """Make the store in `target` what its backup has, or make it there.
 
     What was interrupted is gone on with by doing it again; until it is done the store is what it
@@ -141,7 +148,9 @@ class _Restore:
         coming = prepare(target)
         for ino in self._bring_catalog(coming):
             self._bring_private(ino, coming)
-        Settings.load(self._source.settings)  # what nobody could open the store with stays there
+        StoreSettings.load(
+            self._source.settings
+        )  # what nobody could open the store with stays there
         bring_settings(self._source, target, coming)
         for _ in range(TRIES):
             self._bring_objects()
@@ -181,7 +190,7 @@ class _Restore:
             error.add_note("all that the backup has is there; say it again for the store's marker")
             raise
 
-    def told(self) -> Restored:
+    def told(self) -> RestoreReport:
         with Store.open(self._target.root) as store, store.catalog.reading() as seen:
             videos = seen.tree.files_in_state(FileState.VIDEO)
             referenced = seen.objects.needed()
@@ -190,7 +199,7 @@ class _Restore:
             # Not of all videos: of one whose row makes no sense nothing but its name is known.
             linked = [seen.tree.called(node.ino) for node in videos if node.link_path]
         unused = sum(key not in referenced for key in self._objects.all_keys())
-        return Restored(
+        return RestoreReport(
             len(videos),
             len(private),
             sum(size or self._objects.size(key) or 0 for key, size in referenced.items())

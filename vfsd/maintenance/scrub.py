@@ -1,12 +1,10 @@
-"""Looking at everything that is stored, a little at a time, and putting right what can be.
-
-Damaged tiles and renditions go, as they can be made again; originals are put back from another
-store that has them, or told of, with the frames that are lost.  What was looked at is written down,
-and how far what was being read, so that an interrupted run goes on.
+"""Reads all stored bytes at a limited rate, compares them with their checksums and repairs damage.
+`ScrubCheckpoint` lets an interrupted run continue within a file.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -14,14 +12,17 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from blake3 import blake3
+
 from vfsd.catalog.integrity import ScrubRun
-from vfsd.core.model import LogicalVideo, Place
-from vfsd.disk.block_checksums import BlockSums
-from vfsd.disk.direct_io import OF_THE_PROCESS
+from vfsd.core.model import ByteLocation, LogicalVideo
+from vfsd.disk.block_checksums import BlockChecksums
+from vfsd.disk.direct_io import CHUNK, OF_THE_PROCESS
 from vfsd.disk.external_files import require_linked
 from vfsd.disk.object_store import ObjectStore
 from vfsd.disk.safe_open import STAYS
-from vfsd.disk.verify_file import Begun, Looked, look_at, version_of
+from vfsd.disk.tempfiles import put_in_place
+from vfsd.disk.verify_file import VerifyProgress, VerifyResult, verify_stored_file, version_of
 from vfsd.errors import (
     BusyError,
     IntegrityError,
@@ -31,9 +32,90 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
-from vfsd.maintenance.scrub_checkpoint import ScrubNote
 from vfsd.read.damage_fallback import drop_segments
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
+
+_MOST_BYTES = 16 << 20
+_MOST_RANGES = 1 << 16
+"""Of damage, in a note: what takes that long to write is done again instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubPosition:
+    """One note."""
+
+    run: int
+    place: ByteLocation
+    sums: str  #: a hash of those that were compared
+    begun: VerifyProgress
+
+    def fits(self, sums: BlockChecksums, version: tuple[int, int, int]) -> bool:
+        """Whether a file, and its sums, are those that it is about."""
+        return self.sums == _digest(sums) and self.begun.version == version
+
+
+class ScrubCheckpoint:
+    """The note of a store, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._noted = _load(path)
+
+    def of(self, run: int, place: ByteLocation) -> ScrubPosition | None:
+        """None where the last one is not of this run and file."""
+        noted = self._noted
+        return noted if noted is not None and (noted.run, noted.place) == (run, place) else None
+
+    def is_of(self, sums: BlockChecksums) -> bool:
+        """Whether the note that was found is of a file with these sums."""
+        return self._noted is not None and self._noted.sums == _digest(sums)
+
+    def write(
+        self, run: int, place: ByteLocation, sums: BlockChecksums, begun: VerifyProgress
+    ) -> None:
+        """Take the place of the last one.  Where that cannot be written, or the damage is all over
+        the file, the last one stays, and work is done again."""
+        if len(begun.damage) > _MOST_RANGES:
+            return
+        told = {
+            "run": run,
+            "object": place.object_key,
+            "path": place.link_path,
+            "sums": _digest(sums),
+            "version": begun.version,
+            "at": begun.at,
+            "damage": [[one.start, one.stop] for one in begun.damage],
+            "second": begun.is_second,
+        }
+        with suppress(OSError):
+            put_in_place(self._path, json.dumps(told) + "\n")
+
+    def forget(self) -> None:
+        """The run is through."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+
+def _digest(sums: BlockChecksums) -> str:
+    return blake3(sums.sums).hexdigest()
+
+
+def _load(path: Path) -> ScrubPosition | None:
+    with suppress(OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        if path.stat().st_size <= _MOST_BYTES:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            inode, size, mtime_ns = map(int, told["version"])
+            damage = tuple(range(int(first), int(end)) for first, end in told["damage"])
+            at = int(told["at"])
+            if not 0 <= at <= size or (at % CHUNK and at != size):
+                return None
+            if any(not 0 <= one.start < one.stop <= size for one in damage):
+                return None
+            begun = VerifyProgress((inode, size, mtime_ns), at, damage, told["second"] is True)
+            place = ByteLocation(told["object"], told["path"])
+            return ScrubPosition(int(told["run"]), place, str(told["sums"]), begun)
+    return None
+
 
 _GOES_ON_NS = 7 * 86400 * 10**9
 """A run that was interrupted longer ago is begun anew."""
@@ -44,10 +126,10 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class ScrubDamage:
     """Something that is not as it was stored."""
 
-    place: Place
+    place: ByteLocation
     kind: str  #: original, linked or tiles
     names: tuple[str, ...]  #: of the videos that it belongs to
     message: str
@@ -57,15 +139,15 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
+class _ScrubItem:
     """Something to look at."""
 
-    place: Place
+    place: ByteLocation
     digest: str
     size: int
     is_original: bool
     looked_ns: int
-    begun: Begun | None  #: what an interrupted run has read of it already
+    begun: VerifyProgress | None  #: what an interrupted run has read of it already
 
     @property
     def left(self) -> int:
@@ -73,7 +155,7 @@ class _Item:
         return self.size - (0 if self.begun is None else min(self.size, self.begun.at))
 
 
-class Pace:
+class ByteRateLimiter:
     """Keeps to so many bytes a second; None: as fast as it goes."""
 
     def __init__(self, rate: float | None) -> None:
@@ -105,7 +187,7 @@ class Scrubber:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: StoreContext,
         videos: Sequence[LogicalVideo] | None = None,
         *,
         older_than: float | None = None,
@@ -124,11 +206,11 @@ class Scrubber:
         parts.require_filled()
         self._parts = parts
         self._videos = videos
-        self._pace = Pace(rate)
+        self._pace = ByteRateLimiter(rate)
         self._sources = sources
         self._on_progress = on_progress
         self._done = self._total = 0
-        self._fine: list[tuple[Place, int]] = []  # looked at, and not written down yet
+        self._fine: list[tuple[ByteLocation, int]] = []  # looked at, and not written down yet
         self._noted = time.monotonic()
         self.unread: list[OSError] = []
         """Why some of it was not looked at: what this process may not read, and files indexed in
@@ -136,8 +218,10 @@ class Scrubber:
         self.stuck: list[OSError | VfsdError] = []
         """Why damage was not put right, where there may be a good copy."""
         self._run = self._begun()
-        self._note = ScrubNote(parts.directory.scrub_note)
-        self._reading: tuple[Place, BlockSums, Callable[[], Begun]] | None = None
+        self._note = ScrubCheckpoint(parts.directory.scrub_note)
+        self._reading: tuple[ByteLocation, BlockChecksums, Callable[[], VerifyProgress]] | None = (
+            None
+        )
         self._items, self._passed = self._planned(older_than)
 
     @property
@@ -150,7 +234,7 @@ class Scrubber:
         """(objects and files, bytes) that are to be looked at."""
         return len(self._items), sum(item.left for item in self._items)
 
-    def run(self) -> Iterator[Damage]:
+    def run(self) -> Iterator[ScrubDamage]:
         """What is damaged, as it is found; see `unread` for what nobody can say that of.
 
         What is passed over, and known to be damaged, comes first.
@@ -185,7 +269,7 @@ class Scrubber:
 
     def _planned(
         self, older_than: float | None
-    ) -> tuple[list[_Item], list[tuple[_Item, tuple[range, ...]]]]:
+    ) -> tuple[list[_ScrubItem], list[tuple[_ScrubItem, tuple[range, ...]]]]:
         """What is to be looked at: what was begun first, then what nobody has looked at for
         longest.  And what is passed over and known to be damaged, with the bytes that are."""
         with self._parts.catalog.reading() as seen:
@@ -204,7 +288,7 @@ class Scrubber:
                     for original in mine
                     for segment in seen.segments.of_original(original.id)
                 }
-        wanted = {**{Place(key, None): key for key in packs}, **originals}
+        wanted = {**{ByteLocation(key, None): key for key in packs}, **originals}
         before = self._run.begun_ns if self._goes_on else time.time_ns()
         if older_than is not None:
             now = time.time_ns()
@@ -223,7 +307,7 @@ class Scrubber:
                 size = None
             if size is None:
                 continue
-            item = _Item(place, digest, size, place in originals, looked_ns, None)
+            item = _ScrubItem(place, digest, size, place in originals, looked_ns, None)
             if looked_ns < before:
                 items.append(replace(item, begun=self._read_before(place)))
             elif found is not None and found.damage:
@@ -231,7 +315,7 @@ class Scrubber:
         items.sort(key=lambda item: (item.begun is None, item.looked_ns, str(item.place)))
         return items, passed
 
-    def _read_before(self, place: Place) -> Begun | None:
+    def _read_before(self, place: ByteLocation) -> VerifyProgress | None:
         """What this run has read of it before it was interrupted; None where it has other sums, or
         is another file, by now."""
         noted = self._note.of(self._run.id, place)
@@ -246,7 +330,7 @@ class Scrubber:
 
     # -- looking
 
-    def _look(self, item: _Item) -> Iterator[Damage]:
+    def _look(self, item: _ScrubItem) -> Iterator[ScrubDamage]:
         parts, known = self._parts, None
         with parts.catalog.reading() as seen, suppress(IntegrityError):
             known = seen.integrity.sums(item.place)
@@ -275,7 +359,7 @@ class Scrubber:
         if item.place.object_key is not None and self._recorded(item.place.object_key, found.size):
             text = f"{item.place} was not recorded; its bytes are what they were"
             names = self._names(item)
-            yield Damage(item.place, self._kind(item), names, text, (), (), "recorded")
+            yield ScrubDamage(item.place, self._kind(item), names, text, (), (), "recorded")
         is_right = known is not None and known.sums == found.sums
         if item.place.object_key is None and known is not None:
             is_right = is_right and known.mtime_ns == found.mtime_ns
@@ -284,14 +368,14 @@ class Scrubber:
             if known is not None and known.sums != found.sums:
                 text = f"{item.place}: its sums were damaged; its bytes are what they were"
                 names = self._names(item)
-                yield Damage(item.place, self._kind(item), names, text, (), (), "counted anew")
+                yield ScrubDamage(item.place, self._kind(item), names, text, (), (), "counted anew")
         self._fine.append((item.place, time.time_ns()))
         self._write_down_in_time()
 
-    def _looked(self, item: _Item, path: Path, sums: BlockSums | None) -> Looked:
-        """Raises as `look_at`."""
+    def _looked(self, item: _ScrubItem, path: Path, sums: BlockChecksums | None) -> VerifyResult:
+        """Raises as `verify_stored_file`."""
 
-        def note(tell: Callable[[], Begun]) -> None:
+        def note(tell: Callable[[], VerifyProgress]) -> None:
             assert sums is not None
             self._reading = item.place, sums, tell
 
@@ -300,11 +384,13 @@ class Scrubber:
         # They may have been made anew since it was planned.
         if begun is not None and (sums is None or not self._note.is_of(sums)):
             begun = None
-        found = look_at(path, item.digest, sums, self._read, begun=begun, on_compared=note)
+        found = verify_stored_file(
+            path, item.digest, sums, self._read, begun=begun, on_compared=note
+        )
         self._reading = None  # what comes of it is written down elsewhere
         return found
 
-    def _opens(self, item: _Item, path: Path) -> Generator[Damage, None, bool]:
+    def _opens(self, item: _ScrubItem, path: Path) -> Generator[ScrubDamage, None, bool]:
         """Whether a file indexed in place can be opened; raises `FileNotFoundError`.
 
         It may lie on a disk that has gone, or on a server that does not answer, which keeps nobody
@@ -313,7 +399,7 @@ class Scrubber:
         try:
             require_linked(path, self._parts.directory.top)
         except IntegrityError as error:
-            yield Damage(item.place, "linked", self._names(item), str(error), (), (), None)
+            yield ScrubDamage(item.place, "linked", self._names(item), str(error), (), (), None)
             return False
         except FileNotFoundError:
             raise
@@ -324,28 +410,28 @@ class Scrubber:
             return False
         return True
 
-    def _known(self, item: _Item, ranges: tuple[range, ...]) -> Damage:
+    def _known(self, item: _ScrubItem, ranges: tuple[range, ...]) -> ScrubDamage:
         """What somebody has found before, and is not read again for that."""
         error = self._parts.summed.described(item.place, ranges)
         repaired = self._put_back(item)
         names = self._names(item)
-        return Damage(
+        return ScrubDamage(
             item.place, self._kind(item), names, str(error), ranges, error.frames, repaired
         )
 
-    def _missing(self, item: _Item) -> Damage:
+    def _missing(self, item: _ScrubItem) -> ScrubDamage:
         names = self._names(item)
         repaired = self._put_back(item) or self._dropped(item)
         called = " and ".join(names) or "nothing that is used"
         text = f"{item.place} is missing, which holds {called}"
-        return Damage(item.place, self._kind(item), names, text, (), (), repaired)
+        return ScrubDamage(item.place, self._kind(item), names, text, (), (), repaired)
 
-    def _changed(self, item: _Item) -> Damage:
+    def _changed(self, item: _ScrubItem) -> ScrubDamage:
         """Somebody has written into a linked file: what the table says of it is no longer so."""
         text = f"{item.place} has changed since it was indexed"
-        return Damage(item.place, "linked", self._names(item), text, (), (), None)
+        return ScrubDamage(item.place, "linked", self._names(item), text, (), (), None)
 
-    def _damaged(self, item: _Item, found: Looked) -> Damage:
+    def _damaged(self, item: _ScrubItem, found: VerifyResult) -> ScrubDamage:
         parts = self._parts
         names, kind = self._names(item), self._kind(item)
         if not item.is_original:
@@ -354,14 +440,16 @@ class Scrubber:
             repaired = self._put_back(item)
             if repaired is None and found.is_readable:  # else it may come back
                 repaired = self._dropped(item)
-            return Damage(item.place, kind, names, text, found.damage, (), repaired)
+            return ScrubDamage(item.place, kind, names, text, found.damage, (), repaired)
         error = parts.summed.described(item.place, found.damage, is_proven=found.is_readable)
         repaired = self._put_back(item)
         if repaired is None and found.is_readable:  # else it may come back
             with parts.catalog.writing() as change:
                 if change.integrity.is_there(item.place):
                     change.integrity.note_look(item.place, found.damage, now_ns=time.time_ns())
-        return Damage(item.place, kind, names, str(error), found.damage, error.frames, repaired)
+        return ScrubDamage(
+            item.place, kind, names, str(error), found.damage, error.frames, repaired
+        )
 
     def _read(self, count: int) -> None:
         self._done += count
@@ -375,7 +463,7 @@ class Scrubber:
 
     # -- putting right
 
-    def _put_back(self, item: _Item) -> str | None:
+    def _put_back(self, item: _ScrubItem) -> str | None:
         """Take a good copy from elsewhere; None where there is none, or it cannot be put there:
         `stuck` has why, and the damage is told all the same."""
         key, objects = item.place.object_key, self._parts.objects
@@ -399,7 +487,7 @@ class Scrubber:
                     return None
         return None
 
-    def _exchanged(self, item: _Item, key: str, copy: Path) -> bool:
+    def _exchanged(self, item: _ScrubItem, key: str, copy: Path) -> bool:
         """Let a good copy take the place of an object; False where nobody needs that any more."""
         with self._parts.catalog.writing() as change:
             if not change.objects.is_needed(key):
@@ -410,7 +498,7 @@ class Scrubber:
             change.integrity.note_look(item.place, (), now_ns=time.time_ns())
         return True
 
-    def _dropped(self, item: _Item) -> str | None:
+    def _dropped(self, item: _ScrubItem) -> str | None:
         """Take tiles away; reads have the original instead."""
         if item.is_original:
             return None
@@ -427,7 +515,7 @@ class Scrubber:
         with self._parts.catalog.writing() as change:
             return change.objects.record_astray(key, size, now_ns=time.time_ns())
 
-    def _put_sums(self, place: Place, found: Looked) -> None:
+    def _put_sums(self, place: ByteLocation, found: VerifyResult) -> None:
         assert found.sums is not None
         mtime_ns = found.mtime_ns if place.object_key is None else None
         with self._parts.catalog.writing() as change:
@@ -451,19 +539,19 @@ class Scrubber:
 
     # -- what it belongs to
 
-    def _is_there(self, item: _Item) -> bool:
+    def _is_there(self, item: _ScrubItem) -> bool:
         key = item.place.object_key
         with self._parts.catalog.reading() as seen:
             if key is not None:
                 return seen.objects.is_needed(key)  # its own row may have gone astray
             return seen.integrity.is_there(item.place)
 
-    def _kind(self, item: _Item) -> str:
+    def _kind(self, item: _ScrubItem) -> str:
         if not item.is_original:
             return "tiles"
         return "original" if item.place.object_key is not None else "linked"
 
-    def _names(self, item: _Item) -> tuple[str, ...]:
+    def _names(self, item: _ScrubItem) -> tuple[str, ...]:
         with self._parts.catalog.reading() as seen:
             if item.is_original:
                 numbers = seen.integrity.videos_of(item.place)

@@ -8,9 +8,9 @@ import threading
 from contextlib import closing
 
 from vfsd.api.store import Store
-from vfsd.core.model import LogicalVideo, Place
+from vfsd.core.model import ByteLocation, LogicalVideo
 from vfsd.errors import NotFoundError, VfsdError
-from vfsd.storage.quarantine import Suspicion
+from vfsd.storage.quarantine import QuarantineEntry
 
 _PAUSE_SECONDS = 2.0
 _LOWEST_PRIORITY = 19
@@ -18,11 +18,11 @@ _LOWEST_PRIORITY = 19
 _log = logging.getLogger(__name__)
 
 
-class _StopError(Exception):
+class _VerifierStopError(Exception):
     """The verifier was told to stop in the middle of a video."""
 
 
-class Verifier:
+class BackgroundVerifier:
     """A thread that decodes videos whose frame table nothing but their packets vouches for.
 
     It has the lowest priority, so that it costs time only where nobody else wants it.  Closing it
@@ -34,7 +34,7 @@ class Verifier:
         self._stop = threading.Event()
         self._failed: set[int] = set()
         self._passed = 0  #: nothing is left to be tried among originals up to this number
-        self._barred: dict[Place, Suspicion] = {}
+        self._barred: dict[ByteLocation, QuarantineEntry] = {}
         self._thread = threading.Thread(target=self._run, name="vfsd-verify", daemon=True)
         self._thread.start()
 
@@ -53,7 +53,7 @@ class Verifier:
                     if is_due:
                         self._verify_some()
                         is_due = False
-                except _StopError:
+                except _VerifierStopError:
                     return
                 except Exception:
                     _log.exception("could not look for videos to verify; trying again")
@@ -106,4 +106,4 @@ class Verifier:
 
     def _progress(self, done: int, total: int) -> None:
         if self._stop.is_set():
-            raise _StopError
+            raise _VerifierStopError

@@ -21,16 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from vfsd import errors
-from vfsd.core.subprocess_entry import command, environment
-from vfsd.disk.mount_client import attribute, require_answer
-from vfsd.disk.mount_info import Mount, mount_at, mounts
+from vfsd.core.subprocess_entry import child_environment, module_command
+from vfsd.disk.mount_queries import MountEntry, attribute, mount_at, mounts, require_answer
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, MountError, StoreError, UsageError, VfsdError
 from vfsd.mount import mount_log
 from vfsd.mount.fuse.binding import require_fuse
-from vfsd.mount.fuse.options import MountOptions, parse_options
-from vfsd.mount.logfile import LogFile, default_log, log_at
-from vfsd.mount.resolve import resolve
+from vfsd.mount.fuse.mount_options import MountOptions, parse_options
+from vfsd.mount.log_file import LogFile, default_log, log_at
+from vfsd.mount.mounted_path import resolve
 
 DRAIN_SECONDS = 30.0
 """How long an ending mount goes on making new files into videos; the next one does the rest."""
@@ -133,7 +132,7 @@ def _log_of(directory: StoreDirectory | None) -> str:
     return f"; its log is {log}" if log else ""
 
 
-def _holding_store(place: Path, mount: Mount) -> StoreDirectory | None:
+def _holding_store(place: Path, mount: MountEntry) -> StoreDirectory | None:
     """The store of a mount, which tells by its lock when the mount has ended; None where it cannot
     be found, or is not locked."""
     root = Path(mount.source)
@@ -143,7 +142,7 @@ def _holding_store(place: Path, mount: Mount) -> StoreDirectory | None:
     return _store_locked_by(root, mount)
 
 
-def _store_locked_by(root: Path, mount: Mount) -> StoreDirectory | None:
+def _store_locked_by(root: Path, mount: MountEntry) -> StoreDirectory | None:
     """The store in a directory, if that mount has locked it."""
     try:
         directory = StoreDirectory.open(root)
@@ -155,7 +154,7 @@ def _store_locked_by(root: Path, mount: Mount) -> StoreDirectory | None:
 
 def daemon_of(place: Path) -> int | None:
     """The process that serves a mount, as far as it tells."""
-    from vfsd.mount.fs.xattrs import STATS  # with all that it stands on
+    from vfsd.mount.fs.inode_metadata import STATS  # with all that it stands on
 
     try:
         return int(json.loads(attribute(place, STATS))["pid"])
@@ -352,9 +351,9 @@ def _launch(pipe: str, task: str, log: Path) -> None:
     with open(log, "ab") as output:
         # The child forks once more and ends, so that nobody has to wait for the daemon.
         subprocess.run(
-            command("vfsd.mount.daemon", pipe, task),
+            module_command("vfsd.mount.daemon", pipe, task),
             cwd="/",
-            env=environment(),
+            env=child_environment(),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -1,6 +1,7 @@
-"""The process that serves a mounted store; see `vfsd.mount.control` for starting and ending it.
+"""The process that serves a mounted store.
 
-As long as it lives it holds the store's mount lock.
+It opens the store, starts the worker threads and processes, and reports its state to the service
+manager; `vfsd.mount.control` starts and ends it.
 """
 
 from __future__ import annotations
@@ -14,36 +15,52 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vfsd.api.store import Store
 from vfsd.api.uploads import VideoWrites
-from vfsd.core.malloc_trim import Trimmer, share_arenas, use_small_pages
-from vfsd.core.time_slice import be_prompt
+from vfsd.core.process_control import (
+    MallocTrimmer,
+    disable_huge_pages,
+    limit_arenas,
+    shorten_time_slice,
+)
 from vfsd.disk.disk_reserve import with_reserve
-from vfsd.disk.mount_info import mount_at
+from vfsd.disk.mount_queries import mount_at
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import MountError, NotFoundError, VfsdError
 from vfsd.mount import mount_log, render_server
-from vfsd.mount.activity import Foreground, ObservedViews
-from vfsd.mount.background_verify import Verifier
+from vfsd.mount.background_verify import BackgroundVerifier
 from vfsd.mount.control import DRAIN_SECONDS, checked
-from vfsd.mount.fs import Counters, Filesystem
-from vfsd.mount.fs.stats import Rendering, Standings
-from vfsd.mount.fs.xattrs import STATS, TUNER
-from vfsd.mount.fuse.options import MountOptions, parse_options
-from vfsd.mount.fuse.session import serve
-from vfsd.mount.logfile import LogFile, LogLimit
-from vfsd.mount.priority_control import Deference
+from vfsd.mount.foreground_priority import ForegroundReads, ObservedViews, PriorityControl
+from vfsd.mount.fs import Filesystem, OperationCounters
+from vfsd.mount.fs.inode_metadata import STATS, TUNER
+from vfsd.mount.fs.mount_stats import RenderProcessStats, StatsCollector
+from vfsd.mount.fuse.fuse_session import serve
+from vfsd.mount.fuse.mount_options import MountOptions, parse_options
+from vfsd.mount.log_file import LogFile, LogSizeLimiter
 from vfsd.mount.render_client import RenderProcess
-from vfsd.mount.sd_notify import READY, STOPPING, notify
 from vfsd.mount.tune_scheduler import BackgroundTuner
 from vfsd.storage.checksum_registry import SUMS_ADVICE, without_sums
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 from vfsd.views import Views
+
+READY, STOPPING = "READY=1", "STOPPING=1"
+
+
+def notify(state: str) -> None:
+    """Send it, where somebody wants to know.  Never fails, as nobody who serves files may."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
+        sending.sendto(state.encode(), address)
+
 
 _SHARE_OF_WHOLE_VIEWS = 4  # of what rendered views may take up
 _OPEN_FILES = 65536
@@ -82,8 +99,8 @@ def _serve(
 ) -> None:
     """Serve until unmounted, or until a signal ends it."""
     parsed = parse_options(options)
-    share_arenas()
-    use_small_pages()
+    limit_arenas()
+    disable_huge_pages()
     _allow_open_files()
     # Signals are for the main thread, where libfuse waits for them; the others inherit this.
     ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
@@ -101,22 +118,22 @@ def _serve(
             )
         # While there are no threads:
         starter = stack.enter_context(_render_starter(directory, parsed))
-        be_prompt()
+        shorten_time_slice()
         if log is not None and log.is_limited:
-            stack.enter_context(closing(LogLimit(log.path)))
-        parts = Parts.of(directory, read_only=parsed.read_only)
+            stack.enter_context(closing(LogSizeLimiter(log.path)))
+        parts = StoreContext.of(directory, read_only=parsed.read_only)
         store = stack.enter_context(Store(parts))
         if not parsed.read_only:
             store.parts.examiner.start()  # it loads its libraries meanwhile
             directory.require_one_disk()
             store.parts.require_filled()
-        counters = Counters()
+        counters = OperationCounters()
         renders = stack.enter_context(_render_process(starter, store, counters))
         views = stack.enter_context(closing(_views(store, parsed, renders, counters)))
-        stack.enter_context(closing(Trimmer(views.cool)))
-        foreground = Foreground()
+        stack.enter_context(closing(MallocTrimmer(views.cool)))
+        foreground = ForegroundReads()
         tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
-        standings = Standings(counters)
+        standings = StatsCollector(counters)
         filesystem = Filesystem(
             store.parts,
             views=ObservedViews(views, foreground),
@@ -133,7 +150,7 @@ def _serve(
             stack.enter_context(store.parts.suspects.noting(directory.decoding_note))
             filesystem.recover()
             if store.settings.verify:
-                stack.enter_context(closing(Verifier(store)))
+                stack.enter_context(closing(BackgroundVerifier(store)))
         _tell_of_sums(store)
         if tuner is not None:
             stack.enter_context(closing(tuner)).start()
@@ -208,14 +225,14 @@ def _render_starter(
 
 @contextmanager
 def _render_process(
-    starter: socket.socket | None, store: Store, counters: Counters
+    starter: socket.socket | None, store: Store, counters: OperationCounters
 ) -> Iterator[RenderProcess | None]:
     """What makes views; None: this process does."""
     if starter is None:
         yield None
         return
     note = store.parts.directory.rendering_note
-    deference = Deference(counters.are_files_read)
+    deference = PriorityControl(counters.are_files_read)
     renders = RenderProcess(starter, partial(_accuse, store, note), deference)
     try:
         yield renders
@@ -248,7 +265,7 @@ def _tell_of_sums(store: Store) -> None:
 
 
 def _views(
-    store: Store, options: MountOptions, renders: RenderProcess | None, counters: Counters
+    store: Store, options: MountOptions, renders: RenderProcess | None, counters: OperationCounters
 ) -> Views:
     """Those that the kernel may read by itself are put into files of their own."""
     whole_bytes = 0
@@ -264,11 +281,11 @@ def _views(
     )
 
 
-def _rendering(renders: RenderProcess | None) -> Rendering | None:
+def _rendering(renders: RenderProcess | None) -> RenderProcessStats | None:
     pid = None if renders is None else renders.pid
     if renders is None or pid is None:
         return None
-    return Rendering.of(pid, renders.decoder_memory)
+    return RenderProcessStats.of(pid, renders.decoder_memory)
 
 
 def _tunes(store: Store) -> bool:

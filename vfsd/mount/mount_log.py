@@ -42,7 +42,7 @@ _MOST_TOLD = 1000
 _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
 
 
-class OneLine(logging.Formatter):
+class OneLineFormatter(logging.Formatter):
     """A record as one line: line breaks are shown, and of an exception what it is and where.
 
     With `traces` an exception has its trace below the line.  With `journal` a line begins with its
@@ -66,7 +66,7 @@ class OneLine(logging.Formatter):
         return f"<{_priority(record.levelno)}>{line}" if self._journal else line
 
 
-class ShownPaths(logging.Formatter):
+class PathFormatter(logging.Formatter):
     """Another formatter's lines, with a store's path in the place of one through a descriptor."""
 
     def __init__(self, inner: logging.Formatter, top: Path, shown: Callable[[], Path]) -> None:
@@ -90,11 +90,11 @@ def show_paths(top: Path, shown: Callable[[], Path]) -> None:
     """Let all lines from now on name the path that `shown` gives instead of `top`."""
     for handler in logging.getLogger().handlers:
         inner = handler.formatter
-        if isinstance(inner, OneLine):
-            handler.setFormatter(ShownPaths(inner, top, shown))
+        if isinstance(inner, OneLineFormatter):
+            handler.setFormatter(PathFormatter(inner, top, shown))
 
 
-class Sparing(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Lets the same warning or error through once a minute, and then with how often it came.
 
     Whoever reads damaged bytes tries again, and so does the kernel.  While the server of the
@@ -104,7 +104,7 @@ class Sparing(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: OrderedDict[str, _Told] = OrderedDict()  # by when they were told
+        self._told: OrderedDict[str, _Repeats] = OrderedDict()  # by when they were told
         self._guard = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -118,7 +118,7 @@ class Sparing(logging.Filter):
             if before is not None and now - before.at < _SPARED_SECONDS:
                 before.left_out += 1
                 return False
-            self._told[key] = _Told(now)
+            self._told[key] = _Repeats(now)
             self._told.move_to_end(key)
             if len(self._told) > _MOST_TOLD:
                 self._told.popitem(last=False)
@@ -139,7 +139,7 @@ def _event(record: logging.LogRecord, message: str) -> str:
 
 
 @dataclass(slots=True)
-class _Told:
+class _Repeats:
     at: float  #: as `time.monotonic` has it
     left_out: int = 0  #: how often since
 
@@ -155,8 +155,10 @@ def set_up(level: str, file: Path | None = None) -> None:
             handler = logging.FileHandler(file, encoding="utf-8", errors="surrogateescape")
         except OSError as error:
             raise MountError(f"the log {file} cannot be written: {error.strerror}") from error
-    handler.addFilter(Sparing())
-    handler.setFormatter(OneLine(traces=level == "debug", journal=file is None and _is_journal()))
+    handler.addFilter(RepeatFilter())
+    handler.setFormatter(
+        OneLineFormatter(traces=level == "debug", journal=file is None and _is_journal())
+    )
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)  # of libraries only what is wrong

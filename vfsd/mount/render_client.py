@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from vfsd.errors import IntegrityError, MountError
-from vfsd.mount.priority_control import Deference
+from vfsd.mount.foreground_priority import PriorityControl
 from vfsd.mount.render_protocol import (
     ANSWER_BYTES,
     FAILED,
@@ -23,14 +23,14 @@ from vfsd.mount.render_protocol import (
     READY,
     START,
     STOP,
-    Answer,
-    Errand,
+    BufferPool,
+    RenderReply,
+    RenderRequest,
 )
-from vfsd.mount.shared_buffers import Sheets
 from vfsd.storage.file_cache import Bytes
-from vfsd.storage.sandbox_protocol import Complaint
-from vfsd.views.remote_render import SlotOrder
-from vfsd.views.render_queue import Check
+from vfsd.storage.sandbox_protocol import ErrorReport
+from vfsd.views.remote_render import SlotRequest
+from vfsd.views.render_cache import Checkpoint
 
 _CHECK_SECONDS = 0.1
 """So often it is looked whether anybody wants what is waited for."""
@@ -57,16 +57,16 @@ class RenderProcess:
     """
 
     def __init__(
-        self, starter: socket.socket, accuse: Callable[[], None], deference: Deference
+        self, starter: socket.socket, accuse: Callable[[], None], deference: PriorityControl
     ) -> None:
         """`starter` is that of `vfsd.mount.render_server.start`, the caller's no more;
         `accuse` is called when a process has crashed."""
         self._starter = starter
         self._accuse = accuse
         self._deference = deference
-        self._sheets = Sheets()
+        self._sheets = BufferPool()
         self._guard = threading.Lock()
-        self._current: _Workshop | None = None
+        self._current: _RenderWorker | None = None
         self._closed = False
         self.decoder_memory = 0
         """Bytes of pictures that idle decoders hold there, as of the last answer."""
@@ -77,8 +77,8 @@ class RenderProcess:
         current = self._current
         return None if current is None else current.pid
 
-    def make(self, order: SlotOrder, check: Check) -> Bytes | None:
-        """See `vfsd.views.remote_render.Elsewhere.make`.
+    def make(self, order: SlotRequest, check: Checkpoint) -> Bytes | None:
+        """See `vfsd.views.remote_render.RemoteRenderer.make`.
 
         Raises `IntegrityError` where the process ends each time.
         """
@@ -127,7 +127,7 @@ class RenderProcess:
             self._starter.close()
         self._sheets.close()
 
-    def _workshop(self) -> _Workshop | None:
+    def _workshop(self) -> _RenderWorker | None:
         """The process as it is now, started where there is none; None where that cannot be."""
         with self._guard:
             if self._current is not None:
@@ -144,7 +144,7 @@ class RenderProcess:
         _log.warning("views are made in the mount's own process: %s", why)
         self._closed = True
 
-    def _started(self) -> _Workshop:
+    def _started(self) -> _RenderWorker:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
@@ -155,12 +155,12 @@ class RenderProcess:
             except BaseException:
                 self._end()
                 raise
-            return _Workshop(mine, pid, self._sheets, self._deference)
+            return _RenderWorker(mine, pid, self._sheets, self._deference)
         except BaseException:
             mine.close()
             raise
 
-    def _bury(self, workshop: _Workshop) -> str | None:
+    def _bury(self, workshop: _RenderWorker) -> str | None:
         """Let a process go that has ended; how it did, None where it had nothing to do."""
         with self._guard:
             if self._current is not workshop:
@@ -200,11 +200,11 @@ class RenderProcess:
         return int(json.loads(self._starter.recv(1024))[what])
 
 
-class _Workshop:
+class _RenderWorker:
     """One process.  Each thread that orders something of it has a line to it meanwhile."""
 
     def __init__(
-        self, orders: socket.socket, pid: int, sheets: Sheets, deference: Deference
+        self, orders: socket.socket, pid: int, sheets: BufferPool, deference: PriorityControl
     ) -> None:
         self.pid = pid
         self.how: str | None = None  #: it has ended
@@ -213,13 +213,13 @@ class _Workshop:
         self._sheets = sheets
         self._deference = deference
         self._guard = threading.Lock()
-        self._idle: list[_Line] = []
+        self._idle: list[_WorkerConnection] = []
 
-    def make(self, order: SlotOrder, check: Check) -> tuple[Answer, Bytes | None]:
+    def make(self, order: SlotRequest, check: Checkpoint) -> tuple[RenderReply, Bytes | None]:
         """Raises `_GoneError`, `OSError` where there is no memory, and what `check` does."""
         with self._line() as line:  # first: sheets that are gone are told of once
             sheet = self._sheets.take(order.room or _MOST_BYTES)
-            errand = Errand(order, sheet.number, self._sheets.gone())
+            errand = RenderRequest(order, sheet.number, self._sheets.gone())
             try:
                 answer = self._answer(line, errand, sheet.fd, check)
             except BaseException:
@@ -231,7 +231,9 @@ class _Workshop:
             return answer, None
         return answer, self._sheets.filled(sheet, answer.length)
 
-    def _answer(self, line: _Line, errand: Errand, fd: int, check: Check) -> Answer:
+    def _answer(
+        self, line: _WorkerConnection, errand: RenderRequest, fd: int, check: Checkpoint
+    ) -> RenderReply:
         def meanwhile() -> None:
             self._deference.look(self.pid)
             check()
@@ -254,7 +256,7 @@ class _Workshop:
             line.close()
 
     @contextmanager
-    def _line(self) -> Iterator[_Line]:
+    def _line(self) -> Iterator[_WorkerConnection]:
         """One that nobody else has meanwhile.  Raises as `make` does."""
         line = self._free_line()
         try:
@@ -264,7 +266,7 @@ class _Workshop:
                 with self._guard:
                     self._idle.append(line)
 
-    def _free_line(self) -> _Line:
+    def _free_line(self) -> _WorkerConnection:
         with self._guard:
             if self._idle:
                 return self._idle.pop()
@@ -275,10 +277,10 @@ class _Workshop:
             except OSError:
                 mine.close()
                 raise _GoneError from None
-            return _Line(mine)
+            return _WorkerConnection(mine)
 
 
-class _Line:
+class _WorkerConnection:
     """To a thread of the process, which has one order at a time."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -287,7 +289,7 @@ class _Line:
         self._waiting = select.poll()  # the number may be large: a mount has many files open
         self._waiting.register(end, select.POLLIN)
 
-    def answer(self, errand: Errand, fd: int, check: Check) -> Answer:
+    def answer(self, errand: RenderRequest, fd: int, check: Checkpoint) -> RenderReply:
         """What comes of an order.
 
         Raises what `check` does, as soon as nothing is done for it any more; `_GoneError` where
@@ -304,7 +306,7 @@ class _Line:
                 raise _GoneError from error
             self._end.recv(ANSWER_BYTES)
             raise
-        answer = Answer.parse(self._end.recv(ANSWER_BYTES))
+        answer = RenderReply.parse(self._end.recv(ANSWER_BYTES))
         if answer.kind not in (MADE, OTHER, FAILED):
             raise IntegrityError("an answer to another order")
         return answer
@@ -323,7 +325,7 @@ def _require_ready(orders: socket.socket) -> None:
         raise TimeoutError(f"it is not ready after {_END_SECONDS:.0f} seconds")
     told = orders.recv(ANSWER_BYTES)
     if told != READY:
-        raise OSError(Complaint.parse(told).text if told else "it ended at once")
+        raise OSError(ErrorReport.parse(told).text if told else "it ended at once")
 
 
 def _told(status: int) -> str:

@@ -24,12 +24,16 @@ from functools import partial
 from typing import NoReturn
 
 from vfsd.api.store import Store
-from vfsd.core.child_lifetime import be_killed_first, end_with
-from vfsd.core.idle_priority import set_share
-from vfsd.core.malloc_trim import Trimmer, share_arenas
+from vfsd.core.process_control import (
+    MallocTrimmer,
+    die_with_parent,
+    limit_arenas,
+    set_autogroup_niceness,
+    set_oom_score,
+)
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import VfsdError
-from vfsd.mount.priority_control import ORDINARY
+from vfsd.mount.foreground_priority import ORDINARY
 from vfsd.mount.render_protocol import (
     FAILED,
     GIVEN_UP,
@@ -39,21 +43,21 @@ from vfsd.mount.render_protocol import (
     READY,
     START,
     STOP,
-    Answer,
-    Errand,
+    BufferMappings,
+    RenderReply,
+    RenderRequest,
 )
-from vfsd.mount.shared_buffers import Desk
-from vfsd.storage.context import Parts
-from vfsd.storage.sandbox_protocol import COMPLAINT_BYTES, Complaint
-from vfsd.views.render_queue import GivenUpError
-from vfsd.views.slot_maker import SlotMaker
+from vfsd.storage.context import StoreContext
+from vfsd.storage.sandbox_protocol import COMPLAINT_BYTES, ErrorReport
+from vfsd.views.remote_render import SlotRenderer
+from vfsd.views.render_cache import RenderCancelledError
 
 _NICENESS = 5
 """Where sessions have no shares."""
 _PR_SET_NAME = 15
 _NAME = b"vfsd-views"
 """What lists of processes call both."""
-_KILLED_FIRST = 500
+_OOM_SCORE = 500
 """Where memory runs out, this goes before the mount does."""
 _IDLE_SECONDS = 300.0
 """After as long without orders it ends, and gives back its memory."""
@@ -93,7 +97,7 @@ def start(directory: StoreDirectory, *, read_only: bool) -> tuple[socket.socket,
 
 def _begin(parent: int, keep: Sequence[int]) -> None:
     """Leave behind what is the mount's but for the descriptors `keep`, and end with it."""
-    end_with(parent)
+    die_with_parent(parent)
     ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # of a terminal: it is the mount's to end us
@@ -151,7 +155,7 @@ def _started(
         child = os.fork()
         if not child:
             try:
-                end_with(me)
+                die_with_parent(me)
                 _leave_session()
                 _tell(control, "pid", os.getpid())
                 control.close()
@@ -160,7 +164,7 @@ def _started(
                 _log.exception("the process that makes views has ended")
                 text = f"{type(error).__name__}: {error}"[: COMPLAINT_BYTES // 16]
                 with suppress(OSError):
-                    orders.send(Complaint(text).message())
+                    orders.send(ErrorReport(text).message())
             finally:
                 os._exit(1)
     return child, os.pidfd_open(child)
@@ -175,22 +179,22 @@ def _leave_session() -> None:
     The mount changes it as soon as it knows the number of this process, and must not meet its own.
     """
     os.setsid()
-    set_share(os.getpid(), ORDINARY)
+    set_autogroup_niceness(os.getpid(), ORDINARY)
 
 
 def _make_views(orders: socket.socket, directory: StoreDirectory, read_only: bool) -> NoReturn:
     """Until the mount has gone, or has wanted nothing for long; ends the process then."""
     os.nice(_NICENESS)
-    be_killed_first(_KILLED_FIRST)
-    share_arenas()
+    set_oom_score(_OOM_SCORE)
+    limit_arenas()
     with ExitStack() as stack:
-        store = stack.enter_context(Store(Parts.of(directory, read_only=read_only)))
+        store = stack.enter_context(Store(StoreContext.of(directory, read_only=read_only)))
         if not read_only:
             note = store.parts.directory.rendering_note
             stack.enter_context(store.parts.suspects.noting(note))
-        maker = SlotMaker(store.parts, store.tools)
-        stack.enter_context(closing(Trimmer(maker.cool)))
-        crew = _Crew(store, maker)
+        maker = SlotRenderer(store.parts, store.tools)
+        stack.enter_context(closing(MallocTrimmer(maker.cool)))
+        crew = _RenderThreads(store, maker)
         waiting = select.poll()
         waiting.register(orders, select.POLLIN)
         orders.send(READY)
@@ -205,13 +209,13 @@ def _make_views(orders: socket.socket, directory: StoreDirectory, read_only: boo
         os._exit(0)
 
 
-class _Crew:
+class _RenderThreads:
     """Threads that make slots, each for a thread of the mount that waits meanwhile."""
 
-    def __init__(self, store: Store, maker: SlotMaker) -> None:
+    def __init__(self, store: Store, maker: SlotRenderer) -> None:
         self._store = store
         self._maker = maker
-        self._desk = Desk()
+        self._desk = BufferMappings()
         self._guard = threading.Lock()
         self._busy = 0
         self._last = time.monotonic()
@@ -237,7 +241,7 @@ class _Crew:
                 with self._guard:
                     self._busy += 1
                 try:
-                    answer = self._answer(Errand.parse(message), fds[0], orders)
+                    answer = self._answer(RenderRequest.parse(message), fds[0], orders)
                 finally:
                     os.close(fds[0])
                     with self._guard:
@@ -245,25 +249,26 @@ class _Crew:
                         self._last = time.monotonic()
                 orders.send(answer.message())
 
-    def _answer(self, errand: Errand, fd: int, orders: socket.socket) -> Answer:
+    def _answer(self, errand: RenderRequest, fd: int, orders: socket.socket) -> RenderReply:
         kind, length, error = FAILED, 0, None
         self._desk.clear(errand.gone)
         place = partial(self._desk.place, errand.sheet, fd)
         try:
             made = self._maker.make(errand.order, lambda: _check(orders), place)
             kind, length = (OTHER, 0) if made is None else (MADE, made)
-        except GivenUpError:
+        except RenderCancelledError:
             kind = GIVEN_UP
         except (VfsdError, OSError) as complaint:
             error = complaint
         except Exception as complaint:
             _log.exception("a view could not be made")
             error = VfsdError(f"{type(complaint).__name__}: {complaint}")
-        return Answer(kind, length, self._store.tools.pool.memory, error)
+        return RenderReply(kind, length, self._store.tools.pool.memory, error)
 
 
 def _check(orders: socket.socket) -> None:
-    """Raises `GivenUpError` where there is a word about what is being made: it can be no other."""
+    """Raises `RenderCancelledError` where there is a word about what is being made: it can be no
+    other."""
     with suppress(BlockingIOError):
         orders.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
-        raise GivenUpError
+        raise RenderCancelledError

@@ -23,12 +23,12 @@ LINGER_SECONDS = 30.0
 takes a second of imports."""
 
 
-class StopError(Exception):
+class TunerStopError(Exception):
     """There is no mount any more, or nobody has needed us for long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TunerReport:
     """What has just happened."""
 
     what: str  #: `MAKING`, `MADE`, `FAILED`, `NOTE`, or `DONE`: nothing is left to do
@@ -40,11 +40,11 @@ class Report:
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
-    def parse(cls, line: bytes) -> Report:
+    def parse(cls, line: bytes) -> TunerReport:
         return cls(**json.loads(line))
 
 
-class Orders:
+class TunerCommands:
     """The end of the pipe that is obeyed."""
 
     def __init__(self, fd: int) -> None:
@@ -52,7 +52,7 @@ class Orders:
         self._fd = fd
 
     def obey(self) -> None:
-        """Return at once, or as soon as it may go on.  Raises `StopError`.
+        """Return at once, or as soon as it may go on.  Raises `TunerStopError`.
 
         Quick enough for every picture.
         """
@@ -61,7 +61,7 @@ class Orders:
             order = self._wait()
 
     def await_go(self) -> None:
-        """Return when there is something to do.  Raises `StopError`."""
+        """Return when there is something to do.  Raises `TunerStopError`."""
         while self._wait() != GO_ON:
             pass
 
@@ -74,11 +74,11 @@ class Orders:
             except BlockingIOError:
                 return order
             if not more:
-                raise StopError
+                raise TunerStopError
             order = more[-1:]
 
     def _wait(self) -> bytes:
         ready, _, _ = select.select([self._fd], [], [], LINGER_SECONDS)
         if not ready:
-            raise StopError
+            raise TunerStopError
         return self._newest()

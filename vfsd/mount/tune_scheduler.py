@@ -1,26 +1,246 @@
-"""The part of a mount that makes tiles by itself: sees to it that it is done, and when.
+"""Background tuning of a mount.
 
-The work is done by a process of its own (`vfsd.mount.tune_worker`), which is started when
-somebody has read something, and when nothing speaks against it (`vfsd.mount.tune_throttle`).  It is
-told to pause as soon as anybody waits for a view, and ends with the mount, whatever becomes of
-that.
+`BackgroundTuner` decides when tuning may run by `TuneRules` and `CpuAllowance`, and controls the
+worker process through `TunerProcess`.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import shutil
+import subprocess
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from vfsd.api.store import Store
-from vfsd.core.hostinfo import CoreUse
+from vfsd.core.hostinfo import CpuMeter, cpu_seconds
+from vfsd.core.subprocess_entry import child_environment, module_command
+from vfsd.core.timebase import QuietHours, human_bytes
+from vfsd.disk.store_config import StoreSettings
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import VfsdError
-from vfsd.mount.activity import Foreground
-from vfsd.mount.tune_client import TunerProcess
-from vfsd.mount.tune_protocol import ALL, DONE, FAILED, GO_ON, MADE, MAKING, NOTE, PAUSE, Report
-from vfsd.mount.tune_throttle import CpuAllowance, Moment, Patience, Rules
+from vfsd.mount.foreground_priority import ForegroundReads
+from vfsd.mount.tune_protocol import (
+    ALL,
+    DONE,
+    FAILED,
+    GO_ON,
+    MADE,
+    MAKING,
+    NOTE,
+    PAUSE,
+    TunerReport,
+)
 from vfsd.tiling.cost import LOSSLESS
+
+CALM_SECONDS = 1.0
+"""As long after the last read of a view nothing is done: readers tend to come back."""
+LEAST_FREE = 1 << 30
+"""Bytes of disk that are left to others in any case."""
+
+_BURST_SECONDS = 2.0
+"""In so much time what is allowed may be used up in one go."""
+
+
+@dataclass(frozen=True, slots=True)
+class MountActivity:
+    """What a mount and its machine are like."""
+
+    minute: int  #: of the day, since midnight
+    load: float  #: share of all cores that others keep busy, 0 to 1
+    calm: float  #: seconds since somebody last waited for a view; 0 while somebody does
+    free: int  #: bytes of the disk that holds the store
+
+
+@dataclass(frozen=True, slots=True)
+class TuneRules:
+    """When work may be done."""
+
+    hours: QuietHours = field(default_factory=QuietHours)
+    max_load: float = 0.5  #: share of all cores that others may keep busy
+    calm: float = CALM_SECONDS
+    least_free: int = LEAST_FREE
+
+    @classmethod
+    def of(cls, settings: StoreSettings) -> TuneRules:
+        """What a store's settings say."""
+        hours = QuietHours.parse(settings.tune_quiet_hours)
+        return cls(hours, settings.tune_max_load / 100)
+
+    def obstacle(self, now: MountActivity) -> str | None:
+        """Why nothing may be done now, in words; None when it may."""
+        if now.calm < self.calm:
+            return "somebody reads"
+        if not self.hours.includes(now.minute):
+            return "quiet hours have not begun"
+        if now.load > self.max_load:
+            return f"others use {now.load:.0%} of the cores"
+        if now.free < self.least_free:
+            return f"only {human_bytes(now.free)} of the disk are free"
+        return None
+
+
+class CpuAllowance:
+    """A share of one core, over time: what is not used up is kept for a moment, no longer.
+
+    Over any stretch of time no more is used than its share of that, of two seconds more, and what
+    is computed between two questions.
+    """
+
+    def __init__(self, share: float) -> None:
+        """`share` of one core; above 1 where several cores may be used."""
+        self._share = share
+        self._most = share * _BURST_SECONDS
+        self._left = self._most
+        self._at: float | None = None
+        self._pausing = False
+
+    def is_left(self, at: float, used: float) -> bool:
+        """Whether work may go on at time `at`, with `used` core seconds since the last question.
+
+        What has been used up has to come back by half before it may.
+        """
+        passed = 0.0 if self._at is None else at - self._at
+        self._at = at
+        self._left = min(self._most, self._left + passed * self._share - used)
+        if self._left <= 0:
+            self._pausing = True
+        elif self._left >= self._most / 2:
+            self._pausing = False
+        return not self._pausing
+
+
+class FailureBackoff:
+    """How long what has failed is left alone: longer each time, up to a day."""
+
+    FIRST_SECONDS = 600.0
+    MOST_SECONDS = 86400.0
+
+    def __init__(self) -> None:
+        self._until: dict[int, tuple[float, float]] = {}  # by what: (until when, how long)
+
+    def failed(self, what: int, at: float) -> float:
+        """It has failed; for how many seconds it is left alone."""
+        _, before = self._until.get(what, (0.0, 0.0))
+        seconds = min(self.MOST_SECONDS, max(self.FIRST_SECONDS, 2 * before))
+        self._until[what] = at + seconds, seconds
+        return seconds
+
+    def succeeded(self, what: int) -> None:
+        self._until.pop(what, None)
+
+    def resting(self, at: float) -> list[int]:
+        """All that is left alone at that time, ascending."""
+        return sorted(what for what, (until, _) in self._until.items() if at < until)
+
+
+MODULE = "vfsd.mount.tune_worker"
+
+_END_SECONDS = 0.6
+"""How long it may take to end by itself."""
+
+
+class TunerProcess:
+    """A running `vfsd.mount.tune_worker`, which waits for its first order.
+
+    `order` may be called by any thread, everything else by one.
+    """
+
+    def __init__(self, directory: StoreDirectory, avoid: Sequence[int]) -> None:
+        """It leaves the videos with the ids `avoid` alone.  Raises `OSError`."""
+        held = [] if directory.anchor is None else [directory.anchor.fd]
+        task = {
+            "store": str(directory.root),
+            "held": held,
+            "parent": os.getpid(),
+            "avoid": avoid,
+        }
+        self._process = subprocess.Popen(
+            module_command(MODULE, json.dumps(task)),
+            pass_fds=held,
+            cwd="/",
+            env=child_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._orders = self._process.stdin.fileno()
+        self._reports = self._process.stdout.fileno()
+        # Readers pause the worker by one byte. SIGSTOP would be quicker, but could stop it while it
+        # holds the catalog's write lock.
+        os.set_blocking(self._orders, False)
+        os.set_blocking(self._reports, False)
+        self._guard = threading.Lock()
+        self._last = b""
+        self._text = b""
+        self._used = 0.0
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """As of `subprocess.Popen`; None while it runs."""
+        return self._process.poll()
+
+    def order(self, order: bytes) -> None:
+        """`GO_ON` or `PAUSE`, unless that was the last one.  Never waits."""
+        with self._guard:
+            if order != self._last:
+                self._last = order
+                self._write(order)
+
+    def forget_order(self) -> None:
+        """It has done what it was told to; the next order is a new one."""
+        with self._guard:
+            self._last = b""
+
+    def reports(self) -> list[TunerReport]:
+        """What it has told since the last question."""
+        while True:
+            try:
+                more = os.read(self._reports, 65536)
+            except BlockingIOError:
+                break
+            if not more:
+                break
+            self._text += more
+        *lines, self._text = self._text.split(b"\n")
+        return [TunerReport.parse(line) for line in lines]
+
+    def used(self) -> float:
+        """Core seconds since the last question."""
+        before, self._used = self._used, max(self._used, cpu_seconds(self.pid))
+        return self._used - before
+
+    def end(self) -> None:
+        """Have it end; kill it when it does not.  In less than a second."""
+        with self._guard:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._orders = -1
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _write(self, order: bytes) -> None:
+        if self._orders >= 0:
+            # It may have ended, or obey nothing; whoever looks after it will see.
+            with suppress(OSError):
+                os.write(self._orders, order)
+
 
 _TICK_SECONDS, _IDLE_TICK_SECONDS = 0.25, 1.0
 """How often everything is looked at, with a process and without one."""
@@ -40,13 +260,13 @@ class BackgroundTuner:
     Closing it ends both, in less than a second.
     """
 
-    def __init__(self, store: Store, foreground: Foreground) -> None:
+    def __init__(self, store: Store, foreground: ForegroundReads) -> None:
         self._store = store
         self._foreground = foreground
-        self._rules = Rules.of(store.settings)
+        self._rules = TuneRules.of(store.settings)
         self._allowance = CpuAllowance(store.settings.tune_cpu / 100)
-        self._patience = Patience()
-        self._load = _Load()
+        self._patience = FailureBackoff()
+        self._load = _LoadMeter()
         self._newest: tuple[int, int] | None = None  # read, and lossless segment
         self._heeded: tuple[int, int] | None = None  # the newest when the process began to look
         self._look_at = 0.0  # not before then
@@ -132,7 +352,7 @@ class BackgroundTuner:
             self._heeded = None  # it was not through
         self._working = False
 
-    def _heed(self, report: Report, process: TunerProcess, now: float) -> None:
+    def _heed(self, report: TunerReport, process: TunerProcess, now: float) -> None:
         if report.what == DONE:
             self._working = False
             self._making = ALL
@@ -190,7 +410,7 @@ class BackgroundTuner:
             return "the load is not known yet"
         local = time.localtime()
         return self._rules.obstacle(
-            Moment(
+            MountActivity(
                 minute=local.tm_hour * 60 + local.tm_min,
                 load=self._load.share,
                 calm=self._foreground.calm,
@@ -199,11 +419,11 @@ class BackgroundTuner:
         )
 
 
-class _Load:
+class _LoadMeter:
     """What others do to the machine, measured over a second at a time."""
 
     def __init__(self) -> None:
-        self._cores = CoreUse()
+        self._cores = CpuMeter()
         self._at = time.monotonic()
         self._ours = 0.0
         self.share: float | None = None  #: of all cores, 0 to 1; None before the first second

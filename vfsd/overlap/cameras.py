@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from vfsd.api.store import Store
 from vfsd.derive.retile import OnProgress
-from vfsd.overlap import join_videos, search
+from vfsd.overlap import join_videos, overlap_search
 from vfsd.overlap.join_settings import JoinSettings
 from vfsd.overlap.join_videos import JoinedPair, JoinReport
-from vfsd.overlap.search import OverlapReport, SearchProgress, VideoPair
+from vfsd.overlap.overlap_search import OverlapReport, SearchProgress, VideoPair
 from vfsd.validation import given_or_usual, yes_or_no
 
 
@@ -22,12 +22,12 @@ def overlaps(
     `on_progress` is called with (the current step, how much is done, how much there is).
     """
     videos = list(store.find()) if names is None else store.named(names)
-    return search.find_overlaps(store.tools, videos, on_progress)
+    return overlap_search.find_overlaps(store.tools, videos, on_progress)
 
 
 def overlap(store: Store, one: str, other: str) -> VideoPair | None:
     """What two videos have in common; None where they do not show the same place."""
-    return search.overlap_of(store.tools, store[one], store[other])
+    return overlap_search.overlap_of(store.tools, store[one], store[other])
 
 
 def join(
@@ -54,11 +54,11 @@ def join(
         jobs: the number of worker processes; None uses all cores.
         on_progress: called with (frames done, frames in all).
 
-    Raises as `vfsd.overlap.join_videos.join`.
+    Raises as `vfsd.overlap.join_videos.join_videos`.
     """
     if not yes_or_no(dry_run, "dry_run"):
         store.parts.require_writable()
-    return join_videos.join(
+    return join_videos.join_videos(
         store.parts,
         store.tools,
         store[one],

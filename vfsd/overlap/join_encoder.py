@@ -1,4 +1,6 @@
-"""The pieces of a joint, from pictures that were taken at the same time: made, and measured."""
+"""Fits and encodes the shared and separate parts of a run of frames of two cameras, and measures
+the result.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +9,133 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.pack import CellStream, PackedCell, write_pack
 from vfsd.codecs.cells.tile_codecs import CellEncoder, TileCodec
-from vfsd.codecs.frames.chroma_location import blank_like
+from vfsd.codecs.frames.chroma_siting import blank_like
 from vfsd.codecs.frames.planes import plane_samples
-from vfsd.codecs.frames.quality import Comparer, Shot, Tally
-from vfsd.codecs.joints.plane_merge import Joint, Weaver, errors_of
-from vfsd.codecs.joints.seam import Cut
-from vfsd.core.likeness import Likeness
+from vfsd.codecs.frames.quality import FrameComparer, QualityAccumulator, SourcePicture
+from vfsd.codecs.frames.to_array import PixelConverter
+from vfsd.codecs.joints.overlap_geometry import (
+    Homography,
+    ImageSize,
+    SeamCut,
+    corner_displacement,
+    cut_at_seam,
+    overlap_shares,
+    resize_homography,
+)
+from vfsd.codecs.joints.plane_merge import (
+    PlaneJoint,
+    PlaneMerger,
+    match_plane_exposure,
+    plane_mean_squares,
+    unprojected,
+)
 from vfsd.core.model import MediaInfo
-from vfsd.core.psnr import psnr_of_squares
-from vfsd.derive.crf_memory import TRIES, RateFactors
-from vfsd.read.joined_reader import JoinedSide, side_of
+from vfsd.core.psnr import PsnrFigures, psnr_from_mse
+from vfsd.derive.tile_settings import MAX_CRF_TRIES, CrfMemory
+from vfsd.labels.detectors.detector import fit_size
+from vfsd.overlap.homography import Matches, align_videos, features_of, match_features
+from vfsd.overlap.overlap_pair import COPY_MAX_DISPLACEMENT, FINENESS
+from vfsd.read.pack_pool import JoinedSide, joined_side, subsampling_of_planes
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import JOINED_LEFT, JOINED_RIGHT, JOINED_SIDES
+
+SAMPLED_FRAMES = 3
+"""Pictures of a run."""
+_LONGEST = 640
+"""Pixels of the longer side of what homographies are found in."""
+
+
+class JoinFit:
+    """Two cameras in a run of frames, of which some pictures are looked at.
+
+    Pictures, and what is said of them, are upright, and were `turned` before.
+    """
+
+    def __init__(
+        self,
+        left: Sequence[VideoFrame],
+        right: Sequence[VideoFrame],
+        media: tuple[MediaInfo, MediaInfo],
+        merge: str,
+        turned: tuple[int, int] = (0, 0),
+    ) -> None:
+        chosen = np.unique(
+            np.linspace(0, len(left) - 1, SAMPLED_FRAMES).round().astype(int)
+        ).tolist()
+        self.left = [left[at] for at in chosen]  #: that are looked at
+        self.right = [right[at] for at in chosen]
+        self._media = media
+        self._merge = merge
+        self._turned = turned
+        self._sizes: tuple[ImageSize, ImageSize] = (
+            (media[0].width, media[0].height),
+            (media[1].width, media[1].height),
+        )
+
+    def joints(self, known: Homography | None) -> Iterator[PlaneJoint]:
+        """Those that would leave out some pixels: with the identity where that is near, with the
+        homography that is `known` from elsewhere, and with one that these pictures tell."""
+        if known is not None:
+            yield from self._with(known)
+        own = self._own()
+        if own is not None:
+            yield from self._with(own)
+
+    def _with(self, matrix: Homography) -> Iterator[PlaneJoint]:
+        left, right = self._sizes
+        if left == right and corner_displacement(matrix, left, right) <= COPY_MAX_DISPLACEMENT:
+            yield from self._cut(np.eye(3), unprojected.__name__)
+        yield from self._cut(matrix, self._merge)
+
+    def _cut(self, matrix: Homography, merge: str) -> Iterator[PlaneJoint]:
+        found = cut_at_seam(matrix, *self._sizes)
+        if found is None or not _is_fine_enough(found) or not _saves(found):
+            return
+        planes = [
+            (plane_samples(one), plane_samples(other))
+            for one, other in zip(self.left, self.right, strict=True)
+        ]
+        samples = subsampling_of_planes(self.left[0])
+        light = match_plane_exposure(planes, found, samples)
+        yield PlaneJoint(found, light, merge, samples, self._turned)
+
+    def _own(self) -> Homography | None:
+        """What these pictures tell; None where they do not, or not all the same."""
+        small: list[ImageSize] = [fit_size(*size, _LONGEST) for size in self._sizes]
+        looks = [
+            PixelConverter(media, size=size) for media, size in zip(self._media, small, strict=True)
+        ]
+        found: list[Matches] = []
+        for pair in zip(self.left, self.right, strict=True):
+            one, other = (look.convert(frame) for look, frame in zip(looks, pair, strict=True))
+            found.append(match_features(features_of(one), features_of(other)))
+        alignment = align_videos(found, small[0], small[1])
+        if alignment is None or not alignment.fixed:
+            return None
+        left, right = self._sizes
+        return resize_homography(alignment.matrices[0], (small[0], left), (small[1], right))
+
+
+def _is_fine_enough(found: SeamCut) -> bool:
+    """Whether the left picture has about as many pixels of the same thing as the right one."""
+    left, right = overlap_shares(found.matrix, found.left, found.right)
+    return left * _pixel_count(found.left) >= FINENESS * right * _pixel_count(found.right)
+
+
+def _saves(found: SeamCut) -> bool:
+    left, right = _pixel_count(found.left), _pixel_count(found.right)
+    return found.left_kept * left + found.right_kept * right < left + right
+
+
+def _pixel_count(size: ImageSize) -> int:
+    return size[0] * size[1]
+
 
 _PEAK = 255
 
@@ -33,14 +146,14 @@ PairMark = tuple[tuple[int, int], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class JointPack:
+class JoinPack:
     """A pack with the pieces of a run of frames of two cameras."""
 
     data: bytes
     extents: tuple[PackedCell, PackedCell]
     """Of the left and the right side: the part of the pack that its pictures are made of."""
     qualities: tuple[int, ...]  #: the rate factor of each piece
-    likeness: tuple[Likeness, Likeness]
+    likeness: tuple[PsnrFigures, PsnrFigures]
     """Of the left and the right side, of the worst picture."""
 
     @property
@@ -58,9 +171,9 @@ class JointPack:
         return mine, len(self.data) - mine
 
 
-def woven_psnr(joint: Joint, left: Pictures, right: Pictures) -> float:
+def merged_psnr(joint: PlaneJoint, left: Pictures, right: Pictures) -> float:
     """dB of the worst plane of the worst of these pictures on either side, before any encoding."""
-    weaver = Weaver(joint)
+    weaver = PlaneMerger(joint)
     cut = joint.cut
     worst = 0.0
     for one, other in zip(left, right, strict=True):
@@ -71,11 +184,11 @@ def woven_psnr(joint: Joint, left: Pictures, right: Pictures) -> float:
         edges = [cut.edge // across for across, _ in joint.shares]
         weaver.left([p[:, :at] for p, at in zip(mine, seams, strict=True)], middle, shown[0])
         weaver.right(middle, [p[:, at:] for p, at in zip(its, edges, strict=True)], shown[1])
-        worst = max(worst, *errors_of(shown[0], mine), *errors_of(shown[1], its))
-    return psnr_of_squares(worst, _PEAK)
+        worst = max(worst, *plane_mean_squares(shown[0], mine), *plane_mean_squares(shown[1], its))
+    return psnr_from_mse(worst, _PEAK)
 
 
-class JointEncoder:
+class JoinEncoder:
     """Makes packs of joints, all with the same settings.  Thread-safe.
 
     Pictures, and what is said of them, are turned upright.
@@ -86,7 +199,7 @@ class JointEncoder:
     def __init__(
         self,
         codec: TileCodec,
-        factors: RateFactors,
+        factors: CrfMemory,
         left: MediaInfo,
         right: MediaInfo,
         between: Callable[[], None] = lambda: None,
@@ -96,14 +209,14 @@ class JointEncoder:
         self._left, self._right = left, right
         self._between = between
 
-    def pack(self, joint: Joint, left: Pictures, right: Pictures, pair: PairMark) -> JointPack:
+    def pack(self, joint: PlaneJoint, left: Pictures, right: Pictures, pair: PairMark) -> JoinPack:
         """Encode the pieces, decode them again as a reader will, and compare every picture.
 
         `pair` makes the bytes those of these two runs of frames alone, whatever they show: who
         shares a pack is told by its name.  Raises `UsageError` where the encoder refuses,
         `IntegrityError` when what it made does not decode to as many pictures.
         """
-        weaver = Weaver(joint)
+        weaver = PlaneMerger(joint)
         middles = [self._middle(weaver, one, other) for one, other in zip(left, right, strict=True)]
         sources = {"left": left, "middle": middles, "right": right}
         made = [self._cell(joint.cut, piece, sources[piece]) for piece in joint.pieces]
@@ -112,8 +225,8 @@ class JointEncoder:
         buffer = io.BytesIO()
         packed = write_pack(buffer, streams, record)
         told = json.loads(json.dumps(record))  # as a reader finds it
-        sides = {profile: side_of(told, packed, profile) for profile in JOINED_SIDES}
-        return JointPack(
+        sides = {profile: joined_side(told, packed, profile) for profile in JOINED_SIDES}
+        return JoinPack(
             buffer.getvalue(),
             (sides[JOINED_LEFT].extent(packed), sides[JOINED_RIGHT].extent(packed)),
             tuple(quality for _, quality in made),
@@ -123,7 +236,7 @@ class JointEncoder:
             ),
         )
 
-    def _middle(self, weaver: Weaver, left: VideoFrame, right: VideoFrame) -> VideoFrame:
+    def _middle(self, weaver: PlaneMerger, left: VideoFrame, right: VideoFrame) -> VideoFrame:
         self._between()
         made = blank_like(left, *weaver.joint.cut.middle)
         planes = weaver.middle(plane_samples(left), plane_samples(right))
@@ -131,7 +244,7 @@ class JointEncoder:
             samples[...] = plane
         return made
 
-    def _part(self, cut: Cut, piece: str) -> tuple[MediaInfo, Rect]:
+    def _part(self, cut: SeamCut, piece: str) -> tuple[MediaInfo, Rect]:
         """What a piece is cut out of, and where."""
         if piece == "left":
             return self._left, Rect(0, 0, cut.seam, cut.left[1])
@@ -140,18 +253,18 @@ class JointEncoder:
         width, height = cut.middle
         return replace(self._left, width=width, height=height), Rect.of_size(width, height)
 
-    def _cell(self, cut: Cut, piece: str, pictures: Pictures) -> tuple[CellStream, int]:
+    def _cell(self, cut: SeamCut, piece: str, pictures: Pictures) -> tuple[CellStream, int]:
         """A piece, and its rate factor."""
         media, rect = self._part(cut, piece)
         finer: int | None = self._factors.first(piece)
-        for _ in range(TRIES):
+        for _ in range(MAX_CRF_TRIES):
             assert finer is not None
             quality = finer
             encoder = CellEncoder(self._codec, media, rect, quality)
             try:
                 for picture in pictures:
                     self._between()
-                    encoder.put(Shot(picture))
+                    encoder.put(SourcePicture(picture))
             except BaseException:
                 encoder.abandon()
                 raise
@@ -168,19 +281,19 @@ class JointEncoder:
         media: MediaInfo,
         streams: Sequence[CellStream],
         pictures: Pictures,
-    ) -> Likeness:
+    ) -> PsnrFigures:
         """What the worst picture has, of each the worst."""
         pieces = [_decoded(streams[place]) for place in side.places]
-        comparer = Comparer(media, media.width, media.height)
-        tally = Tally()
+        comparer = FrameComparer(media, media.width, media.height)
+        tally = QualityAccumulator()
         for *decoded, picture in zip(*pieces, pictures, strict=True):
             self._between()
-            shown = _upright(side, side.picture(decoded), picture)
-            tally.add(comparer.compare(Shot(picture), shown))
+            shown = _upright_planes(side, side.picture(decoded), picture)
+            tally.add(comparer.compare(SourcePicture(picture), shown))
         return tally.likeness
 
 
-def _upright(side: JoinedSide, shown: VideoFrame, like: VideoFrame) -> VideoFrame:
+def _upright_planes(side: JoinedSide, shown: VideoFrame, like: VideoFrame) -> VideoFrame:
     if not side.turned:
         return shown
     made = blank_like(like, like.width, like.height)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from vfsd.codecs.frames.color import told_coding
-from vfsd.codecs.joints.plane_merge import is_divisible
-from vfsd.codecs.joints.stitch_planes import MERGES
+from vfsd.codecs.frames.color import media_coding
+from vfsd.codecs.joints.plane_merge import MERGES, is_divisible
 from vfsd.core.model import MediaInfo
 from vfsd.errors import UsageError
-from vfsd.overlap.overlap_pair import LIMIT
+from vfsd.overlap.overlap_pair import MIN_PSNR
 from vfsd.validation import not_one_of
 
 PSNR = 30.0
@@ -41,10 +40,10 @@ class JoinSettings:
             raise not_one_of("merge", self.merge, MERGES)
         if self.codec not in ("fast", "small"):
             raise not_one_of("the codec of joined pictures", self.codec, ("fast", "small"))
-        if self.psnr < LIMIT:
+        if self.psnr < MIN_PSNR:
             raise UsageError(
-                f"joined pictures of less than {LIMIT:g} dB show things twice",
-                hint=f"ask for {LIMIT:g} dB or more",
+                f"joined pictures of less than {MIN_PSNR:g} dB show things twice",
+                hint=f"ask for {MIN_PSNR:g} dB or more",
             )
 
     def parameters(self) -> dict[str, object]:
@@ -53,7 +52,7 @@ class JoinSettings:
         return {"merge": self.merge, "psnr": self.psnr, "codec": self.codec, **aim}
 
 
-def require_alike(left: MediaInfo, right: MediaInfo) -> None:
+def require_joinable(left: MediaInfo, right: MediaInfo) -> None:
     """Raises `UsageError` for videos whose pictures cannot be joined."""
     for media in (left, right):
         shares = _SHARES.get(media.pixel_format)
@@ -69,7 +68,7 @@ def require_alike(left: MediaInfo, right: MediaInfo) -> None:
             raise UsageError(f"pictures in {media.pixel_format} that are turned cannot be joined")
         if not is_divisible((media.width, media.height), shares):
             raise UsageError(f"pictures of {media.width}x{media.height} cannot be joined")
-    coded = [(media.pixel_format, told_coding(media)) for media in (left, right)]
+    coded = [(media.pixel_format, media_coding(media)) for media in (left, right)]
     if coded[0] != coded[1]:
         raise UsageError(
             "the colours of the two are coded in different ways: "
@@ -79,7 +78,7 @@ def require_alike(left: MediaInfo, right: MediaInfo) -> None:
 
 def _coding_text(media: MediaInfo) -> str:
     """What samples mean; of what nobody tells, what they are taken for."""
-    levels = "full" if told_coding(media).is_full else "limited"
+    levels = "full" if media_coding(media).is_full else "limited"
     return f"{media.pixel_format} of {levels} range and {media.color_space or 'bt601'}"
 
 

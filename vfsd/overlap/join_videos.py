@@ -18,18 +18,17 @@ import numpy as np
 from vfsd.api.video import Video
 from vfsd.catalog import Transaction
 from vfsd.core.frame_table import FrameTable
-from vfsd.core.hostinfo import at_once
+from vfsd.core.hostinfo import worker_count
 from vfsd.core.model import LogicalVideo, Segment
 from vfsd.errors import NotFoundError, OutdatedError, UsageError
-from vfsd.overlap.frame_pairing import FramePairs, Seconds, frame_pairs
-from vfsd.overlap.join_settings import JoinSettings, require_alike
-from vfsd.overlap.join_worker import JoinedRun, JointWork
+from vfsd.overlap.join_settings import JoinSettings, require_joinable
+from vfsd.overlap.join_worker import FramePairs, JoinedRun, JoinWorker, Seconds, pair_frames
 from vfsd.overlap.overlap_pair import Overlap, Verdict
-from vfsd.overlap.search import VideoPair, overlap_of
-from vfsd.read.context import Tools
-from vfsd.storage.context import Parts
+from vfsd.overlap.overlap_search import VideoPair, overlap_of
+from vfsd.read.read_context import ReadContext
+from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import clear_away
-from vfsd.tiling import cut_sequences, meet
+from vfsd.tiling import cut_sequences, overlaps
 from vfsd.tiling.cost import JOINED_LEFT
 
 OnProgress = Callable[[int, int], None]
@@ -37,7 +36,7 @@ OnProgress = Callable[[int, int], None]
 
 _HEARTBEAT_SECONDS = 0.2
 """How long a report of progress may be waited for."""
-_HELD_BYTES = 768 << 20
+_MEMORY_BYTES = 768 << 20
 """Of the pictures of both videos that all runs together have in memory, about."""
 _BYTES_PER_PIXEL = 2.5
 """Of a picture and a half: its pieces are in memory as well."""
@@ -131,9 +130,9 @@ class JoinedPair:
         return sum(len(one.frames) for one, other in self.segments if _is_pointer(one, other))
 
 
-def join(
-    parts: Parts,
-    tools: Tools,
+def join_videos(
+    parts: StoreContext,
+    tools: ReadContext,
     one: Video,
     other: Video,
     settings: JoinSettings,
@@ -156,18 +155,18 @@ def join(
     """
     if one.info.id == other.info.id:
         raise UsageError(f"{one.name!r} cannot be joined with itself")
-    require_alike(one.original.media, other.original.media)
+    require_joinable(one.original.media, other.original.media)
     if one.info.digest == other.info.digest:
-        pair = _agreeing(tools, one, other)
+        pair = _require_overlap(tools, one, other)
         return JoinReport(pair.left.name, pair.right.name, pair.overlap, (), 0, {}, 0, 0)
     for video in (one, other):
         if not dry_run and not video.original.verified:
             video.verify()  # joining goes by frame numbers, which must not change afterwards
-    pair = _agreeing(tools, one, other)
+    pair = _require_overlap(tools, one, other)
     left, right = pair.left, pair.right
-    pairs = frame_pairs(_sequences(left, right, seconds_each), _times(left), _times(right))
+    pairs = pair_frames(_sequences(left, right, seconds_each), _times(left), _times(right))
     with parts.catalog.reading() as seen:
-        there = _JoinedBefore(seen, left.info, right.info)
+        there = _ExistingJoins(seen, left.info, right.info)
     wanted: list[FramePairs] = []
     before, elsewhere = 0, Counter[str]()
     for frames in pairs:
@@ -179,15 +178,15 @@ def join(
             elsewhere[name] += len(frames)
         else:
             wanted.append(frames)
-    work = JointWork(
+    work = JoinWorker(
         parts, tools.pool, (left.info, left.table), (right.info, right.table), settings
     )
     known = pair.overlap.matrices[0] if pair.overlap.fixed else None
-    runs = _all(
+    runs = _run_all(
         work,
         [partial(work.join, frames, known, publish=not dry_run) for frames in wanted],
         [len(frames) for frames in wanted],
-        _at_once(left, right, wanted, at_once(jobs)),
+        _concurrent_runs(left, right, wanted, worker_count(jobs)),
         on_progress,
     )
     done = [run.frames for run in runs if run.is_joined]
@@ -205,7 +204,7 @@ def join(
 
 
 def split_joined(
-    parts: Parts, video: LogicalVideo, other: LogicalVideo | None = None
+    parts: StoreContext, video: LogicalVideo, other: LogicalVideo | None = None
 ) -> list[JoinedPair]:
     """Take joined pictures of a video away, with those of the videos that it is joined with, or
     only of that `other` one; gives what went.
@@ -227,7 +226,7 @@ def split_joined(
     return found
 
 
-def joined_pairs(parts: Parts, video: LogicalVideo | None = None) -> list[JoinedPair]:
+def joined_pairs(parts: StoreContext, video: LogicalVideo | None = None) -> list[JoinedPair]:
     """What is joined, of a video or of all, by name."""
     with parts.catalog.reading() as seen:
         return _pairs(seen, video)
@@ -242,7 +241,7 @@ def _pairs(seen: Transaction, video: LogicalVideo | None) -> list[JoinedPair]:
     by_pack: dict[str, dict[bool, Segment]] = {}
     for segment in found:
         by_pack.setdefault(segment.object_key, {})[segment.profile == JOINED_LEFT] = segment
-    names = _Names(seen)
+    names = _VideoNames(seen)
     together: dict[tuple[str, str], list[tuple[Segment, Segment]]] = {}
     for both in by_pack.values():
         if len(both) == 2:  # the other half of one may just be going
@@ -254,7 +253,7 @@ def _pairs(seen: Transaction, video: LogicalVideo | None) -> list[JoinedPair]:
     ]
 
 
-def _agreeing(tools: Tools, one: Video, other: Video) -> VideoPair:
+def _require_overlap(tools: ReadContext, one: Video, other: Video) -> VideoPair:
     """Raises `NotFoundError`."""
     pair = overlap_of(tools, one, other)
     if pair is None:
@@ -272,7 +271,7 @@ def _agreeing(tools: Tools, one: Video, other: Video) -> VideoPair:
 
 def _sequences(left: Video, right: Video, seconds_each: float) -> list[range]:
     """The runs of frames of the left video, no longer than that both fit into memory."""
-    most = int(_HELD_BYTES / _held_bytes(left, right))
+    most = int(_MEMORY_BYTES / _bytes_per_frame(left, right))
     times = np.append(_times(left), float(left.duration))
     return cut_sequences(
         left.keyframes,
@@ -282,16 +281,16 @@ def _sequences(left: Video, right: Video, seconds_each: float) -> list[range]:
     )
 
 
-def _held_bytes(left: Video, right: Video) -> float:
+def _bytes_per_frame(left: Video, right: Video) -> float:
     """Of one picture of both, and its pieces."""
     pixels = left.width * left.height + right.width * right.height
     return _BYTES_PER_PIXEL * pixels
 
 
-def _at_once(left: Video, right: Video, runs: Sequence[FramePairs], jobs: int) -> int:
+def _concurrent_runs(left: Video, right: Video, runs: Sequence[FramePairs], jobs: int) -> int:
     """How many runs may be in memory."""
     longest = max(map(len, runs), default=1)
-    return max(1, min(jobs, int(_HELD_BYTES / (_held_bytes(left, right) * longest))))
+    return max(1, min(jobs, int(_MEMORY_BYTES / (_bytes_per_frame(left, right) * longest))))
 
 
 def _times(video: Video) -> Seconds:
@@ -300,7 +299,7 @@ def _times(video: Video) -> Seconds:
     return np.maximum.accumulate(ticks.astype(np.float64) * float(video.original.time_base))
 
 
-class _JoinedBefore:
+class _ExistingJoins:
     """What is joined of two videos already, with each other or with others."""
 
     def __init__(self, seen: Transaction, left: LogicalVideo, right: LogicalVideo) -> None:
@@ -308,7 +307,7 @@ class _JoinedBefore:
             seen.segments.joined(video.original.id) for video in (left, right)
         )
         mine = {segment.id for segment in (*self._left, *self._right)}
-        names = _Names(seen)
+        names = _VideoNames(seen)
         self._others = {
             segment.object_key: names.of(segment)
             for segment in seen.segments.sharing(mine)
@@ -328,12 +327,12 @@ class _JoinedBefore:
 
     def _packs(self, frames: FramePairs) -> tuple[set[str], set[str]]:
         return (
-            {one.object_key for one in self._left if meet(one.frames, frames.left)},
-            {one.object_key for one in self._right if meet(one.frames, frames.right)},
+            {one.object_key for one in self._left if overlaps(one.frames, frames.left)},
+            {one.object_key for one in self._right if overlaps(one.frames, frames.right)},
         )
 
 
-class _Names:
+class _VideoNames:
     """What the videos are called that segments belong to."""
 
     def __init__(self, seen: Transaction) -> None:
@@ -359,8 +358,8 @@ def _is_pointer(left: Segment, right: Segment) -> bool:
     return (one.position, one.size) == (other.position, other.size)
 
 
-def _all(
-    work: JointWork,
+def _run_all(
+    work: JoinWorker,
     tasks: Sequence[Callable[[], JoinedRun]],
     lengths: Sequence[int],
     jobs: int,

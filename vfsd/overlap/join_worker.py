@@ -1,40 +1,112 @@
-"""The work of joining: runs of frames of two videos, decoded, joined, measured and published."""
+"""Joins runs of frames of two videos: pairs them by time, decodes, encodes, measures and
+publishes.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
 
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.tile_codecs import tile_codec
-from vfsd.codecs.frames.chroma_location import blank_like
-from vfsd.codecs.frames.color import ColorSettler
+from vfsd.codecs.frames.chroma_siting import blank_like
+from vfsd.codecs.frames.color import ColorNormalizer
 from vfsd.codecs.frames.planes import plane_samples
-from vfsd.codecs.joints.geometry import Matrix
-from vfsd.codecs.joints.plane_merge import Joint, upright
+from vfsd.codecs.joints.overlap_geometry import Homography
+from vfsd.codecs.joints.plane_merge import PlaneJoint, rotated_planes
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.model import Cell, LogicalVideo, MediaInfo, PhysicalVideo, Role, Segment
 from vfsd.core.psnr import chained_psnr
-from vfsd.derive.crf_memory import RateFactors
-from vfsd.derive.tile_encoder import StoppedError, encoding_in_packs, require_same_bytes
-from vfsd.derive.tile_spec import TileSettings
+from vfsd.derive.tile_encoder import EncodingStoppedError, pack_encoding, require_same_bytes
+from vfsd.derive.tile_settings import CrfMemory, TileSettings
 from vfsd.errors import OutdatedError
-from vfsd.overlap.frame_pairing import FramePairs
-from vfsd.overlap.join_encoder import JointEncoder, JointPack, PairMark, woven_psnr
-from vfsd.overlap.join_fit import JointFit
-from vfsd.overlap.join_settings import JoinSettings, require_alike
-from vfsd.overlap.overlap_pair import COPY
+from vfsd.overlap.join_encoder import JoinEncoder, JoinFit, JoinPack, PairMark, merged_psnr
+from vfsd.overlap.join_settings import JoinSettings, require_joinable
+from vfsd.overlap.overlap_pair import COPY_PSNR
 from vfsd.read.decoder_pool import DecoderPool
-from vfsd.read.output_quality import likeness_to_first
-from vfsd.read.tile_planner import Costs, original_work, tile_work
-from vfsd.storage.context import Parts
+from vfsd.read.read_output import likeness_to_first
+from vfsd.read.tile_planner import DecodeCosts, original_work, tile_work
+from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import make_room
 from vfsd.storage.reclaim import clear_away
-from vfsd.tiling import TileLayout, meet
+from vfsd.tiling import TileLayout, overlaps
 from vfsd.tiling.cost import JOINED_SIDES, encode_cost
-from vfsd.write.publish import arrival_of_bytes
+from vfsd.write.pending_object import pending_bytes
+
+Seconds = npt.NDArray[np.float64]
+
+MIN_RUN_FRAMES = 4
+"""Frames in a row: fewer are not worth a key picture."""
+_MAX_TIME_GAP = 0.5
+"""Of the usual time from one frame to the next, by which two frames that belong together may
+differ: another one is nearer then."""
+
+
+@dataclass(frozen=True, slots=True)
+class FramePairs:
+    """Frames of the left and of the right video: as many, the i-th with the i-th."""
+
+    left: range
+    right: range
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+
+def pair_frames(sequences: Sequence[range], left: Seconds, right: Seconds) -> list[FramePairs]:
+    """Of each run of frames of the left video the longest part that has partners one by one.
+
+    `left` and `right` are when the frames of each video appear, in seconds from its first and
+    ascending; both timelines start at the same time.  No frame has two partners.
+    """
+    if len(left) < 2 or len(right) < 2:
+        return []
+    tolerance = _MAX_TIME_GAP * min(
+        float(np.median(np.diff(left))), float(np.median(np.diff(right)))
+    )
+    partner = _nearest(left, right)
+    fits = np.abs(right[partner] - left) <= tolerance
+    found: list[FramePairs] = []
+    taken = 0
+    for frames in sequences:
+        best = range(0)
+        for run in _runs(frames, partner, fits, taken):
+            best = max(best, run, key=len)
+        if len(best) < MIN_RUN_FRAMES:
+            continue
+        start = int(partner[best.start])
+        taken = start + len(best)
+        found.append(FramePairs(best, range(start, taken)))
+    return found
+
+
+def _nearest(times: Seconds, others: Seconds) -> npt.NDArray[np.int64]:
+    """For each time the place of the nearest other one."""
+    after = np.clip(np.searchsorted(others, times), 1, len(others) - 1)
+    is_earlier = times - others[after - 1] <= others[after] - times
+    return np.where(is_earlier, after - 1, after).astype(np.int64)
+
+
+def _runs(
+    frames: range, partner: npt.NDArray[np.int64], fits: npt.NDArray[np.bool_], taken: int
+) -> list[range]:
+    """Parts of `frames` whose partners, none of them before `taken`, follow each other."""
+    runs: list[range] = []
+    for frame in frames:
+        if not fits[frame] or partner[frame] < taken:
+            continue
+        last = runs[-1] if runs else range(0)
+        if last and last.stop == frame and partner[frame] == partner[frame - 1] + 1:
+            runs[-1] = range(last.start, frame + 1)
+        else:
+            runs.append(range(frame, frame + 1))
+    return runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +127,18 @@ class JoinedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _JoinSide:
     video: LogicalVideo
     table: FrameTable
 
 
 @dataclass(slots=True)
-class _Best:
+class _BestJoin:
     """The best of what was tried."""
 
     psnr: tuple[float, float] | None = None
     why: str = "these pictures do not tell how they lie to each other"
-    made: tuple[Joint, JointPack] | None = field(default=None)
+    made: tuple[PlaneJoint, JoinPack] | None = field(default=None)
 
     def note(self, psnr: tuple[float, float], asked: float) -> None:
         if self.psnr is None or min(psnr) > min(self.psnr):
@@ -74,7 +146,7 @@ class _Best:
             self.why = f"less than {asked:g} dB"
 
 
-class JointWork:
+class JoinWorker:
     """Joins runs of frames of a left and a right video, all with the same settings.  Thread-safe.
 
     Raises `UsageError` for videos that cannot be joined.
@@ -82,7 +154,7 @@ class JointWork:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: StoreContext,
         pool: DecoderPool,
         left: tuple[LogicalVideo, FrameTable],
         right: tuple[LogicalVideo, FrameTable],
@@ -91,21 +163,23 @@ class JointWork:
         self.stop = threading.Event()  #: ends work at the next picture
         self._parts = parts
         self._pool = pool
-        self._sides = (_Side(*left), _Side(*right))
+        self._sides = (_JoinSide(*left), _JoinSide(*right))
         self._settings = settings
         media = tuple(side.video.original.media for side in self._sides)
-        require_alike(*media)
+        require_joinable(*media)
         self._media = (_upright(media[0]), _upright(media[1]))
         self._turned = (media[0].rotation, media[1].rotation)
         self._codec = tile_codec(settings.codec, media[0])
         cells = TileSettings(settings.codec, settings.cells, settings.quality)
-        self._encoder = JointEncoder(
-            self._codec, RateFactors(self._codec, cells), *self._media, self._pause
+        self._encoder = JoinEncoder(
+            self._codec, CrfMemory(self._codec, cells), *self._media, self._pause
         )
         self._publishing = threading.Lock()
         self._made: set[int] = set()  # segments that do not go for each other
 
-    def join(self, frames: FramePairs, known: Matrix | None, *, publish: bool = True) -> JoinedRun:
+    def join(
+        self, frames: FramePairs, known: Homography | None, *, publish: bool = True
+    ) -> JoinedRun:
         """Join a run of frames, if that can be done as well as is asked for.
 
         `known` is a homography that was found elsewhere.  Nothing is stored without `publish`.
@@ -139,14 +213,14 @@ class JointWork:
         self,
         left: list[VideoFrame],
         right: list[VideoFrame],
-        known: Matrix | None,
+        known: Homography | None,
         mark: PairMark,
-    ) -> _Best:
-        best = _Best()
-        fit = JointFit(left, right, self._media, self._settings.merge, self._turned)
+    ) -> _BestJoin:
+        best = _BestJoin()
+        fit = JoinFit(left, right, self._media, self._settings.merge, self._turned)
         for joint in fit.joints(known):
-            asked = max(self._settings.psnr, COPY) if joint.is_copy else self._settings.psnr
-            before = woven_psnr(joint, fit.left, fit.right)
+            asked = max(self._settings.psnr, COPY_PSNR) if joint.is_copy else self._settings.psnr
+            before = merged_psnr(joint, fit.left, fit.right)
             if min(self._against_first((before, before))) < asked:  # encoding makes nothing better
                 best.note(self._against_first((before, before)), asked)
                 continue
@@ -163,21 +237,21 @@ class JointWork:
         left, right = (side.video.original.error for side in self._sides)
         return chained_psnr(psnr[0], left), chained_psnr(psnr[1], right)
 
-    def _pictures(self, side: _Side, frames: range) -> list[VideoFrame] | None:
+    def _pictures(self, side: _JoinSide, frames: range) -> list[VideoFrame] | None:
         """Copies that are turned upright; decoders need their own again.
 
         None where what samples mean changes on the way: pieces say it once, for both cameras.
         """
         copies = []
         media = side.video.original.media
-        settler = ColorSettler(media)
+        settler = ColorNormalizer(media)
         with self._pool.decoder(side.video.original, side.table) as decoder:
             stream = decoder.stream(frames.start, frames.stop, before_packet=self._pause)
             for _, picture in stream:
                 if not settler.is_settled(picture):
                     return None
                 copy = blank_like(picture, media.display_width, media.display_height)
-                turned = upright(plane_samples(picture), media.rotation)
+                turned = rotated_planes(plane_samples(picture), media.rotation)
                 for samples, plane in zip(plane_samples(copy), turned, strict=True):
                     samples[...] = plane
                 copies.append(copy)
@@ -185,15 +259,15 @@ class JointWork:
 
     def _pause(self) -> None:
         if self.stop.is_set():
-            raise StoppedError
+            raise EncodingStoppedError
 
     # -- publishing
 
-    def _publish(self, frames: FramePairs, pack: JointPack) -> None:
+    def _publish(self, frames: FramePairs, pack: JoinPack) -> None:
         """Bytes first, then one transaction in which both sides come to be."""
         what = f"joined pictures of {self._sides[0].video.name}"
         now = time.time_ns()
-        arrival = arrival_of_bytes(self._parts, pack.data, what)
+        arrival = pending_bytes(self._parts, pack.data, what)
         with arrival, self._publishing, arrival.recorded() as change:
             both: list[int] = []
             for number, run in enumerate((frames.left, frames.right)):
@@ -215,14 +289,14 @@ class JointWork:
         change: Transaction,
         number: int,
         frames: range,
-        pack: JointPack,
+        pack: JoinPack,
         key: str,
         now_ns: int,
     ) -> Segment:
         video = self._sides[number].video
         original = video.original
         require_same_bytes(video, change)
-        if any(meet(one.frames, frames) for one in change.segments.joined(original.id)):
+        if any(overlaps(one.frames, frames) for one in change.segments.joined(original.id)):
             raise OutdatedError(
                 f"frames {frames.start} to {frames.stop - 1} of {video.name} were joined meanwhile"
             )
@@ -257,7 +331,7 @@ class JointWork:
 
     def _gain(self, number: int, segment: Segment) -> float:
         """CPU seconds that reading all frames of that side saves, by the rules."""
-        side, costs = self._sides[number], Costs()
+        side, costs = self._sides[number], DecodeCosts()
         original = side.video.original
         whole = original_work(original, side.table, segment.frames)
         mine = tile_work(segment, segment.tiles, segment.end_frame - 1)
@@ -270,7 +344,7 @@ class JointWork:
         for there in change.videos.physicals(original.video_id):
             if there.role is Role.JOINED and dict(there.parameters) == parameters:
                 return there.id
-        described = encoding_in_packs(
+        described = pack_encoding(
             original, Role.JOINED, original.media, self._codec, parameters, now_ns
         )
         return change.videos.add_physical(original.video_id, described, ()).id

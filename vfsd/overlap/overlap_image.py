@@ -12,24 +12,31 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vfsd.codecs.joints.geometry import Matrix, Picture, Points, corners, projected, size_of
-from vfsd.codecs.joints.seam import cut
-from vfsd.codecs.joints.warp import laid_over
-from vfsd.overlap.search import VideoPair, frame_of
-from vfsd.read.context import Tools
+from vfsd.codecs.joints.overlap_geometry import (
+    Homography,
+    PixelArray,
+    PointArray,
+    corners,
+    cut_at_seam,
+    image_size,
+    project_points,
+)
+from vfsd.codecs.joints.plane_merge import warp_with_mask
+from vfsd.overlap.overlap_search import VideoPair, frame_of
+from vfsd.read.read_context import ReadContext
 
 _LONGEST, _NARROWEST = 1600, 800
 """Pixels of the longer side of what is drawn at most, and of its width at least, for letters."""
 _MARGIN = 12
 _FONT = cv2.FONT_HERSHEY_DUPLEX
-_GROUND = (24, 24, 24)
-_LETTERS = (255, 255, 255)
+_BACKGROUND_COLOR = (24, 24, 24)
+_TEXT_COLOR = (255, 255, 255)
 _LEFT, _RIGHT, _SEAM = (255, 220, 40), (90, 200, 250), (255, 120, 110)
 _LINE = 30
 """Pixels of a line of letters."""
 
 
-def draw_pair(tools: Tools, pair: VideoPair, time: Fraction) -> Picture:
+def draw_pair(tools: ReadContext, pair: VideoPair, time: Fraction) -> PixelArray:
     """The frames of both at `time`, below lines of what was found.
 
     Of cameras that move against each other, the homography of the nearest moment that was looked at
@@ -41,11 +48,11 @@ def draw_pair(tools: Tools, pair: VideoPair, time: Fraction) -> Picture:
     return draw(left, right, found.matrices[nearest], pair)
 
 
-def draw(left: Picture, right: Picture, matrix: Matrix, pair: VideoPair) -> Picture:
+def draw(left: PixelArray, right: PixelArray, matrix: Homography, pair: VideoPair) -> PixelArray:
     """`left` and `right` are displayed frames of a pair, and `matrix` goes between them."""
     found = pair.overlap
-    quad = projected(matrix, corners(size_of(right)))
-    around = np.concatenate([quad, corners(size_of(left))])
+    quad = project_points(matrix, corners(image_size(right)))
+    around = np.concatenate([quad, corners(image_size(left))])
     low, high = around.min(axis=0), around.max(axis=0)
     across, longest = float(high[0] - low[0]), float((high - low).max())
     scale = min(max(1.0, _NARROWEST / across), _LONGEST / longest)
@@ -57,16 +64,16 @@ def draw(left: Picture, right: Picture, matrix: Matrix, pair: VideoPair) -> Pict
         ]
     )
     width, height = (int(side) + 2 * _MARGIN for side in (high - low) * scale)
-    canvas = _mixed(left, found.agreement.exposure.to_left(right), place, matrix, (width, height))
-    _outline(canvas, projected(place, corners(size_of(left))), _LEFT)
-    _outline(canvas, projected(place, quad), _RIGHT)
+    canvas = _blended(left, found.agreement.exposure.to_left(right), place, matrix, (width, height))
+    _outline(canvas, project_points(place, corners(image_size(left))), _LEFT)
+    _outline(canvas, project_points(place, quad), _RIGHT)
     names = [("left: " + pair.left.name, _LEFT), ("right: " + pair.right.name, _RIGHT)]
-    here = None if found.cut is None else cut(matrix, size_of(left), size_of(right))
+    here = None if found.cut is None else cut_at_seam(matrix, image_size(left), image_size(right))
     if here is not None:
         seam = np.array([[here.seam, 0], [here.seam, left.shape[0] - 1]], np.float64)
         edge = np.array([[here.edge, 0], [here.edge, right.shape[0] - 1]], np.float64)
-        _dashed(canvas, projected(place, seam), _SEAM)
-        _dashed(canvas, projected(place @ matrix, edge), _SEAM)
+        _dashed(canvas, project_points(place, seam), _SEAM)
+        _dashed(canvas, project_points(place @ matrix, edge), _SEAM)
         names.append((f"cut at column {here.seam} and {here.edge}", _SEAM))
     seen = found.agreement
     lines = [
@@ -75,17 +82,21 @@ def draw(left: Picture, right: Picture, matrix: Matrix, pair: VideoPair) -> Pict
         f"{seen.psnr_right:.1f} dB, {'fixed' if found.fixed else 'moving'}"
         + (f", {pair.common:.0%} of both in common" if found.common else ""),
     ]
-    heading = [*((line, _LETTERS) for line in lines), *names]
+    heading = [*((line, _TEXT_COLOR) for line in lines), *names]
     return np.vstack([_headline(canvas.shape[1], heading), canvas])
 
 
-def _mixed(
-    left: Picture, right: Picture, place: Matrix, matrix: Matrix, size: tuple[int, int]
+def _blended(
+    left: PixelArray,
+    right: PixelArray,
+    place: Homography,
+    matrix: Homography,
+    size: tuple[int, int],
 ) -> Any:
     """The mean where both are."""
-    one, here = laid_over(left, place, size)
-    other, there = laid_over(right, place @ matrix, size)
-    canvas = np.full((size[1], size[0], 3), _GROUND, np.uint8)
+    one, here = warp_with_mask(left, place, size)
+    other, there = warp_with_mask(right, place @ matrix, size)
+    canvas = np.full((size[1], size[0], 3), _BACKGROUND_COLOR, np.uint8)
     canvas[here] = one[here]
     canvas[there] = other[there]
     both = here & there
@@ -93,12 +104,12 @@ def _mixed(
     return canvas
 
 
-def _outline(canvas: Any, polygon: Points, colour: tuple[int, int, int]) -> None:
+def _outline(canvas: Any, polygon: PointArray, colour: tuple[int, int, int]) -> None:
     points = polygon.round().astype(np.int32)
     cv2.polylines(canvas, [points], True, colour, 2, cv2.LINE_AA)
 
 
-def _dashed(canvas: Any, ends: Points, colour: tuple[int, int, int]) -> None:
+def _dashed(canvas: Any, ends: PointArray, colour: tuple[int, int, int]) -> None:
     start, stop = ends
     count = max(1, int(np.linalg.norm(stop - start) / 12))
     for part in range(0, count, 2):
@@ -110,8 +121,8 @@ def _pixel(point: Any) -> tuple[int, int]:
     return round(float(point[0])), round(float(point[1]))
 
 
-def _headline(width: int, lines: Sequence[tuple[str, tuple[int, int, int]]]) -> Picture:
-    strip: Any = np.full((_LINE * len(lines) + _MARGIN, width, 3), _GROUND, np.uint8)
+def _headline(width: int, lines: Sequence[tuple[str, tuple[int, int, int]]]) -> PixelArray:
+    strip: Any = np.full((_LINE * len(lines) + _MARGIN, width, 3), _BACKGROUND_COLOR, np.uint8)
     for at, (text, colour) in enumerate(lines):
         plain = text.encode("ascii", "replace").decode()  # the font has no other letters
         size = 0.62

@@ -1,6 +1,7 @@
-"""Reading areas of frames, from tiles where those are cheaper and good enough, or the original.
+"""Reads regions of frames for scans.
 
-What scans and full scans want is a list of areas, by frame; here they get their pixels.
+`CropReader` takes each region from tiles where those are cheaper and good enough, and from the
+original otherwise.
 """
 
 from __future__ import annotations
@@ -19,34 +20,33 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.frames.compose import Composer
+from vfsd.codecs.frames.frame_transforms import TileComposer
 from vfsd.codecs.frames.to_array import PixelConverter
-from vfsd.core.atfork import Origin
-from vfsd.core.crops import Crop, Want
+from vfsd.core.atfork import OwnerProcess
 from vfsd.core.frame_table import FrameTable
-from vfsd.core.frames import Pixels
+from vfsd.core.frames import Crop, CropRequest, Pixels
 from vfsd.core.model import LogicalVideo, MediaInfo, Segment
 from vfsd.core.view_request import scaled_size
 from vfsd.errors import DamagedFileError, IntegrityError
-from vfsd.read.context import Tools
-from vfsd.read.output_quality import ResultForm
-from vfsd.read.plan import Tiles
-from vfsd.read.read_cost import Purpose, ScanPart, Timing, account_of_scan
-from vfsd.read.tile_decoder import on_grid
-from vfsd.read.tile_planner import Costs, Good, is_worth_it, original_work, tile_work
+from vfsd.read.read_context import ReadContext
+from vfsd.read.read_executor import expand_to_grid
+from vfsd.read.read_log import ReadTiming, ScanPart, ScanPurpose, describe_scan
+from vfsd.read.read_output import ReadOutput
+from vfsd.read.read_plan import AvailableTiles
+from vfsd.read.tile_planner import DecodeCosts, IsGoodEnough, is_worth_it, original_work, tile_work
 from vfsd.tiling import Rect
-from vfsd.tiling.cost import Work
+from vfsd.tiling.cost import DecodeWork
 
 _log = logging.getLogger(__name__)
 
-_CHUNK = 64
+_CHUNK_FRAMES = 64
 """As many frames without tiles are decoded at a time."""
-_KEPT = 32
+_MAX_CONVERTERS = 32
 """Converters, each with a picture of its area at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Touched:
+class _TileGroup:
     """The tiles that a run of wanted areas touches, up to a second of video.
 
     A frame on which some area is not in tiles that are stored, and good enough, is read from the
@@ -61,11 +61,11 @@ class _Touched:
     @classmethod
     def by(
         cls,
-        wants: Sequence[Want],
+        wants: Sequence[CropRequest],
         segment: Segment,
-        converters: _Converters,
-        good_for: Callable[[Rect], Good],
-    ) -> _Touched:
+        converters: _ConverterCache,
+        good_for: Callable[[Rect], IsGoodEnough],
+    ) -> _TileGroup:
         """`good_for` tells which tiles may be used for an area."""
         tiles: dict[Rect, tuple[int, ...]] = {}
         useless: set[Rect] = set()
@@ -89,14 +89,14 @@ class _Touched:
         return cls(segment, tiles, frames, tuple(rest))
 
     @property
-    def work(self) -> Work:
+    def work(self) -> DecodeWork:
         """Decoding each tile up to the last of its frames."""
         parts = (tile_work(self.segment, (tile,), seen[-1]) for tile, seen in self.frames.items())
-        return sum(parts, Work())
+        return sum(parts, DecodeWork())
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _CropForm:
     """What areas are turned into."""
 
     media: MediaInfo
@@ -107,19 +107,19 @@ class _Form:
         scaled = None if self.size == (rect.width, rect.height) else self.size
         return PixelConverter(self.media, pixel_format=self.pixel_format, region=rect, size=scaled)
 
-    def result(self, rect: Rect) -> ResultForm:
+    def result(self, rect: Rect) -> ReadOutput:
         """What becomes of an area of the displayed frame."""
         size = self.size or (rect.width, rect.height)
-        return ResultForm(self.media, rect, size, self.pixel_format)
+        return ReadOutput(self.media, rect, size, self.pixel_format)
 
 
-class _Converters:
+class _ConverterCache:
     """Those that were used lately: frames that follow each other often want the same areas.
 
     Not thread-safe.
     """
 
-    def __init__(self, form: _Form) -> None:
+    def __init__(self, form: _CropForm) -> None:
         self._form = form
         self._kept: dict[Rect, PixelConverter] = {}
 
@@ -127,7 +127,7 @@ class _Converters:
         """The converter for an area of the displayed frame."""
         found = self._kept.get(rect)
         if found is None:
-            if len(self._kept) == _KEPT:
+            if len(self._kept) == _MAX_CONVERTERS:
                 self._kept.clear()
             found = self._kept[rect] = self._form.converter(rect)
         return found
@@ -140,9 +140,9 @@ class CropReader:
         self,
         video: LogicalVideo,
         table: FrameTable,
-        tools: Tools,
-        tiles: Tiles | None,
-        purpose: Purpose,
+        tools: ReadContext,
+        tiles: AvailableTiles | None,
+        purpose: ScanPurpose,
     ) -> None:
         self._digest = video.digest
         self._physical = video.original
@@ -151,12 +151,12 @@ class CropReader:
         self._tools = tools
         self._tiles = tiles
         media = video.original.media
-        self._owner = _owners(len(table), (media.width, media.height), tiles)
+        self._owner = _segment_of_each_frame(len(table), (media.width, media.height), tiles)
 
     def of_frames(self) -> CropReader:
         """The same, for whole frames: whatever they were chosen by, all that is on them counts."""
         other = copy(self)
-        other._purpose = Purpose()
+        other._purpose = ScanPurpose()
         return other
 
     def seconds(self, pts: int) -> float:
@@ -164,20 +164,20 @@ class CropReader:
         return float((pts - self._physical.first_pts) * self._physical.time_base)
 
     def read(
-        self, wants: Iterable[Want], size: tuple[int, int] | None, pixel_format: str
+        self, wants: Iterable[CropRequest], size: tuple[int, int] | None, pixel_format: str
     ) -> Iterator[Crop]:
         """What is wanted, in that order, which is by frame; scaled to `size` if that is given.
 
         Results are made ahead of who takes them, by all cores, for a few seconds of video.
         """
         size = None if size is None else scaled_size(size)
-        form = _Form(self._physical.media, size, pixel_format)
+        form = _CropForm(self._physical.media, size, pixel_format)
         runs = self._runs(wants)
         pool = self._tools.pool
         workers = pool.workers()
-        origin = Origin()
+        origin = OwnerProcess()
 
-        def submit(run: Sequence[Want]) -> Future[tuple[list[Crop], ScanPart]]:
+        def submit(run: Sequence[CropRequest]) -> Future[tuple[list[Crop], ScanPart]]:
             return workers.submit(self._read_run, run, form)
 
         at_ns, seconds, resumed = time.time_ns(), 0.0, time.perf_counter()
@@ -198,16 +198,16 @@ class CropReader:
             for future in running if not origin.is_parent else ():
                 future.cancel()
             if taken:
-                self._note(taken, size, Timing(at_ns, seconds))
+                self._note(taken, size, ReadTiming(at_ns, seconds))
 
     def _note(
-        self, taken: Sequence[ScanPart], size: tuple[int, int] | None, timing: Timing
+        self, taken: Sequence[ScanPart], size: tuple[int, int] | None, timing: ReadTiming
     ) -> None:
         """Remember what was read until nobody wanted more."""
-        costs = self._tiles.costs if self._tiles is not None else Costs()
+        costs = self._tiles.costs if self._tiles is not None else DecodeCosts()
         self._tools.reads.note(
             self._digest,
-            lambda: account_of_scan(
+            lambda: describe_scan(
                 taken, self._physical, self._table, costs, size, self._purpose, timing
             ),
         )
@@ -217,27 +217,27 @@ class CropReader:
         number = int(self._owner[frame])
         return None if self._tiles is None or number < 0 else self._tiles.segments[number]
 
-    def _runs(self, wants: Iterable[Want]) -> Iterator[Sequence[Want]]:
+    def _runs(self, wants: Iterable[CropRequest]) -> Iterator[Sequence[CropRequest]]:
         """Wants that are read together: those in one segment, or in some frames without one."""
 
-        def place(want: Want) -> int:
+        def place(want: CropRequest) -> int:
             owner = int(self._owner[want.frame])
-            return owner if owner >= 0 else -1 - want.frame // _CHUNK
+            return owner if owner >= 0 else -1 - want.frame // _CHUNK_FRAMES
 
         return (tuple(run) for _, run in groupby(wants, place))
 
-    def _read_run(self, run: Sequence[Want], form: _Form) -> tuple[list[Crop], ScanPart]:
-        converters = _Converters(form)
+    def _read_run(self, run: Sequence[CropRequest], form: _CropForm) -> tuple[list[Crop], ScanPart]:
+        converters = _ConverterCache(form)
         frames = tuple(sorted({want.frame for want in run}))
         segment = self.segment_of(frames[0])
         found = None
         if segment is not None:
-            found = _Touched.by(run, segment, converters, partial(self._good_for, form))
+            found = _TileGroup.by(run, segment, converters, partial(self._good_for, form))
         touched = found if found is not None and self._pays(found, frames) else None
         part = ScanPart(
             None if touched is None else touched.segment,
             0 if touched is None else len(touched.frames),
-            Work() if touched is None else touched.work,
+            DecodeWork() if touched is None else touched.work,
             frames,
             frames if touched is None else touched.rest,
             len(run),
@@ -256,11 +256,11 @@ class CropReader:
                 raise
         return self._from_tiles(run, found, converters), part
 
-    def _good_for(self, form: _Form, rect: Rect) -> Good:
+    def _good_for(self, form: _CropForm, rect: Rect) -> IsGoodEnough:
         assert self._tiles is not None
         return self._tiles.good_for(form.result(rect), self._physical)
 
-    def _pays(self, touched: _Touched, frames: Sequence[int]) -> bool:
+    def _pays(self, touched: _TileGroup, frames: Sequence[int]) -> bool:
         """Whether tiles take less time than what of the original need not be read then."""
         if not touched.frames:
             return False
@@ -279,7 +279,7 @@ class CropReader:
         )
 
     def _from_both(
-        self, run: Sequence[Want], touched: _Touched, converters: _Converters
+        self, run: Sequence[CropRequest], touched: _TileGroup, converters: _ConverterCache
     ) -> list[Crop]:
         if not touched.rest:
             return self._from_tiles(run, touched, converters)
@@ -291,7 +291,7 @@ class CropReader:
         return [next(original if want.frame in left else tiled) for want in run]
 
     def _from_tiles(
-        self, run: Sequence[Want], touched: _Touched, converters: _Converters
+        self, run: Sequence[CropRequest], touched: _TileGroup, converters: _ConverterCache
     ) -> list[Crop]:
         segment = touched.segment
         streams = {
@@ -329,12 +329,12 @@ class CropReader:
             ((picture, rect),) = pictures
             return converter.convert(picture, held=rect)
         media = self._physical.media
-        composer = Composer(on_grid(converter.needed, media.width, media.height))
+        composer = TileComposer(expand_to_grid(converter.needed, media.width, media.height))
         for picture, rect in pictures:
             whole = composer.put(picture, rect)
         return converter.convert(whole, held=composer.area)
 
-    def _from_original(self, run: Sequence[Want], converters: _Converters) -> list[Crop]:
+    def _from_original(self, run: Sequence[CropRequest], converters: _ConverterCache) -> list[Crop]:
         by_frame: dict[int, list[int]] = {}
         for place, want in enumerate(run):
             by_frame.setdefault(want.frame, []).append(place)
@@ -346,12 +346,14 @@ class CropReader:
                     crops[place] = self._crop(want, converters.of(want.rect).convert(picture))
         return [crops[place] for place in range(len(run))]
 
-    def _crop(self, want: Want, data: Pixels) -> Crop:
+    def _crop(self, want: CropRequest, data: Pixels) -> Crop:
         seconds = self.seconds(self._table.frame_pts(want.frame))
         return Crop(data, want.frame, seconds, want.rect, want.detections)
 
 
-def _owners(frames: int, picture: tuple[int, int], tiles: Tiles | None) -> npt.NDArray[np.int32]:
+def _segment_of_each_frame(
+    frames: int, picture: tuple[int, int], tiles: AvailableTiles | None
+) -> npt.NDArray[np.int32]:
     """For each frame the place, among the segments with pictures of that size, of the one that a
     scan reads it from."""
     owner = np.full(frames, -1, np.int32)

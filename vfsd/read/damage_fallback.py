@@ -1,6 +1,7 @@
-"""Doing without what is damaged: packs whose bytes have changed on disk.
+"""Handles damaged packs.
 
-Whatever they held can be made again from the original, which readers have instead meanwhile.
+`DamageHandler` drops the segments of a pack whose bytes no longer match its hash; reads decode the
+original from then on.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from vfsd.core.model import Place, Segment
+from vfsd.core.model import ByteLocation, Segment
 from vfsd.disk.direct_io import open_stored
 from vfsd.disk.object_store import digest
 from vfsd.errors import DamagedPackError, VfsdError
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import clear_away
 
 _log = logging.getLogger(__name__)
 
 
-class Mender:
+class DamageHandler:
     """Told of what readers run into.  Thread-safe."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: StoreContext) -> None:
         self._parts = parts
 
     def note(self, error: Exception) -> None:
@@ -45,7 +46,7 @@ class Mender:
                 )
 
 
-def drop_if_damaged(parts: Parts, object_key: str) -> list[Segment]:
+def drop_if_damaged(parts: StoreContext, object_key: str) -> list[Segment]:
     """Take away the segments of a pack that does not hash to its name; gives which.
 
     A disk that fails to read is no proof of damage.  Raises `OSError`.
@@ -64,14 +65,16 @@ def drop_if_damaged(parts: Parts, object_key: str) -> list[Segment]:
     return mine
 
 
-def heal(parts: Parts, object_key: str, path: Path, *, is_damaged: bool = False) -> bool:
+def restore_object(
+    parts: StoreContext, object_key: str, path: Path, *, is_damaged: bool = False
+) -> bool:
     """Let the bytes of `path` take the place of an object that is damaged, for all that is known
     (or the caller knows), or not there: somebody has put them into the store again.  Whether that
     was so.
 
     Raises `IntegrityError` where they do not hash to `object_key`, `NoSpaceError`, `OSError`.
     """
-    place = Place(object_key, None)
+    place = ByteLocation(object_key, None)
     with parts.catalog.reading() as seen:
         known = seen.integrity.inspection(place)
         size = seen.objects.size(object_key)
@@ -95,7 +98,7 @@ def _has_size(path: Path, size: int | None) -> bool:
     return stat.S_ISREG(found.st_mode) and size in (None, found.st_size)
 
 
-def drop_segments(parts: Parts, segments: list[Segment]) -> None:
+def drop_segments(parts: StoreContext, segments: list[Segment]) -> None:
     """Take them away, with their bytes; reads decode the original then."""
     with parts.catalog.writing() as change:
         change.segments.delete(segment.id for segment in segments)

@@ -1,4 +1,6 @@
-"""Decoders kept warm, and pictures that they gave lately, within one budget of memory."""
+"""`DecoderPool` keeps idle decoders and recently decoded pictures within one memory budget, so
+that the next read of a video need not start at a key frame.
+"""
 
 from __future__ import annotations
 
@@ -17,49 +19,49 @@ import numpy as np
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
-from vfsd.codecs.frames.planes import copy_picture, is_like, picture_bytes
-from vfsd.core.atfork import at_fork, keep_for_good
+from vfsd.codecs.frames.planes import copy_picture, is_copyable, picture_bytes
+from vfsd.core.atfork import leak, reset_after_fork
 from vfsd.core.frame_table import DecodeRun, FrameTable
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.hostinfo import cores
+from vfsd.core.hostinfo import available_cores
 from vfsd.core.model import MediaInfo, PhysicalVideo
 from vfsd.errors import ClosedError
 from vfsd.read.tile_planner import decoder_threads
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_FAR = 256
+_MAX_PACKETS_AHEAD = 256
 """How many packets ahead of a decoder count, at most, for what keeping it is worth."""
 _PIXELS_PER_BYTE = 40
 """How many pixels of a picture a decoder makes in the time that one byte of its packet takes: 25 to
 58 were measured for three clips of H.264 and HEVC, 208 for one."""
-_SEEN_GROUPS = 32
+_GOP_HISTORY = 32
 """How many of the groups of pictures that were read last are remembered."""
-_FEW_GROUPS = 16
+_MIN_GOPS_TO_JUDGE = 16
 """So many groups of a video have to be read before it shows whether readers come back to them."""
-_MOST_IDLE = 32
+_MAX_IDLE_DECODERS = 32
 """Decoders that are kept warm, however small they are: each has threads and a descriptor."""
 # 150 pictures of 1080p through a mount: 0.65 s with two threads, 0.61 with three and 0.60 with four
 # (two cores). Next to encoders more threads only take CPU time.
-_THREADS_AHEAD = 2
+_EXTRA_THREADS = 2
 """That a decoder has beyond one for each core, so that the cores are busy while somebody takes a
 picture and asks for the next."""
-_MOST_THREADS = 6
+_MAX_THREADS = 6
 """Each holds a picture of its own, and a mount has 64 MiB for each that is being made."""
-_FORGOTTEN = 256
+_MAX_FORGOTTEN_VIDEOS = 256
 """So many of the videos that were forgotten last are known, for those who still read them then."""
-_MADE_ROOM = 8
+_EVICTED_FRACTION = 8
 """Where the budget is full, one part in so many of it is freed at once."""
 
 
-class _Warm:
+class _PooledDecoder:
     """A decoder, and the file that it reads from."""
 
     def __init__(
         self,
-        parts: Parts,
+        parts: StoreContext,
         physical: PhysicalVideo,
         table: FrameTable,
         on_damage: Callable[[], None],
@@ -85,15 +87,17 @@ class _Warm:
     def memory(self) -> int:
         return self.decoder.memory
 
-    def worth(self, others: Iterable[_Warm]) -> float:
+    def worth(self, others: Iterable[_PooledDecoder]) -> float:
         """The effort that it saves all those whom it helps, for each byte of memory."""
         fed = self.decoder.fed
         if not fed:
             return 0.0
-        key, end = self._table.group(fed - 1, _FAR)
+        key, end = self._table.group(fed - 1, _MAX_PACKETS_AHEAD)
         ahead = [other.decoder.fed for other in others if other.video == self.video]
         helped = min(min((place for place in ahead if place > fed), default=end), end) - fed
-        return int(_efforts(self._physical, self._table, key, fed)[-1]) * helped / self.memory
+        return (
+            int(_decode_efforts(self._physical, self._table, key, fed)[-1]) * helped / self.memory
+        )
 
     def close(self) -> None:
         self.decoder.close()
@@ -101,7 +105,7 @@ class _Warm:
 
 
 @dataclass(slots=True)
-class _Picture:
+class _CachedPicture:
     video: int  #: id of the encoding
     packet: int
     frame: VideoFrame  #: a copy: the decoder needs its own for the next pictures
@@ -115,45 +119,45 @@ class DecoderPool:
     """Decoders that were used lately, for whoever next reads the same video.
 
     Pictures that were decoded on the way to others are kept as well, where readers come back to the
-    same groups of pictures.  Together with the idle decoders they hold `Settings.decoder_memory`
-    bytes at most, or as many as one decoder takes.  What goes when that is full is chosen by
-    GreedyDual-Size (Cao and Irani, "Cost-aware WWW proxy caching algorithms", USITS 1997): what is
+    same groups of pictures.  Together with the idle decoders they hold
+    `StoreSettings.decoder_memory` bytes at most, or as many as one decoder takes.  What goes when
+    that is full is chosen by GreedyDual-Size (Cao and Irani, "Cost-aware WWW proxy caching algorithms", USITS 1997): what is
     worth least for its size, with its age counted in.
 
     Safe to use from several threads; each decoder and each kept picture has one user at a time.
     After a fork the child starts with an empty pool.
     """
 
-    def __init__(self, parts: Parts, threads: int | None = None) -> None:
+    def __init__(self, parts: StoreContext, threads: int | None = None) -> None:
         self._parts = parts
-        self.threads = threads or cores()  #: that decode side by side
+        self.threads = threads or available_cores()  #: that decode side by side
         self._is_closed = False
         self.concealed: set[int] = set()
         """Encodings in which damage was concealed, and which nobody has examined for it since."""
         self._warned: set[int] = set()
         self._begin_empty()
-        at_fork(self)
+        reset_after_fork(self)
 
     def _begin_empty(self) -> None:
-        self._idle: list[_Warm] = []
-        self._pictures: dict[tuple[int, int], _Picture] = {}  # by encoding and packet
+        self._idle: list[_PooledDecoder] = []
+        self._pictures: dict[tuple[int, int], _CachedPicture] = {}  # by encoding and packet
         # Pictures no longer kept, all of one video and alike, as memory for others: to the system
         # new memory is work, as much as the decoding of a picture.
-        self._spare: list[_Picture] = []
+        self._spare: list[_CachedPicture] = []
         self._memory = 0  # of pictures and spare ones
         self._lent = 0  # bytes that others hold of the budget
         self._groups: OrderedDict[tuple[int, int], None] = OrderedDict()  # read lately; by key
-        self._forgotten: deque[int] = deque(maxlen=_FORGOTTEN)
+        self._forgotten: deque[int] = deque(maxlen=_MAX_FORGOTTEN_VIDEOS)
         self._level = 0.0  # the credit of what went last
         self._floor = 0.0  # the least credit of what stayed
         self._guard = threading.Lock()
-        self._workers: _Threads | None = None
+        self._workers: _WorkerThreads | None = None
 
     def begin_anew(self) -> None:
         """See `vfsd.core.atfork`."""
         # Pictures share memory, and a lock on it, with decoders that may have been at work.
         for parents in (self._idle, self._pictures, self._spare, self._workers):
-            keep_for_good(parents)
+            leak(parents)
         self._begin_empty()
 
     @property
@@ -195,7 +199,7 @@ class DecoderPool:
         with self._parts.suspects.decoding(physical):
             taken = self._take_decoder(physical.id, run, threads)
             on_damage = partial(self.concealed.add, physical.id)
-            warm = taken or _Warm(self._parts, physical, table, on_damage)
+            warm = taken or _PooledDecoder(self._parts, physical, table, on_damage)
             try:
                 yield warm.decoder
             except BaseException:
@@ -231,7 +235,7 @@ class DecoderPool:
         if not left:
             return
 
-        efforts = _efforts(physical, table, run.first_packet, run.end_packet)
+        efforts = _decode_efforts(physical, table, run.first_packet, run.end_packet)
 
         def keep(packet: int, picture: VideoFrame) -> None:
             # The first may be of the group before, the last beyond what was asked for.
@@ -254,14 +258,14 @@ class DecoderPool:
     def threads_ahead(self, media: MediaInfo) -> int:
         """How many it should have where something is done with each picture in between."""
         alone = self.threads_for(media)
-        return alone if alone == 1 else min(self.threads + _THREADS_AHEAD, _MOST_THREADS)
+        return alone if alone == 1 else min(self.threads + _EXTRA_THREADS, _MAX_THREADS)
 
     def workers(self) -> ThreadPoolExecutor:
         """Threads for runs that do not depend on each other.  Raises `ClosedError`."""
         with self._guard:
             self._require_open()
             if self._workers is None:
-                self._workers = _Threads(self.threads, thread_name_prefix="decode")
+                self._workers = _WorkerThreads(self.threads, thread_name_prefix="decode")
             return self._workers
 
     def empty(self) -> None:
@@ -321,7 +325,7 @@ class DecoderPool:
     def _may_keep(self, video: int) -> bool:
         return not self._is_closed and video not in self._forgotten
 
-    def _take_back(self, warm: _Warm) -> list[_Warm]:
+    def _take_back(self, warm: _PooledDecoder) -> list[_PooledDecoder]:
         """Keep a decoder warm; gives those to be closed for that."""
         warm.credit = self._level + warm.worth(self._idle)
         warm.used = time.monotonic()
@@ -329,11 +333,13 @@ class DecoderPool:
         if not self._fits(0):
             self._forget_spare()
         surplus = [] if self._fits(0) else self._make_room()
-        if len(self._idle) > _MOST_IDLE:
+        if len(self._idle) > _MAX_IDLE_DECODERS:
             surplus.append(self._least())
         return surplus
 
-    def _take_decoder(self, video: int, run: DecodeRun | None, threads: int) -> _Warm | None:
+    def _take_decoder(
+        self, video: int, run: DecodeRun | None, threads: int
+    ) -> _PooledDecoder | None:
         with self._guard:
             self._require_open()
             mine = [warm for warm in self._idle if warm.video == video]
@@ -357,23 +363,23 @@ class DecoderPool:
         They are not where they read all over a long video: what is kept there is kept in vain.
         """
         return (video, key) in self._groups or (
-            sum(one == video for one, _ in self._groups) < _FEW_GROUPS
+            sum(one == video for one, _ in self._groups) < _MIN_GOPS_TO_JUDGE
         )
 
     def _has_come(self, video: int, key: int) -> None:
         self._groups[video, key] = None
         self._groups.move_to_end((video, key))
-        if len(self._groups) > _SEEN_GROUPS:
+        if len(self._groups) > _GOP_HISTORY:
             self._groups.popitem(last=False)
 
-    def _take_picture(self, video: int, packet: int) -> _Picture | None:
+    def _take_picture(self, video: int, packet: int) -> _CachedPicture | None:
         with self._guard:
             picture = self._pictures.pop((video, packet), None)
             if picture is not None:
                 self._memory -= picture.memory
             return picture
 
-    def _return_picture(self, picture: _Picture) -> None:
+    def _return_picture(self, picture: _CachedPicture) -> None:
         with self._guard:
             picture.credit = self._level + picture.worth
             picture.used = time.monotonic()
@@ -385,7 +391,7 @@ class DecoderPool:
     def _keep_picture(self, video: int, packet: int, picture: VideoFrame, effort: int) -> None:
         size = picture_bytes(picture)
         worth = effort / size
-        surplus: list[_Warm] = []
+        surplus: list[_PooledDecoder] = []
         with self._guard:
             if not self._may_keep(video):
                 return
@@ -410,42 +416,42 @@ class DecoderPool:
             copy = picture
         else:
             copy_picture(picture, copy)
-        self._return_picture(_Picture(video, packet, copy, picture_bytes(copy), worth))
+        self._return_picture(_CachedPicture(video, packet, copy, picture_bytes(copy), worth))
 
     def _can_hold(self, video: int, picture: VideoFrame) -> bool:
         spare = self._spare[-1]
-        return spare.video == video and is_like(spare.frame, picture)
+        return spare.video == video and is_copyable(spare.frame, picture)
 
     def _fits(self, more: int) -> bool:
         return self.memory + more <= self._parts.settings.decoder_memory
 
-    def _make_room(self, like: tuple[int, VideoFrame] | None = None) -> list[_Warm]:
+    def _make_room(self, like: tuple[int, VideoFrame] | None = None) -> list[_PooledDecoder]:
         """Forget what has least credit; gives the decoders to be closed.
 
         Pictures of the same video that are `like` that one become spare ones.
         """
-        surplus: list[_Warm] = []
+        surplus: list[_PooledDecoder] = []
         budget = self._parts.settings.decoder_memory
-        missing = self.memory - budget + budget // _MADE_ROOM
-        kept: list[_Picture | _Warm] = [*self._pictures.values(), *self._idle]
+        missing = self.memory - budget + budget // _EVICTED_FRACTION
+        kept: list[_CachedPicture | _PooledDecoder] = [*self._pictures.values(), *self._idle]
         kept.sort(key=lambda one: one.credit)
         while len(kept) > 1 and missing > 0:
             one = kept.pop(0)
             self._level = one.credit
             missing -= one.memory
-            if isinstance(one, _Warm):
+            if isinstance(one, _PooledDecoder):
                 self._idle.remove(one)
                 surplus.append(one)
                 continue
             del self._pictures[one.video, one.packet]
-            if like is not None and one.video == like[0] and is_like(one.frame, like[1]):
+            if like is not None and one.video == like[0] and is_copyable(one.frame, like[1]):
                 self._spare.append(one)
             else:
                 self._memory -= one.memory
         self._floor = kept[0].credit if kept else 0.0
         return surplus
 
-    def _least(self) -> _Warm:
+    def _least(self) -> _PooledDecoder:
         """The decoder with the least credit, which is forgotten."""
         least = min(self._idle, key=lambda warm: warm.credit)
         self._level = max(self._level, least.credit)
@@ -462,7 +468,7 @@ class DecoderPool:
         self._memory = 0
 
 
-class _Threads(ThreadPoolExecutor):
+class _WorkerThreads(ThreadPoolExecutor):
     """Those of a store; when it was closed, `submit` raises `ClosedError`."""
 
     _is_closed = False
@@ -481,7 +487,7 @@ class _Threads(ThreadPoolExecutor):
         self.shutdown()
 
 
-def _efforts(physical: PhysicalVideo, table: FrameTable, first: int, end: int) -> Ints:
+def _decode_efforts(physical: PhysicalVideo, table: FrameTable, first: int, end: int) -> Ints:
     """What decoding takes from packet `first` to each one before `end`, in pixels."""
     media = physical.media
     sizes = table.columns(first, end).size.astype(np.int64)

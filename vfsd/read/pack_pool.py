@@ -1,32 +1,134 @@
-"""Packs kept open, and decoders for their cells kept warm."""
+"""`PackPool` keeps packs open and decoders for their cells ready.
+
+`JoinedSide` puts the pictures of one camera of a joined pair together from the pieces that a pack
+holds.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from time import monotonic, thread_time
+from typing import Any
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.cell_decoders import CellDecoder, cell_decoder
 from vfsd.codecs.cells.pack import PackedCell, open_pack
-from vfsd.codecs.frames.interlace import Scanning
-from vfsd.core.atfork import at_fork, keep_for_good
+from vfsd.codecs.frames.chroma_siting import InterlaceSetter, blank_like
+from vfsd.codecs.frames.planes import plane_samples, plane_subsampling
+from vfsd.codecs.joints.overlap_geometry import ImageSize
+from vfsd.codecs.joints.plane_merge import (
+    PlaneArray,
+    PlaneJoint,
+    PlaneMerger,
+    Subsampling,
+    rotated_planes,
+)
+from vfsd.core.atfork import leak, reset_after_fork
 from vfsd.core.model import Segment
 from vfsd.disk.object_store import ObjectStore
 from vfsd.errors import ClosedError, DamagedPackError, IntegrityError
-from vfsd.read.joined_reader import JoinedSide, side_of
-from vfsd.tiling.cost import LOSSLESS, Work
+from vfsd.tiling.cost import JOINED_LEFT, JOINED_RIGHT, LOSSLESS, DecodeWork
 
-_OPEN_PACKS = 64
-_IDLE_PIXELS = 1 << 24
+_PIECES_BY_PROFILE = {JOINED_LEFT: ("left", "middle"), JOINED_RIGHT: ("middle", "right")}
+"""Pieces, by side."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class JoinedSide:
+    """One of two cameras.  Thread-safe."""
+
+    profile: str  #: one of `vfsd.tiling.cost.JOINED_SIDES`
+    weaver: PlaneMerger
+    pieces: tuple[str, ...]  #: that its pictures are made of
+    places: tuple[int, ...]  #: where these are among the cells of the pack
+
+    @property
+    def turned(self) -> int:
+        """Clockwise degrees by which its pictures are turned upright."""
+        return self.weaver.joint.turned[self.profile == JOINED_RIGHT]
+
+    @property
+    def size(self) -> ImageSize:
+        """Of its pictures, not turned upright."""
+        cut = self.weaver.joint.cut
+        size = cut.left if self.profile == JOINED_LEFT else cut.right
+        return size if self.turned % 180 == 0 else size[::-1]
+
+    def extent(self, cells: Sequence[PackedCell]) -> PackedCell:
+        """The part of the pack that its pieces take, as one cell without packets of its own."""
+        mine = [cells[place] for place in self.places]
+        ends = (mine[0].offsets[0], mine[-1].offsets[-1])
+        return PackedCell(self.profile, *self.size, b"", ends)
+
+    def picture(self, decoded: Sequence[VideoFrame]) -> VideoFrame:
+        """A picture of its own from those of its pieces, in their order.
+
+        Raises `IntegrityError` for pieces of other forms than the joint is for.
+        """
+        # What the pieces of one camera say; the middle says what the left one's pictures do.
+        like = decoded[0 if self.profile == JOINED_LEFT else -1]
+        if subsampling_of_planes(like) != self.weaver.joint.shares:
+            raise IntegrityError(f"pieces of a joint are coded in {like.format.name}")
+        made = blank_like(like, *self.size)
+        planes = {
+            piece: plane_samples(picture)
+            for piece, picture in zip(self.pieces, decoded, strict=True)
+        }
+        out = self.upright(made)
+        if self.profile == JOINED_LEFT:
+            self.weaver.left(planes.get("left"), planes["middle"], out)
+        else:
+            self.weaver.right(planes["middle"], planes.get("right"), out)
+        return made
+
+    def upright(self, picture: VideoFrame) -> list[PlaneArray]:
+        """Views of the samples of one of its pictures, turned upright."""
+        return rotated_planes(plane_samples(picture), self.turned)
+
+
+def joined_side(
+    described: Mapping[str, Any] | None, cells: Sequence[PackedCell], profile: str
+) -> JoinedSide:
+    """How the pictures of `profile` are made of the cells of a pack that says that of its joint.
+
+    Raises `IntegrityError` where these are not what it needs.
+    """
+    if described is None:
+        raise IntegrityError("a pack says nothing of how cameras are joined")
+    try:
+        joint = PlaneJoint.from_record(described)
+    except (ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"what a pack says of its joint is damaged: {error}") from error
+    cut = joint.cut
+    sizes = {
+        "left": (cut.seam, cut.left[1]),
+        "middle": cut.middle,
+        "right": (cut.right[0] - cut.edge, cut.right[1]),
+    }
+    if [(cell.width, cell.height) for cell in cells] != [sizes[piece] for piece in joint.pieces]:
+        raise IntegrityError("a pack holds other pieces than its joint needs")
+    mine = tuple(piece for piece in joint.pieces if piece in _PIECES_BY_PROFILE[profile])
+    places = tuple(joint.pieces.index(piece) for piece in mine)
+    return JoinedSide(profile, PlaneMerger(joint), mine, places)
+
+
+def subsampling_of_planes(picture: VideoFrame) -> tuple[Subsampling, ...]:
+    """How many columns and rows share a sample of each plane."""
+    return tuple(plane_subsampling(picture, number) for number in range(len(picture.planes)))
+
+
+_MAX_OPEN_PACKS = 64
+_MAX_IDLE_PIXELS = 1 << 24
 """Of the pictures of idle decoders, each of which has memory for several: some 100 MB."""
 _READ_BYTES = 4 << 20
 """One read is at most as large, unless a packet is larger."""
 
 
-Note = Callable[[Segment, Work, float], None]
+OnDecoded = Callable[[Segment, DecodeWork, float], None]
 """Called with what was decoded of a segment, and the CPU seconds that it took."""
 
 
@@ -54,7 +156,7 @@ class OpenPack:
         found = self._sides.get(profile)
         if found is None:
             try:
-                found = self._sides[profile] = side_of(self._joint, self.cells, profile)
+                found = self._sides[profile] = joined_side(self._joint, self.cells, profile)
             except IntegrityError as error:
                 raise DamagedPackError(str(error), self._key) from error
         return found
@@ -86,7 +188,7 @@ class OpenPack:
             os.close(self._fd)
 
 
-class _Idle:
+class _IdleCellDecoder:
     """A decoder that nobody uses at the moment, and where in which cell it stands."""
 
     def __init__(self, place: tuple[str, int], cell: PackedCell, decoder: CellDecoder) -> None:
@@ -103,16 +205,16 @@ class PackPool:
         self._objects = objects
         self._is_closed = False
         self._begin_empty()
-        at_fork(self)
+        reset_after_fork(self)
 
     def _begin_empty(self) -> None:
         self._packs: OrderedDict[str, OpenPack] = OrderedDict()
-        self._idle: list[_Idle] = []  # the one used last at the end
+        self._idle: list[_IdleCellDecoder] = []  # the one used last at the end
         self._guard = threading.Lock()
 
     def begin_anew(self) -> None:
         """See `vfsd.core.atfork`."""
-        keep_for_good(self._idle)  # decoders, which may have threads
+        leak(self._idle)  # decoders, which may have threads
         self._begin_empty()
 
     def pictures(
@@ -120,7 +222,7 @@ class PackPool:
         segment: Segment,
         tile: int,
         wanted: Sequence[int],
-        note: Note | None = None,
+        note: OnDecoded | None = None,
         *,
         interlaced: bool = False,
     ) -> Generator[tuple[int, VideoFrame]]:
@@ -137,7 +239,9 @@ class PackPool:
             pictures = self._woven(segment, pack, numbers)
         else:
             pictures = self._decoded(segment, pack, segment.place(tile), numbers, note)
-        scanning = Scanning(interlaced=True) if interlaced and segment.profile != LOSSLESS else None
+        scanning = (
+            InterlaceSetter(interlaced=True) if interlaced and segment.profile != LOSSLESS else None
+        )
         for number, picture in pictures:
             shown = picture if scanning is None else scanning.of(picture)
             yield segment.first_frame + number, shown
@@ -160,7 +264,7 @@ class PackPool:
         pack: OpenPack,
         where: int,
         numbers: Sequence[int],
-        note: Note | None,
+        note: OnDecoded | None,
     ) -> Iterator[tuple[int, VideoFrame]]:
         """(number in the segment, picture) of the cell that lies there in the pack."""
         cell = pack.cells[where]
@@ -187,11 +291,11 @@ class PackPool:
         if expected is not None:
             raise IntegrityError(f"frame {segment.first_frame + expected} of a tile is missing")
         if note is not None:
-            note(segment, _work(cell, first, numbers[-1] + 1), spent)
+            note(segment, _decode_work(cell, first, numbers[-1] + 1), spent)
         with self._guard:
             if not self._is_closed:
-                self._idle.append(_Idle(place, cell, decoder))
-            while len(self._idle) > 1 and sum(one.pixels for one in self._idle) > _IDLE_PIXELS:
+                self._idle.append(_IdleCellDecoder(place, cell, decoder))
+            while len(self._idle) > 1 and sum(one.pixels for one in self._idle) > _MAX_IDLE_PIXELS:
                 self._idle.pop(0)
 
     def cells(self, segment: Segment) -> Sequence[PackedCell]:
@@ -245,7 +349,7 @@ class PackPool:
             if self._is_closed:
                 raise ClosedError
             self._packs[key] = pack
-            while len(self._packs) > _OPEN_PACKS:
+            while len(self._packs) > _MAX_OPEN_PACKS:
                 self._packs.popitem(last=False)
         return pack
 
@@ -268,9 +372,9 @@ class PackPool:
         return like.decoder
 
 
-def _work(cell: PackedCell, first: int, end: int) -> Work:
+def _decode_work(cell: PackedCell, first: int, end: int) -> DecodeWork:
     pictures = end - first
-    return Work(
+    return DecodeWork(
         starts=int(not first),
         pictures=pictures,
         pixels=pictures * cell.width * cell.height,

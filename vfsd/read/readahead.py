@@ -1,8 +1,12 @@
-"""Pictures of frames in a row from several sources: some made ahead by all cores, all in order."""
+"""Decodes the next pictures of a sequential read on all cores and returns them in order.
+
+`SerialExecutor` runs the jobs of one decoder one at a time on the shared worker threads.
+"""
 
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -13,22 +17,68 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vfsd.core.atfork import Origin
+from vfsd.core.atfork import OwnerProcess
 from vfsd.core.frames import Pixels
-from vfsd.read.serial_executor import Strand
+
+
+class SerialExecutor:
+    """Each job begins when the one before has ended, on whichever of the `workers` comes next.
+
+    None of them waits for a job, and between two jobs others have their turn.
+    """
+
+    def __init__(self, workers: Executor) -> None:
+        self._workers = workers
+        self._jobs: deque[tuple[Future[None], Callable[[], None]]] = deque()
+        self._is_busy = False
+        self._guard = threading.Lock()
+
+    def submit(self, job: Callable[[], None]) -> Future[None]:
+        """Raises `RuntimeError` where the workers take no more, and all of this one has ended."""
+        future: Future[None] = Future()
+        with self._guard:
+            if not self._is_busy:
+                self._workers.submit(self._run)
+                self._is_busy = True
+            self._jobs.append((future, job))
+        return future
+
+    def _run(self) -> None:
+        """Do the next job, and have another thread go on."""
+        while True:
+            with self._guard:
+                future, job = self._jobs.popleft()
+            if future.set_running_or_notify_cancel():
+                try:
+                    job()
+                except BaseException as error:
+                    future.set_exception(error)
+                else:
+                    future.set_result(None)
+            del future, job  # which hold pictures
+            with self._guard:
+                if not self._jobs:
+                    self._is_busy = False
+                    return
+                try:
+                    self._workers.submit(self._run)
+                    return
+                except RuntimeError:
+                    pass  # they take no more: what they were given is done here
+
 
 # Only tiles are prepared ahead. Frames of the original, made ahead by a worker, came no sooner at
 # 960x540, and a tenth later in full size because waiting pictures leave the CPU caches.
 _AHEAD_BYTES = 16 << 20
 """Of pictures that are made, or on their way, while the caller has those before: when it is reached
 no more is begun."""
-_PART_BYTES = 1 << 20
+_BATCH_BYTES = 1 << 20
 """Of pictures that are made by one job, unless one takes more."""
-_LEAST_AHEAD = 2
+_MIN_PICTURES_AHEAD = 2
 """Pictures, however large."""
 
 
-class Hand(Protocol):
+class FrameFiller(Protocol):
     """Fills pictures that follow each other, or parts of them.  Used by one thread at a time."""
 
     def fill(self, pictures: Sequence[Pixels]) -> None:
@@ -42,18 +92,18 @@ class Hand(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PrefetchRun:
     """Frames in a row that come from one source, and are made ahead."""
 
     source: Hashable
     """Stretches of one source are made one after the other, as a decoder goes on from one to the
     next."""
     places: Mapping[int, Sequence[int]]  #: by frame, ascending: where it goes in the result
-    open_hands: Callable[[], Sequence[Hand]]  #: which together fill pictures whole
+    open_hands: Callable[[], Sequence[FrameFiller]]  #: which together fill pictures whole
 
 
 @dataclass(frozen=True, slots=True)
-class Direct:
+class InlineRun:
     """Frames in a row that are made when it is their turn, by who takes them."""
 
     places: Mapping[int, Sequence[int]]  #: as above
@@ -65,7 +115,7 @@ class Direct:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Batch:
     """What one job of each hand makes."""
 
     frames: Sequence[int]
@@ -79,10 +129,12 @@ class _Part:
         yield from zip(self.frames, self.made, strict=True)
 
 
-class _Opened:
+class _OpenRun:
     """A stretch that is being made."""
 
-    def __init__(self, stretch: Stretch, hands: Sequence[Hand], strands: Sequence[Strand]) -> None:
+    def __init__(
+        self, stretch: PrefetchRun, hands: Sequence[FrameFiller], strands: Sequence[SerialExecutor]
+    ) -> None:
         self.stretch = stretch
         self.hands = hands
         self.strands = strands
@@ -100,18 +152,18 @@ class _Opened:
         """Whether the hands have finished, none of them with an error."""
         return self.is_given and all(job.done() and not job.exception() for job in self._last)
 
-    def give(self, most: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Part:
+    def give(self, most: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Batch:
         """Have the hands fill the next frames, so many at most."""
         frames = self._frames[self._given : self._given + most]
         self._given += len(frames)
         # Each has memory of its own, so that the caller may keep some without the others.
         pictures = [np.empty(shape, dtype) for _ in frames]
-        fill = _fill_last if self.is_given else _fill
+        fill = _fill_and_finish if self.is_given else _fill
         self._last = [
             strand.submit(partial(fill, hand, pictures))
             for strand, hand in zip(self.strands, self.hands, strict=True)
         ]
-        return _Part(frames, self.stretch.places, pictures, self._last)
+        return _Batch(frames, self.stretch.places, pictures, self._last)
 
 
 class ReadAhead:
@@ -125,7 +177,7 @@ class ReadAhead:
 
     def __init__(
         self,
-        stretches: Iterator[Stretch | Direct],
+        stretches: Iterator[PrefetchRun | InlineRun],
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         workers: Executor,
@@ -137,11 +189,11 @@ class ReadAhead:
         self._picture_bytes = math.prod(shape) * dtype.itemsize
         self._workers = workers
         self._most_opened = threads + 1
-        self._opened: list[_Opened] = []
-        self._ahead: deque[_Part | Direct] = deque()
+        self._opened: list[_OpenRun] = []
+        self._ahead: deque[_Batch | InlineRun] = deque()
         self._frames_ahead = 0
         self._taken = 0
-        self._origin = Origin()
+        self._origin = OwnerProcess()
 
     def pictures(self) -> Iterator[tuple[int, Pixels]]:
         """(place in the result, picture), for each place of each frame.
@@ -153,7 +205,7 @@ class ReadAhead:
             self._fill_up()
             while self._ahead:
                 now = self._ahead.popleft()
-                if isinstance(now, _Part):
+                if isinstance(now, _Batch):
                     self._frames_ahead -= len(now.frames)
                 for frame, data in now.pictures():
                     self._taken += 1
@@ -170,7 +222,7 @@ class ReadAhead:
             if following is None:
                 return
             self._ahead.append(following)
-            if isinstance(following, _Part):
+            if isinstance(following, _Batch):
                 self._frames_ahead += len(following.frames)
 
     def _has_room(self) -> bool:
@@ -179,35 +231,35 @@ class ReadAhead:
         if self._frames_ahead >= 2 * self._taken:
             return False
         is_little = self._frames_ahead * self._picture_bytes < _AHEAD_BYTES
-        return is_little or self._frames_ahead < _LEAST_AHEAD
+        return is_little or self._frames_ahead < _MIN_PICTURES_AHEAD
 
-    def _next_part(self) -> _Part | Direct | None:
+    def _next_part(self) -> _Batch | InlineRun | None:
         """None: there is none, or none yet."""
         if not self._opened or self._opened[-1].is_given:
             self._opened = [one for one in self._opened if not one.is_made]
             if len(self._opened) >= self._most_opened:
                 return None
             stretch = next(self._stretches, None)
-            if not isinstance(stretch, Stretch):
+            if not isinstance(stretch, PrefetchRun):
                 return stretch
             self._opened.append(self._open(stretch))
-        most = max(1, min(self._taken, _PART_BYTES // self._picture_bytes))
+        most = max(1, min(self._taken, _BATCH_BYTES // self._picture_bytes))
         return self._opened[-1].give(most, self._shape, self._dtype)
 
-    def _open(self, stretch: Stretch) -> _Opened:
+    def _open(self, stretch: PrefetchRun) -> _OpenRun:
         hands = stretch.open_hands()
-        strands = [Strand(self._workers) for _ in hands]
+        strands = [SerialExecutor(self._workers) for _ in hands]
         for other in self._opened:
             if other.stretch.source == stretch.source:
                 strands = [*other.strands, *strands][: len(hands)]
-        return _Opened(stretch, hands, strands)
+        return _OpenRun(stretch, hands, strands)
 
     def _stop(self) -> None:
         """Nothing more is wanted.  Does not wait for what is being made."""
         if self._origin.is_parent:
             return  # the threads did not come along through the fork
         for part in self._ahead:
-            if isinstance(part, _Part):
+            if isinstance(part, _Batch):
                 for job in part.jobs:
                     job.cancel()
         for opened in self._opened:
@@ -218,10 +270,10 @@ class ReadAhead:
                     hand.close()
 
 
-def _fill(hand: Hand, pictures: Sequence[Pixels]) -> None:
+def _fill(hand: FrameFiller, pictures: Sequence[Pixels]) -> None:
     hand.fill(pictures)
 
 
-def _fill_last(hand: Hand, pictures: Sequence[Pixels]) -> None:
+def _fill_and_finish(hand: FrameFiller, pictures: Sequence[Pixels]) -> None:
     hand.fill(pictures)
     hand.finish()

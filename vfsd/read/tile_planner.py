@@ -1,4 +1,7 @@
-"""Which frames of a read come from tiles, and from which.  Pure."""
+"""Chooses which frames of a read come from which tiles, by predicted decode time.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -12,36 +15,36 @@ from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PAGE_PACKETS, Ints
 from vfsd.core.model import MediaInfo, PhysicalVideo, Segment
 from vfsd.tiling import Rect
-from vfsd.tiling.cost import DEFAULT_COSTS, LOSSLESS, OTHER_COST, RAW_CELLS, DecodeCost, Work
+from vfsd.tiling.cost import DEFAULT_COSTS, LOSSLESS, OTHER_COST, RAW_CELLS, DecodeCost, DecodeWork
 
-_HANDLING = 20e-6
+_SECONDS_PER_TILE = 20e-6
 """CPU seconds for each picture of a tile, on its way from the decoder."""
-_PLACING = 20e-6
+_SECONDS_PER_PLACEMENT = 20e-6
 """CPU seconds for each picture of a tile that is put together with others; a pixel more or less
 makes no difference: 64x64 of them take 21 us, 480x272 26 us."""
-_DOUBT = 1.1
+_REQUIRED_GAIN = 1.1
 """Costs are predicted within a tenth, as a rule.  Tiles that promise less than that are not worth
 the risk, as the original is what everybody would have decoded anyway."""
-_LIMITS = (0.25, 4.0)
+_COST_FACTOR_LIMITS = (0.25, 4.0)
 # The original has two decoder threads, a tile one. A tile of most of the picture costs less CPU,
 # but a sequential reader would wait longer for it.
 _LARGE_PICTURE = 250_000
 """Pixels from which on a second thread inside a decoder pays."""
-_LOST = 1e7
+_LOST_FRAME_SECONDS = 1e7
 """Seconds that stand for reading frames that the original has lost: more than anything else takes,
 but not so many that differences between other ways would be lost in rounding."""
-_NEAR = 16 * PAGE_PACKETS
+_LOOKUP_FRAMES = 16 * PAGE_PACKETS
 """Frames in a row that are looked up together: so few pages the table keeps until they are done."""
-_SPARSE = 64
+_SPARSE_DISTANCE = 64
 """From this mean distance of frames on, the original's work is counted frame by frame."""
 
 
-Needed = Callable[[int, int], Rect | None]
+NeededRegion = Callable[[int, int], Rect | None]
 """Given (width, height) to which pictures were scaled: the area of them that a read needs; None:
 pictures of that size are of no use to it."""
-Good = Callable[[Segment, Sequence[int]], bool]
+IsGoodEnough = Callable[[Segment, Sequence[int]], bool]
 """Whether tiles of a segment, all of which it has, may be used together."""
-Usable = tuple[Segment, tuple[int, ...]]
+TileChoice = tuple[Segment, tuple[int, ...]]
 """A segment, and those of its tiles that are needed."""
 
 
@@ -54,12 +57,12 @@ class TileRun:
     tiles: tuple[int, ...]
 
     @property
-    def work(self) -> Work:
+    def work(self) -> DecodeWork:
         return tile_work(self.segment, self.tiles, self.frames[-1])
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class DecodeCosts:
     """What decoding costs on this host."""
 
     by_name: Mapping[str, DecodeCost] = field(default_factory=dict)
@@ -81,11 +84,11 @@ class Costs:
     def of_new_tiles(self, profile: str) -> DecodeCost:
         """What tiles of that codec cost that nobody has measured yet; pictures are made of them."""
         rule = self._of(profile)
-        return replace(rule, picture=rule.picture + _HANDLING + _PLACING)
+        return replace(rule, picture=rule.picture + _SECONDS_PER_TILE + _SECONDS_PER_PLACEMENT)
 
-    def seconds_of_tiles(self, segment: Segment, work: Work, *, together: int) -> float:
+    def seconds_of_tiles(self, segment: Segment, work: DecodeWork, *, together: int) -> float:
         """CPU seconds of decoding tiles, and of putting so many `together` into a picture."""
-        handling = _HANDLING + (_PLACING if together > 1 else 0)
+        handling = _SECONDS_PER_TILE + (_SECONDS_PER_PLACEMENT if together > 1 else 0)
         return self.of_tiles(segment).seconds(work) + handling * work.pictures
 
     def _of(self, name: str) -> DecodeCost:
@@ -103,12 +106,12 @@ def decoder_threads(media: MediaInfo, threads: int) -> int:
     return 2 if media.width * media.height >= _LARGE_PICTURE and threads > 1 else 1
 
 
-def tile_work(segment: Segment, tiles: Sequence[int], last: int) -> Work:
+def tile_work(segment: Segment, tiles: Sequence[int], last: int) -> DecodeWork:
     """What decoding those tiles takes, from the segment's start up to frame `last`, inclusive."""
     pictures = last - segment.first_frame + 1
     part = pictures / len(segment.frames)
     mine = [segment.cell(tile) for tile in tiles]
-    return Work(
+    return DecodeWork(
         starts=len(mine),
         pictures=pictures * len(mine),
         pixels=pictures * sum(cell.rect.area for cell in mine),
@@ -116,23 +119,23 @@ def tile_work(segment: Segment, tiles: Sequence[int], last: int) -> Work:
     )
 
 
-def plausible(factor: float) -> float:
+def clamp_cost_factor(factor: float) -> float:
     """`factor`, measured time over predicted time, within `_LIMITS`: what is farther off was
     disturbed by something else."""
-    low, high = _LIMITS
+    low, high = _COST_FACTOR_LIMITS
     return min(high, max(low, factor))
 
 
 def is_worth_it(tiled: float, untiled: float) -> bool:
     """Whether `tiled` seconds are so much less than `untiled` ones that tiles pay even if the costs
     that both were predicted from are not quite right."""
-    return _DOUBT * tiled < untiled
+    return _REQUIRED_GAIN * tiled < untiled
 
 
-def original_work(physical: PhysicalVideo, table: FrameTable, frames: Sequence[int]) -> Work:
+def original_work(physical: PhysicalVideo, table: FrameTable, frames: Sequence[int]) -> DecodeWork:
     """What decoding the original takes to see `frames`, which ascend."""
     if not frames:
-        return Work()
+        return DecodeWork()
     if _is_sparse(frames[0], frames[-1], len(frames)):
         spans = [(run.first_packet, run.end_packet) for run in table.decode_runs(frames)]
     else:
@@ -140,7 +143,7 @@ def original_work(physical: PhysicalVideo, table: FrameTable, frames: Sequence[i
         spans = [(first.first_packet, max(last.end_packet, first.end_packet))]
     pictures = sum(end - first for first, end in spans)
     media = physical.media
-    return Work(
+    return DecodeWork(
         starts=len(spans),
         pictures=pictures,
         pixels=pictures * media.width * media.height,
@@ -149,10 +152,10 @@ def original_work(physical: PhysicalVideo, table: FrameTable, frames: Sequence[i
 
 
 def _is_sparse(first: int, last: int, count: int) -> bool:
-    return last - first >= _SPARSE * count
+    return last - first >= _SPARSE_DISTANCE * count
 
 
-def in_full_size(media: MediaInfo, area: Rect) -> Needed:
+def in_full_size(media: MediaInfo, area: Rect) -> NeededRegion:
     """`area` of pictures as they are; those that were scaled are of no use."""
 
     def needed(width: int, height: int) -> Rect | None:
@@ -163,13 +166,13 @@ def in_full_size(media: MediaInfo, area: Rect) -> Needed:
 
 def choose_tiles(
     frames: Ints,
-    needed: Needed,
+    needed: NeededRegion,
     physical: PhysicalVideo,
     table: FrameTable,
     segments: Sequence[Segment],
-    costs: Costs,
+    costs: DecodeCosts,
     *,
-    good: Good,
+    good: IsGoodEnough,
     unreadable: Sequence[range] = (),
 ) -> list[TileRun]:
     """The cheapest way to see `needed` of `frames`, as far as it uses tiles; by time.
@@ -180,7 +183,7 @@ def choose_tiles(
     frames before goes on where it stands, so what a frame costs depends on the one before: a
     dynamic programme over the intervals between the ends of segments.
     """
-    wanted = _ascending(frames)
+    wanted = _unique_ascending(frames)
     first, last = int(wanted[0]), int(wanted[-1])
     usable = [
         (segment, tiles)
@@ -191,14 +194,16 @@ def choose_tiles(
     ]
     if not usable:
         return []
-    edges = {edge for segment, _ in usable for edge in _edges(segment)}
+    edges = {edge for segment, _ in usable for edge in _segment_edges(segment)}
     edges.update(edge for lost in unreadable for edge in (lost.start, lost.stop))
-    parts = _parts(wanted, sorted(edges), usable)
-    prices = _Prices(physical, table, costs, wanted, unreadable, side_by_side=_side_by_side(parts))
+    parts = _split_intervals(wanted, sorted(edges), usable)
+    prices = _IntervalCosts(
+        physical, table, costs, wanted, unreadable, side_by_side=_parallelism(parts)
+    )
     return _runs(wanted, parts, _cheapest(parts, prices))
 
 
-def _ascending(frames: Ints) -> Ints:
+def _unique_ascending(frames: Ints) -> Ints:
     """Each once."""
     if (frames[1:] > frames[:-1]).all():
         return frames
@@ -206,7 +211,7 @@ def _ascending(frames: Ints) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Interval:
     """Wanted frames in a row, at which no segment begins or ends but before the first and after the
     last of them; each of `tiled` is a way to see them all, and so is the original."""
 
@@ -214,13 +219,15 @@ class _Part:
     last: int
     start: int  #: its place among all that are wanted
     end: int
-    tiled: Sequence[Usable]
+    tiled: Sequence[TileChoice]
 
 
-def _parts(wanted: Ints, cuts: Sequence[int], usable: Sequence[Usable]) -> list[_Part]:
+def _split_intervals(
+    wanted: Ints, cuts: Sequence[int], usable: Sequence[TileChoice]
+) -> list[_Interval]:
     """`cuts`, which ascend, are where segments begin and end."""
     coming = sorted(usable, key=lambda one: one[0].first_frame, reverse=True)
-    here: list[Usable] = []
+    here: list[TileChoice] = []
     parts = []
     places = wanted.searchsorted(cuts).tolist()
     for start, end in pairwise([0, *places, len(wanted)]):
@@ -231,29 +238,29 @@ def _parts(wanted: Ints, cuts: Sequence[int], usable: Sequence[Usable]) -> list[
         while coming and coming[-1][0].first_frame <= first:
             begun.append(coming.pop())
         here = [one for one in (*here, *begun) if one[0].end_frame > last]
-        parts.append(_Part(first, last, start, end, here))
+        parts.append(_Interval(first, last, start, end, here))
     return parts
 
 
-def _side_by_side(parts: Sequence[_Part]) -> float:
+def _parallelism(parts: Sequence[_Interval]) -> float:
     """How many parts that may be seen in tiles are as much to do as the largest of them: so many
     cores are busy with them at a time, each with a part of its own."""
     frames = [part.end - part.start for part in parts if part.tiled]
     return sum(frames) / max(frames, default=1)
 
 
-def _edges(segment: Segment) -> tuple[int, int]:
+def _segment_edges(segment: Segment) -> tuple[int, int]:
     return segment.first_frame, segment.end_frame
 
 
-class _Prices:
+class _IntervalCosts:
     """What each way of a part takes, in seconds, and what of that a part before has done."""
 
     def __init__(
         self,
         physical: PhysicalVideo,
         table: FrameTable,
-        costs: Costs,
+        costs: DecodeCosts,
         wanted: Ints,
         unreadable: Sequence[range],
         *,
@@ -270,7 +277,7 @@ class _Prices:
         self._starts: dict[int, float] = {}  # by number of the segment
         self._pictures: dict[int, float] = {}
 
-    def of_tiles(self, way: Usable, last: int) -> float:
+    def of_tiles(self, way: TileChoice, last: int) -> float:
         """Alone: from the segment's start up to frame `last`."""
         segment = way[0]
         start = self._starts.get(segment.id)
@@ -289,17 +296,17 @@ class _Prices:
         if together > 1:
             areas = [segment.cell(tile).rect.area for tile in tiles]
             busy *= sum(areas) / max(areas)
-        doubt = _DOUBT * max(1.0, self._threads / busy)
+        doubt = _REQUIRED_GAIN * max(1.0, self._threads / busy)
         number, frames = segment.id, segment.end_frame - segment.first_frame
         self._pictures[number] = doubt * pictures / frames
         found = self._starts[number] = doubt * start
         return found
 
-    def of_original(self, parts: Sequence[_Part]) -> Iterator[tuple[float, float]]:
+    def of_original(self, parts: Sequence[_Interval]) -> Iterator[tuple[float, float]]:
         """(alone, what of that is done if the part before was read from the original as well) for
         each of them, which follow each other; of the first nothing is done."""
         tail = 0, 0  # the packets of the last frame of the part before
-        for _, near in groupby(parts, lambda part: part.first // _NEAR):
+        for _, near in groupby(parts, lambda part: part.first // _LOOKUP_FRAMES):
             here = list(near)
             ends = np.array([end for part in here for end in (part.first, part.last)])
             first, end = self._table.packets_to_decode(ends).tolist()
@@ -315,18 +322,18 @@ class _Prices:
                     work = original_work(self._physical, self._table, frames)
                     alone[number] = self._own.seconds(work)
                 if self._unreadable and self._has_lost(part):
-                    alone[number] += _LOST
+                    alone[number] += _LOST_FRAME_SECONDS
                 yield alone[number], done[number] if begun == head or head < ended else 0.0
             tail = first[-1], end[-1]
 
-    def _has_lost(self, part: _Part) -> bool:
+    def _has_lost(self, part: _Interval) -> bool:
         return any(lost.start <= part.last and part.first < lost.stop for lost in self._unreadable)
 
     def _seconds(self, first: Sequence[int], end: Sequence[int]) -> list[float]:
         """Of decoding the packets ``first <= p < end``, for each pair, by one start each."""
         area = self._physical.media.width * self._physical.media.height
         start, byte = self._own.start, self._own.byte
-        picture = self._own.seconds(Work(pictures=1, pixels=area))
+        picture = self._own.seconds(DecodeWork(pictures=1, pixels=area))
         sizes = self._table.bytes_between(first, end)
         return [
             start + picture * (stop - at) + byte * size
@@ -334,7 +341,7 @@ class _Prices:
         ]
 
 
-def _cheapest(parts: Sequence[_Part], prices: _Prices) -> list[int]:
+def _cheapest(parts: Sequence[_Interval], prices: _IntervalCosts) -> list[int]:
     """How to see each part so that all together take least: 0 is the original, and then come the
     ways in tiles."""
     came: list[int] = []  # from which way of the part before, of all ways of all parts
@@ -373,8 +380,8 @@ def _cheapest(parts: Sequence[_Part], prices: _Prices) -> list[int]:
     return chosen[::-1]
 
 
-def _runs(wanted: Ints, parts: Sequence[_Part], chosen: Sequence[int]) -> list[TileRun]:
-    found: list[tuple[Usable, list[int]]] = []
+def _runs(wanted: Ints, parts: Sequence[_Interval], chosen: Sequence[int]) -> list[TileRun]:
+    found: list[tuple[TileChoice, list[int]]] = []
     for part, number in zip(parts, chosen, strict=True):
         if not number:
             continue

@@ -1,19 +1,13 @@
-"""A catalog, and all that goes with it, in the place of the one that a store has; or not at all.
-
-What is to come is laid into the directory `incoming`: private files that are others now, settings,
-and the catalog under another name.  When all of it is there, and on the disk, the catalog gets its
-name, and from then on this is what the store holds.  Whoever opens the store puts it into its
-places, unless who brought it has: who is killed meanwhile leaves nothing half-done to be seen.
-
-SQLite finds the log of a database by its name only.  So nobody may have the old catalog open while
-another gets that name: he would have the other's log, or take it away when he closes.  Who opens a
-store holds its directory (flock) until SQLite has the file, with a lock by which that is seen.
+"""Replaces the catalog of a store, with its private files and settings, by another one: all or
+nothing. Also handles backups that were copied over a store by hand, where an old write-ahead
+log may remain.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import shlex
 import shutil
 import time
@@ -23,13 +17,67 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from vfsd.catalog import come_to_rest
+from vfsd.catalog import checkpoint_if_closed
+from vfsd.disk.direct_io import stored_chunks
 from vfsd.disk.enospc import NO_SPACE
 from vfsd.disk.store_layout import StoreDirectory, fsync_path
 from vfsd.disk.tempfiles import held_directory
 from vfsd.errors import BusyError, ReadOnlyError
-from vfsd.storage.manual_copy import lay_log
-from vfsd.storage.private_files import copy_private
+
+_HOW = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def reset_wal(directory: StoreDirectory) -> None:
+    """Give a backup its empty log, if it has none; nothing for other stores.
+
+    A log that is there stays as it is: others may have the backup open, or were killed.  No error
+    where nothing can be written: SQLite could not take it away either.
+    """
+    if not directory.backup_sign.exists():
+        return
+    log, _ = directory.beside_catalog()
+    with suppress(OSError):
+        os.close(os.open(log, _HOW, 0o600))
+
+
+@contextmanager
+def with_log(directory: StoreDirectory) -> Iterator[None]:
+    """For a block that opens the catalog, and closes it."""
+    try:
+        yield
+    finally:
+        reset_wal(directory)
+
+
+def copy_private(source: Path, copy: Path) -> None:
+    """Copy a file of a store with its times and mode; there is no copy where that fails.
+
+    Raises `FileNotFoundError` where it is not there, `IntegrityError` where the disk does not give
+    it, or something else lies there, `OSError` where it cannot be written.
+    """
+    chunks = stored_chunks(source)
+    try:
+        with open(copy, "wb", buffering=0) as file:
+            for chunk in chunks:
+                view = memoryview(chunk)
+                while view:
+                    view = view[file.write(view) :]
+        shutil.copystat(source, copy)
+    except BaseException:
+        copy.unlink(missing_ok=True)
+        raise
+
+
+def bring_settings(source: StoreDirectory, target: StoreDirectory, coming: StoreDirectory) -> None:
+    """Lay into `coming` what the settings of `target` are to be: those of `source`.
+
+    Where that has none, and so the usual ones, those that `target` has must not stay.
+    """
+    if source.settings.exists():
+        shutil.copy2(source.settings, coming.settings)
+    elif target.settings.exists():
+        coming.settings.touch()
+
 
 PATIENCE_SECONDS = 30.0
 """As long as those may go on who just have a look with a command."""
@@ -152,12 +200,12 @@ def _done_if_closed(directory: StoreDirectory, action: Callable[[], T]) -> tuple
     """What it gives; None where it was not done."""
     try:
         with held_directory(directory.top, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            if not come_to_rest(directory.catalog_file):
+            if not checkpoint_if_closed(directory.catalog_file):
                 return None
             try:
                 return (action(),)
             finally:
-                lay_log(directory)  # to come to rest has taken it away
+                reset_wal(directory)  # to come to rest has taken it away
     except BlockingIOError:
         return None
 
@@ -262,7 +310,7 @@ def _put_in_place(directory: StoreDirectory, copies: Mapping[int, Path] | None =
         fsync_path(directory.top)
         coming.catalog_file.replace(directory.catalog_file)
         fsync_path(directory.top)
-        lay_log(directory)
+        reset_wal(directory)
         discard(directory)
 
 

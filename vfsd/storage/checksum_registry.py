@@ -13,12 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vfsd.catalog import Catalog
-from vfsd.catalog.integrity import KnownSums
-from vfsd.core.atfork import at_fork
-from vfsd.core.damaged_frames import hit_frames
-from vfsd.core.model import LogicalVideo, Place
+from vfsd.catalog.integrity import StoredChecksums
+from vfsd.core.atfork import reset_after_fork
+from vfsd.core.damaged_frames import damaged_frames_of
+from vfsd.core.model import ByteLocation, LogicalVideo
 from vfsd.disk.block_checksums import text
-from vfsd.disk.checksummed_file import SeenBlocks, StoredFile, SummedFile
+from vfsd.disk.checksummed_file import ChecksummedFile, StoredFile, VerifiedBlocks
 from vfsd.disk.direct_io import open_stored
 from vfsd.disk.external_files import open_linked
 from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, VfsdError
@@ -36,7 +36,7 @@ _MOST_HELD = 64
 _LOST = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.ENXIO)
 
 
-class SummedFiles:
+class ChecksumRegistry:
     """Opens originals so that what is read of them is compared.  Thread-safe.
 
     Damage that is met is told in the log, once for each block, and written down in the catalog,
@@ -47,18 +47,20 @@ class SummedFiles:
         """`root` is the store's directory."""
         self._catalog = catalog
         self._root = root
-        self._blocks: OrderedDict[tuple[Place, tuple[int, ...]], SeenBlocks] = OrderedDict()
-        self._without: dict[Place, float] = {}  # when they had no sums
-        self._told: set[tuple[Place, int]] = set()  # damage: the place, and its first byte
-        self._held: dict[Place, tuple[int, int]] = {}  # a descriptor, and how many hold it
+        self._blocks: OrderedDict[tuple[ByteLocation, tuple[int, ...]], VerifiedBlocks] = (
+            OrderedDict()
+        )
+        self._without: dict[ByteLocation, float] = {}  # when they had no sums
+        self._told: set[tuple[ByteLocation, int]] = set()  # damage: the place, and its first byte
+        self._held: dict[ByteLocation, tuple[int, int]] = {}  # a descriptor, and how many hold it
         self._guard = threading.Lock()
-        at_fork(self)
+        reset_after_fork(self)
 
     def begin_anew(self) -> None:
         """See `vfsd.core.atfork`."""
         self._guard = threading.Lock()
 
-    def stored(self, path: Path, place: Place) -> StoredFile:
+    def stored(self, path: Path, place: ByteLocation) -> StoredFile:
         """The file of an original, to be opened when that is wanted."""
         return StoredFile(
             path,
@@ -80,12 +82,12 @@ class SummedFiles:
             name,
         )
 
-    def opened(self, path: Path, place: Place, fd: int) -> SummedFile:
+    def opened(self, path: Path, place: ByteLocation, fd: int) -> ChecksummedFile:
         """The same, of what somebody has opened; `fd` becomes its own."""
         return self.stored(path, place).of(fd)
 
     @contextmanager
-    def held(self, path: Path, place: Place) -> Iterator[None]:
+    def held(self, path: Path, place: ByteLocation) -> Iterator[None]:
         """An object can be opened in this block after its last video was removed, too, by whoever
         still shows what it had; if it can be now, and not too many others are held."""
         is_held = self._hold(path, place)
@@ -95,7 +97,7 @@ class SummedFiles:
             if is_held:
                 self._let_go(place)
 
-    def _hold(self, path: Path, place: Place) -> bool:
+    def _hold(self, path: Path, place: ByteLocation) -> bool:
         """Whether it is held since; not where many are, as others need descriptors, too."""
         if place.object_key is None:
             return False  # removing a video leaves the file where it is
@@ -115,14 +117,14 @@ class SummedFiles:
                 self._held[place] = fd, 1
         return True
 
-    def _hold_once_more(self, place: Place) -> bool:
+    def _hold_once_more(self, place: ByteLocation) -> bool:
         """Whether somebody held it already, without whom there is nothing to share."""
         fd, count = self._held.get(place, (-1, 0))
         if count:
             self._held[place] = fd, count + 1
         return count > 0
 
-    def _let_go(self, place: Place) -> None:
+    def _let_go(self, place: ByteLocation) -> None:
         with self._guard:
             fd, count = self._held.pop(place)
             if count > 1:
@@ -130,7 +132,7 @@ class SummedFiles:
             else:
                 os.close(fd)
 
-    def _open(self, path: Path, place: Place) -> int:
+    def _open(self, path: Path, place: ByteLocation) -> int:
         """Raises `DamagedFileError` where an object is not there, or is something else;
         `NotFoundError` where no video has it any more, and nobody holds it."""
         if place.object_key is None:
@@ -153,7 +155,7 @@ class SummedFiles:
 
     # -- sums
 
-    def _find(self, place: Place, fd: int) -> SeenBlocks | None:
+    def _find(self, place: ByteLocation, fd: int) -> VerifiedBlocks | None:
         found = os.fstat(fd)
         # Another file under the same name is another one, and so is one that was written into.
         # Under another name it is one, too: inode numbers come again, and times are what users say.
@@ -178,7 +180,7 @@ class SummedFiles:
                 self._without[place] = time.monotonic()
                 return None
             self._without.pop(place, None)
-            blocks = self._blocks.setdefault(identity, SeenBlocks(known.sums))
+            blocks = self._blocks.setdefault(identity, VerifiedBlocks(known.sums))
             held = sum(each.memory for each in self._blocks.values())
             while held > _MEMORY and len(self._blocks) > 1:
                 held -= self._blocks.popitem(last=False)[1].memory
@@ -186,7 +188,9 @@ class SummedFiles:
 
     # -- damage
 
-    def _report(self, place: Place, ranges: Sequence[range], is_proven: bool) -> DamagedFileError:
+    def _report(
+        self, place: ByteLocation, ranges: Sequence[range], is_proven: bool
+    ) -> DamagedFileError:
         error = self.described(place, ranges, is_proven=is_proven)
         with self._guard:
             new = {(place, one.start) for one in ranges} - self._told
@@ -201,7 +205,7 @@ class SummedFiles:
         return error
 
     def described(
-        self, place: Place, ranges: Sequence[range], *, is_proven: bool = True
+        self, place: ByteLocation, ranges: Sequence[range], *, is_proven: bool = True
     ) -> DamagedFileError:
         """The error that says what is lost with some bytes of an original."""
         videos: list[LogicalVideo] = []
@@ -235,7 +239,7 @@ class SummedFiles:
         for video in videos:
             try:
                 table = self._catalog.frame_table(video.original)
-                return hit_frames(table, video.original.access, ranges), ""
+                return damaged_frames_of(table, video.original.access, ranges), ""
             except IntegrityError:
                 unknown = "the frame table is damaged, `vfsd fsck --repair` makes it again"
             except VfsdError as error:
@@ -243,7 +247,9 @@ class SummedFiles:
         return None, unknown
 
 
-def _require_as_indexed(place: Place, found: os.stat_result, known: KnownSums | None) -> None:
+def _require_as_indexed(
+    place: ByteLocation, found: os.stat_result, known: StoredChecksums | None
+) -> None:
     """Nothing of a file indexed in place is given away that cannot be compared."""
     if known is None:
         raise IntegrityError(

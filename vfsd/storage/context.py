@@ -12,24 +12,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from vfsd.catalog import Catalog, Transaction
-from vfsd.core.model import PhysicalVideo, Place
-from vfsd.disk.block_checksums import BlockSums
-from vfsd.disk.checksummed_file import StoredFile, SummedFile
-from vfsd.disk.config import Settings
+from vfsd.core.model import ByteLocation, PhysicalVideo
+from vfsd.disk.block_checksums import BlockChecksums
+from vfsd.disk.checksummed_file import ChecksummedFile, StoredFile
 from vfsd.disk.disk_reserve import keep_reserve, with_reserve
 from vfsd.disk.object_store import ObjectStore, Progress, digest
+from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.disk.verify_file import version_of
 from vfsd.errors import IntegrityError, ReadOnlyError, RefusedMediaError, StoreError
-from vfsd.storage.catalog_swap import settled
-from vfsd.storage.checksum_registry import SummedFiles
-from vfsd.storage.manual_copy import lay_log
-from vfsd.storage.quarantine import Suspects
+from vfsd.storage.catalog_swap import reset_wal, settled
+from vfsd.storage.checksum_registry import ChecksumRegistry
+from vfsd.storage.quarantine import Quarantine
 from vfsd.storage.sandbox_pool import Examiner
-from vfsd.storage.sandbox_protocol import Limits
+from vfsd.storage.sandbox_protocol import SandboxLimits
 
 if TYPE_CHECKING:
-    from vfsd.codecs.inventory.items import Inventory
+    from vfsd.codecs.inventory.collector import Inventory
     from vfsd.codecs.probing.probe import Examination
 
 T = TypeVar("T")
@@ -39,21 +38,21 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class StoreContext:
     """What an open store is made of.  Cannot be pickled."""
 
     directory: StoreDirectory
     catalog: Catalog
     objects: ObjectStore
-    settings: Settings
+    settings: StoreSettings
     examiner: Examiner
-    suspects: Suspects
-    summed: SummedFiles
+    suspects: Quarantine
+    summed: ChecksumRegistry
     read_only: bool = False
     on_close: Callable[[], None] = lambda: None
 
     @classmethod
-    def open(cls, path: Path, *, read_only: bool = False) -> Parts:
+    def open(cls, path: Path, *, read_only: bool = False) -> StoreContext:
         """Those of the store in the directory `path`.  Raises as `vfsd.Store.open`."""
         directory = StoreDirectory.open_watched(path)
         try:
@@ -63,7 +62,7 @@ class Parts:
             raise
 
     @classmethod
-    def of(cls, directory: StoreDirectory, *, read_only: bool = False) -> Parts:
+    def of(cls, directory: StoreDirectory, *, read_only: bool = False) -> StoreContext:
         """Those of a store whose directory was opened, and stays the caller's.
 
         Raises as `vfsd.Store.open`.
@@ -72,7 +71,7 @@ class Parts:
         if not read_only:
             directory.lay_out()
         with settled(directory):
-            settings = Settings.load(directory.settings)
+            settings = StoreSettings.load(directory.settings)
             catalog = with_reserve(
                 directory,
                 lambda: Catalog.open(
@@ -84,22 +83,22 @@ class Parts:
             )
         if not read_only:
             keep_reserve(directory)
-        limits = Limits(memory=settings.examine_memory, seconds=settings.examine_seconds)
+        limits = SandboxLimits(memory=settings.examine_memory, seconds=settings.examine_seconds)
         return cls(
             directory,
             catalog,
             ObjectStore(directory, partial(_require_none_needed, catalog, directory)),
             settings,
             Examiner(limits),
-            Suspects(directory),
-            SummedFiles(catalog, directory.top),
+            Quarantine(directory),
+            ChecksumRegistry(catalog, directory.top),
             read_only,
         )
 
     def close(self) -> None:
         self.examiner.close()
         self.catalog.close()
-        lay_log(self.directory)
+        reset_wal(self.directory)
         self.on_close()
 
     def require_writable(self) -> None:
@@ -231,7 +230,7 @@ class Parts:
             return found
 
     def _require_stored(
-        self, file: SummedFile, physical: PhysicalVideo, name: str, on_progress: Progress
+        self, file: ChecksummedFile, physical: PhysicalVideo, name: str, on_progress: Progress
     ) -> None:
         """Raises `IntegrityError` unless an open original has the bytes that were stored, and no
         others: by its sums, which it has from then on if it has none yet."""
@@ -253,7 +252,7 @@ class Parts:
             if file.size > sums.size:
                 raise _other_bytes(f"{name}: others follow the {sums.size} bytes that were stored")
 
-    def _unsummed_digest(self, file: SummedFile, place: Place) -> str | None:
+    def _unsummed_digest(self, file: ChecksummedFile, place: ByteLocation) -> str | None:
         """What all of an original hashes to; None where it has sums to go by."""
         if place.object_key is not None:
             return place.object_key if file.sums is None else None
@@ -264,7 +263,7 @@ class Parts:
         with self.catalog.reading() as seen:
             return seen.integrity.originals().get(place)
 
-    def _put_sums(self, place: Place, sums: BlockSums, mtime_ns: int | None) -> None:
+    def _put_sums(self, place: ByteLocation, sums: BlockChecksums, mtime_ns: int | None) -> None:
         if self.read_only:
             return
         with self.catalog.writing() as change:
@@ -279,7 +278,7 @@ class Parts:
         """The same, as a bare path: for those who do not read it."""
         return self.path_of(physical.place)
 
-    def path_of(self, place: Place) -> Path:
+    def path_of(self, place: ByteLocation) -> Path:
         """Where the bytes of an original are."""
         if place.object_key is not None:
             return self.objects.path(place.object_key)
@@ -308,7 +307,7 @@ def _other_bytes(message: str) -> IntegrityError:
     return IntegrityError(message, hint="`vfsd scrub --from BACKUP` puts a good copy back")
 
 
-def _require_unwritten(file: SummedFile, name: str, before: tuple[int, int, int]) -> None:
+def _require_unwritten(file: ChecksummedFile, name: str, before: tuple[int, int, int]) -> None:
     if version_of(os.fstat(file.fd)) != before:
         raise IntegrityError(
             f"{name}: its bytes were written into while they were examined",

@@ -2,8 +2,8 @@
 
 Whatever is charged may go: frames come from the original then.  Where that has taken the place of a
 better one, tiles of that one cannot be made again as good as they were; so a replacement by itself
-makes no budget smaller (see `Holdings.original_bytes`), and a pin keeps them.  Rows go here; the
-bytes follow with `vfsd.storage.reclaim`, and who has them open keeps them.
+makes no budget smaller (see `DerivedUsage.original_bytes`), and a pin keeps them.  Rows go here;
+the bytes follow with `vfsd.storage.reclaim`, and who has them open keeps them.
 """
 
 from __future__ import annotations
@@ -12,15 +12,21 @@ import shlex
 from collections.abc import Collection, Sequence
 
 from vfsd.catalog import Transaction
-from vfsd.core.budgets import Eviction, Held
-from vfsd.core.eviction import Entry, as_one, by_benefit, victims
+from vfsd.core.budgets import (
+    ChargedSegment,
+    Eviction,
+    EvictionCandidate,
+    by_benefit,
+    merged_candidate,
+    victims,
+)
 from vfsd.core.model import Role
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import OverBudgetError
 
 LEAD = 1.25
 """What is to take the place of others has to be worth so many times as much: as the tilings of
-`vfsd.tiling.policy.Terms`, so that two of them do not take turns."""
+`vfsd.tiling.policy.LedgerParameters`, so that two of them do not take turns."""
 
 
 def make_room(
@@ -31,14 +37,14 @@ def make_room(
     made: int | None = None,
     keep: Collection[int] = (),
     worth: float | None = None,
-) -> list[Held]:
+) -> list[ChargedSegment]:
     """Evict what a video, and then the store, has too much of; gives what went.
 
     The segment `made`, and those of `keep`, stay.  With `worth`, CPU seconds that `made` is
     expected to save, others have to be worth less.  Raises `OverBudgetError` where there would
     still be too much; nothing of the transaction must be kept then.
     """
-    gone: list[Held] = []
+    gone: list[ChargedSegment] = []
     for scope in (video_id, None):
         over = exceeded(change, scope)
         if over is None or over <= 0:
@@ -79,7 +85,7 @@ def _budget_of(seen: Transaction, video_id: int, scope: int | None) -> tuple[str
     return whose, f"`{command} SIZE` allows more, `vfsd budget show` tells what there is"
 
 
-def make_room_in_store(change: Transaction, *, now_ns: int) -> list[Held]:
+def make_room_in_store(change: Transaction, *, now_ns: int) -> list[ChargedSegment]:
     """Evict what the store has too much of; gives what went."""
     over = exceeded(change, None)
     if over is None or over <= 0:
@@ -91,16 +97,16 @@ def make_room_in_store(change: Transaction, *, now_ns: int) -> list[Held]:
 
 def choose(
     seen: Transaction,
-    held: Sequence[Held],
+    held: Sequence[ChargedSegment],
     over: int,
     *,
     read: int,
     keep: Collection[int | None] = (),
     worth: float | None = None,
-) -> list[Held] | None:
+) -> list[ChargedSegment] | None:
     """Those that should go so that `over` bytes of `held` do; None where that cannot be.
 
-    `held` as `Holdings.held` sorts it, `read` the number of the newest read.  With one that is
+    `held` as `DerivedUsage.held` sorts it, `read` the number of the newest read.  With one that is
     joined goes the other, whose bytes count where it is of `held`, too.
     """
     kept = {one.object_key for one in held if one.role is Role.JOINED and one.id in keep}
@@ -109,14 +115,14 @@ def choose(
         for one in held
         if not one.is_pinned and one.id not in keep and one.object_key not in kept
     }
-    units: dict[object, list[Entry]] = {}
+    units: dict[object, list[EvictionCandidate]] = {}
     for entry in entries(held, read):
         if entry.id in free:
             one = free[entry.id]
             unit = one.object_key if one.role is Role.JOINED else one.id
             units.setdefault(unit, []).append(entry)
     found = {unit[0].id: [free[entry.id] for entry in unit] for unit in units.values()}
-    chosen = victims(by_benefit(map(as_one, units.values())), over)
+    chosen = victims(by_benefit(map(merged_candidate, units.values())), over)
     if sum(one.bytes for one in chosen) < over:
         return None
     gone = [one for unit in chosen for one in found[unit.id]]
@@ -128,20 +134,20 @@ def choose(
     return gone
 
 
-def entries(held: Sequence[Held], read: int) -> list[Entry]:
+def entries(held: Sequence[ChargedSegment], read: int) -> list[EvictionCandidate]:
     """As orders of eviction see them.
 
     Neighbours are those in use that follow each other; better than a rendition are larger ones of
     the same frames that are whole multiples of it.
     """
-    found: list[Entry] = []
-    run: list[Held] = []
+    found: list[EvictionCandidate] = []
+    run: list[ChargedSegment] = []
     sizes: dict[tuple[int, range], list[tuple[int, int]]] = {}
     for one in held:
         if one.role is Role.RENDITION and not one.is_retired:
             sizes.setdefault((one.video_id, one.frames), []).append(one.size)
 
-    def redundancy(one: Held) -> int:
+    def redundancy(one: ChargedSegment) -> int:
         return sum(
             _is_multiple(size, one.size) for size in sizes.get((one.video_id, one.frames), [])
         )
@@ -165,14 +171,19 @@ def entries(held: Sequence[Held], read: int) -> list[Entry]:
 
 
 def evict(
-    change: Transaction, chosen: Sequence[Held], scope: int | None, *, read: int, now_ns: int
-) -> list[Held]:
+    change: Transaction,
+    chosen: Sequence[ChargedSegment],
+    scope: int | None,
+    *,
+    read: int,
+    now_ns: int,
+) -> list[ChargedSegment]:
     """Take segments away, as the budget of a video, or (None) the store, is full; gives them.
 
     Of two that are joined both are chosen.
     """
 
-    def why(one: Held) -> str:
+    def why(one: ChargedSegment) -> str:
         if scope is None:
             return "store"
         return "video" if one.video_id == scope else "partner"
@@ -201,7 +212,7 @@ def _is_multiple(size: tuple[int, int], other: tuple[int, int]) -> bool:
     return size != other and size[0] % other[0] == 0 and size[1] % other[1] == 0
 
 
-def _follows(before: Held, one: Held) -> bool:
+def _follows(before: ChargedSegment, one: ChargedSegment) -> bool:
     return (before.video_id, before.role, before.size, before.frames.stop) == (
         one.video_id,
         one.role,
@@ -215,7 +226,7 @@ def _refusal(
     video_id: int,
     scope: int | None,
     made: int | None,
-    held: Sequence[Held],
+    held: Sequence[ChargedSegment],
 ) -> OverBudgetError:
     name = change.videos.get(video_id).name
     limit = allowed(change, scope) or 0

@@ -21,7 +21,7 @@ from blake3 import blake3
 from vfsd.disk import view_cache_dir
 from vfsd.disk.direct_io import open_stored
 from vfsd.errors import VfsdError
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 
 Bytes = bytes | memoryview
 """Rendered bytes, which must not be changed."""
@@ -57,7 +57,7 @@ class FileCache:
         self._guard = threading.Lock()
 
     @classmethod
-    def of_store(cls, parts: Parts) -> FileCache:
+    def of_store(cls, parts: StoreContext) -> FileCache:
         return cls(
             parts.directory.cache,
             parts.settings.view_cache_bytes,
@@ -133,7 +133,7 @@ class FileCache:
         """Delete what is of no use, and what was used longest ago until the rest is within the
         budget."""
         kept, gone = 0, []
-        found = list(view_cache_dir.kept_files(self._directory))
+        found = list(view_cache_dir.cached_files(self._directory))
         for one in sorted(found, key=lambda one: one.used_ns, reverse=True):
             if not one.is_useless:
                 kept += one.size
@@ -151,7 +151,7 @@ class FileCache:
             view_cache_dir.delete(self._directory, [path])
 
 
-def shown(parts: Parts, digests: Collection[str]) -> set[str]:
+def shown(parts: StoreContext, digests: Collection[str]) -> set[str]:
     """Those that any video has; none where nobody can tell."""
     try:
         with parts.catalog.reading() as seen:

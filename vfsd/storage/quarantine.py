@@ -29,8 +29,8 @@ from functools import partial
 from io import BufferedRandom
 from pathlib import Path
 
-from vfsd.core.atfork import at_fork
-from vfsd.core.model import PhysicalVideo, Place
+from vfsd.core.atfork import reset_after_fork
+from vfsd.core.model import ByteLocation, PhysicalVideo
 from vfsd.disk.disk_reserve import with_reserve
 from vfsd.disk.enospc import NO_SPACE
 from vfsd.disk.object_store import is_key
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Suspicion:
+class QuarantineEntry:
     """Of one file."""
 
     crashes: int  #: mounts that ended while it was decoded
@@ -66,18 +66,18 @@ class Suspicion:
         )
 
 
-class Suspects:
+class Quarantine:
     """The suspects of a store, and the note of what is being decoded.  Thread-safe."""
 
     def __init__(self, directory: StoreDirectory) -> None:
         self._directory = directory
         self._path = directory.suspects
         self._guard = threading.Lock()
-        self._known: dict[str, Suspicion] = {}
+        self._known: dict[str, QuarantineEntry] = {}
         self._seen: tuple[int, int] | None = None
         self._note: mmap.mmap | None = None
         self._free = list(range(_SLOTS))
-        at_fork(self)
+        reset_after_fork(self)
 
     def begin_anew(self) -> None:
         """See `vfsd.core.atfork`."""
@@ -85,11 +85,11 @@ class Suspects:
         self._note = None  # that is the parent's
         self._free = list(range(_SLOTS))
 
-    def of(self, physical: PhysicalVideo) -> Suspicion | None:
+    def of(self, physical: PhysicalVideo) -> QuarantineEntry | None:
         """What speaks against that file; None: nothing ever did."""
         return self._current().get(_key(physical))
 
-    def barred(self) -> dict[Place, Suspicion]:
+    def barred(self) -> dict[ByteLocation, QuarantineEntry]:
         """Those whose pictures are not decoded, by where their bytes are."""
         return {_place(key): one for key, one in self._current().items() if one.barred}
 
@@ -120,14 +120,14 @@ class Suspects:
             suspicion = self.of(physical)
             if suspicion is not None and suspicion.barred:
                 told = {**asdict(suspicion), "barred": False}
-                self._save({**self._current(), _key(physical): Suspicion(**told)})
+                self._save({**self._current(), _key(physical): QuarantineEntry(**told)})
 
     def accuse(self, physical: PhysicalVideo, how: str) -> None:
         """It was being decoded when a mount crashed.  Raises `OSError`."""
         with self._changing():
             before = self.of(physical)
             crashes = 1 if before is None else before.crashes + 1
-            suspicion = Suspicion(crashes, time.time(), how, barred=True)
+            suspicion = QuarantineEntry(crashes, time.time(), how, barred=True)
             self._save({**self._current(), _key(physical): suspicion})
 
     # -- the note
@@ -204,7 +204,7 @@ class Suspects:
             self._seen = None  # two changes in one tick of the clock may look the same
             yield
 
-    def _current(self) -> dict[str, Suspicion]:
+    def _current(self) -> dict[str, QuarantineEntry]:
         """As it is now: another process may have changed it."""
         try:
             found = os.stat(self._path)
@@ -216,7 +216,7 @@ class Suspects:
             self._known, self._seen = _load(self._path), seen
         return self._known
 
-    def _save(self, known: dict[str, Suspicion]) -> None:
+    def _save(self, known: dict[str, QuarantineEntry]) -> None:
         told = {key: asdict(suspicion) for key, suspicion in sorted(known.items())}
         put_in_place(self._path, json.dumps(told, indent=1) + "\n")
         fsync_path(self._path.parent)
@@ -234,12 +234,12 @@ def _new_note(path: Path) -> BufferedRandom:
     return file
 
 
-def _load(path: Path) -> dict[str, Suspicion]:
+def _load(path: Path) -> dict[str, QuarantineEntry]:
     """What cannot be read is nothing: what it says can be found out again, at a price."""
     with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
         if path.stat().st_size <= _MOST_BYTES:
             told = json.loads(path.read_text(encoding="utf-8"))
-            return {_path(key): Suspicion(**value) for key, value in told.items()}
+            return {_path(key): QuarantineEntry(**value) for key, value in told.items()}
     _log.warning("%s cannot be read, and is passed over", path)
     return {}
 
@@ -254,5 +254,5 @@ def _key(physical: PhysicalVideo) -> str:
     return physical.object_key or physical.link_path or ""
 
 
-def _place(key: str) -> Place:
-    return Place(key, None) if is_key(key) else Place(None, key)
+def _place(key: str) -> ByteLocation:
+    return ByteLocation(key, None) if is_key(key) else ByteLocation(None, key)

@@ -21,7 +21,7 @@ from vfsd.disk import view_cache_dir
 from vfsd.disk.disk_reserve import keep_reserve
 from vfsd.disk.safe_open import STAYS, remove
 from vfsd.errors import NotFoundError, StoreError
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import make_room_in_store
 
 _AT_ONCE = 100
@@ -33,7 +33,7 @@ _REST_SECONDS = 0.1
 _log = logging.getLogger(__name__)
 
 
-class Turns:
+class TransactionPacer:
     """Lets others write between many transactions that follow each other at once."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Turns:
 
 
 def reclaim(
-    parts: Parts, *, keys: Iterable[str] | None = None, inodes: Iterable[int] = ()
+    parts: StoreContext, *, keys: Iterable[str] | None = None, inodes: Iterable[int] = ()
 ) -> list[str]:
     """Delete the recorded objects (among `keys`) that nothing refers to; returns their keys.
 
@@ -76,7 +76,7 @@ def reclaim(
     return found
 
 
-def clear_away(parts: Parts, *, keys: Iterable[str], inodes: Iterable[int] = ()) -> None:
+def clear_away(parts: StoreContext, *, keys: Iterable[str], inodes: Iterable[int] = ()) -> None:
     """`reclaim` after something else, which is done whatever becomes of the old bytes.
 
     It takes as long as these `keys` need, however much is stored, and a microsecond for each file
@@ -88,7 +88,7 @@ def clear_away(parts: Parts, *, keys: Iterable[str], inodes: Iterable[int] = ())
         _log.warning("old bytes could not be deleted, `vfsd gc` does it: %s", error)
 
 
-def drop_stray_views(parts: Parts, digests: Iterable[str] | None = None) -> None:
+def drop_stray_views(parts: StoreContext, digests: Iterable[str] | None = None) -> None:
     """Delete what was rendered of videos, of these `digests` or all, that no file has any more.
 
     What is rendered meanwhile for somebody who has one open is deleted by who puts it there.
@@ -112,7 +112,7 @@ def drop_stray_views(parts: Parts, digests: Iterable[str] | None = None) -> None
         _log.warning("rendered views could not be deleted, `vfsd gc` does it: %s", error)
 
 
-def _forget(parts: Parts, keys: Iterable[str] | None) -> list[str]:
+def _forget(parts: StoreContext, keys: Iterable[str] | None) -> list[str]:
     with parts.catalog.writing() as change:
         evicted = make_room_in_store(change, now_ns=time.time_ns())
         widowed = change.segments.widowed()
@@ -123,7 +123,7 @@ def _forget(parts: Parts, keys: Iterable[str] | None) -> list[str]:
         return change.objects.forget_unreferenced(keys)
 
 
-def discard_unpublished(parts: Parts, key: str, patience: float = BUSY_SECONDS) -> bool:
+def discard_unpublished(parts: StoreContext, key: str, patience: float = BUSY_SECONDS) -> bool:
     """Delete an object that was put in place for a publication that did not happen; whether it is
     gone, or somebody has published it meanwhile.
 
@@ -133,7 +133,7 @@ def discard_unpublished(parts: Parts, key: str, patience: float = BUSY_SECONDS) 
         return _delete_object(parts, key, change)
 
 
-def discard_strays(parts: Parts, keys: Iterable[str]) -> None:
+def discard_strays(parts: StoreContext, keys: Iterable[str]) -> None:
     """Delete objects that nothing has recorded, unless somebody publishes them meanwhile.
 
     Those that may not be deleted stay.
@@ -141,7 +141,7 @@ def discard_strays(parts: Parts, keys: Iterable[str]) -> None:
     _in_batches(parts, [partial(_delete_object, parts, key) for key in keys])
 
 
-def discard_failed(parts: Parts, key: str, patience: float = BUSY_SECONDS) -> None:
+def discard_failed(parts: StoreContext, key: str, patience: float = BUSY_SECONDS) -> None:
     """`discard_unpublished` while the error is on its way because of which nothing was published.
 
     That error is what counts: what cannot be deleted now is left for `vfsd gc`.
@@ -152,7 +152,7 @@ def discard_failed(parts: Parts, key: str, patience: float = BUSY_SECONDS) -> No
         _log.warning("object %s could not be deleted, `vfsd gc` does it: %s", key, error)
 
 
-def _in_batches(parts: Parts, deletions: Sequence[Callable[[Transaction], object]]) -> None:
+def _in_batches(parts: StoreContext, deletions: Sequence[Callable[[Transaction], object]]) -> None:
     done = 0
     while done < len(deletions):
         with parts.catalog.writing() as change:
@@ -169,7 +169,7 @@ def _in_batches(parts: Parts, deletions: Sequence[Callable[[Transaction], object
             time.sleep(min(_REST_SECONDS, time.monotonic() - began))
 
 
-def _delete_object(parts: Parts, key: str, change: Transaction) -> bool:
+def _delete_object(parts: StoreContext, key: str, change: Transaction) -> bool:
     """Unless somebody has published it meanwhile; whether it was deleted."""
     if change.objects.is_needed(key):
         return False
@@ -177,7 +177,7 @@ def _delete_object(parts: Parts, key: str, change: Transaction) -> bool:
     return True
 
 
-def _delete_published(parts: Parts, key: str, change: Transaction) -> None:
+def _delete_published(parts: StoreContext, key: str, change: Transaction) -> None:
     """As `_delete_object`, where it was published before: what comes of a recording goes for good.
 
     Of one that never was, the name on its way is what is left of it.
@@ -187,7 +187,7 @@ def _delete_published(parts: Parts, key: str, change: Transaction) -> None:
         parts.objects.delete(key)
 
 
-def _delete_private(parts: Parts, ino: int, change: Transaction) -> None:
+def _delete_private(parts: StoreContext, ino: int, change: Transaction) -> None:
     if not _exists(change, ino):
         remove(parts.directory.spool_file(ino))
 

@@ -24,13 +24,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from vfsd.codecs.decoding.demuxer import OpenFile, Source
-from vfsd.codecs.extensions import load_extensions
-from vfsd.codecs.inventory.inventory import take_inventory
-from vfsd.codecs.inventory.items import pack_inventory
+from vfsd.codecs.decoding.demuxer import MediaSource, OpenFile
+from vfsd.codecs.inventory.collector import pack_inventory
+from vfsd.codecs.inventory.file_inventory import take_inventory
 from vfsd.codecs.probing.probe import examine_source
 from vfsd.codecs.probing.serialize import pack_examination
-from vfsd.core.child_lifetime import be_killed_first, end_with
+from vfsd.codecs.pyav import load_extensions
+from vfsd.core.process_control import die_with_parent, set_oom_score
 from vfsd.errors import RefusedMediaError
 from vfsd.storage.sandbox_protocol import (
     BYTES,
@@ -40,8 +40,8 @@ from vfsd.storage.sandbox_protocol import (
     RECORD,
     REFUSED,
     UNREADABLE,
-    Complaint,
-    Order,
+    ErrorReport,
+    ExamineRequest,
 )
 
 _PR_SET_DUMPABLE = 4
@@ -50,7 +50,7 @@ _NOBODY = 65534
 _IDLE_SECONDS = 60
 _TELL_SECONDS = 0.05
 """Progress is told as often."""
-_KILLED_FIRST = 1000
+_OOM_SCORE = 1000
 """Where memory runs out, this is what the machine misses least."""
 _GRACE_SECONDS = 5
 """A child that does not end at its limit of CPU time is killed after as many more."""
@@ -69,7 +69,7 @@ def prepare() -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    be_killed_first(_KILLED_FIRST)
+    set_oom_score(_OOM_SCORE)
     load_extensions()
     _warm_up()
     _load_charsets()
@@ -88,10 +88,10 @@ def _warm_up() -> None:
     fd = os.memfd_create("warming")
     try:
         os.write(fd, _WARMING)
-        with Source(fd) as source:
+        with MediaSource(fd) as source:
             pack_examination(examine_source(source, "warming"))
             pack_inventory(take_inventory(source, "y4m", 0))
-        with suppress(RefusedMediaError), Source(os.open(os.devnull, os.O_RDONLY)) as source:
+        with suppress(RefusedMediaError), MediaSource(os.open(os.devnull, os.O_RDONLY)) as source:
             examine_source(source, "nothing")
     finally:
         os.close(fd)
@@ -107,7 +107,7 @@ def _load_charsets() -> None:
             libc.iconv_open(b"UTF-8", name)
 
 
-def _next(control: socket.socket) -> tuple[Order, int, int] | None:
+def _next(control: socket.socket) -> tuple[ExamineRequest, int, int] | None:
     """The next order, the file and where to answer; None: no more will come."""
     waiting = select.poll()
     waiting.register(control, select.POLLIN)
@@ -119,10 +119,10 @@ def _next(control: socket.socket) -> tuple[Order, int, int] | None:
         return None
     if len(fds) != 2:
         return None
-    return Order.parse(message), fds[0], fds[1]
+    return ExamineRequest.parse(message), fds[0], fds[1]
 
 
-def _serve(control: socket.socket, order: Order, file: int, answer: int) -> None:
+def _serve(control: socket.socket, order: ExamineRequest, file: int, answer: int) -> None:
     """Have a child do it; tell how that ended.  Who asked may go away meanwhile."""
     me = os.getpid()
     child = os.fork()
@@ -146,7 +146,7 @@ def _serve(control: socket.socket, order: Order, file: int, answer: int) -> None
 
 
 def _be_the_child(
-    control: socket.socket, order: Order, file: int, answer: int, parent: int
+    control: socket.socket, order: ExamineRequest, file: int, answer: int, parent: int
 ) -> NoReturn:
     code = 1
     try:
@@ -161,11 +161,11 @@ def _be_the_child(
 # ------------------------------------------------------------------------------------ the child
 
 
-def _restrict(order: Order, parent: int) -> None:
+def _restrict(order: ExamineRequest, parent: int) -> None:
     """Be nobody; be killed with the parent; open nothing; stay within bounds."""
     libc = ctypes.CDLL(None)
     _be_nobody()
-    end_with(parent)
+    die_with_parent(parent)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     memory = _address_space() + order.memory
@@ -203,31 +203,33 @@ def _address_space() -> int:
     return pages * resource.getpagesize()
 
 
-def _answer(order: Order, file: int, answer: socket.socket) -> None:
+def _answer(order: ExamineRequest, file: int, answer: socket.socket) -> None:
     def tell(kind: bytes, body: bytes) -> None:
         answer.sendall(RECORD.pack(kind, len(body)))
         answer.sendall(body)
 
     try:
-        with Source(OpenFile(file, order.size)) as source:
+        with MediaSource(OpenFile(file, order.size)) as source:
             source.name = order.name
-            body = _found(order, source, _Progress(tell))
+            body = _found(order, source, _ProgressReporter(tell))
     except RefusedMediaError as refusal:
-        tell(REFUSED, Complaint(str(refusal), refusal.hint).message())
+        tell(REFUSED, ErrorReport(str(refusal), refusal.hint).message())
     except MemoryError:
         text = f"{order.name}: examining it takes more than {order.memory >> 20} MiB of memory"
-        tell(REFUSED, Complaint(text).message())
+        tell(REFUSED, ErrorReport(text).message())
     except OSError as error:
-        tell(UNREADABLE, Complaint(error.strerror or "", number=error.errno or 0).message())
+        tell(UNREADABLE, ErrorReport(error.strerror or "", number=error.errno or 0).message())
     except Exception as error:
         _log.exception("%s could not be examined", order.name)
         text = f"{order.name}: cannot be examined: {type(error).__name__}: {error}"
-        tell(REFUSED, Complaint(text).message())
+        tell(REFUSED, ErrorReport(text).message())
     else:
         tell(FOUND, body)
 
 
-def _found(order: Order, source: Source, on_progress: Callable[[int, int], None]) -> bytes:
+def _found(
+    order: ExamineRequest, source: MediaSource, on_progress: Callable[[int, int], None]
+) -> bytes:
     if order.listed is None:
         found = examine_source(
             source,
@@ -245,7 +247,7 @@ def _found(order: Order, source: Source, on_progress: Callable[[int, int], None]
         raise RefusedMediaError(f"{order.name}: {refusal}", hint=refusal.hint) from refusal
 
 
-class _Progress:
+class _ProgressReporter:
     """Tells how far it is, and with it that it goes on at all; not too often."""
 
     def __init__(self, tell: Callable[[bytes, bytes], None]) -> None:

@@ -22,9 +22,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from vfsd.core.atfork import at_fork, keep_for_good
+from vfsd.core.atfork import leak, reset_after_fork
 from vfsd.core.model import MediaInfo
-from vfsd.core.subprocess_entry import command, environment
+from vfsd.core.subprocess_entry import child_environment, module_command
 from vfsd.errors import BusyError, ExaminerError, IntegrityError, RefusedMediaError
 from vfsd.storage.sandbox_protocol import (
     BYTES,
@@ -36,13 +36,13 @@ from vfsd.storage.sandbox_protocol import (
     RECORD,
     REFUSED,
     UNREADABLE,
-    Complaint,
-    Limits,
-    Order,
+    ErrorReport,
+    ExamineRequest,
+    SandboxLimits,
 )
 
 if TYPE_CHECKING:
-    from vfsd.codecs.inventory.items import Inventory
+    from vfsd.codecs.inventory.collector import Inventory
     from vfsd.codecs.probing.probe import Examination
 
 MODULE = "vfsd.storage.sandbox_start"
@@ -64,7 +64,7 @@ _Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
-class _Expected(Generic[_Found]):
+class _ExpectedReply(Generic[_Found]):
     """The answer that an order is to have."""
 
     most: int  #: bytes
@@ -79,7 +79,7 @@ class _KilledError(Exception):
     """The child was killed, which may have had nothing to do with the file."""
 
 
-class Workers:
+class SandboxPool:
     """Processes that wait for files to examine.  Safe to use from several threads.
 
     After a fork the child starts its own.
@@ -89,11 +89,11 @@ class Workers:
         self._idle: list[_Worker] = []
         self._guard = threading.Lock()
         self._closed = False
-        at_fork(self)
+        reset_after_fork(self)
 
     def begin_anew(self) -> None:
         """See `vfsd.core.atfork`."""
-        keep_for_good(self._idle)  # they are no processes that the child could wait for
+        leak(self._idle)  # they are no processes that the child could wait for
         self._idle = []
         self._guard = threading.Lock()
 
@@ -128,10 +128,10 @@ class Workers:
 class Examiner:
     """Examines files, each in a process of its own.  Safe to use from several threads."""
 
-    def __init__(self, limits: Limits, workers: Workers | None = None) -> None:
+    def __init__(self, limits: SandboxLimits, workers: SandboxPool | None = None) -> None:
         """`workers` stay the caller's; without, it has some of its own."""
         self.limits = limits
-        self._workers = Workers() if workers is None else workers
+        self._workers = SandboxPool() if workers is None else workers
         self._own = self._workers if workers is None else None
 
     def start(self) -> None:
@@ -205,21 +205,27 @@ class Examiner:
         on_progress: OnProgress | None = None,
     ) -> Examination:
         """As `examine`, of a descriptor that stays the caller's and is only read by `pread`."""
-        from vfsd.codecs.probing.serialize import most_bytes, unpack_examination
+        from vfsd.codecs.probing.serialize import max_examination_bytes, unpack_examination
 
         sniff_open(fd, called)
         size = os.fstat(fd).st_size
-        answer = _Expected(most_bytes(size), lambda body: unpack_examination(body, size))
+        answer = _ExpectedReply(
+            max_examination_bytes(size), lambda body: unpack_examination(body, size)
+        )
         order = self._order(called, size, full=full)
         order = replace(order, stream=stream, in_largest_size=in_largest_size)
         return self._answer(order, fd, answer, on_progress)
 
-    def _order(self, called: str, size: int, *, full: bool = False) -> Order:
+    def _order(self, called: str, size: int, *, full: bool = False) -> ExamineRequest:
         shown = called[-_LONGEST_NAME:]
-        return Order(shown, size, full, self.limits.memory, self.limits.cpu_seconds(size))
+        return ExamineRequest(shown, size, full, self.limits.memory, self.limits.cpu_seconds(size))
 
     def _answer(
-        self, order: Order, fd: int, expected: _Expected[_Found], on_progress: OnProgress | None
+        self,
+        order: ExamineRequest,
+        fd: int,
+        expected: _ExpectedReply[_Found],
+        on_progress: OnProgress | None,
     ) -> _Found:
         """What a worker finds.  Raises as `examine`."""
         for attempt in range(_ATTEMPTS):
@@ -236,7 +242,8 @@ class Examiner:
     def inventory(
         self, path: str | os.PathLike[str], media: MediaInfo, *, name: str | None = None
     ) -> Inventory:
-        """Everything in a file besides samples: `vfsd.codecs.inventory.inventory.take_inventory`.
+        """Everything in a file besides samples:
+        `vfsd.codecs.inventory.file_inventory.take_inventory`.
 
         Raises as `examine`.
         """
@@ -248,11 +255,11 @@ class Examiner:
 
     def inventory_open(self, fd: int, media: MediaInfo, called: str) -> Inventory:
         """As `inventory`, of a descriptor that stays the caller's and is only read by `pread`."""
-        from vfsd.codecs.inventory.items import MOST_INVENTORY_BYTES, unpack_inventory
+        from vfsd.codecs.inventory.collector import MAX_INVENTORY_BYTES, unpack_inventory
 
         order = self._order(called, os.fstat(fd).st_size)
         order = replace(order, listed=(media.container, media.stream_index))
-        return self._answer(order, fd, _Expected(MOST_INVENTORY_BYTES, unpack_inventory), None)
+        return self._answer(order, fd, _ExpectedReply(MAX_INVENTORY_BYTES, unpack_inventory), None)
 
     def close(self) -> None:
         """End its processes; what is at work is ended with its work."""
@@ -262,9 +269,9 @@ class Examiner:
     def _found(
         self,
         worker: _Worker,
-        order: Order,
+        order: ExamineRequest,
         fd: int,
-        expected: _Expected[_Found],
+        expected: _ExpectedReply[_Found],
         on_progress: OnProgress | None,
     ) -> _Found:
         try:
@@ -290,10 +297,10 @@ def _not_started() -> BusyError:
 
 def sniff_open(fd: int, called: str) -> None:
     """Raises `RefusedMediaError` where the first bytes of an open file are those of no video."""
-    from vfsd.codecs.containers.detect_container import HEAD_BYTES, sniff
+    from vfsd.codecs.containers.detect_container import HEAD_BYTES, detect_container
 
     try:
-        sniff(os.pread(fd, HEAD_BYTES, 0))
+        detect_container(os.pread(fd, HEAD_BYTES, 0))
     except RefusedMediaError as refusal:
         raise RefusedMediaError(f"{called}: {refusal}", hint=refusal.hint) from refusal
 
@@ -306,17 +313,17 @@ class _Worker:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                command(MODULE, str(theirs.fileno())),
+                module_command(MODULE, str(theirs.fileno())),
                 cwd="/",
                 # Without threads of its own it can be forked at any time.
-                env=environment() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                env=child_environment() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # the signals of a terminal are for who started it
             )
         self.is_whole = True  #: nothing is under way, and nothing left to be read
         self.is_ready = False  #: it has told that it can work
-        at_fork(self)
+        reset_after_fork(self)
 
     def begin_anew(self) -> None:
         """See `vfsd.core.atfork`."""
@@ -329,10 +336,10 @@ class _Worker:
 
     def examine(
         self,
-        order: Order,
+        order: ExamineRequest,
         fd: int,
-        expected: _Expected[_Found],
-        limits: Limits,
+        expected: _ExpectedReply[_Found],
+        limits: SandboxLimits,
         on_progress: OnProgress | None,
     ) -> _Found:
         """Raises `RefusedMediaError`, `IntegrityError` for a muddled answer, `OSError`, what
@@ -346,7 +353,7 @@ class _Worker:
                     socket.send_fds(self._control, [order.message()], [fd, theirs.fileno()])
                 except (BrokenPipeError, ConnectionResetError) as error:
                     raise _GoneError from error
-            answer = _Answer(mine, expected.most, limits.silent_seconds)
+            answer = _ReplyReader(mine, expected.most, limits.silent_seconds)
             try:
                 kind, body = answer.last(on_progress)
             except TimeoutError:
@@ -360,7 +367,7 @@ class _Worker:
             return expected.unpack(body)
         if not kind:
             raise _refusal(order, status)
-        complaint = Complaint.parse(body)
+        complaint = ErrorReport.parse(body)
         if kind == REFUSED:
             raise RefusedMediaError(complaint.text, hint=complaint.hint)
         raise OSError(complaint.number, complaint.text)
@@ -381,7 +388,7 @@ class _Worker:
             self.is_ready = True
             return
         if told:
-            raise _broken(Complaint.parse(told).text)
+            raise _broken(ErrorReport.parse(told).text)
         try:
             status = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -424,7 +431,7 @@ def _broken(why: str) -> ExaminerError:
     )
 
 
-def _refusal(order: Order, status: int) -> RefusedMediaError | _KilledError:
+def _refusal(order: ExamineRequest, status: int) -> RefusedMediaError | _KilledError:
     """What to say of a child that ended without an answer."""
     kind: type[RefusedMediaError | _KilledError] = RefusedMediaError
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
@@ -447,7 +454,7 @@ def _is_ready(end: socket.socket, seconds: float) -> bool:
     return bool(waiting.poll(seconds * 1000))
 
 
-class _Answer:
+class _ReplyReader:
     """The records of an answer, as they come."""
 
     def __init__(self, end: socket.socket, most: int, silent_seconds: float) -> None:

@@ -14,16 +14,16 @@ from dataclasses import asdict, dataclass
 from vfsd.errors import IntegrityError
 
 READY = b"ready"
-"""The first message of a worker; a `Complaint` where it cannot work."""
+"""The first message of a worker; a `ErrorReport` where it cannot work."""
 
 PROGRESS = b"P"
 """Two i64: bytes done, bytes in all."""
 FOUND = b"F"
 """An examination, see `vfsd.codecs.probing.serialize`, or an inventory."""
 REFUSED = b"R"
-"""A `Complaint`: the file is no video that can be served."""
+"""A `ErrorReport`: the file is no video that can be served."""
 UNREADABLE = b"U"
-"""A `Complaint`: the system does not give its bytes; `number` is the errno."""
+"""A `ErrorReport`: the system does not give its bytes; `number` is the errno."""
 
 RECORD = struct.Struct("<cQ")
 BYTES = struct.Struct("<qq")
@@ -32,7 +32,7 @@ COMPLAINT_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     """What examining one file may take."""
 
     memory: int = 4 << 30  #: bytes
@@ -46,7 +46,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ExamineRequest:
     """Examine the file that comes along."""
 
     name: str  #: what messages call it
@@ -63,12 +63,12 @@ class Order:
         return json.dumps(asdict(self)).encode("ascii")
 
     @classmethod
-    def parse(cls, message: bytes) -> Order:
+    def parse(cls, message: bytes) -> ExamineRequest:
         return cls(**json.loads(message))
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class ErrorReport:
     """Why there is no examination."""
 
     text: str
@@ -79,7 +79,7 @@ class Complaint:
         return json.dumps(asdict(self)).encode("ascii")
 
     @classmethod
-    def parse(cls, message: bytes) -> Complaint:
+    def parse(cls, message: bytes) -> ErrorReport:
         """Raises `IntegrityError` for anything else, since nobody vouches for who wrote it."""
         try:
             told = json.loads(message)

@@ -2,7 +2,7 @@
 
 ``python -m vfsd.core.launch vfsd.storage.sandbox_start FD`` imports the libraries that examine
 files and tries them on a few pictures.  The first message on the socket FD is `READY`, or a
-`Complaint` that says why there is none.  Nothing outside this package and the standard library is
+`ErrorReport` that says why there is none.  Nothing outside this package and the standard library is
 imported before that, so that a library that does not load is reported, too.
 """
 
@@ -13,8 +13,8 @@ import socket
 import sys
 import traceback
 
-from vfsd.core.subprocess_entry import importing
-from vfsd.storage.sandbox_protocol import COMPLAINT_BYTES, READY, Complaint
+from vfsd.core.subprocess_entry import gc_paused
+from vfsd.storage.sandbox_protocol import COMPLAINT_BYTES, READY, ErrorReport
 
 _MOST_TEXT = COMPLAINT_BYTES // 16
 
@@ -23,11 +23,11 @@ def main(arguments: list[str]) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     control = socket.socket(fileno=int(arguments[0]))
     try:
-        with importing():
+        with gc_paused():
             from vfsd.storage import sandbox_main
         sandbox_main.prepare()
     except Exception as error:
-        control.send(Complaint(_worded(error)).message())
+        control.send(ErrorReport(_worded(error)).message())
         sys.exit(1)
     control.send(READY)
     sandbox_main.work(control)

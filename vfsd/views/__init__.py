@@ -9,20 +9,26 @@ those made that a reader will want next, and `rendercache` keeps them.  `offers`
 somebody writes.
 """
 
-from vfsd.views.explain import ViewExplanation
-from vfsd.views.export import explain_path, explain_view, open_view, render, sound_of_view
-from vfsd.views.rendered_view import SoundOfView
-from vfsd.views.uploads import Offer
+from vfsd.views.rendered_view import ViewAudioSummary
+from vfsd.views.view_explanation import ViewExplanation
+from vfsd.views.view_export import (
+    explain_path,
+    explain_view,
+    open_view,
+    render,
+    summarize_view_audio,
+)
+from vfsd.views.view_uploads import ViewUpload
 from vfsd.views.views import Views
 
 __all__ = [
-    "Offer",
-    "SoundOfView",
+    "ViewAudioSummary",
     "ViewExplanation",
+    "ViewUpload",
     "Views",
     "explain_path",
     "explain_view",
     "open_view",
     "render",
-    "sound_of_view",
+    "summarize_view_audio",
 ]

@@ -1,4 +1,7 @@
-"""Decoders that stay where their last reader left them, for whoever reads on from there."""
+"""Idle video decoders that keep their position.
+
+`CursorPool` gives a reader the decoder that reaches its next frame at the lowest cost.
+"""
 
 from __future__ import annotations
 
@@ -11,43 +14,43 @@ from contextlib import contextmanager
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.frames.to_array import Held
+from vfsd.codecs.frames.to_array import FrameRegion
 from vfsd.core.frame_table_pages import Ints
 from vfsd.errors import DamagedFileError, IntegrityError
-from vfsd.read.context import Tools
-from vfsd.read.executor import Reader
-from vfsd.read.plan import avoiding, is_stream, plan_pictures
-from vfsd.views.convert import PictureConverter
-from vfsd.views.render_queue import Check
-from vfsd.views.source import Footage
+from vfsd.read.read_context import ReadContext
+from vfsd.read.read_executor import PlanExecutor
+from vfsd.read.read_plan import is_sequential, plan_pictures, tiles_avoiding_damage
+from vfsd.views.render_cache import Checkpoint
+from vfsd.views.view_frames import PictureConverter
+from vfsd.views.view_input import ViewInput
 
 _log = logging.getLogger(__name__)
 
-_CHUNK = 256
+_FRAMES_PER_PLAN = 256
 """Scattered frames are planned for as many at a time."""
-_SHORT_WAY = 4
+_MAX_SKIPPED_FRAMES = 4
 """Pictures that are decoded in vain rather than to start anew at a key frame after them."""
-_MOST_IDLE = 16
+_MAX_IDLE_CURSORS = 16
 """However small they are: each has threads and a descriptor."""
-_KEPT_PICTURES = 10
+_BUFFERED_PICTURES = 10
 """That a decoder may hold, beside those of its threads and those that wait for their turn."""
 
 
-Shown = tuple[VideoFrame, Held | None]
+DecodedPicture = tuple[VideoFrame, FrameRegion | None]
 """A picture, and what it is; None: all of the stored picture."""
 
 
-class Cursor:
+class DecodeCursor:
     """The pictures of a list of frames, from one place on.  One user at a time."""
 
     def __init__(
         self,
-        tools: Tools,
-        footage: Footage,
+        tools: ReadContext,
+        footage: ViewInput,
         wanted: PictureConverter,
         frames: Ints,
         place: int,
-        check: Check,
+        check: Checkpoint,
         threads: int,
     ) -> None:
         """`wanted` is what pictures are made into; `check` is its first user's; the original is
@@ -55,10 +58,12 @@ class Cursor:
         self.check = check  #: called for each packet and picture; what it raises ends the cursor
         self._table = footage.table
         self._frames = frames
-        self._feed = _shown(tools, footage, wanted, frames, place, self._checked, threads)
+        self._feed = _decoded_pictures(
+            tools, footage, wanted, frames, place, self._checked, threads
+        )
         media = footage.physical.media
         picture = media.width * media.height * 3 // 2 * (2 if media.bit_depth > 8 else 1)
-        kept = _KEPT_PICTURES + threads + media.reorder_delay
+        kept = _BUFFERED_PICTURES + threads + media.reorder_delay
         self.memory = picture * kept  #: bytes, roughly
         self.place = place  #: of the picture that comes next
         self.used = 0.0  #: when it became idle, as `time.monotonic` has it
@@ -67,7 +72,7 @@ class Cursor:
         """Whether reading on to `place` is no dearer than to start anew there."""
         if not self.place <= place < len(self._frames):
             return False
-        if place - self.place <= _SHORT_WAY:
+        if place - self.place <= _MAX_SKIPPED_FRAMES:
             return True
         start = self._table.decode_run(int(self._frames[place])).first_packet
         return start <= self._table.frame(int(self._frames[self.place])).packet
@@ -75,7 +80,7 @@ class Cursor:
     def _checked(self) -> None:
         self.check()
 
-    def pictures(self, first: int, stop: int) -> Iterator[Shown]:
+    def pictures(self, first: int, stop: int) -> Iterator[DecodedPicture]:
         """What is at the places ``first <= p < stop``; `first` is not before `place`.
 
         Raises `IntegrityError` when the file does not yield a frame that its table promises.
@@ -88,23 +93,23 @@ class Cursor:
                 yield picture
 
     def close(self) -> None:
-        self.check = _go_on
+        self.check = _never_cancelled
         if self.place == len(self._frames):
             next(self._feed, None)  # so that it ends by itself, and its decoder stays warm
         self._feed.close()
 
 
-class Cursors:
+class CursorPool:
     """Idle cursors; those that nobody has used for longest are given up.  Thread-safe.
 
     Their decoders hold `budget` bytes of pictures at most, or those of one; the pool of decoders
     has as much less meanwhile.
     """
 
-    def __init__(self, tools: Tools, budget: int) -> None:
+    def __init__(self, tools: ReadContext, budget: int) -> None:
         self._tools = tools
         self._budget = budget
-        self._idle: list[tuple[str, Cursor]] = []
+        self._idle: list[tuple[str, DecodeCursor]] = []
         self._closed = False
         self._guard = threading.Lock()
 
@@ -112,13 +117,13 @@ class Cursors:
     def at(
         self,
         key: str,
-        footage: Footage,
+        footage: ViewInput,
         wanted: PictureConverter,
         frames: Ints,
         place: int,
-        check: Check,
+        check: Checkpoint,
         threads: int,
-    ) -> Iterator[Cursor]:
+    ) -> Iterator[DecodeCursor]:
         """A cursor for `place`, or not far before it, of this block's own.
 
         `key` stands for the encoding, what is `wanted` of it, and the list of frames.  What `check`
@@ -126,7 +131,7 @@ class Cursors:
         """
         cursor = self._take(key, place)
         if cursor is None:
-            cursor = Cursor(self._tools, footage, wanted, frames, place, check, threads)
+            cursor = DecodeCursor(self._tools, footage, wanted, frames, place, check, threads)
         cursor.check = check
         try:
             yield cursor
@@ -134,7 +139,7 @@ class Cursors:
             cursor.close()
             raise
         if cursor.place < len(frames):
-            cursor.check = _go_on
+            cursor.check = _never_cancelled
             self._give_back(key, cursor)
         else:
             cursor.close()
@@ -155,7 +160,7 @@ class Cursors:
         for _, cursor in idle:
             self._end(cursor)
 
-    def _take(self, key: str, place: int) -> Cursor | None:
+    def _take(self, key: str, place: int) -> DecodeCursor | None:
         with self._guard:
             fit = [
                 number
@@ -169,7 +174,7 @@ class Cursors:
         self._tools.pool.lend(-cursor.memory)
         return cursor
 
-    def _give_back(self, key: str, cursor: Cursor) -> None:
+    def _give_back(self, key: str, cursor: DecodeCursor) -> None:
         surplus = []
         self._tools.pool.lend(cursor.memory)
         cursor.used = time.monotonic()
@@ -178,7 +183,7 @@ class Cursors:
             held = sum(idle.memory for _, idle in self._idle)
             while self._idle and (
                 self._closed
-                or len(self._idle) > _MOST_IDLE
+                or len(self._idle) > _MAX_IDLE_CURSORS
                 or (held > self._budget and len(self._idle) > 1)
             ):
                 _, old = self._idle.pop(0)
@@ -187,47 +192,47 @@ class Cursors:
         for old in surplus:
             self._end(old)
 
-    def _end(self, cursor: Cursor) -> None:
+    def _end(self, cursor: DecodeCursor) -> None:
         """Close one that was idle."""
         self._tools.pool.lend(-cursor.memory)
         cursor.close()
 
 
-def _go_on() -> None:
+def _never_cancelled() -> None:
     """What nobody waits for ends by itself."""
 
 
-def _shown(
-    tools: Tools,
-    footage: Footage,
+def _decoded_pictures(
+    tools: ReadContext,
+    footage: ViewInput,
     wanted: PictureConverter,
     frames: Ints,
     place: int,
-    check: Check,
+    check: Checkpoint,
     threads: int,
-) -> Generator[Shown, None, None]:
+) -> Generator[DecodedPicture, None, None]:
     needed = wanted.needed_of
     tiles = footage.tiles
     while place < len(frames):
         is_tiled = False
         try:
             if tiles is None or not tiles.stored:
-                yield from _from_original(tools, footage, frames, place, check, threads)
+                yield from _decoded_from_original(tools, footage, frames, place, check, threads)
                 return
-            chunk = frames[place : place + _CHUNK]
+            chunk = frames[place : place + _FRAMES_PER_PLAN]
             plan = plan_pictures(chunk, needed, wanted.form, footage.physical, footage.table, tiles)
             is_tiled = bool(plan.tiled)
             if not is_tiled:
-                for shown in _from_original(tools, footage, chunk, 0, check, threads):
+                for shown in _decoded_from_original(tools, footage, chunk, 0, check, threads):
                     yield shown
                     place += 1
                 continue
-            for places, picture, held in Reader(footage.table, tools).pictures(plan, needed):
+            for places, picture, held in PlanExecutor(footage.table, tools).pictures(plan, needed):
                 for _ in places:
                     yield picture, held
                 place += len(places)
         except DamagedFileError as error:
-            tiles = avoiding(tiles, error)
+            tiles = tiles_avoiding_damage(tiles, error)
         except (IntegrityError, FileNotFoundError) as error:
             if not is_tiled:
                 raise
@@ -236,20 +241,25 @@ def _shown(
             tiles = None
 
 
-def _from_original(
-    tools: Tools, footage: Footage, frames: Ints, place: int, check: Check, threads: int
-) -> Generator[Shown, None, None]:
+def _decoded_from_original(
+    tools: ReadContext,
+    footage: ViewInput,
+    frames: Ints,
+    place: int,
+    check: Checkpoint,
+    threads: int,
+) -> Generator[DecodedPicture, None, None]:
     physical, table, pool = footage.physical, footage.table, tools.pool
     rest = frames[place:]
-    if is_stream(rest):
+    if is_sequential(rest):
         with pool.decoder(physical, table) as decoder:
             first, stop = int(rest[0]), int(rest[-1]) + 1
             pictures = decoder.stream(first, stop, threads=threads, before_packet=check)
             for _, picture in pictures:
                 yield picture, None
         return
-    for start in range(0, len(rest), _CHUNK):
-        chunk = rest[start : start + _CHUNK]
+    for start in range(0, len(rest), _FRAMES_PER_PLAN):
+        chunk = rest[start : start + _FRAMES_PER_PLAN]
         times = dict(zip(*np.unique(chunk, return_counts=True), strict=True))
         for run in table.decode_runs(chunk.tolist()):
             with pool.decoder(physical, table, run, threads=threads) as decoder:

@@ -1,34 +1,183 @@
-"""A frame with the tiles of its segment, what was seen there, and where it was read.
-
-Pictures are RGB.  Their size follows from the frame's alone, whatever there is to draw.
+"""The files `layout.png` and `layout/SECONDS.png`: a frame with its tiles, detections and a heat
+map of reads, below a legend.
 """
 
 from __future__ import annotations
 
 import math
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.catalog import Catalog
+from vfsd.codecs.encoding.still_images import uncompressed_png, uncompressed_png_size
+from vfsd.core.display_geometry import to_display_layout, to_display_rect
+from vfsd.core.frame_selection import FrameTimes
 from vfsd.core.frame_table import FrameTable
-from vfsd.core.model import Cell
-from vfsd.core.orientation import in_display
-from vfsd.core.text_image import FONT, GROUND, Colour, Picture, extent, plain, write_block
-from vfsd.core.timebase import human_bytes
+from vfsd.core.model import Cell, LogicalVideo
+from vfsd.core.text_image import (
+    BACKGROUND_COLOR,
+    FONT,
+    TEXT_COLOR,
+    Color,
+    Picture,
+    ascii_text,
+    extent,
+    line_height,
+    size_for,
+    text_width,
+    write_block,
+    write_line,
+)
+from vfsd.core.timebase import clock_text, human_bytes, seconds
 from vfsd.core.view_request import View
-from vfsd.read.context import Tools
-from vfsd.read.executor import Reader
-from vfsd.read.plan import plan_frames
+from vfsd.errors import NotFoundError
+from vfsd.read.read_context import ReadContext
+from vfsd.read.read_executor import PlanExecutor
+from vfsd.read.read_plan import plan_frames
 from vfsd.tiling import Rect
-from vfsd.views.layout_facts import LayoutFacts
-from vfsd.views.layout_headline import RAMP, headline, headline_height
+from vfsd.views.layout_summary import LayoutFacts, layout_facts
+from vfsd.views.render_context import RenderContext
+from vfsd.views.view_input import ViewInput
+from vfsd.views.view_slots import DecodedFrames, FixedSizeSlots, Slots
+
+HEAT_COLORS: tuple[Color, ...] = ((40, 70, 235), (140, 40, 230), (235, 30, 140), (255, 40, 30))
+"""From where little was read to where most was."""
+_FAINT: Color = (190, 190, 190)
+_LINES = 3
+
+
+def headline_height(unit: float) -> int:
+    """In pixels; `unit` is how many times as large as in the smallest picture everything is."""
+    return _LINES * line_height(0.62 * unit) + 2 * round(12 * unit)
+
+
+def headline(width: int, facts: LayoutFacts, unit: float, colours: dict[str, Color]) -> Picture:
+    """A strip above the picture: what is shown, and what its colours mean."""
+    strip = np.full((headline_height(unit), width, 3), BACKGROUND_COLOR, np.uint8)
+    margin, step = round(12 * unit), line_height(0.62 * unit)
+    what = f"{facts.video.name}  frame {facts.frame}, {clock_text(facts.seconds)}"
+    size = size_for(
+        [ascii_text(what), ascii_text(_tiles_line(facts))], 0.62 * unit, width - 2 * margin
+    )
+    for number, (line, colour) in enumerate(((what, TEXT_COLOR), (_tiles_line(facts), _FAINT))):
+        base = (margin, margin + (number + 1) * step - round(9 * 0.62 * unit))
+        write_line(strip, ascii_text(line), base, size, colour)
+    base = (margin, margin + _LINES * step - round(9 * 0.62 * unit))
+    _legend(strip, base, facts, unit, colours)
+    return strip
+
+
+def _tiles_line(facts: LayoutFacts) -> str:
+    frames = f"frames {facts.frames.start}-{facts.frames.stop - 1}"
+    segment = facts.segment
+    if segment is None:
+        return f"untiled, {frames}"
+    shown = to_display_layout(segment.layout, facts.video.original.media)
+    return (
+        f"{shown}, {segment.profile}, {frames}, {human_bytes(segment.size)}, "
+        f"from {segment.psnr:.1f} dB"
+    )
+
+
+def _legend(
+    strip: Picture,
+    base: tuple[int, int],
+    facts: LayoutFacts,
+    unit: float,
+    colours: dict[str, Color],
+) -> None:
+    """What the colours of the heat and of boxes mean; of many labels, those seen most."""
+    gap, room = round(22 * unit), strip.shape[1] - 2 * base[0]
+    heat, *labels = _legend_entries(facts, colours)
+    shown = len(labels)
+    while True:
+        size = 0.55 * unit
+        entries = [heat, *labels[:shown]]
+        if shown < len(labels):
+            entries.append(("", (), f"and {len(labels) - shown} more labels"))
+        while size > 0.38 * unit and _legend_width(entries, size, gap) > room:
+            size *= 0.95
+        if not shown or _legend_width(entries, size, gap) <= room:
+            break
+        shown -= 1
+    x = base[0]
+    for before, swatch, after in entries:
+        if before:
+            write_line(strip, before, (x, base[1]), size, _FAINT)
+            x += text_width(before, size) + _padded_strip(size)
+        if swatch:
+            _color_ramp(strip, (x, base[1]), swatch, size)
+            x += _swatch_length(swatch, size) + _padded_strip(size)
+        write_line(strip, after, (x, base[1]), size, _FAINT)
+        x += text_width(after, size) + gap
+
+
+def _color_ramp(
+    strip: Picture, base: tuple[int, int], swatch: Sequence[Color], size: float
+) -> None:
+    """Colours from left to right, as high as letters are."""
+    x, middle, half = base[0], base[1] - round(size * 10), round(size * 9)
+    room = strip[max(0, middle - half) : middle + half, x : x + _swatch_length(swatch, size)]
+    room[...] = _stretched(swatch, _swatch_length(swatch, size))[: room.shape[1]]
+
+
+_LegendEntry = tuple[str, Sequence[Color], str]
+"""Text, colours (there may be none), and text behind them."""
+
+
+def _legend_entries(facts: LayoutFacts, colours: dict[str, Color]) -> list[_LegendEntry]:
+    most = int(facts.heat.max())
+    times = "read" if facts.reads == 1 else "reads"
+    entries: list[_LegendEntry] = []
+    if most > 1:
+        entries.append(("read once", HEAT_COLORS, f"{most} times, of {facts.reads} {times}"))
+    elif most:
+        entries.append(("", HEAT_COLORS[-1:], f"read once, of {facts.reads} {times}"))
+    else:
+        entries.append(("", (BACKGROUND_COLOR,), "never read"))
+    here = facts.boxes.labels[facts.boxes.frames == facts.frame]
+    seen = {label: int((facts.boxes.labels == label).sum()) for label in colours}
+    for label in sorted(seen, key=lambda one: (-seen[one], one)):
+        now = int((here == label).sum())
+        entries.append(("", (colours[label],), f"{ascii_text(label)} {now} of {seen[label]} boxes"))
+    return entries
+
+
+def _legend_width(entries: Sequence[_LegendEntry], size: float, gap: int) -> int:
+    total = 0
+    for before, swatch, after in entries:
+        total += text_width(before, size) + _padded_strip(size) if before else 0
+        total += _swatch_length(swatch, size) + _padded_strip(size) if swatch else 0
+        total += text_width(after, size) + gap
+    return total - gap
+
+
+def _swatch_length(swatch: Sequence[Color], size: float) -> int:
+    return round(size * (150 if len(swatch) > 1 else 30))
+
+
+def _padded_strip(size: float) -> int:
+    return round(size * 14)
+
+
+def _stretched(swatch: Sequence[Color], length: int) -> Picture:
+    """length x 3."""
+    at, stops = np.linspace(0, 1, length), np.linspace(0, 1, len(swatch))
+    parts = [np.interp(at, stops, [colour[part] for colour in swatch]) for part in range(3)]
+    return np.stack(parts, axis=-1).astype(np.uint8)
+
 
 _SHORTEST_SIDE = 720
 """Smaller frames are enlarged, as letters need room."""
-_EDGE: Colour = (255, 220, 40)
-_LABELS: tuple[Colour, ...] = (
+_EDGE: Color = (255, 220, 40)
+_LABELS: tuple[Color, ...] = (
     (90, 200, 250),
     (120, 230, 120),
     (255, 150, 60),
@@ -52,16 +201,16 @@ def picture_size(width: int, height: int) -> tuple[int, int]:
     return width * scale, height * scale + headline_height(_unit(width * scale, height * scale))
 
 
-def draw_layout(table: FrameTable, tools: Tools, facts: LayoutFacts) -> Picture:
+def draw_layout(table: FrameTable, tools: ReadContext, facts: LayoutFacts) -> Picture:
     """The frame, from the original, with everything drawn on it.
 
     Raises `IntegrityError` where it cannot be decoded, `OSError`.
     """
     plan = plan_frames(np.array([facts.frame]), View(), facts.video.original, table)
-    return draw(Reader(table, tools).execute(plan)[0], facts)
+    return draw_facts(PlanExecutor(table, tools).execute(plan)[0], facts)
 
 
-def draw(pixels: Picture, facts: LayoutFacts) -> Picture:
+def draw_facts(pixels: Picture, facts: LayoutFacts) -> Picture:
     """`pixels` (displayed) enlarged where the frame is small, below lines of facts."""
     height, width = pixels.shape[:2]
     scale = _scale(width, height)
@@ -71,17 +220,18 @@ def draw(pixels: Picture, facts: LayoutFacts) -> Picture:
         picture = cv2.resize(pixels, size, interpolation=cv2.INTER_CUBIC)
     unit = _unit(width * scale, height * scale)
     colours = _colours(facts)
-    _warm(picture, facts, scale)
-    _trails(picture, facts, scale, unit, colours)
+    _draw_heat(picture, facts, scale)
+    _draw_trails(picture, facts, scale, unit, colours)
     if facts.segment is not None:
         media = facts.video.original.media
         places = [
-            (cell, _scaled(in_display(cell.rect, media), scale)) for cell in facts.segment.cells
+            (cell, _scaled(to_display_rect(cell.rect, media), scale))
+            for cell in facts.segment.cells
         ]
-        _outline(picture, [place for _, place in places], unit)
+        _draw_outline(picture, [place for _, place in places], unit)
         for cell, place in places:
-            _number(picture, place, cell, unit)
-    _boxes(picture, facts, scale, unit, colours)
+            _draw_tile_number(picture, place, cell, unit)
+    _draw_boxes(picture, facts, scale, unit, colours)
     return np.vstack([headline(picture.shape[1], facts, unit, colours), picture])
 
 
@@ -100,7 +250,7 @@ def _scaled(rect: Rect, scale: int) -> Rect:
 # ---------------------------------------------------------------------------------------- heat
 
 
-def _warm(picture: Picture, facts: LayoutFacts, scale: int) -> None:
+def _draw_heat(picture: Picture, facts: LayoutFacts, scale: int) -> None:
     """Colour what was read: the more often, the warmer and the thicker."""
     most = int(facts.heat.max())
     if not most:
@@ -137,8 +287,8 @@ def _share(numbers: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.float64]
 def _ramp(
     share: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    stops = np.linspace(0, 1, len(RAMP))
-    colours = [np.interp(share, stops, [stop[part] for stop in RAMP]) for part in range(3)]
+    stops = np.linspace(0, 1, len(HEAT_COLORS))
+    colours = [np.interp(share, stops, [stop[part] for stop in HEAT_COLORS]) for part in range(3)]
     covers = _COOL + (_HOT - _COOL) * share
     return np.stack(colours, axis=-1).astype(np.float32), covers.astype(np.float32)
 
@@ -146,13 +296,13 @@ def _ramp(
 # --------------------------------------------------------------------------------------- boxes
 
 
-def _colours(facts: LayoutFacts) -> dict[str, Colour]:
+def _colours(facts: LayoutFacts) -> dict[str, Color]:
     used = sorted({str(label) for label in facts.boxes.labels})
     return {label: _LABELS[number % len(_LABELS)] for number, label in enumerate(used)}
 
 
-def _trails(
-    picture: Picture, facts: LayoutFacts, scale: int, unit: float, colours: dict[str, Colour]
+def _draw_trails(
+    picture: Picture, facts: LayoutFacts, scale: int, unit: float, colours: dict[str, Color]
 ) -> None:
     """Outlines of boxes on the other frames, thin; where many lie they show more."""
     thin = max(1, round(unit))
@@ -175,8 +325,8 @@ def _trails(
         picture[where] = drawn.astype(np.uint8)
 
 
-def _boxes(
-    picture: Picture, facts: LayoutFacts, scale: int, unit: float, colours: dict[str, Colour]
+def _draw_boxes(
+    picture: Picture, facts: LayoutFacts, scale: int, unit: float, colours: dict[str, Color]
 ) -> None:
     """The boxes on the drawn frame, each with its label."""
     thin = max(1, round(2 * unit))
@@ -184,19 +334,19 @@ def _boxes(
     places = []
     for label, corners in zip(here.labels, (here.boxes * scale).round().astype(int), strict=True):
         x1, y1, x2, y2 = corners.tolist()
-        for colour, thickness in ((GROUND, 2 * thin + 1), (colours[str(label)], thin)):
+        for colour, thickness in ((BACKGROUND_COLOR, 2 * thin + 1), (colours[str(label)], thin)):
             cv2.rectangle(picture, (x1, y1), (x2 - 1, y2 - 1), colour, thickness)
         places.append((str(label), x1, y1, y2))
     for label, x1, y1, y2 in places:
-        _flag(picture, label, (x1, y1, y2), 0.5 * unit, colours[label])
+        _draw_label(picture, label, (x1, y1, y2), 0.5 * unit, colours[label])
 
 
-def _flag(
-    picture: Picture, text: str, place: tuple[int, int, int], size: float, colour: Colour
+def _draw_label(
+    picture: Picture, text: str, place: tuple[int, int, int], size: float, colour: Color
 ) -> None:
     """A label above a box, or below it where there is no room above."""
     x1, y1, y2 = place
-    text = plain(text)
+    text = ascii_text(text)
     (width, height), base = cv2.getTextSize(text, FONT, size, 1)
     full = height + base + round(size * 6)
     top = y1 - full if y1 >= full else min(y2, picture.shape[0] - full)
@@ -204,21 +354,21 @@ def _flag(
     right = left + width + round(size * 12)
     cv2.rectangle(picture, (left, top), (right, top + full), colour, cv2.FILLED)
     at = (left + round(size * 6), top + full - base - round(size * 2))
-    cv2.putText(picture, text, at, FONT, size, GROUND, 1, cv2.LINE_AA)
+    cv2.putText(picture, text, at, FONT, size, BACKGROUND_COLOR, 1, cv2.LINE_AA)
 
 
 # --------------------------------------------------------------------------------------- tiles
 
 
-def _outline(picture: Picture, places: list[Rect], unit: float) -> None:
+def _draw_outline(picture: Picture, places: list[Rect], unit: float) -> None:
     """Edges that show on bright and on dark ground."""
     thin = max(1, round(2 * unit))
-    for colour, thickness in ((GROUND, 3 * thin), (_EDGE, thin)):
+    for colour, thickness in ((BACKGROUND_COLOR, 3 * thin), (_EDGE, thin)):
         for place in places:
             cv2.rectangle(picture, (place.x1, place.y1), (place.x2, place.y2), colour, thickness)
 
 
-def _number(picture: Picture, place: Rect, cell: Cell, unit: float) -> None:
+def _draw_tile_number(picture: Picture, place: Rect, cell: Cell, unit: float) -> None:
     """Number, size and quality in the upper left corner, as large as there is room for."""
     lines = [f"{cell.tile}", human_bytes(cell.size), f"{cell.psnr:.1f} dB"]
     size = 0.56 * unit
@@ -235,3 +385,87 @@ def _number(picture: Picture, place: Rect, cell: Cell, unit: float) -> None:
 def _fits(lines: list[str], size: float, room: tuple[float, float]) -> bool:
     width, height = extent(lines, size)
     return width <= room[0] and height <= room[1]
+
+
+LAYOUT_DIR = "layout"
+LAYOUT_FILE = "layout.png"
+
+_LAYOUT_PATH = re.compile(r"layout/([0-9]{1,9}(?:\.[0-9]{1,18})?)\.png")
+
+
+class LayoutView:
+    """A picture of what the catalog knows when it is first looked at, and for that reader alone.
+
+    Its size follows from the frame's, so that it may be told before there is a picture.
+    """
+
+    storable = range(0)
+    is_work = True
+    memory = 0
+
+    def __init__(self, digest: str, size: tuple[int, int], draw: Callable[[], Picture]) -> None:
+        self.key = uuid.uuid4().hex  # the next reader may see more
+        self.digest = digest
+        self.slots: Slots = FixedSizeSlots(0, uncompressed_png_size(*size), 1)
+        self._draw = draw
+        self._data: bytes | None = None
+
+    def make(self, slot: int, workshop: RenderContext) -> bytes:
+        if not slot:
+            return b""
+        if self._data is None:  # a cache may have let go of it, and the reader is half through
+            self._data = uncompressed_png(self._draw())
+        return self._data
+
+    def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
+        """Who looks at where it was read has not read there."""
+        return None
+
+
+def is_below_layout(path: str) -> bool:
+    return path in (LAYOUT_DIR, LAYOUT_FILE) or path.startswith(LAYOUT_DIR + "/")
+
+
+def layout_names(footage: ViewInput, most: int) -> list[tuple[str, bool]]:
+    """A picture for each second; none where they are more than `most`."""
+    count = footage.physical.duration.__ceil__()
+    return [(f"{second}.png", False) for second in range(count if count <= most else 0)]
+
+
+def layout_view(
+    catalog: Catalog, tools: ReadContext, video: LogicalVideo, footage: ViewInput, path: str
+) -> LayoutView:
+    """The picture at `path`.  Raises `NotFoundError`, `OutOfRangeError`."""
+    segments = footage.tiles.segments if footage.tiles is not None else ()
+    frame = None if path == LAYOUT_FILE else _frame_of(footage, path)
+    at = frame
+    if at is None:
+        at = segments[0].first_frame if segments else 0
+    here = [segment for segment in segments if at in segment.frames]
+    segment = max(here, key=lambda one: one.created_ns, default=None)
+    frames = _second(footage, at) if segment is None else segment.frames
+    media = footage.physical.media
+
+    def draw() -> Picture:
+        facts = layout_facts(catalog, video, footage.table, segment, frames, frame)
+        return draw_layout(footage.table, tools, facts)
+
+    size = picture_size(media.display_width, media.display_height)
+    return LayoutView(video.digest, size, draw)
+
+
+def _frame_of(footage: ViewInput, path: str) -> int:
+    match = _LAYOUT_PATH.fullmatch(path)
+    if match is None:
+        raise NotFoundError(f"no such view: {path!r}")
+    return FrameTimes(footage.physical, footage.table).at(seconds(match[1]))
+
+
+def _second(footage: ViewInput, frame: int) -> range:
+    """The frames that appear in the same second of the timeline."""
+    physical, table = footage.physical, footage.table
+    shown = (table.frame_pts(frame) - physical.first_pts) * physical.time_base
+    second, times = Fraction(shown.__floor__()), FrameTimes(physical, table)
+    found = times.between(second, second + 1)
+    # Its time stamp may be rounded down to the second before the one in which it is due.
+    return found if frame in found else times.between(second + 1, second + 2)

@@ -1,4 +1,4 @@
-"""Curves as a picture: of one run each, or medians of several with their quartiles."""
+"""Line charts as pictures: curves, or medians of several with their quartiles."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def panel(
         highest = 1.05 * max(float(np.percentile(v, 75, axis=0).max()) for v in curves.values())
     highest = highest or 1.0
     ends = {name: float(np.median(values[:, -1])) for name, values in curves.items()}
-    texts = {name: f"{name} {_figure(end, highest)}" for name, end in ends.items()}
+    texts = {name: f"{name} {_formatted_value(end, highest)}" for name, end in ends.items()}
     right = max(_length(text, _SMALL) for text in texts.values()) + 12 + _RIGHT
     drawn: Any = np.full((_HEIGHT, _WIDTH, 3), _GROUND, np.uint8)
     room = drawn[_TOP : _HEIGHT - _BOTTOM, _LEFT : _WIDTH - right]
     _grid(drawn, right, steps, highest)
     for name, values in curves.items():
         _curve(room, values, steps, highest, colours[name])
-    for name, y in _beside({name: end / highest for name, end in ends.items()}).items():
+    for name, y in _label_positions({name: end / highest for name, end in ends.items()}).items():
         _write(drawn, texts[name], (_WIDTH - right + 12, y), _SMALL, colours[name])
     _write(drawn, title, (_LEFT, 38), _TITLE)
     middle = (_LEFT + _WIDTH - right) // 2
@@ -140,13 +140,13 @@ def _ticks(last: float, *, whole: bool) -> Sequence[float]:
     return [round(number * apart, 12) for number in range(int(last / apart + 1e-9) + 1)]
 
 
-def _figure(value: float, highest: float) -> str:
+def _formatted_value(value: float, highest: float) -> str:
     """As exact as the picture is."""
     digits = max(0, 2 - math.floor(math.log10(highest)))
     return f"{value:.{digits}f}"
 
 
-def _beside(ends: Mapping[str, float]) -> dict[str, int]:
+def _label_positions(ends: Mapping[str, float]) -> dict[str, int]:
     """Where the name of each curve stands, of which the ends are parts of the highest: as near to
     its end as can be, one above the other."""
     bottom = _HEIGHT - _BOTTOM

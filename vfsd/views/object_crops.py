@@ -1,13 +1,4 @@
-"""``objects/``: the pixels of what was seen in a video, as files.
-
-    objects/car/000123-0.png         the first car on frame 123; .npy and .jpg too
-    objects/car/tracks/7/000123.png  the car that is track 7
-    objects/car/tracks/7.mp4         the area of track 7, from its first frame to its last
-
-Labels are written as in URLs, but for their blanks.  Those that are longer than a name then are in
-no listing, since nobody could open them.  Boxes of one label on a frame are numbered in the order
-in which they came into the index.
-"""
+"""The tree `objects/`: crops of detections and clips of tracks as files, by label."""
 
 from __future__ import annotations
 
@@ -23,11 +14,11 @@ from vfsd.core.detections import NO_TRACK, DetectionColumns
 from vfsd.errors import NotFoundError
 from vfsd.read.pack_pool import PackPool
 from vfsd.tiling import Rect
-from vfsd.views.rendered_view import Rendition, StillRendition, rendition_of
-from vfsd.views.source import Footage
+from vfsd.views.rendered_view import RenderedView, StillView, plan_view
+from vfsd.views.view_input import ViewInput
 
-OBJECTS = "objects"
-TRACKS = "tracks"
+OBJECTS_DIR = "objects"
+TRACKS_DIR = "tracks"
 
 _CROP = re.compile(r"(\d{1,12})-(\d{1,6})\.(png|npy|jpg)")
 _STILL = re.compile(r"(\d{1,12})\.(png|npy|jpg)")
@@ -38,12 +29,12 @@ Entries = list[tuple[str, bool]]
 """Names, each with whether it is a folder."""
 
 
-class ObjectFolder:
+class ObjectTree:
     """What lies below ``objects/`` of one video.  Thread-safe, and asks for boxes once."""
 
     def __init__(
         self,
-        footage: Footage,
+        footage: ViewInput,
         packs: PackPool,
         labels: Callable[[], list[str]],
         boxes: Callable[[str], DetectionColumns],
@@ -75,11 +66,11 @@ class ObjectFolder:
         """The entries of a folder; no files where they are more than `most`."""
         match path.split("/")[1:]:
             case []:
-                written = map(_written, self._all_labels())
+                written = map(_label_dir, self._all_labels())
                 return [(name, True) for name in written if len(name) <= NAME_BYTES]
             case [label]:
                 rows = self._of(label)
-                folders = [(TRACKS, True)] if len(self._tracks(rows)) else []
+                folders = [(TRACKS_DIR, True)] if len(self._tracks(rows)) else []
                 return folders + (_crop_names(rows) if len(rows) <= most else [])
             case [label, "tracks"]:
                 numbers = self._tracks(self._of(label))
@@ -90,7 +81,7 @@ class ObjectFolder:
                 return [(f"{frame:06}.png", False) for frame in np.unique(rows.frames).tolist()]
         raise NotFoundError(f"no such folder: {path!r}")
 
-    def rendition(self, path: str) -> Rendition:
+    def rendition(self, path: str) -> RenderedView:
         """Raises `NotFoundError`."""
         match path.split("/")[1:]:
             case [label, name] if found := _CROP.fullmatch(name):
@@ -113,7 +104,7 @@ class ObjectFolder:
     def _known(self, written: str) -> str:
         label = unquote(written)
         # What is not ASCII may be no text at all, and is no name of ours.
-        if not written.isascii() or _written(label) != written or label not in self._all_labels():
+        if not written.isascii() or _label_dir(label) != written or label not in self._all_labels():
             raise NotFoundError(f"nothing is labelled {label!r}")
         return label
 
@@ -148,21 +139,21 @@ class ObjectFolder:
         number: int,
         suffix: str,
         path: str,
-    ) -> Rendition:
+    ) -> RenderedView:
         low, high = np.searchsorted(rows.frames, [frame, frame + 1])
         if low + number >= high:
             raise NotFoundError(f"no such view: {path!r}")
         rect = self._rect(rows, int(low + number))
         labels = ((self._known(label),),)
-        return StillRendition(self._footage, frame, rect, suffix, labels=labels)
+        return StillView(self._footage, frame, rect, suffix, labels=labels)
 
-    def _clip(self, rows: DetectionColumns) -> Rendition:
+    def _clip(self, rows: DetectionColumns) -> RenderedView:
         rects = [self._rect(rows, row) for row in range(len(rows))]
         area = Rect.around(rects)
         first, last = int(rows.frames[0]), int(rows.frames[-1])
-        return rendition_of(
+        return plan_view(
             self._footage,
-            view_path.parse(f"frames={first}-{last + 1},roi={area}.mp4"),
+            view_path.parse_view_path(f"frames={first}-{last + 1},roi={area}.mp4"),
             self._packs,
         )
 
@@ -173,7 +164,7 @@ class ObjectFolder:
         return rect
 
 
-def _written(label: str) -> str:
+def _label_dir(label: str) -> str:
     """The name of a label's folder, in ASCII; that of ``..`` is not the folder above."""
     return label.replace(".", "%2E") if label in (".", "..") else quote(label, safe=" ")
 

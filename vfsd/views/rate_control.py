@@ -1,12 +1,26 @@
-"""How finely views are encoded, and how much more coarsely where they turn out too large."""
+"""Quality and size of encoded segments.
+
+`slot_sizes` predicts a size limit from the frame table, `coarser` picks the next quality if a
+segment exceeds it, and `QualityProbe` measures the PSNR while encoding.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from vfsd.codecs.encoding.encoder import WORST_QUALITY
+import numpy as np
 
-QUALITY = {"h264": 20, "hevc": 20, "av1": 28, "mjpeg": 3, "ffv1": 0}
+from vfsd.codecs.cells.tile_codecs import CellVerifier
+from vfsd.codecs.encoding.encoder import INTRA_ENCODERS, WORST_QUALITY, EncoderSettings
+from vfsd.codecs.frames.quality import luma_errors
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import Ints, PacketFlag
+from vfsd.core.frames import Pixels
+from vfsd.errors import IntegrityError
+
+DEFAULT_QUALITY = {"h264": 20, "hevc": 20, "av1": 28, "mjpeg": 3, "ffv1": 0}
 """Quantisers that are hard to tell from the source, see `EncoderSettings`; FFV1 has none."""
 
 _STEPS_PER_HALF = {"h264": 7.0, "hevc": 5.5, "av1": 10.0}
@@ -29,3 +43,203 @@ def coarser(codec: str, quality: int, excess: float) -> int:
     else:
         wanted = quality + _STEPS_PER_HALF[codec] * math.log2(excess)
     return min(WORST_QUALITY[codec], max(quality + 1, math.ceil(wanted)))
+
+
+_LOSSLESS_SPARE_BITS = 2
+"""For each sample; noise of even distribution took 0.5 to 0.7 (8 bits) or 0.4 (10 bits) more than
+it has, a quarter of a megapixel and more."""
+_LOSSLESS_PICTURE_BYTES = 16 << 10
+"""For what the contexts of a picture's slices have to learn: 1 KiB of noise of 16 to 176 pixels."""
+
+_BITS_RELATIVE_TO_H264 = {
+    # Bytes that H.264 would have needed, for one of this codec.
+    "hevc": 2.0,
+    "av1": 1.7,
+    "vp9": 1.2,
+    "vp8": 0.6,
+    "mpeg4": 0.9,
+    "mpeg2video": 0.8,
+    "mpeg1video": 0.8,
+    "mjpeg": 0.9,
+}
+_INTRA_SHARE = 0.35
+"""Of the bytes of a further key picture: what it might have cost had it not been one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SizeFit:
+    """Bits per pixel: ``factor * source ** exponent``, for key pictures and for the others."""
+
+    key: float
+    key_exponent: float
+    other: float
+    other_exponent: float
+    scale_exponent: float
+
+
+# Other formulas, state from other segments, giving up after four pictures, and x265's VBV were
+# measured and rejected: see docs/adr/view-layout.md.
+_SIZE_MARGIN = 1.4
+_SIZE_FITS = {
+    "h264": _SizeFit(1.15, 0.6, 0.30, 0.36, -0.4),
+    "hevc": _SizeFit(0.94, 0.8, 0.47, 0.60, -0.6),
+    "av1": _SizeFit(1.18, 0.8, 0.354, 0.50, -0.4),
+    "mjpeg": _SizeFit(1.2, 0.67, 0.0, 0.0, -0.26),
+}
+_MIN_KEY_BITS, _MIN_OTHER_BITS = 0.05, 0.002  # bits per pixel
+_REGION_EXPONENT = -0.22
+_RATE_EXPONENT = -0.1
+
+_PICTURE_BYTES = 48
+"""Headers of a packet and of what the container adds to it."""
+_SEGMENT_BYTES = 640
+
+
+_Bits = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedShape:
+    """What becomes of the source's pictures.  Pixels."""
+
+    frame: int  #: of a frame of the source
+    region: int  #: of the part that is shown
+    picture: int  #: of a picture of the result
+
+
+def slot_sizes(
+    codec: str,
+    source_codec: str,
+    shape: EncodedShape,
+    table: FrameTable,
+    frames: Ints,
+    starts: Ints,
+) -> Ints:
+    """Bytes for each segment, without what the container adds once.
+
+    `frames` is the frame of each picture, `starts` the pictures that segments begin with.
+    """
+    counts = np.diff(np.append(starts, len(frames)))
+    key_bits, other_bits, spans = _source_bits(source_codec, shape.frame, table, frames, starts)
+    fit = _SIZE_FITS[codec]
+    scale = (shape.picture / shape.region) ** fit.scale_exponent
+    part = (shape.region / shape.frame) ** _REGION_EXPONENT
+    thinned = np.minimum(1.0, counts / spans) ** _RATE_EXPONENT
+    key = fit.key * key_bits**fit.key_exponent * scale + _MIN_KEY_BITS
+    if codec in INTRA_ENCODERS:
+        other = key
+    else:
+        other = (
+            fit.other * other_bits**fit.other_exponent * scale * part * thinned + _MIN_OTHER_BITS
+        )
+    bits = _SIZE_MARGIN * shape.picture * (key + other * (counts - 1))
+    likely: Ints = (bits / 8).astype(np.int64) + _PICTURE_BYTES * counts
+    return likely + gray_segment_size(codec, shape.picture, counts)
+
+
+def _source_bits(
+    source_codec: str, pixels: int, table: FrameTable, frames: Ints, starts: Ints
+) -> tuple[_Bits, _Bits, Ints]:
+    """(bits per pixel of the largest picture, of the others, frames of the source) by segment.
+
+    In the bits that H.264 would have needed; `pixels` is the size of a frame.
+    """
+    first, last = int(frames[0]), int(frames[-1])
+    begin = table.decode_run(first).first_packet
+    packets = table.packets_of(range(first, last + 1))
+    columns = table.columns(begin, int(packets.max()) + 1)
+    keys = columns.flags & PacketFlag.KEY != 0
+    largest = _running_maximum(columns.size, keys)[packets - begin]
+    sizes = columns.size[packets - begin]
+    is_key = keys[packets - begin]
+    # The frames of the source between the first picture of a segment and that of the next.
+    lows = frames[starts] - first
+    highs = np.maximum(np.append(lows[1:], last + 1 - first), lows + 1)
+    top = _reduce_spans(np.maximum, largest, lows, highs)
+    others = _reduce_spans(np.add, np.where(is_key, 0, sizes), lows, highs)
+    more_keys = np.maximum(0, _reduce_spans(np.add, np.where(is_key, sizes, 0), lows, highs) - top)
+    equal = _BITS_RELATIVE_TO_H264.get(source_codec, 1.0)
+    spans = highs - lows
+    key_bits = equal * 8 * top / pixels
+    other_bits = equal * 8 * (others + _INTRA_SHARE * more_keys) / (pixels * spans)
+    return key_bits, other_bits, spans
+
+
+def lossless_slot_sizes(samples: int, bits: int, counts: Ints) -> Ints:
+    """Bytes for segments of so many pictures of `samples` samples, whatever these show.
+
+    There is nothing coarser to fall back on, so that this is what FFV1 needs for noise, and more.
+    """
+    each = _LOSSLESS_PICTURE_BYTES + samples * (bits + _LOSSLESS_SPARE_BITS) // 8
+    return _SEGMENT_BYTES + each * counts
+
+
+def gray_segment_size(codec: str, pixels: int, counts: Ints) -> Ints:
+    """Enough for so many pictures of one gray: a bit a block, at most; of JPEG 40.
+
+    A macroblock that is predicted from its neighbours and has no residual takes a fraction of a
+    bit in any of them, one that is skipped less.  JPEG has no less than 4 or 6 bits for each of its
+    blocks of 8x8, and tables in each picture.
+    """
+    blocks = -(-pixels // 256)
+    if codec in INTRA_ENCODERS:
+        return counts * (_SEGMENT_BYTES + 5 * blocks)
+    return _SEGMENT_BYTES + blocks // 8 + counts * (blocks // 64)
+
+
+def _running_maximum(sizes: Ints, keys: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+    """For each packet: the largest since the last key packet."""
+    groups = np.cumsum(keys) << 40  # more than any size: a new group starts anew
+    largest: Ints = np.maximum.accumulate(sizes + groups) - groups
+    return largest
+
+
+def _reduce_spans(reduce: np.ufunc, values: Ints, lows: Ints, highs: Ints) -> Ints:
+    """`values` reduced over each ``low <= i < high``; spans follow each other or overlap by one."""
+    pairs = np.column_stack((lows, np.minimum(highs, len(values)))).ravel()
+    closed = np.append(values, 0)  # so that the last span may end at the end
+    reduced: Ints = reduce.reduceat(closed, pairs)[::2]
+    return reduced
+
+
+@dataclass(slots=True)
+class PictureOrigins:
+    """Where pictures came from."""
+
+    is_original: bool = True  #: all were decoded from the original, and stayed what they were
+
+
+class QualityProbe:
+    """How like their pictures the packets are that were made of them: decoded as they come.
+
+    By luma alone, which tells whether anybody would use them.  All else is measured when they are
+    to be a part of a rendition: who reads a view would wait for it.
+    """
+
+    def __init__(self, settings: EncoderSettings, extradata: bytes) -> None:
+        self._size = settings.width, settings.height
+        self._extradata = extradata
+        self._check: CellVerifier[Pixels] | None = CellVerifier(settings.codec, luma_errors)
+
+    def seen(self, pictures: Iterator[Pixels]) -> Iterator[Pixels]:
+        """The same, which are in 4:2:0, on their way to the encoder."""
+        width, height = self._size
+        for picture in pictures:
+            if self._check is not None:
+                self._check.source(picture.reshape(-1)[: width * height].reshape(height, width))
+            yield picture
+
+    def packet(self, payload: bytes) -> None:
+        if self._check is not None:
+            try:
+                self._check.packet(payload, self._extradata)
+            except IntegrityError:  # no candidate, then
+                self._check = None
+
+    @property
+    def luma(self) -> float | None:
+        """dB, when all packets are there; None where they do not show the pictures."""
+        try:
+            return None if self._check is None else self._check.finish().luma
+        except IntegrityError:
+            return None

@@ -1,23 +1,208 @@
-"""Rendered parts of views: recent ones in memory, more in files, each made by one thread."""
+"""Renders each slot once, however many readers wait for it.
+
+`RenderPool` runs `RenderTask`s and cancels those without readers; `RenderCache` keeps the results
+in memory and in files.
+"""
 
 from __future__ import annotations
 
+import errno
 import threading
-from collections import OrderedDict
+import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.core.view_file import Patience
+from vfsd.core.atfork import reset_after_fork
+from vfsd.core.view_request import CancelCheck
 from vfsd.storage.file_cache import Bytes, FileCache
-from vfsd.views.render_queue import Check, Lane, Render
 
-Place = npt.NDArray[np.uint8]
+_CLOSE_SECONDS = 10.0
+_POLL_SECONDS = 0.1
+"""After as long, whoever waits is asked whether he is still there, and then again."""
+
+Checkpoint = Callable[[], None]
+"""Returns at once, or raises `RenderCancelledError`: to be called for each picture or packet."""
+
+
+class RenderCancelledError(Exception):
+    """Nobody wants the bytes any more that are being made."""
+
+
+class RenderTask:
+    """Bytes that are made once for all who want them.  Thread-safe.
+
+    Without data or error in the end it was given up; who wants it then has to ask anew.
+    """
+
+    def __init__(
+        self, work: Callable[[Checkpoint], bytes | memoryview], then: Callable[[RenderTask], None]
+    ) -> None:
+        """`then` is called when it is done, before those who want it hear of that."""
+        self.data: bytes | memoryview | None = None
+        self.error: Exception | None = None
+        self._work = work
+        self._done = threading.Event()
+        self._guard = threading.Lock()
+        self._wants = 0
+        self._waiting = 0
+        self._first = then
+        self._then: list[Callable[[], None]] = []
+
+    @property
+    def is_waited_for(self) -> bool:
+        return self._waiting > 0
+
+    def want(self, then: Callable[[], None] | None = None) -> bool:
+        """Be interested until `unwant`; False where it is done, and nobody can want it any more.
+
+        `then` is called when it is done, by the thread that has done it.
+        """
+        with self._guard:
+            if self._done.is_set():
+                return False
+            self._wants += 1
+            if then is not None:
+                self._then.append(then)
+            return True
+
+    def unwant(self) -> None:
+        with self._guard:
+            self._wants -= 1
+
+    def wait(self, patience: CancelCheck | None) -> None:
+        """Return when it is done.  Raises what `patience` does."""
+        with self._guard:
+            self._waiting += 1
+        try:
+            if patience is None:
+                self._done.wait()
+                return
+            while not self._done.wait(_POLL_SECONDS):
+                patience()
+        finally:
+            with self._guard:
+                self._waiting -= 1
+
+    def check(self) -> None:
+        """Raises `RenderCancelledError` when nobody wants it."""
+        if self._wants <= 0:
+            raise RenderCancelledError
+
+    def run(self) -> None:
+        """Make it, unless nobody wants it.  Raises nothing."""
+        try:
+            self.check()
+            self.data = self._work(self.check)
+        except RenderCancelledError:
+            pass
+        except Exception as error:
+            self.error = error
+        finally:
+            self.land()
+
+    def land(self) -> None:
+        """It is done, or never will be."""
+        self._first(self)
+        with self._guard:
+            self._done.set()
+            then, self._then = self._then, []
+        for each in then:
+            each()
+
+
+class RenderPool:
+    """A few threads, and the renders that wait for them: those that somebody waits for go first.
+
+    After a fork the child has no threads, and starts its own.
+    """
+
+    def __init__(self, name: str, hands: int) -> None:
+        """So many threads at most."""
+        self._name = name
+        self._hands = hands
+        self._closed = False
+        self.begin_anew()
+        reset_after_fork(self)
+
+    def submit(self, render: RenderTask) -> None:
+        """Have it made.  After `close` it lands as given up, and without any thread as failed."""
+        with self._guard:
+            if not self._closed and self._has_hands():
+                self._queue.append(render)
+                self._changed.notify()
+                return
+            if not self._closed:
+                render.error = OSError(errno.EAGAIN, "the system gives no more threads")
+        render.land()
+
+    def close(self) -> None:
+        """What has not begun is given up; returns when what has begun has ended.
+
+        A thread that does not end is left alone after a while: an exception out of a signal handler
+        may have left one of Python's own locks behind, or come before the thread was seen to start.
+        """
+        with self._guard:
+            self._closed = True
+            left = list(self._queue)
+            self._queue.clear()
+            self._changed.notify_all()
+        for render in left:
+            render.land()
+        end = time.monotonic() + _CLOSE_SECONDS
+        for thread in self._threads:
+            with suppress(RuntimeError):  # of one that has not begun
+                thread.join(max(0.0, end - time.monotonic()))
+
+    def begin_anew(self) -> None:
+        """See `vfsd.core.atfork`."""
+        # Entering a condition is not safe from signals, as entering a lock is.
+        self._guard = threading.Lock()
+        self._changed = threading.Condition(self._guard)
+        self._queue: deque[RenderTask] = deque()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+
+    def _has_hands(self) -> bool:
+        """With one more of them, where all have something to do."""
+        if self._idle <= len(self._queue) and len(self._threads) < self._hands:
+            name = f"{self._name}-{len(self._threads)}"
+            thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            self._threads.append(thread)
+            try:
+                thread.start()
+            except RuntimeError:  # those that there are have to do
+                self._threads.remove(thread)
+        return bool(self._threads)
+
+    def _serve(self) -> None:
+        while (render := self._next()) is not None:
+            render.run()
+            del render  # with its bytes
+
+    def _next(self) -> RenderTask | None:
+        with self._guard:
+            self._idle += 1
+            try:
+                while not self._closed and not self._queue:
+                    self._changed.wait()
+            finally:
+                self._idle -= 1
+            if not self._queue:
+                return None
+            foremost = next((one for one in self._queue if one.is_waited_for), self._queue[0])
+            self._queue.remove(foremost)
+            return foremost
+
+
+ByteBuffer = npt.NDArray[np.uint8]
 """Where it is put: one dimension."""
 
-Make = Callable[[Check], Bytes]
+RenderSlot = Callable[[Checkpoint], Bytes]
 """Makes it, calling the check now and then."""
 
 
@@ -71,11 +256,17 @@ class RenderCache:
     def __init__(self, memory: MemoryCache, files: FileCache | None) -> None:
         self._memory = memory
         self._files = files
-        self._renders: dict[str, Render] = {}
+        self._renders: dict[str, RenderTask] = {}
         self._guard = threading.Lock()
 
     def get(
-        self, key: str, make: Make, lane: Lane, *, keep: bool, patience: Patience | None = None
+        self,
+        key: str,
+        make: RenderSlot,
+        lane: RenderPool,
+        *,
+        keep: bool,
+        patience: CancelCheck | None = None,
     ) -> Bytes:
         """What `make` returns, or has returned before; it is called by one thread of `lane`.
 
@@ -85,7 +276,7 @@ class RenderCache:
         """
         while True:
             found = self._wanted(key, make, lane, keep)
-            if not isinstance(found, Render):
+            if not isinstance(found, RenderTask):
                 return found
             try:
                 found.wait(patience)
@@ -97,15 +288,15 @@ class RenderCache:
                 return found.data
 
     def ahead(
-        self, key: str, make: Make, lane: Lane, then: Callable[[], None], *, keep: bool
-    ) -> Render | None:
+        self, key: str, make: RenderSlot, lane: RenderPool, then: Callable[[], None], *, keep: bool
+    ) -> RenderTask | None:
         """Have something made that nobody waits for yet, and that the caller has to `unwant`.
 
         `then` is called, by another thread, when it is there, or was given up.  None: it was there
         already, and `then` is not called.
         """
         found = self._wanted(key, make, lane, keep, then)
-        return found if isinstance(found, Render) else None
+        return found if isinstance(found, RenderTask) else None
 
     def has(self, key: str) -> bool:
         """Whether it is there; it may go at any moment."""
@@ -126,11 +317,11 @@ class RenderCache:
     def _wanted(
         self,
         key: str,
-        make: Make,
-        lane: Lane,
+        make: RenderSlot,
+        lane: RenderPool,
         keep: bool,
         then: Callable[[], None] | None = None,
-    ) -> Bytes | Render:
+    ) -> Bytes | RenderTask:
         """The bytes, or what becomes them, wanted once more."""
         with self._guard:
             data = self._memory.get(key)
@@ -139,7 +330,7 @@ class RenderCache:
             render = self._renders.get(key)
             if render is not None and render.want(then):
                 return render
-            render = Render(
+            render = RenderTask(
                 lambda check: self._made(key, make, check, keep), partial(self._forget, key)
             )
             render.want(then)
@@ -147,7 +338,7 @@ class RenderCache:
         lane.submit(render)
         return render
 
-    def _made(self, key: str, make: Make, check: Check, keep: bool) -> Bytes:
+    def _made(self, key: str, make: RenderSlot, check: Checkpoint, keep: bool) -> Bytes:
         files = self._files if keep else None
         data: Bytes | None = files.get(key) if files is not None else None
         if data is None:
@@ -157,7 +348,7 @@ class RenderCache:
         self._memory.put(key, data)
         return data
 
-    def _forget(self, key: str, render: Render) -> None:
+    def _forget(self, key: str, render: RenderTask) -> None:
         with self._guard:
             if self._renders.get(key) is render:
                 del self._renders[key]

@@ -1,8 +1,6 @@
-"""Renditions: what a view is as a file, how large each of its parts is, and how they are made.
+"""`RenderedView`, a view as a file of slots, and the choice among its kinds.
 
-A rendition is worked out from the catalog (and, where tiles are stitched, from the tables of a few
-packs): nothing else is read, and nothing decoded, before a slot is made.  Equal keys mean equal
-bytes, in every process and at any time.
+`plan_view` takes the cheapest that fits: copy, stitch, smart cut or transcode.
 """
 
 from __future__ import annotations
@@ -17,41 +15,50 @@ from blake3 import blake3
 
 from vfsd import __version__
 from vfsd.codecs import library_versions
-from vfsd.codecs.encoding.stills import BEST_JPEG, jpeg
-from vfsd.codecs.frames.npy_png import npy, npy_size, png, png_size
+from vfsd.codecs.encoding.still_images import (
+    MIN_JPEG_QUANTISER,
+    encode_jpeg,
+    npy_file,
+    npy_file_size,
+    uncompressed_png,
+    uncompressed_png_size,
+)
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.frames import Pixels
-from vfsd.core.view_path import Request, unparse
+from vfsd.core.view_path import ViewSpec, format_view_path
 from vfsd.core.view_request import View
 from vfsd.errors import OutOfRangeError
 from vfsd.read.pack_pool import PackPool
-from vfsd.read.read_cost import Clauses
+from vfsd.read.read_log import Clauses
 from vfsd.storage.file_cache import Bytes
 from vfsd.tiling import Rect
-from vfsd.views.audio import find_sound
-from vfsd.views.context import Workshop
-from vfsd.views.convert import PictureConverter, PictureForm, picture_form, view_picture_form
-from vfsd.views.layout import EvenSlots, Slots
-from vfsd.views.plan_steps import ViewPart
 from vfsd.views.rate_control import is_lossless
-from vfsd.views.raw import RawRendition
-from vfsd.views.read_notes import Pictures
-from vfsd.views.render_cache import Place
-from vfsd.views.smart_cut import find_splice
-from vfsd.views.source import Footage
+from vfsd.views.raw_view import RawView
+from vfsd.views.render_cache import ByteBuffer
+from vfsd.views.render_context import RenderContext
+from vfsd.views.smart_cut import find_smart_cut
 from vfsd.views.stitch import find_stitch
 from vfsd.views.stream_copy import find_copy
-from vfsd.views.timeline import show
-from vfsd.views.transcode import EncodedRendition
+from vfsd.views.transcode import TranscodedView
+from vfsd.views.view_audio import find_audio
+from vfsd.views.view_frames import (
+    PictureConverter,
+    PictureForm,
+    decoded_picture_form,
+    picture_form,
+    timeline_of_view,
+)
+from vfsd.views.view_input import ViewInput
+from vfsd.views.view_slots import DecodedFrames, FixedSizeSlots, Slots, ViewPart
 
-STILL_SIZES = {"npy": npy_size, "png": png_size}
+STILL_SIZES = {"npy": npy_file_size, "png": uncompressed_png_size}
 """Forms of stills whose size follows from width and height."""
 
 _REVISION = 15
 """To be raised whenever other bytes come out for the same request, between versions too."""
 
 
-class Rendition(Protocol):
+class RenderedView(Protocol):
     """A view as a file."""
 
     @property
@@ -77,19 +84,19 @@ class Rendition(Protocol):
     def memory(self) -> int:
         """Bytes that it takes up, roughly."""
 
-    def make(self, slot: int, workshop: Workshop) -> Bytes:
+    def make(self, slot: int, workshop: RenderContext) -> Bytes:
         """The bytes of a slot, without the zeros that fill it up.
 
         Slow.  Safe to use from several threads.  Raises `IntegrityError`, `OSError`, and what
         `workshop.check` does, for each picture.
         """
 
-    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+    def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
         """What is decoded for those slots, which ascend; None where nothing is."""
 
 
 @runtime_checkable
-class ViewRendition(Rendition, Protocol):
+class PlannedView(RenderedView, Protocol):
     """What a name of the grammar asks for."""
 
     @property
@@ -107,7 +114,7 @@ class ViewRendition(Rendition, Protocol):
 
 
 @runtime_checkable
-class PaddedRendition(Rendition, Protocol):
+class PaddedView(RenderedView, Protocol):
     """One whose slots are larger than what is in them, and which can do without."""
 
     def trimmed(self, slot: int, data: bytes) -> bytes:
@@ -118,22 +125,22 @@ class PaddedRendition(Rendition, Protocol):
 
 
 @runtime_checkable
-class PlacedRendition(Rendition, Protocol):
+class InPlaceView(RenderedView, Protocol):
     """One whose slots can be made where they are wanted."""
 
-    def fill(self, slot: int, workshop: Workshop, place: Place) -> None:
+    def fill(self, slot: int, workshop: RenderContext, place: ByteBuffer) -> None:
         """Put there what `make` gives; `place` has just as many bytes as the slot."""
 
 
 @runtime_checkable
-class StreamedRendition(Rendition, Protocol):
+class StreamableView(RenderedView, Protocol):
     """One whose slots cost least one after the other."""
 
-    def stream(self, workshop: Workshop) -> Generator[Bytes, None, None]:
+    def stream(self, workshop: RenderContext) -> Generator[Bytes, None, None]:
         """What `make` gives for each slot, in order.  Each is valid until the next is asked for."""
 
 
-def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRendition:
+def plan_view(footage: ViewInput, request: ViewSpec, packs: PackPool) -> PlannedView:
     """What `request` asks for: of what can be done, the cheapest.
 
     Pictures come from no tiles but those of `footage`, and of these only from such as have what the
@@ -144,33 +151,36 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
     made.
     """
     media = footage.physical.media
-    footage = footage_for(request, footage)
+    footage = view_input_for(request, footage)
     request = request.of_region(media.display_width, media.display_height)
     view = request.sized(media.display_width, media.display_height)
     form = request.form
-    key = key_of(footage, unparse(request))
-    pictures = view_picture_form(media, view, form)  # complains before anything is worked out
-    showing = show(view, footage.physical, footage.table)
+    key = view_key(footage, format_view_path(request))
+    pictures = decoded_picture_form(media, view, form)  # complains before anything is worked out
+    showing = timeline_of_view(view, footage.physical, footage.table)
     if form.is_raw:
-        return RawRendition(key, footage, view, form, showing)
-    found = find_sound(footage, view, form, showing)
+        return RawView(key, footage, view, form, showing)
+    found = find_audio(footage, view, form, showing)
     sound = None if isinstance(found, str) else found
     whole = find_copy(key, footage, view, form, showing, sound) or find_stitch(
         key, footage, view, form, showing, packs, sound
     )
     if whole is not None:
         return whole
-    spliced = find_splice(key, footage, view, form, showing, sound)
+    spliced = find_smart_cut(key, footage, view, form, showing, sound)
     if not isinstance(spliced, str):
         return spliced
     # Tiles that are of no use for it may come and go: what was encoded stays what it is.
     frames = range(int(showing.frames[0]), int(showing.frames[-1]) + 1)
     footage = footage.serving(PictureConverter(pictures), frames)
-    keys = key_of(footage, unparse(request)), key_of(replace(footage, tiles=None), unparse(request))
-    return EncodedRendition(keys, footage, view, form, showing, sound, why=spliced)
+    keys = (
+        view_key(footage, format_view_path(request)),
+        view_key(replace(footage, tiles=None), format_view_path(request)),
+    )
+    return TranscodedView(keys, footage, view, form, showing, sound, why=spliced)
 
 
-def footage_for(request: Request, footage: Footage) -> Footage:
+def view_input_for(request: ViewSpec, footage: ViewInput) -> ViewInput:
     """`footage` with what the request has for `psnr`."""
     psnr = request.psnr
     if psnr is None and request.form.codec is not None and is_lossless(request.form.codec):
@@ -179,7 +189,7 @@ def footage_for(request: Request, footage: Footage) -> Footage:
 
 
 @dataclass(frozen=True, slots=True)
-class SoundOfView:
+class ViewAudioSummary:
     """What becomes of the sound of a video in a view."""
 
     codec: str | None  #: of the sound that the view carries; None: it carries none
@@ -203,17 +213,19 @@ class SoundOfView:
         return f"{self.codec}, transcoded from {self.origin}"
 
 
-def sound_of(footage: Footage, request: Request) -> SoundOfView:
-    """What becomes of the sound of a video in a view.  Raises as `rendition_of`."""
+def audio_summary(footage: ViewInput, request: ViewSpec) -> ViewAudioSummary:
+    """What becomes of the sound of a video in a view.  Raises as `plan_view`."""
     media = footage.physical.media
     view = request.sized(media.display_width, media.display_height)
-    found = find_sound(footage, view, request.form, show(view, footage.physical, footage.table))
+    found = find_audio(
+        footage, view, request.form, timeline_of_view(view, footage.physical, footage.table)
+    )
     if isinstance(found, str):
-        return SoundOfView(None, None, found)
-    return SoundOfView(found.track.codec, found.origin, None)
+        return ViewAudioSummary(None, None, found)
+    return ViewAudioSummary(found.track.codec, found.origin, None)
 
 
-class StillRendition:
+class StillView:
     """A region of one frame, as it is displayed, as a picture file.
 
     The size of a .jpg is that of its bytes, once they are made; see `of_size`.
@@ -224,7 +236,7 @@ class StillRendition:
 
     def __init__(
         self,
-        footage: Footage,
+        footage: ViewInput,
         frame: int,
         region: Rect,
         suffix: str,
@@ -236,7 +248,7 @@ class StillRendition:
 
         `labels` say what is seen there, where the region was chosen by that.
         """
-        self.key = key_of(footage, f"still/{frame}/{region}.{suffix}")
+        self.key = view_key(footage, f"still/{frame}/{region}.{suffix}")
         self.digest = footage.digest
         self.storable = range(0) if suffix in STILL_SIZES else range(1, 2)
         self._footage = footage
@@ -246,34 +258,34 @@ class StillRendition:
         self._labels = labels
         if suffix in STILL_SIZES:
             size = STILL_SIZES[suffix](region.width, region.height)
-        self.slots: Slots = EvenSlots(0, size, 1)
+        self.slots: Slots = FixedSizeSlots(0, size, 1)
 
     @property
     def is_measured(self) -> bool:
         """Whether it has to be made before its size is known."""
         return self._suffix not in STILL_SIZES
 
-    def of_size(self, size: int) -> StillRendition:
-        return StillRendition(
+    def of_size(self, size: int) -> StillView:
+        return StillView(
             self._footage, self._frame, self._region, self._suffix, size, labels=self._labels
         )
 
-    def make(self, slot: int, workshop: Workshop) -> bytes:
+    def make(self, slot: int, workshop: RenderContext) -> bytes:
         pixels = self._pixels(workshop)
         if self._suffix == "jpg":
-            return jpeg(pixels, quantiser=BEST_JPEG)
-        return npy(pixels) if self._suffix == "npy" else png(pixels)
+            return encode_jpeg(pixels, quantiser=MIN_JPEG_QUANTISER)
+        return npy_file(pixels) if self._suffix == "npy" else uncompressed_png(pixels)
 
-    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+    def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
         frames = np.array([self._frame for slot in slots if slot], np.int64)
         if not len(frames):
             return None
-        return Pictures(self._footage, frames, self._form(), self._labels)
+        return DecodedFrames(self._footage, frames, self._form(), self._labels)
 
     def _form(self) -> PictureForm:
         return picture_form(self._footage.physical.media, View(region=self._region), "rgb24")
 
-    def _pixels(self, workshop: Workshop) -> Pixels:
+    def _pixels(self, workshop: RenderContext) -> Pixels:
         """height x width x 3 RGB."""
         converter = PictureConverter(self._form())
         footage, frames = self._footage, np.array([self._frame])
@@ -283,7 +295,7 @@ class StillRendition:
             return converter.convert(picture, held)
 
 
-class TextRendition:
+class TextView:
     """Bytes that are there already."""
 
     digest = ""
@@ -292,24 +304,24 @@ class TextRendition:
 
     def __init__(self, data: bytes) -> None:
         self.key = blake3(data).hexdigest()
-        self.slots: Slots = EvenSlots(0, len(data), 1)
+        self.slots: Slots = FixedSizeSlots(0, len(data), 1)
         self.memory = len(data)
         self._data = data
 
-    def make(self, slot: int, workshop: Workshop) -> bytes:
+    def make(self, slot: int, workshop: RenderContext) -> bytes:
         return self._data
 
-    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+    def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
         return None
 
 
-def require_frame(footage: Footage, index: int) -> None:
+def require_frame(footage: ViewInput, index: int) -> None:
     """Raises `OutOfRangeError` where there is no such frame."""
     if index >= len(footage.table):
         raise OutOfRangeError(f"frame {index} does not exist: the video has {len(footage.table)}")
 
 
-def key_of(footage: Footage, what: str) -> str:
+def view_key(footage: ViewInput, what: str) -> str:
     """A key for `what` is made of a video: another one whenever the bytes may be others."""
     text = "\n".join((__version__, str(_REVISION), library_versions(), footage.key, what))
     return blake3(text.encode()).hexdigest()

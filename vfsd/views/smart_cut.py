@@ -1,15 +1,6 @@
-"""Views whose packets are copied but for their ends, which are encoded.
+"""Views that copy the packets of whole GOPs and encode only the frames at both ends.
 
-A view that begins between key frames, or ends where a decoder needs a packet that is shown later,
-cannot be copied as a whole.  It is spliced where at least one whole group of pictures can be: the
-frames before the first key frame that nothing before it is needed for, and the last few, whose
-packets would be followed by ones that are missing, are encoded with parameter sets of their own.
-
-Of HEVC pictures that precede a key picture on the screen and follow it in the stream, as in open
-groups, need not be copied: they are encoded, and the key picture is marked as one that nothing
-precedes.
-
-H.264 and HEVC in 4:2:0 of 8 bits, progressive.  What indexing found odd is encoded as a whole.
+`SmartCutSource` gives the encoder settings and parameter sets with which both play as one stream.
 """
 
 from __future__ import annotations
@@ -17,55 +8,229 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import numpy as np
 from blake3 import blake3
 
-from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.cicp import told_colors
-from vfsd.codecs.containers.mux import muxer_for
-from vfsd.codecs.containers.packet_format import Framing, framing_for_stream, framing_of_encoder
+from vfsd.codecs.bitstreams import codec_config, nal, splice_parameter_sets
+from vfsd.codecs.bitstreams.bit_io import BitReader, unescaped
+from vfsd.codecs.bitstreams.video_signal import media_color_codes
+from vfsd.codecs.containers.muxers import (
+    PacketFormat,
+    encoder_packet_format,
+    muxer_for,
+    stream_packet_format,
+)
 from vfsd.codecs.containers.segment_muxer import (
-    LEAST_PADDING,
+    MIN_PADDING,
     Muxer,
     PacketTimes,
     SegmentIndex,
-    Track,
+    VideoTrack,
     overhead,
 )
 from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.encoding.encoder import EncoderSettings, parameter_sets
 from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
-from vfsd.core.model import NOT_CROPPED, MediaInfo
-from vfsd.core.view_path import Form
+from vfsd.core.model import NO_CROP_MARGINS, MediaInfo
+from vfsd.core.view_path import ViewForm
 from vfsd.core.view_request import View
 from vfsd.errors import IntegrityError
-from vfsd.views.audio import SegmentedSound, ViewSound
-from vfsd.views.context import Workshop
-from vfsd.views.convert import even_picture_form
-from vfsd.views.damage_plan import longest_stretch, shown_by_tiles
-from vfsd.views.encoded_run import EncodedRun
-from vfsd.views.layout import ListedSlots, Slots
-from vfsd.views.plan_steps import ViewPart
-from vfsd.views.read_notes import Pictures
-from vfsd.views.side_data import marks_of_splice
-from vfsd.views.smart_cut_source import SpliceSource, source_of
-from vfsd.views.source import Footage
-from vfsd.views.stream_copy import CopiedRun, Opening, unheld, unlike_stored, whole_segment
-from vfsd.views.timeline import Showing
-from vfsd.views.transcode import CONFIGURATION_BYTES, encoder_settings
+from vfsd.views.render_context import RenderContext
+from vfsd.views.stream_copy import (
+    CopiedRun,
+    RunStart,
+    require_segment_fits,
+    unsupported_in_container,
+    why_not_copied,
+)
+from vfsd.views.transcode import CONFIGURATION_BYTES, SegmentedEncode, encoder_settings
+from vfsd.views.view_audio import SegmentedAudio, ViewAudio
+from vfsd.views.view_frames import ViewTimeline, even_picture_form
+from vfsd.views.view_input import ViewInput, longest_undamaged_range, lost_frames_in_tiles
+from vfsd.views.view_side_data import side_data_of_smart_cut
+from vfsd.views.view_slots import DecodedFrames, Slots, VariableSizeSlots, ViewPart
 
-# Encoding a whole view took 27 times the CPU of splicing where 37 of 790 frames were encoded.
-_KEYS_TRIED = 8
-"""As many key packets are looked into for one that nothing before it is needed for."""
-_MOST_REORDERED = 16
-_MOST_PRECEDING = 64
-"""As many frames before a key picture are looked at."""
-_LENGTH = 4
+_PIXEL_FORMATS = ("yuv420p", "yuvj420p")
+_MAX_PARAMETER_SET_IDS = 32
+_LENGTH_BYTES = 4
 """Bytes of the length before each unit, which what is encoded may need."""
 
 
+class SmartCutSource(Protocol):
+    """What the stored stream tells its decoders."""
+
+    codec: ClassVar[str]
+    drops_preceding: ClassVar[bool]
+    """Whether what is shown before a key picture that it follows can be left out."""
+
+    @property
+    def sets(self) -> tuple[bytes, ...]: ...
+
+    @property
+    def prefix(self) -> int:
+        """As in `nal.units`."""
+
+    @property
+    def reorder(self) -> int:
+        """Frames that its decoders may have to hold back, as far as it tells."""
+
+    def settings(self, settings: EncoderSettings) -> EncoderSettings:
+        """How to encode pictures that stand beside it."""
+
+    def own_sets(self, settings: EncoderSettings, reorder: int) -> tuple[bytes, ...]:
+        """The parameter sets of what is encoded; `reorder` frames may have to be held back."""
+
+    def record(self, own: tuple[bytes, ...]) -> bytes:
+        """The codec configuration for both."""
+
+    def begins(self, kinds: set[int]) -> bool:
+        """Whether decoders begin anew with a picture of slices of these kinds, as `opening` has
+        it."""
+
+    def opening(self, packet: bytes) -> bytes:
+        """The first packet that is copied."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class H264SmartCutSource:
+    codec: ClassVar[str] = "h264"
+    drops_preceding: ClassVar[bool] = False
+
+    sets: tuple[bytes, ...]
+    sequence: splice_parameter_sets.H264Sequence
+    prefix: int
+    free_number: int  #: that none of its parameter sets has
+
+    @property
+    def reorder(self) -> int:
+        return self.sequence.reorder or 0
+
+    def settings(self, settings: EncoderSettings) -> EncoderSettings:
+        return dataclasses.replace(
+            settings, profile=self.sequence.profile_name, number=self.free_number
+        )
+
+    def own_sets(self, settings: EncoderSettings, reorder: int) -> tuple[bytes, ...]:
+        """Those tell the looks of pictures in the words of the source, so that decoders go on as
+        they are."""
+        return tuple(
+            splice_parameter_sets.with_source_vui(unit, self.sequence, reorder)
+            if nal.unit_type(self.codec, unit) == nal.H264_SPS
+            else unit
+            for unit in parameter_sets(settings)
+        )
+
+    def record(self, own: tuple[bytes, ...]) -> bytes:
+        return codec_config.avcc((*self.sets, *own), _LENGTH_BYTES)
+
+    def begins(self, kinds: set[int]) -> bool:
+        """Others are key pictures, too, but decoders do not forget what was before."""
+        return kinds == {nal.H264_IDR}
+
+    def opening(self, packet: bytes) -> bytes:
+        return packet
+
+
+@dataclass(frozen=True, slots=True)
+class HevcSmartCutSource:
+    codec: ClassVar[str] = "hevc"
+    drops_preceding: ClassVar[bool] = True
+
+    sets: tuple[bytes, ...]
+    sequence: splice_parameter_sets.HevcSequence
+    prefix: int
+    free_number: int
+    block: int  #: side of the smallest coding block, luma samples
+
+    @property
+    def reorder(self) -> int:
+        return self.sequence.reorder
+
+    def settings(self, settings: EncoderSettings) -> EncoderSettings:
+        """Pictures are coded in the same size, so that decoders keep their buffers."""
+        return dataclasses.replace(settings, number=self.free_number, smallest_block=self.block)
+
+    def own_sets(self, settings: EncoderSettings, reorder: int) -> tuple[bytes, ...]:
+        """A decoder holds back as many frames as the sequence that it is in needs, and shows all
+        of one before those of the next (C.5.2.2)."""
+        return parameter_sets(settings)
+
+    def record(self, own: tuple[bytes, ...]) -> bytes:
+        return codec_config.hvcc((*self.sets, *own), _LENGTH_BYTES)
+
+    def begins(self, kinds: set[int]) -> bool:
+        known = (
+            {splice_parameter_sets.IDR_W_RADL},
+            {splice_parameter_sets.IDR_N_LP},
+            {splice_parameter_sets.CRA_NUT},
+        )
+        return kinds in known or (len(kinds) == 1 and kinds <= set(splice_parameter_sets.BLA_TYPES))
+
+    def opening(self, packet: bytes) -> bytes:
+        return splice_parameter_sets.as_idr_packet(packet, self.prefix)
+
+
+def smart_cut_source(media: MediaInfo) -> SmartCutSource | str:
+    """The stream of a video; or why nothing that we encode can stand beside it."""
+    if media.codec not in ("h264", "hevc"):
+        return f"packets of {media.codec} are not spliced"
+    if media.interlaced:
+        return "its pictures are interlaced"
+    if media.pixel_format not in _PIXEL_FORMATS:
+        return f"its pictures are {media.pixel_format}, not 4:2:0 of 8 bits"
+    try:
+        sets = nal.parameter_sets(media.codec, media.extradata)
+        prefix = nal.prefix_size(media.codec, media.extradata)
+        found = (_h264 if media.codec == "h264" else _hevc)(media, sets, prefix)
+    except nal.DamagedError:
+        found = None
+    return found or "its parameter sets are not such as can have others beside them"
+
+
+def _h264(media: MediaInfo, sets: tuple[bytes, ...], prefix: int) -> H264SmartCutSource | None:
+    """None where there is more than one set of a sequence, or what x264 would not make."""
+    kinds = [nal.unit_type("h264", unit) for unit in sets]
+    if kinds.count(nal.H264_SPS) != 1 or nal.H264_PPS not in kinds:
+        return None
+    sequence = splice_parameter_sets.parse_h264_sequence(sets[kinds.index(nal.H264_SPS)])
+    used = {
+        BitReader(unescaped(unit)[1:]).golomb()
+        for unit, kind in zip(sets, kinds, strict=True)
+        if kind == nal.H264_PPS
+    }
+    if sequence is None or not sequence.is_plain(media.width, media.height):
+        return None
+    free = [
+        number for number in range(_MAX_PARAMETER_SET_IDS) if number not in used | {sequence.number}
+    ]
+    return H264SmartCutSource(sets, sequence, prefix, free[-1]) if free else None
+
+
+def _hevc(media: MediaInfo, sets: tuple[bytes, ...], prefix: int) -> HevcSmartCutSource | None:
+    """None where there is more than one set of a sequence, or x265 codes no such size."""
+    kinds = [nal.unit_type("hevc", unit) for unit in sets]
+    if kinds.count(nal.HEVC_SPS) != 1 or not {nal.HEVC_VPS, nal.HEVC_PPS} <= set(kinds):
+        return None
+    sequence = splice_parameter_sets.parse_hevc_sequence(sets[kinds.index(nal.HEVC_SPS)])
+    free = splice_parameter_sets.free_parameter_set_id(sets)
+    block = sequence.block_of(media.width, media.height)
+    if free is None or block is None:
+        return None
+    return HevcSmartCutSource(sets, sequence, prefix, free, block)
+
+
+# Encoding a whole view took 27 times the CPU of splicing where 37 of 790 frames were encoded.
+_MAX_KEYS_TRIED = 8
+"""As many key packets are looked into for one that nothing before it is needed for."""
+_MAX_REORDER = 16
+_MAX_LEADING_PACKETS = 64
+"""As many frames before a key picture are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CopyRange:
     """Places in the list of a view's frames, and the packets of those between."""
 
     first: int  #: the first that is copied
@@ -74,32 +239,34 @@ class _Cut:
     left_out: int  #: of these, behind the first
 
 
-def find_splice(
+def find_smart_cut(
     key: str,
-    footage: Footage,
+    footage: ViewInput,
     view: View,
-    form: Form,
-    showing: Showing,
-    sound: ViewSound | None = None,
-) -> SplicedRendition | str:
+    form: ViewForm,
+    showing: ViewTimeline,
+    sound: ViewAudio | None = None,
+) -> SmartCutView | str:
     """How to serve `view` by copying all but its ends; or why it has to be encoded.
 
     Reads the key packet with which the copied part would begin.
     """
     media = footage.physical.media
-    unlike = unlike_stored(footage, view, form) or unheld(form.container, media, 0)
+    unlike = why_not_copied(footage, view, form) or unsupported_in_container(
+        form.container, media, 0
+    )
     if unlike is not None:
         return unlike
-    if media.crop != NOT_CROPPED:
+    if media.crop != NO_CROP_MARGINS:
         return "its container crops pictures, which encoded ends would not need"
     if footage.physical.notes:
         return "its packets do not tell the whole story: " + "; ".join(footage.physical.notes)
-    source = source_of(media)
+    source = smart_cut_source(media)
     if isinstance(source, str):
         return source
-    damaged = shown_by_tiles(footage, showing.frames)
-    whole = longest_stretch(damaged)
-    cut = _find_cut(footage, showing, whole, source) if whole else None
+    damaged = lost_frames_in_tiles(footage, showing.frames)
+    whole = longest_undamaged_range(damaged)
+    cut = _find_copy_range(footage, showing, whole, source) if whole else None
     if cut is None and damaged.any():
         return "its packets are damaged on disk, and tiles show what they did"
     if cut is None:
@@ -107,48 +274,52 @@ def find_splice(
     columns = _columns(footage, cut)
     if int(columns.size.min()) == 0:
         return "some of its packets are empty"
-    too_large = unheld(form.container, media, int(columns.size.max()))
+    too_large = unsupported_in_container(form.container, media, int(columns.size.max()))
     if too_large is not None:
         return too_large
-    framing: Framing | None = Framing(source.codec, b"", source.prefix, _LENGTH)
+    framing: PacketFormat | None = PacketFormat(source.codec, b"", source.prefix, _LENGTH_BYTES)
     if form.container == source.codec:
-        framing = framing_for_stream(media)
+        framing = stream_packet_format(media)
     if framing is None:
         return "its parameter sets are not at hand"
-    opening = Opening(cut.left_out, source.opening)
+    opening = RunStart(cut.left_out, source.opening)
     part = showing.part(cut.first, cut.stop)
     copied = CopiedRun(footage, part, cut.packets, columns, framing, opening)
-    reorder = _reorder(copied, media, source)
-    if reorder > _MOST_REORDERED:
+    reorder = _reorder_depth(copied, media, source)
+    if reorder > _MAX_REORDER:
         return "its packets are too far from the order of pictures"
-    runs: list[CopiedRun | EncodedRun] = [copied]
+    runs: list[CopiedRun | SegmentedEncode] = [copied]
     if cut.first:
-        runs.insert(0, _encoded(f"{key}/head", footage, showing.part(0, cut.first), source))
+        runs.insert(0, _encoded_end(f"{key}/head", footage, showing.part(0, cut.first), source))
     if cut.stop < len(showing):
-        runs.append(_encoded(f"{key}/tail", footage, showing.part(cut.stop, len(showing)), source))
+        runs.append(
+            _encoded_end(f"{key}/tail", footage, showing.part(cut.stop, len(showing)), source)
+        )
     if len(runs) == 1:
         return "its beginning cannot be copied as it is"
-    return SplicedRendition(key, form, showing, source, runs, reorder, sound)
+    return SmartCutView(key, form, showing, source, runs, reorder, sound)
 
 
-def _encoded(key: str, footage: Footage, showing: Showing, source: SpliceSource) -> EncodedRun:
+def _encoded_end(
+    key: str, footage: ViewInput, showing: ViewTimeline, source: SmartCutSource
+) -> SegmentedEncode:
     """An end; its pictures lie as those of the source do, turned upright or not."""
     media = dataclasses.replace(footage.physical.media, rotation=0, mirrored=False)
     pictures = even_picture_form(media, View(), "yuv420p")
     settings = encoder_settings(media, source.codec, pictures, showing)
-    return EncodedRun(key, footage, pictures, source.settings(settings), showing)
+    return SegmentedEncode(key, footage, pictures, source.settings(settings), showing)
 
 
-def _columns(footage: Footage, cut: _Cut) -> PacketColumns:
+def _columns(footage: ViewInput, cut: _CopyRange) -> PacketColumns:
     found = footage.table.columns(cut.packets.start, cut.packets.stop)
     kept = np.ones(len(found), bool)
     kept[1 : 1 + cut.left_out] = False
     return found[kept]
 
 
-def _find_cut(
-    footage: Footage, showing: Showing, within: range, source: SpliceSource
-) -> _Cut | None:
+def _find_copy_range(
+    footage: ViewInput, showing: ViewTimeline, within: range, source: SmartCutSource
+) -> _CopyRange | None:
     """What of the places `within` the list of a view's frames can be copied."""
     table = footage.table
     frames = showing.frames[within.start : within.stop]
@@ -161,9 +332,9 @@ def _find_cut(
     if not source.drops_preceding:
         # And where nothing before it on the screen comes later.
         starts &= np.maximum.accumulate(np.concatenate(([-1], packets[:-1]))) < packets
-    for first in np.flatnonzero(starts & keys[packets - base])[:_KEYS_TRIED].tolist():
+    for first in np.flatnonzero(starts & keys[packets - base])[:_MAX_KEYS_TRIED].tolist():
         packet = int(packets[first])
-        left_out = _preceding(footage, int(frames[first]), packet)
+        left_out = _leading_packets(footage, int(frames[first]), packet)
         if left_out is None or (left_out and not source.drops_preceding):
             continue
         # As far as packets and pictures are the same ones.
@@ -174,31 +345,31 @@ def _find_cut(
         )
         length = int(level[-1]) + 1
         copied = range(packet, packet + length + left_out)
-        if _holds_a_group(footage, copied) and _starts_anew(footage, packet, source):
+        if _holds_whole_gop(footage, copied) and _is_random_access_point(footage, packet, source):
             first += within.start
-            return _Cut(first, first + length, copied, left_out)
+            return _CopyRange(first, first + length, copied, left_out)
     return None
 
 
-def _preceding(footage: Footage, frame: int, packet: int) -> int | None:
+def _leading_packets(footage: ViewInput, frame: int, packet: int) -> int | None:
     """How many packets that follow a key packet show what comes before its frame.
 
     None where they do not follow it at once.
     """
     table = footage.table
-    before = table.packets_of(range(max(0, frame - _MOST_PRECEDING), frame))
+    before = table.packets_of(range(max(0, frame - _MAX_LEADING_PACKETS), frame))
     count = int((before > packet).sum())
     return count if not count or int(before.max()) == packet + count else None
 
 
-def _holds_a_group(footage: Footage, packets: range) -> bool:
+def _holds_whole_gop(footage: ViewInput, packets: range) -> bool:
     """Whether `packets`, which begin with a key packet, hold all up to another, or to the end."""
     table = footage.table
     following = table.columns(packets.start + 1, min(packets.stop + 1, table.packets)).flags
     return packets.stop == table.packets or bool((following & PacketFlag.KEY).any())
 
 
-def _starts_anew(footage: Footage, packet: int, source: SpliceSource) -> bool:
+def _is_random_access_point(footage: ViewInput, packet: int, source: SmartCutSource) -> bool:
     """Whether decoders forget what was before at a key packet.
 
     And whether it brings along no other parameter sets than those at hand.
@@ -207,7 +378,7 @@ def _starts_anew(footage: Footage, packet: int, source: SpliceSource) -> bool:
     with PacketReader(footage.path, physical.media, physical.access, footage.table) as reader:
         try:
             ((_, data),) = reader.read(packet, packet + 1)
-            units = [data[start:end] for start, end in nal.units(data, source.prefix)]
+            units = [data[start:end] for start, end in nal.nal_units(data, source.prefix)]
         except (IntegrityError, nal.DamagedError):
             return False
     kinds = [nal.unit_type(source.codec, unit) for unit in units]
@@ -220,7 +391,7 @@ def _starts_anew(footage: Footage, packet: int, source: SpliceSource) -> bool:
     return source.begins(coded) and sets <= set(source.sets)
 
 
-def _reorder(run: CopiedRun, media: MediaInfo, source: SpliceSource) -> int:
+def _reorder_depth(run: CopiedRun, media: MediaInfo, source: SmartCutSource) -> int:
     """Frames that a decoder may have to hold back."""
     decoded = np.argsort(run.shown, kind="stable")  # of each picture, as shown: its packet
     most = int((decoded - np.arange(len(decoded))).max())
@@ -228,10 +399,10 @@ def _reorder(run: CopiedRun, media: MediaInfo, source: SpliceSource) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _PlacedRun:
     """A run within a view."""
 
-    run: CopiedRun | EncodedRun
+    run: CopiedRun | SegmentedEncode
     first: int  #: pictures before it
     segments: int  #: before it
     ticks: int  #: when it begins
@@ -248,7 +419,7 @@ class _Part:
         )
 
 
-class SplicedRendition:
+class SmartCutView:
     """A file of segments that are copied or encoded.  Slot 0 is the container's header."""
 
     made = "spliced"
@@ -257,12 +428,12 @@ class SplicedRendition:
     def __init__(
         self,
         key: str,
-        form: Form,
-        showing: Showing,
-        source: SpliceSource,
-        runs: Sequence[CopiedRun | EncodedRun],
+        form: ViewForm,
+        showing: ViewTimeline,
+        source: SmartCutSource,
+        runs: Sequence[CopiedRun | SegmentedEncode],
         reorder: int,
-        sound: ViewSound | None = None,
+        sound: ViewAudio | None = None,
     ) -> None:
         """`runs` follow each other; one of them is copied.
 
@@ -274,14 +445,14 @@ class SplicedRendition:
         self._showing = showing
         self._source = source
         self._reorder = reorder
-        self._parts = list(_placed(runs, showing))
-        self.marks = marks_of_splice(self._copied.footage.physical.media, form.container)
+        self._parts = list(_placed_runs(runs, showing))
+        self.marks = side_data_of_smart_cut(self._copied.footage.physical.media, form.container)
         shown = np.concatenate([part.run.shown + part.ticks for part in self._parts])
         keys = np.concatenate([part.run.keys for part in self._parts])
         self._starts = np.concatenate([part.run.starts + part.first for part in self._parts])
         muxer = self._muxer(bytes(1))
         sizes = np.concatenate([part.run.sizes for part in self._parts])
-        self._sound = SegmentedSound(sound, muxer, shown, self._starts, showing.time_base)
+        self._sound = SegmentedAudio(sound, muxer, shown, self._starts, showing.time_base)
         sizes += muxer.overheads(shown, keys, self._starts) + self._sound.sizes
         self._index = SegmentIndex(
             sizes=sizes,
@@ -291,18 +462,18 @@ class SplicedRendition:
         )
         spare = CONFIGURATION_BYTES + sum(len(unit) + 2 for unit in source.sets)
         header = len(muxer.header(spare=spare)) + muxer.index_size(len(sizes))
-        self.slots: Slots = ListedSlots(header, sizes)
+        self.slots: Slots = VariableSizeSlots(header, sizes)
         self.storable = frozenset(
             1 + part.segments + number
             for part in self._parts
-            if isinstance(part.run, EncodedRun)
+            if isinstance(part.run, SegmentedEncode)
             for number in range(len(part.run.starts))
         )
         # A segment tells its size, so that one made for another allotment must not be taken for it.
         self.key = blake3(f"{key} spliced".encode() + sizes.tobytes()).hexdigest()
         self.digest = self._copied.footage.digest
 
-    def make(self, slot: int, workshop: Workshop) -> bytes:
+    def make(self, slot: int, workshop: RenderContext) -> bytes:
         sets, codec = self._own_sets(), self._source.codec
         muxer = self._muxer(self._source.record(sets))
         size = self.slots[slot].size
@@ -313,23 +484,25 @@ class SplicedRendition:
         if isinstance(part.run, CopiedRun):
             payloads = part.run.payloads(number, workshop)
         else:
-            room = size - overhead(muxer, times) - LEAST_PADDING
+            room = size - overhead(muxer, times) - MIN_PADDING
             room -= int(self._sound.sizes[slot - 1])
-            framing = framing_of_encoder(codec, sets, stream=self._container == codec)
+            framing = encoder_packet_format(codec, sets, stream=self._container == codec)
             payloads = part.run.encoded(number, framing, room, workshop).payloads
         sound = self._sound.packets(slot - 1, workshop)
-        return whole_segment(muxer.segment(slot - 1, times, payloads, size, sound), size)
+        return require_segment_fits(muxer.segment(slot - 1, times, payloads, size, sound), size)
 
-    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+    def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
         places = [self._at(slot) for slot in slots if slot in self.storable]
         frames = [
-            part.run.frames(number) for part, number in places if isinstance(part.run, EncodedRun)
+            part.run.frames(number)
+            for part, number in places
+            if isinstance(part.run, SegmentedEncode)
         ]
         if not frames:
             return None
         footage = self._copied.footage
         form = even_picture_form(footage.physical.media, View(), "yuv420p")
-        return Pictures(footage, np.concatenate(frames), form)
+        return DecodedFrames(footage, np.concatenate(frames), form)
 
     @property
     def parts(self) -> Sequence[ViewPart]:
@@ -342,20 +515,20 @@ class SplicedRendition:
     def _copied(self) -> CopiedRun:
         return next(part.run for part in self._parts if isinstance(part.run, CopiedRun))
 
-    def _at(self, slot: int) -> tuple[_Part, int]:
+    def _at(self, slot: int) -> tuple[_PlacedRun, int]:
         """The run that a segment is of, and which of its segments."""
         part = next(part for part in reversed(self._parts) if part.segments < slot)
         return part, slot - 1 - part.segments
 
     def _own_sets(self) -> tuple[bytes, ...]:
         """The parameter sets of what is encoded."""
-        run = next(part.run for part in self._parts if isinstance(part.run, EncodedRun))
+        run = next(part.run for part in self._parts if isinstance(part.run, SegmentedEncode))
         return self._source.own_sets(run.settings, self._reorder)
 
     def _muxer(self, configuration: bytes) -> Muxer:
         showing, media = self._showing, self._copied.footage.physical.media
         lengths = np.diff(np.append(showing.starts[self._starts], showing.end))
-        track = Track(
+        track = VideoTrack(
             codec=self._source.codec,
             width=media.width,
             height=media.height,
@@ -369,15 +542,17 @@ class SplicedRendition:
             rotation=media.rotation,
             mirrored=media.mirrored,
             sample_aspect_ratio=media.sample_aspect_ratio,
-            colors=told_colors(media),
+            colors=media_color_codes(media),
             marks=self.marks,
         )
         return muxer_for(self._container, track, self._sound_track)
 
 
-def _placed(runs: Sequence[CopiedRun | EncodedRun], showing: Showing) -> Iterator[_Part]:
+def _placed_runs(
+    runs: Sequence[CopiedRun | SegmentedEncode], showing: ViewTimeline
+) -> Iterator[_PlacedRun]:
     first = segments = 0
     for run in runs:
-        yield _Part(run, first, segments, int(showing.starts[first]))
+        yield _PlacedRun(run, first, segments, int(showing.starts[first]))
         first += len(run.shown)
         segments += len(run.starts)

@@ -1,65 +1,157 @@
-"""Views that are stitched from tiles: neither decoded nor encoded, and exactly what the tiles are.
+"""Views that are stitched from tiles without decoding.
 
-A view is stitched when it shows every frame of its span in full size, the span begins where a
-segment of tiles does, each edge of what it shows is an edge of tiles in every one of the segments,
-and all of these were made to be stitched.  It may end anywhere.  Regions are stitched unless
-another codec is asked for, full frames where HEVC is asked for.
-
-What that takes in bytes is known from the sizes of cells: a slice header grows by a few bytes at
-most, and what is left over is padding.
+`tile_blocks` finds the rectangle of whole tiles in each segment; `StitchedView` rewrites their
+slice headers into one stream.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from blake3 import blake3
 
 from vfsd.codecs.bitstreams import codec_config, nal
 from vfsd.codecs.containers.matroska import MAX_PACKET
-from vfsd.codecs.containers.mux import muxer_for
-from vfsd.codecs.containers.packet_format import Framing, with_start_codes
-from vfsd.codecs.containers.segment_muxer import LEAST_PADDING, PacketTimes, SegmentIndex, Track
-from vfsd.codecs.stitching.hevc_tiles import TileStream
-from vfsd.codecs.stitching.stitch import MOST_PICTURE_SETS, Stitcher, most_bytes
-from vfsd.codecs.stitching.stitchheads import Grid, StreamHead, stream_head
+from vfsd.codecs.containers.muxers import PacketFormat, muxer_for, with_start_codes
+from vfsd.codecs.containers.segment_muxer import MIN_PADDING, PacketTimes, SegmentIndex, VideoTrack
+from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, TileStream
+from vfsd.codecs.stitching.stitch import (
+    MAX_PICTURE_SETS,
+    Stitcher,
+    StreamHead,
+    TileEdges,
+    max_stitched_bytes,
+    stream_head,
+)
+from vfsd.core.display_geometry import to_coded_rect
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.model import MediaInfo
-from vfsd.core.orientation import in_picture
-from vfsd.core.view_path import Form
+from vfsd.core.model import MediaInfo, Segment
+from vfsd.core.view_path import ViewForm
 from vfsd.core.view_request import View
 from vfsd.errors import IntegrityError, RefusedMediaError, UsageError
 from vfsd.read.pack_pool import PackPool
-from vfsd.views.audio import SegmentedSound, ViewSound
-from vfsd.views.context import Workshop
-from vfsd.views.convert import PictureForm, picture_form
-from vfsd.views.layout import ListedSlots, Slots
-from vfsd.views.plan_steps import CopiedPart, ViewPart
-from vfsd.views.read_notes import Pictures
-from vfsd.views.side_data import marks_of_encoding
-from vfsd.views.source import Footage
-from vfsd.views.tile_aligned import TileBlock, tile_blocks
-from vfsd.views.timeline import MOST_SEGMENTS, Showing
+from vfsd.read.tile_planner import IsGoodEnough
+from vfsd.tiling import Rect
+from vfsd.views.render_context import RenderContext
+from vfsd.views.view_audio import SegmentedAudio, ViewAudio
+from vfsd.views.view_frames import MAX_SEGMENTS, PictureForm, ViewTimeline, picture_form
+from vfsd.views.view_input import ViewInput
+from vfsd.views.view_side_data import side_data_of_encoding
+from vfsd.views.view_slots import CopiedPart, DecodedFrames, Slots, VariableSizeSlots, ViewPart
+
+
+@dataclass(frozen=True, slots=True)
+class TileBlock:
+    """Tiles of one segment that make a rectangle, and how many of its frames are shown."""
+
+    segment: Segment
+    tiles: tuple[int, ...]  #: row by row
+    rects: tuple[Rect, ...]  #: of their pictures, made even, from the block's corner
+    grid: TileEdges
+    frames: int  #: from the segment's first
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the segment's frames are shown."""
+        return self.frames == len(self.segment.frames)
+
+    @property
+    def places(self) -> list[int]:
+        """Which cells of the pack the tiles are."""
+        return [self.segment.place(tile) for tile in self.tiles]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the cells, with all frames of the segment."""
+        return sum(self.segment.cell(tile).size for tile in self.tiles)
+
+
+def tile_blocks(
+    area: Rect, showing: ViewTimeline, segments: Sequence[Segment], good: IsGoodEnough
+) -> list[TileBlock] | None:
+    """The tiles that are `area`, of the stored picture, of all frames of a view, in turn.
+
+    Each frame of the view comes once, and they follow each other.  The view has to begin where a
+    segment does, and may end anywhere.  None where some frame has no `good` tiles that can be
+    stitched, or some edge of the area is none of tiles.
+    """
+    first, stop = int(showing.frames[0]), int(showing.frames[-1]) + 1
+    chosen = _consecutive_segments(first, stop, segments)
+    if chosen is None:
+        return None
+    blocks = []
+    for segment in chosen:
+        block = _tile_block(area, segment, min(stop, segment.end_frame) - segment.first_frame)
+        if block is None or not good(segment, block.tiles):
+            return None
+        blocks.append(block)
+    return blocks
+
+
+def _consecutive_segments(
+    first: int, stop: int, segments: Sequence[Segment]
+) -> list[Segment] | None:
+    """Segments that follow each other from frame `first` on, up to `stop` or beyond."""
+    begin: dict[int, Segment] = {}
+    for segment in sorted(segments, key=lambda segment: segment.id):  # the newest stays
+        if segment.profile == STITCHABLE:
+            begin[segment.first_frame] = segment
+    chain = []
+    while first < stop:
+        following = begin.get(first)
+        if following is None:
+            return None
+        chain.append(following)
+        first = following.end_frame
+    return chain
+
+
+def _tile_block(area: Rect, segment: Segment, frames: int) -> TileBlock | None:
+    layout = segment.layout
+    columns, rows = layout.column_edges, layout.row_edges
+    if not (area.x1 in columns and area.x2 in columns and area.y1 in rows and area.y2 in rows):
+        return None
+    tiles = tuple(layout.covering(area))
+    if not segment.holds(tiles):
+        return None
+    grid = (_even_rect(columns, area.x1, area.x2), _even_rect(rows, area.y1, area.y2))
+    return TileBlock(segment, tiles, tuple(_tile_rects(grid)), grid, frames)
+
+
+def _even_rect(edges: Sequence[int], start: int, end: int) -> tuple[int, ...]:
+    """Those of an area, from its own; the picture's own edge may be odd, that of a cell is not."""
+    inside = (edge - start for edge in edges if start <= edge <= end)
+    return tuple(edge + edge % 2 for edge in inside)
+
+
+def _tile_rects(grid: TileEdges) -> Iterator[Rect]:
+    columns, rows = grid
+    for y1, y2 in pairwise(rows):
+        for x1, x2 in pairwise(columns):
+            yield Rect(x1, y1, x2, y2)
+
 
 _log = logging.getLogger(__name__)
 
 _BLOCK_BYTES = 2000
 """Memory that a block takes up, about."""
-_STITCHERS = 256
+_MAX_STITCHERS = 256
 """Layouts, with the sets of their tiles, that are known again."""
 
 
 def find_stitch(
     key: str,
-    footage: Footage,
+    footage: ViewInput,
     view: View,
-    form: Form,
-    showing: Showing,
+    form: ViewForm,
+    showing: ViewTimeline,
     packs: PackPool,
-    sound: ViewSound | None = None,
-) -> StitchedRendition | None:
+    sound: ViewAudio | None = None,
+) -> StitchedView | None:
     """How to serve `view` by stitching tiles; None where it has to be encoded."""
     if footage.tiles is None or not footage.tiles.segments:
         return None
@@ -74,20 +166,20 @@ def find_stitch(
     steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
     if not unscaled or not steady or (media.is_turned and form.container != "mp4"):
         return None
-    area = in_picture(region, media)
+    area = to_coded_rect(region, media)
     shown = (area.width // 2 * 2, area.height // 2 * 2)
     if media.is_turned and shown != (area.width, area.height):
         return None  # what is left out may lie at any side
     pictures = picture_form(media, view, form.layout)
     good = footage.tiles.good_for(pictures, footage.physical)
     blocks = tile_blocks(area, showing, footage.tiles.segments, good)
-    if not blocks or len(blocks) > MOST_SEGMENTS or min(shown) < 2:
+    if not blocks or len(blocks) > MAX_SEGMENTS or min(shown) < 2:
         return None
-    in_stream = form.container == "hevc" or len({one.grid for one in blocks}) > MOST_PICTURE_SETS
+    in_stream = form.container == "hevc" or len({one.grid for one in blocks}) > MAX_PICTURE_SETS
     try:
         sizes = np.array([_cell_bytes(block, packs) for block in blocks], np.int64)
         head = stream_head(
-            _samples(blocks, packs),
+            _sample_parameter_sets(blocks, packs),
             shown,
             [block.grid for block in blocks],
             in_stream=in_stream,
@@ -96,7 +188,7 @@ def find_stitch(
     except (IntegrityError, RefusedMediaError, OSError) as error:
         _log.warning("a view is encoded, not stitched from tiles: %s", error)
         return None
-    stitched = StitchedRendition(
+    stitched = StitchedView(
         key, footage, form, showing, blocks, sizes, head, shown, in_stream, pictures, sound
     )
     if form.container == "matroska" and stitched.largest >= MAX_PACKET:
@@ -104,7 +196,7 @@ def find_stitch(
     return stitched
 
 
-class StitchedRendition:
+class StitchedView:
     """A file of stitched segments.  Slot 0 is the container's header."""
 
     made = "stitched"
@@ -115,16 +207,16 @@ class StitchedRendition:
     def __init__(
         self,
         key: str,
-        footage: Footage,
-        form: Form,
-        showing: Showing,
+        footage: ViewInput,
+        form: ViewForm,
+        showing: ViewTimeline,
         blocks: Sequence[TileBlock],
         sizes: Ints,
         head: StreamHead,
         shown: tuple[int, int],
         in_stream: bool,
         pictures: PictureForm,
-        sound: ViewSound | None = None,
+        sound: ViewAudio | None = None,
     ) -> None:
         """`sizes` are those of the blocks' cells; `shown` is the size of a picture, of which
         `pictures` tells what it is of."""
@@ -132,26 +224,26 @@ class StitchedRendition:
         self.key = blake3(f"{key} stitched {numbers}".encode()).hexdigest()
         self.digest = footage.digest
         media = footage.physical.media
-        self.marks = marks_of_encoding(media, form.container, pictures, steady=True)
+        self.marks = side_data_of_encoding(media, form.container, pictures, steady=True)
         self._showing = showing
         self._blocks = blocks
         self._head = head
         self._in_stream = in_stream
-        self._stitchers: dict[tuple[Grid, tuple[bytes, ...]], Stitcher] = {}
+        self._stitchers: dict[tuple[TileEdges, tuple[bytes, ...]], Stitcher] = {}
         counts = np.array([block.frames for block in blocks], np.int64)
         self._starts = np.cumsum(counts) - counts
         self._framing = _framing(form, head, in_stream)
-        payloads = sizes + _growth(blocks, head, in_stream)
+        payloads = sizes + _block_growth(blocks, head, in_stream)
         self.largest = int(payloads.max())  #: bytes of pictures in a segment, at most
         track = self._track(footage.physical.media, shown, in_stream)
         self._muxer = muxer_for(form.container, track, sound.track if sound else None)
-        self._sound = SegmentedSound(
+        self._sound = SegmentedAudio(
             sound, self._muxer, showing.starts, self._starts, showing.time_base
         )
         keys = np.zeros(len(showing), np.int64)
         keys[self._starts] = 1
         totals = payloads + self._muxer.overheads(showing.starts, keys, self._starts)
-        totals += LEAST_PADDING + self._sound.sizes
+        totals += MIN_PADDING + self._sound.sizes
         self._index = SegmentIndex(
             sizes=totals,
             starts=showing.starts[self._starts],
@@ -159,12 +251,12 @@ class StitchedRendition:
             end=showing.end,
         )
         header = len(self._muxer.header()) + self._muxer.index_size(len(totals))
-        self.slots: Slots = ListedSlots(header, totals)
+        self.slots: Slots = VariableSizeSlots(header, totals)
         self._sizes = sizes
         self._pictures = pictures
         self.memory = showing.memory + _BLOCK_BYTES * len(blocks) + (sound.memory if sound else 0)
 
-    def make(self, slot: int, workshop: Workshop) -> bytes:
+    def make(self, slot: int, workshop: RenderContext) -> bytes:
         if not slot:
             return self._muxer.header(self._index)
         block = self._blocks[slot - 1]
@@ -186,7 +278,7 @@ class StitchedRendition:
             raise IntegrityError("a pack of tiles holds more than the catalog says")
         return data
 
-    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+    def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
         return None
 
     @property
@@ -218,11 +310,11 @@ class StitchedRendition:
             pictures[0] = with_start_codes(self._head.parameter_sets[block.grid]) + pictures[0]
         return [self._framing.convert(picture, False) for picture in pictures]
 
-    def _stitcher(self, grid: Grid, streams: Sequence[TileStream]) -> Stitcher:
+    def _stitcher(self, grid: TileEdges, streams: Sequence[TileStream]) -> Stitcher:
         key = (grid, tuple(unit for stream in streams for unit in stream.parameter_sets))
         known = self._stitchers.get(key)
         if known is None:
-            if len(self._stitchers) >= _STITCHERS:
+            if len(self._stitchers) >= _MAX_STITCHERS:
                 self._stitchers = {}
             known = self._stitchers[key] = self._head.stitcher(grid, streams)
         return known
@@ -238,10 +330,10 @@ class StitchedRendition:
             shown=shown, lasting=ends - shown, decoded=shown, end=int(ends[-1]), keys=keys
         )
 
-    def _track(self, media: MediaInfo, shown: tuple[int, int], in_stream: bool) -> Track:
+    def _track(self, media: MediaInfo, shown: tuple[int, int], in_stream: bool) -> VideoTrack:
         showing = self._showing
         lengths = np.diff(np.append(showing.starts[self._starts], showing.end))
-        return Track(
+        return VideoTrack(
             codec="hevc",
             width=shown[0],
             height=shown[1],
@@ -258,16 +350,16 @@ class StitchedRendition:
         )
 
 
-def _framing(form: Form, head: StreamHead, in_stream: bool) -> Framing:
+def _framing(form: ViewForm, head: StreamHead, in_stream: bool) -> PacketFormat:
     """Sets that stand in the stream are put there beforehand."""
     if form.container == "hevc":
-        return Framing("hevc", b"", 0, 0)
-    return Framing("hevc", codec_config.hvcc(head.shared, 4, is_complete=not in_stream), 0, 4)
+        return PacketFormat("hevc", b"", 0, 0)
+    return PacketFormat("hevc", codec_config.hvcc(head.shared, 4, is_complete=not in_stream), 0, 4)
 
 
-def _growth(blocks: Sequence[TileBlock], head: StreamHead, in_stream: bool) -> Ints:
+def _block_growth(blocks: Sequence[TileBlock], head: StreamHead, in_stream: bool) -> Ints:
     """By how many bytes the pictures of each block may become larger than their cells are."""
-    grown = [block.frames * most_bytes([0] * len(block.tiles)) for block in blocks]
+    grown = [block.frames * max_stitched_bytes([0] * len(block.tiles)) for block in blocks]
     if in_stream:
         sets = {grid: len(with_start_codes(units)) for grid, units in head.parameter_sets.items()}
         grown = [size + sets[block.grid] for size, block in zip(grown, blocks, strict=True)]
@@ -283,7 +375,7 @@ def _cell_bytes(block: TileBlock, packs: PackPool) -> int:
     return sum(cell.offsets[block.frames] - cell.position for cell in mine)
 
 
-def _samples(blocks: Sequence[TileBlock], packs: PackPool) -> list[tuple[bytes, ...]]:
+def _sample_parameter_sets(blocks: Sequence[TileBlock], packs: PackPool) -> list[tuple[bytes, ...]]:
     """The parameter sets of a tile of each run of the encoder: within one, all are alike."""
     runs = {block.segment.physical_id: block for block in reversed(blocks)}
     found = {
@@ -293,7 +385,7 @@ def _samples(blocks: Sequence[TileBlock], packs: PackPool) -> list[tuple[bytes, 
     return sorted(found)
 
 
-def _bits_per_second(blocks: Sequence[TileBlock], sizes: Ints, showing: Showing) -> int:
+def _bits_per_second(blocks: Sequence[TileBlock], sizes: Ints, showing: ViewTimeline) -> int:
     """In the segment where they are the most."""
     counts = [block.frames for block in blocks]
     edges = np.append(showing.starts, showing.end)[np.cumsum([0, *counts])]

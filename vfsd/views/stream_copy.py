@@ -1,11 +1,7 @@
-"""Views whose packets are copied as they are stored: exact, and as fast as reading.
+"""Views that copy stored packets without decoding.
 
-A view is copied when it shows every frame of its span in full size, its container can hold the
-stored codec, and its frames are exactly the packets of a stretch of the file that begins with a
-key packet, and none of them is known to be damaged while tiles show what it did.  All else is
-spliced (`vfsd.views.smart_cut`) or encoded: a span that begins between key
-frames, one that ends where a decoder needs a packet that is shown later, and files whose packets do
-not tell the whole story.
+`find_copy` checks that a view shows a stretch of whole GOPs in full size; `CopiedRun` also serves
+the middle of smart cuts.
 """
 
 from __future__ import annotations
@@ -16,28 +12,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.cicp import told_colors
+from vfsd.codecs.bitstreams.video_signal import media_color_codes
 from vfsd.codecs.containers.fmp4 import MP4_CODECS
 from vfsd.codecs.containers.matroska import MATROSKA_CODECS, MAX_PACKET
-from vfsd.codecs.containers.mux import muxer_for
-from vfsd.codecs.containers.packet_format import Framing, framing_for_container, framing_for_stream
-from vfsd.codecs.containers.segment_muxer import LEAST_PADDING, PacketTimes, SegmentIndex, Track
+from vfsd.codecs.containers.muxers import (
+    PacketFormat,
+    container_packet_format,
+    muxer_for,
+    stream_packet_format,
+)
+from vfsd.codecs.containers.segment_muxer import MIN_PADDING, PacketTimes, SegmentIndex, VideoTrack
 from vfsd.codecs.decoding.packet_reader import PacketReader
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
-from vfsd.core.model import NOT_CROPPED, Access, MediaInfo
-from vfsd.core.view_path import Form
+from vfsd.core.model import NO_CROP_MARGINS, Access, MediaInfo
+from vfsd.core.view_path import ViewForm
 from vfsd.core.view_request import View
 from vfsd.errors import IntegrityError
-from vfsd.views.audio import SegmentedSound, ViewSound
-from vfsd.views.context import Workshop
-from vfsd.views.convert import picture_form
-from vfsd.views.damage_plan import shown_by_tiles
-from vfsd.views.layout import ListedSlots, Slots
-from vfsd.views.plan_steps import CopiedPart, ViewPart
-from vfsd.views.read_notes import Pictures
-from vfsd.views.side_data import marks_of_copy
-from vfsd.views.source import Footage
-from vfsd.views.timeline import Showing, segment_ticks
+from vfsd.views.render_context import RenderContext
+from vfsd.views.view_audio import SegmentedAudio, ViewAudio
+from vfsd.views.view_frames import ViewTimeline, picture_form, segment_ticks
+from vfsd.views.view_input import ViewInput, lost_frames_in_tiles
+from vfsd.views.view_side_data import side_data_of_copy
+from vfsd.views.view_slots import CopiedPart, DecodedFrames, Slots, VariableSizeSlots, ViewPart
 
 _SEGMENT_BYTES = 16 << 20
 """A segment is cut off, key packet or not, where it would become larger."""
@@ -45,34 +41,34 @@ _SEGMENT_BYTES = 16 << 20
 
 def find_copy(
     key: str,
-    footage: Footage,
+    footage: ViewInput,
     view: View,
-    form: Form,
-    showing: Showing,
-    sound: ViewSound | None = None,
-) -> CopiedRendition | None:
+    form: ViewForm,
+    showing: ViewTimeline,
+    sound: ViewAudio | None = None,
+) -> CopiedView | None:
     """How to serve `view` by copying packets; None where it has to be encoded."""
-    if unlike_stored(footage, view, form) is not None:
+    if why_not_copied(footage, view, form) is not None:
         return None
     media = footage.physical.media
-    packets = _stretch(footage, showing)
-    if packets is None or shown_by_tiles(footage, showing.frames).any():
+    packets = _packet_range(footage, showing)
+    if packets is None or lost_frames_in_tiles(footage, showing.frames).any():
         return None
     columns = footage.table.columns(packets.start, packets.stop)
     largest = int(columns.size.max())
-    if unheld(form.container, media, largest) is not None:
+    if unsupported_in_container(form.container, media, largest) is not None:
         return None
     if form.container in ("mp4", "matroska"):
-        framing = framing_for_container(media, largest)
+        framing = container_packet_format(media, largest)
     else:
-        framing = framing_for_stream(media)
+        framing = stream_packet_format(media)
     if framing is None:
         return None
     run = CopiedRun(footage, showing, packets, columns, framing)
-    return CopiedRendition(key, form, run, sound)
+    return CopiedView(key, form, run, sound)
 
 
-def unlike_stored(footage: Footage, view: View, form: Form) -> str | None:
+def why_not_copied(footage: ViewInput, view: View, form: ViewForm) -> str | None:
     """Why a view has not every picture of its span as it is stored, in the stored codec; None
     where it has."""
     media = footage.physical.media
@@ -87,7 +83,7 @@ def unlike_stored(footage: Footage, view: View, form: Form) -> str | None:
         return f"it is asked for in {form.codec}, and stored in {media.codec}"
     if form.pixel_format not in (None, media.pixel_format.removesuffix("le")):
         return f"it is asked for in {form.pixel_format}, and stored in {media.pixel_format}"
-    if form.container == "mp4" and form.codec is None and _is_odd_in_mp4(media):
+    if form.container == "mp4" and form.codec is None and _is_unusual_in_mp4(media):
         return (
             f"few players expect {media.codec} in mp4: with codec={media.codec}, or as mkv, it is "
             "copied"
@@ -98,14 +94,14 @@ def unlike_stored(footage: Footage, view: View, form: Form) -> str | None:
     return None
 
 
-def _is_odd_in_mp4(media: MediaInfo) -> bool:
+def _is_unusual_in_mp4(media: MediaInfo) -> bool:
     """Whether players would wonder; FFV1 in mp4 is what somebody wanted who stored it so."""
     return media.codec == "mjpeg" or (
         media.codec == "ffv1" and media.container not in ("mp4", "mov")
     )
 
 
-def _stretch(footage: Footage, showing: Showing) -> range | None:
+def _packet_range(footage: ViewInput, showing: ViewTimeline) -> range | None:
     """The packets of the view, if they are all of a stretch that a decoder can begin with."""
     table = footage.table
     frames = range(int(showing.frames[0]), int(showing.frames[-1]) + 1)
@@ -122,7 +118,7 @@ def _stretch(footage: Footage, showing: Showing) -> range | None:
     return range(first, stop)
 
 
-def unheld(container: str, media: MediaInfo, largest: int) -> str | None:
+def unsupported_in_container(container: str, media: MediaInfo, largest: int) -> str | None:
     """Why a container does not take packets of a stream, of which the largest has so many bytes;
     None where it does."""
     name = "mkv" if container == "matroska" else container
@@ -138,7 +134,7 @@ def unheld(container: str, media: MediaInfo, largest: int) -> str | None:
         return None if is_held else refusal
     if media.is_turned:
         return f"{name} cannot tell that its pictures are turned or mirrored"
-    if media.crop != NOT_CROPPED and container != "matroska":
+    if media.crop != NO_CROP_MARGINS and container != "matroska":
         return f"{name} cannot tell that its pictures are cropped"
     if container == "matroska":
         if media.codec in MATROSKA_CODECS and largest >= MAX_PACKET:
@@ -147,7 +143,7 @@ def unheld(container: str, media: MediaInfo, largest: int) -> str | None:
     return None if media.codec == container else refusal
 
 
-class CopiedRendition:
+class CopiedView:
     """A file of copied packets.  Slot 0 is the container's header."""
 
     made = "copied"
@@ -156,7 +152,7 @@ class CopiedRendition:
     """Copying from a cache is no faster than from the video."""
 
     def __init__(
-        self, key: str, form: Form, run: CopiedRun, sound: ViewSound | None = None
+        self, key: str, form: ViewForm, run: CopiedRun, sound: ViewAudio | None = None
     ) -> None:
         self.key = key
         self.digest = run.footage.digest
@@ -165,13 +161,13 @@ class CopiedRendition:
         showing = run.showing
         longest = int(np.diff(np.append(showing.starts[run.starts], showing.end)).max())
         longest = max(longest, run.farthest)
-        self.marks = marks_of_copy(run.footage.physical.media, form.container)
+        self.marks = side_data_of_copy(run.footage.physical.media, form.container)
         track = replace(
             _track(run.footage.physical.media, showing, run.framing, run.reorder, longest),
             marks=self.marks,
         )
         self._muxer = muxer = muxer_for(form.container, track, sound.track if sound else None)
-        self._sound = SegmentedSound(sound, muxer, run.shown, run.starts, showing.time_base)
+        self._sound = SegmentedAudio(sound, muxer, run.shown, run.starts, showing.time_base)
         totals = run.sizes + muxer.overheads(run.shown, run.keys, run.starts)
         totals += self._sound.sizes
         self._index = SegmentIndex(
@@ -181,18 +177,20 @@ class CopiedRendition:
             end=showing.end,
         )
         header = len(muxer.header()) + muxer.index_size(len(totals))
-        self.slots: Slots = ListedSlots(header, totals)
+        self.slots: Slots = VariableSizeSlots(header, totals)
 
-    def make(self, slot: int, workshop: Workshop) -> bytes:
+    def make(self, slot: int, workshop: RenderContext) -> bytes:
         if not slot:
             return self._muxer.header(self._index)
         size = self.slots[slot].size
         times = self._run.times(slot - 1)
         payloads = self._run.payloads(slot - 1, workshop)
         sound = self._sound.packets(slot - 1, workshop)
-        return whole_segment(self._muxer.segment(slot - 1, times, payloads, size, sound), size)
+        return require_segment_fits(
+            self._muxer.segment(slot - 1, times, payloads, size, sound), size
+        )
 
-    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+    def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
         return None
 
     @property
@@ -200,7 +198,7 @@ class CopiedRendition:
         return [self._run.part]
 
 
-def whole_segment(data: bytes, size: int) -> bytes:
+def require_segment_fits(data: bytes, size: int) -> bytes:
     """`data`, which has to fit into its place.  Raises `IntegrityError`."""
     if len(data) > size:
         raise IntegrityError("packets hold more slices than any encoder is known to make")
@@ -208,7 +206,7 @@ def whole_segment(data: bytes, size: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class RunStart:
     """How a run begins where decoders, left alone, would want what is stored before."""
 
     left_out: int  #: packets that follow the first
@@ -220,12 +218,12 @@ class CopiedRun:
 
     def __init__(
         self,
-        footage: Footage,
-        showing: Showing,
+        footage: ViewInput,
+        showing: ViewTimeline,
         packets: range,
         columns: PacketColumns,
-        framing: Framing,
-        opening: Opening | None = None,
+        framing: PacketFormat,
+        opening: RunStart | None = None,
     ) -> None:
         """`columns` are of `packets`, less those that `opening` leaves out."""
         self._opening = opening
@@ -235,19 +233,19 @@ class CopiedRun:
         self._packets = packets
         self.shown = columns.pts - footage.table.frame_pts(int(showing.frames[0]))
         """When the picture of each packet appears, in ticks."""
-        self.keys = _keys(columns)  #: 1 for key packets
+        self.keys = _key_packets(columns)  #: 1 for key packets
         self.bytes = int(columns.size.sum())  #: of the packets, as they are stored
         self.starts = _segment_starts(columns, self.shown, showing)
         """The packet that each segment begins with."""
-        self.reorder = int((showing.starts - self.shown).max())  #: see `Track.reorder`
+        self.reorder = int((showing.starts - self.shown).max())  #: see `VideoTrack.reorder`
         self.sizes = np.add.reduceat(framing.bound(columns.size, self.keys), self.starts)
         """Bytes of each segment, without what a container adds."""
         self.farthest = self.reorder + int((self.shown - showing.starts).max())
         """Ticks from the decoding of a picture until it is shown, at most."""
         if not framing.is_exact:
-            self.sizes += LEAST_PADDING
+            self.sizes += MIN_PADDING
 
-    def payloads(self, number: int, workshop: Workshop) -> list[bytes]:
+    def payloads(self, number: int, workshop: RenderContext) -> list[bytes]:
         """The packets of a segment.  Raises `IntegrityError`, `OSError`."""
         first, stop = self._bounds(number)
         payloads = []
@@ -272,7 +270,7 @@ class CopiedRun:
     def times(self, number: int) -> PacketTimes:
         first, stop = self._bounds(number)
         showing, shown = self.showing, self.shown[first:stop]
-        # The i-th packet is decoded when the i-th picture is shown: see `Track.reorder`.
+        # The i-th packet is decoded when the i-th picture is shown: see `VideoTrack.reorder`.
         ends = showing.ends(first, stop)
         following = np.searchsorted(showing.starts, shown, side="right")
         last = len(showing) - 1
@@ -304,9 +302,9 @@ class CopiedRun:
 
 
 def _track(
-    media: MediaInfo, showing: Showing, framing: Framing, reorder: int, longest: int
-) -> Track:
-    return Track(
+    media: MediaInfo, showing: ViewTimeline, framing: PacketFormat, reorder: int, longest: int
+) -> VideoTrack:
+    return VideoTrack(
         codec=media.codec,
         width=media.decoded_width,
         height=media.decoded_height,
@@ -321,14 +319,14 @@ def _track(
         mirrored=media.mirrored,
         crop=media.crop,
         sample_aspect_ratio=media.sample_aspect_ratio,
-        colors=told_colors(media),
+        colors=media_color_codes(media),
     )
 
 
-def _segment_starts(columns: PacketColumns, shown: Ints, showing: Showing) -> Ints:
+def _segment_starts(columns: PacketColumns, shown: Ints, showing: ViewTimeline) -> Ints:
     """The packets, counted from the first, at which segments begin: key packets if possible."""
     ticks = segment_ticks(showing)
-    keys = np.flatnonzero(_keys(columns))
+    keys = np.flatnonzero(_key_packets(columns))
     times = shown[keys]
     bytes_before = np.concatenate(([0], np.cumsum(columns.size)))
     starts: list[int] = []
@@ -343,6 +341,6 @@ def _segment_starts(columns: PacketColumns, shown: Ints, showing: Showing) -> In
     return np.array(starts, np.int64)
 
 
-def _keys(columns: PacketColumns) -> Ints:
+def _key_packets(columns: PacketColumns) -> Ints:
     keys: Ints = (columns.flags & PacketFlag.KEY != 0).astype(np.int64)
     return keys

@@ -1,49 +1,465 @@
-"""Views that are decoded and encoded again: a region, another size or rate, another codec.
+"""Views that are decoded and encoded again.
 
-The file is a header and one segment for each second of the view, each a closed run of pictures
-that is encoded on its own when its bytes are first read.  Its place was measured out beforehand
-(`vfsd.views.size_model`); what does not fit is encoded again, more coarsely, and what is left over
-is padding.
+`TranscodedView` is a header and one slot for each segment of about a second; `SegmentedEncode`
+encodes each segment on its own into a slot of fixed size.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import logging
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 from blake3 import blake3
 
-from vfsd.codecs.containers.mux import muxer_for
-from vfsd.codecs.containers.packet_format import Framing, framing_of_encoder
-from vfsd.codecs.containers.segment_muxer import LEAST_PADDING, Muxer, SegmentIndex, Track, overhead
-from vfsd.codecs.encoding.encoder import EncoderSettings, parameter_sets
+from vfsd.codecs.cells.tile_codecs import VIEW_CODECS
+from vfsd.codecs.containers.muxers import (
+    NAL_CODECS,
+    PacketFormat,
+    encoder_packet_format,
+    muxer_for,
+    with_start_codes,
+)
+from vfsd.codecs.containers.segment_muxer import (
+    MIN_PADDING,
+    Muxer,
+    PacketTimes,
+    SegmentIndex,
+    VideoTrack,
+    overhead,
+)
+from vfsd.codecs.encoding.encoder import (
+    INTRA_ENCODERS,
+    ODD_SIZE_CODECS,
+    WORST_QUALITY,
+    EncoderSettings,
+    encode_pictures,
+    parameter_sets,
+    require_encodable,
+)
+from vfsd.codecs.frames.color import ColorNormalizer
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.model import MediaInfo
-from vfsd.core.view_path import Form
+from vfsd.core.frames import Pixels
+from vfsd.core.model import MediaInfo, Segment
+from vfsd.core.view_path import ViewForm
 from vfsd.core.view_request import View
-from vfsd.views.audio import SegmentedSound, ViewSound
-from vfsd.views.context import Workshop
-from vfsd.views.convert import PictureForm, view_picture_form
-from vfsd.views.encoded_run import EncodedRun
-from vfsd.views.layout import ListedSlots, Slots
-from vfsd.views.plan_steps import ViewPart
-from vfsd.views.rate_control import QUALITY, is_lossless
-from vfsd.views.read_notes import Pictures
-from vfsd.views.side_data import marks_of_encoding
-from vfsd.views.source import Footage
-from vfsd.views.timeline import Showing
+from vfsd.derive.promotion_candidates import CachedRun, CandidateIndex
+from vfsd.disk.block_checksums import merged
+from vfsd.errors import IntegrityError
+from vfsd.storage.file_cache import Bytes, file_of
+from vfsd.tiling import Rect
+from vfsd.views.rate_control import (
+    DEFAULT_QUALITY,
+    EncodedShape,
+    PictureOrigins,
+    QualityProbe,
+    coarser,
+    is_lossless,
+    lossless_slot_sizes,
+    slot_sizes,
+)
+from vfsd.views.render_cache import Checkpoint
+from vfsd.views.render_context import EncodeTimer, EncodeTimes, RenderContext
+from vfsd.views.view_audio import SegmentedAudio, ViewAudio
+from vfsd.views.view_frames import (
+    PictureConverter,
+    PictureForm,
+    ViewTimeline,
+    decoded_picture_form,
+    segment_ticks,
+)
+from vfsd.views.view_input import ViewInput
+from vfsd.views.view_side_data import side_data_of_encoding
+from vfsd.views.view_slots import (
+    CopiedPart,
+    DecodedFrames,
+    RenderedPart,
+    Slots,
+    VariableSizeSlots,
+    ViewPart,
+)
+
+MIN_SEGMENT_PICTURES = 8
+"""Of a segment: fewer would spend most of their bytes on key pictures."""
+
+_MIN_SAMPLE_PICTURES, _SAMPLE_DIVISOR = 6, 4
+"""After so many pictures, and such a part of a segment, those to come are taken to be like them."""
+_EXCESS_TO_ABORT = 1.03, 1.25
+"""Times the room that a segment would need for it to be given up then.  With less it may fit after
+all; with more it is given up soon in any case, and would be made too coarse if it gets calmer."""
+# Pictures of a segment are decoded first and encoded later, so that the next thread can go on
+# decoding the same GOP: 2.8 s of CPU instead of 4.0 for 10 s of 1080p to 540p.
+_PENDING_PICTURE_BYTES = 128 << 20
+"""Of pictures that wait to be encoded, for each thread that does: 40 of 1080p."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSegment:
+    """The packets of a segment, as its container wants them."""
+
+    payloads: list[bytes]
+    quality: int = 0  #: that the encoder was given
+    luma: float | None = None
+    """dB against the original in that size; None where nobody has measured it."""
+
+
+class SegmentedEncode:
+    """Pictures that are encoded in segments, each of which has its place in bytes beforehand."""
+
+    def __init__(
+        self,
+        key: str,
+        footage: ViewInput,
+        pictures: PictureForm,
+        settings: EncoderSettings,
+        showing: ViewTimeline,
+    ) -> None:
+        """`key` stands for the footage, the form of the pictures and what is shown.
+
+        Raises `UsageError` for sizes that the codec does not take.
+        """
+        self.footage = footage
+        self.pictures = pictures
+        self.settings = settings
+        self._key = key
+        self._showing = showing
+        width, height = pictures.size
+        require_encodable(settings.codec, width, height)
+        self.shown = showing.starts  #: when each picture appears, in ticks
+        self.starts = _segment_starts(showing)  #: the picture that each segment begins with
+        self.keys = np.zeros(len(showing), np.int64)  #: 1 for key packets
+        self.keys[slice(None) if settings.codec in INTRA_ENCODERS else self.starts] = 1
+        self.sizes = self._allotted()  #: bytes of each segment, without what a container adds
+        self.is_scaled_whole = _is_scaled_whole(footage, pictures, settings)
+        """Whether its pictures are what those of a rendition would be."""
+        self.stored: Mapping[int, Segment] = self._find_stored()
+        """By number of the segment: what was encoded for somebody before, in that codec and size,
+        and is stored as a part of a rendition."""
+
+    def _allotted(self) -> Ints:
+        settings, media = self.settings, self.footage.physical.media
+        if is_lossless(settings.codec):
+            counts = np.diff(np.append(self.starts, len(self._showing)))
+            return lossless_slot_sizes(
+                PictureConverter(self.pictures).samples, settings.bits, counts
+            )
+        width, height = self.pictures.size
+        return slot_sizes(
+            settings.codec,
+            media.codec,
+            EncodedShape(media.frame_rect.area, self.pictures.region.area, width * height),
+            self.footage.table,
+            self._showing.frames,
+            self.starts,
+        )
+
+    def frames(self, number: int) -> Ints:
+        """Those of a segment."""
+        return self._showing.frames[slice(*self._bounds(number))]
+
+    def has_tiles(self, number: int) -> bool:
+        """Whether any of the frames of a segment may come from elsewhere than the original."""
+        frames = self.frames(number)
+        first, last = int(frames[0]), int(frames[-1])
+        place = bisect_right(self._tiled, last, key=lambda some: some.start)
+        return place > 0 and first < self._tiled[place - 1].stop
+
+    def run(self, number: int) -> range | None:
+        """The frames of a segment that are in a row, each shown once; None where they are not."""
+        frames = self.frames(number)
+        first, end = int(frames[0]), int(frames[-1]) + 1
+        return range(first, end) if bool((np.diff(frames) == 1).all()) else None
+
+    @cached_property
+    def _tiled(self) -> list[range]:
+        """The frames that lie in tiles."""
+        tiles = self.footage.tiles
+        return [] if tiles is None else merged([one.frames for one in tiles.stored])
+
+    @cached_property
+    def extradata(self) -> bytes:
+        """The parameter sets, as decoders of packets with start codes want them."""
+        if self.settings.codec not in NAL_CODECS:
+            return b""
+        return with_start_codes(parameter_sets(self.settings))
+
+    def encoded(
+        self, number: int, framing: PacketFormat, room: int, workshop: RenderContext
+    ) -> EncodedSegment:
+        """The packets of a segment, which have to fit into `room` bytes.
+
+        Ends: each turn has a coarser quality, up to the coarsest, and then pictures of one gray,
+        for which there is room enough always.
+        """
+        copied = self._copied(number, framing, room, workshop)
+        if copied is not None:
+            return EncodedSegment(copied)
+        first, stop = self._bounds(number)
+        quality = self.settings.quality
+        origins = PictureOrigins()
+        held = self._held(first, stop, workshop, origins)
+        is_measured = (
+            workshop.candidates is not None
+            and self.is_scaled_whole
+            and self.run(number) is not None
+        )
+        while True:
+            settings = dataclasses.replace(self.settings, quality=quality)
+            pictures = iter(held) if held else self._decoded(first, stop, workshop, origins)
+            measure = None
+            if is_measured:
+                measure = QualityProbe(settings, self.extradata)
+            payloads, size = _encode_packets(
+                settings,
+                framing,
+                pictures,
+                stop - first,
+                room,
+                workshop.check,
+                measure,
+                workshop.times,
+            )
+            if size <= room:
+                luma = None
+                if measure is not None and origins.is_original:
+                    luma = measure.luma
+                return EncodedSegment(payloads, quality, luma)
+            if quality == WORST_QUALITY[settings.codec]:
+                break
+            quality = coarser(settings.codec, quality, size / room)
+        if is_lossless(self.settings.codec):
+            raise IntegrityError(
+                "pictures like noise need more bytes than a lossless view has for them",
+                hint="read them as y4m, or in another codec",
+            )
+        gray = self._gray(stop - first)
+        payloads, size = _encode_packets(
+            settings, framing, gray, stop - first, room, workshop.check
+        )
+        if size > room:
+            raise IntegrityError("an encoder needs more bytes for plain gray than was allotted")
+        return EncodedSegment(payloads)
+
+    def note(
+        self,
+        number: int,
+        segment: EncodedSegment,
+        framing: PacketFormat,
+        candidates: CandidateIndex,
+        key: str,
+        data: Bytes,
+    ) -> None:
+        """A segment that was measured lies in `data`, which the cache keeps under `key` of this
+        video."""
+        frames = self.run(number)
+        assert frames is not None
+        assert segment.luma is not None
+        settings = self.settings
+        made = CachedRun(
+            frames,
+            (settings.width, settings.height),
+            settings.codec,
+            segment.quality,
+            segment.luma,
+            self.extradata,
+        )
+        digest = self.footage.digest
+        candidates.note(digest, made, framing, segment.payloads, file_of(digest, key), data)
+
+    def _copied(
+        self, number: int, framing: PacketFormat, room: int, workshop: RenderContext
+    ) -> list[bytes] | None:
+        """What is stored of a segment, if it is there, whole, and not too large."""
+        segment = self.stored.get(number)
+        if segment is None:
+            return None
+        try:
+            (cell,) = workshop.packs.cells(segment)
+            if cell.extradata != self.extradata:  # another version of the encoder
+                return None
+            packets = workshop.packs.payloads(segment, 0, len(segment.frames))
+        except (IntegrityError, FileNotFoundError) as error:
+            _log.debug("a segment of a view is encoded again: %s", error)
+            workshop.mender.note(error)
+            return None
+        payloads = [framing.convert(packet, not place) for place, packet in enumerate(packets)]
+        return payloads if sum(map(len, payloads)) <= room else None
+
+    def _find_stored(self) -> dict[int, Segment]:
+        tiles, settings = self.footage.tiles, self.settings
+        if tiles is None or not self.is_scaled_whole:
+            return {}
+        good = tiles.good_for(self.pictures, self.footage.physical)
+        alike = {
+            segment.frames: segment
+            for segment in tiles.segments
+            if segment.profile == settings.codec
+            and segment.picture == (settings.width, settings.height)
+            and good(segment, [cell.tile for cell in segment.cells])
+        }
+        found = {}
+        for number in range(len(self.starts)) if alike else ():
+            frames = self.run(number)
+            if frames is not None and frames in alike:
+                found[number] = alike[frames]
+        return found
+
+    @property
+    def parts(self) -> list[ViewPart]:
+        """What is stored already is copied, if it is still there and whole; the rest is made."""
+        found: list[ViewPart] = []
+        for is_stored, together in groupby(range(len(self.starts)), self.stored.__contains__):
+            numbers = list(together)
+            found += [self._stored_part(self.stored[number]) for number in numbers if is_stored]
+            if not is_stored:
+                frames = np.concatenate([self.frames(number) for number in numbers])
+                size = int(self.sizes[numbers].sum())
+                shown = DecodedFrames(self.footage, frames, self.pictures)
+                found.append(RenderedPart(shown, self.settings.codec, size))
+        return found
+
+    def _stored_part(self, segment: Segment) -> CopiedPart:
+        cells = segment.cells
+        return CopiedPart(
+            segment.frames,
+            len(segment.frames),
+            "tiles",
+            segment.profile,
+            sum(cell.size for cell in cells),
+            self.pictures.psnr_of(cells, segment.picture),
+        )
+
+    def _held(
+        self, first: int, stop: int, workshop: RenderContext, origins: PictureOrigins
+    ) -> list[Pixels]:
+        """The pictures of a segment; none where they are too large to be held.
+
+        So the next segment can be decoded from where this one ends, while this one is encoded.
+        """
+        if (stop - first) * PictureConverter(self.pictures).bytes > _PENDING_PICTURE_BYTES:
+            return []
+        with workshop.turn(self._key, first):
+            return list(self._decoded(first, stop, workshop, origins))
+
+    def _decoded(
+        self, first: int, stop: int, workshop: RenderContext, origins: PictureOrigins
+    ) -> Iterator[Pixels]:
+        footage, frames = self.footage, self._showing.frames
+        converter = PictureConverter(self.pictures)
+        settler = ColorNormalizer(footage.physical.media)
+        threads = workshop.pool.threads_for(footage.physical.media)
+        with workshop.cursor(self._key, footage, converter, frames, first, threads) as cursor:
+            for picture, held in cursor.pictures(first, stop):
+                origins.is_original &= held is None and settler.is_settled(picture)
+                yield converter.convert(picture, held)
+
+    def _gray(self, count: int) -> Iterator[Pixels]:
+        converter = PictureConverter(self.pictures)
+        picture = np.full(converter.shape, 1 << self.settings.bits - 1, converter.dtype)
+        return (picture for _ in range(count))
+
+    def _bounds(self, number: int) -> tuple[int, int]:
+        last = number + 1 == len(self.starts)
+        stop = len(self._showing) if last else int(self.starts[number + 1])
+        return int(self.starts[number]), stop
+
+    def times(self, number: int) -> PacketTimes:
+        first, stop = self._bounds(number)
+        shown = self._showing.starts[first:stop]
+        ends = self._showing.ends(first, stop)
+        return PacketTimes(
+            shown=shown,
+            lasting=ends - shown,
+            decoded=shown,
+            end=int(ends[-1]),
+            keys=self.keys[first:stop],
+        )
+
+
+def _encode_packets(
+    settings: EncoderSettings,
+    framing: PacketFormat,
+    pictures: Iterator[Pixels],
+    count: int,
+    room: int,
+    check: Checkpoint,
+    measure: QualityProbe | None = None,
+    times: EncodeTimes | None = None,
+) -> tuple[list[bytes], int]:
+    """The packets of `count` pictures, and their size together.
+
+    Where it can be foreseen, this stops as soon as they are more than `room` bytes, or bound to be;
+    the size is then what it would have become.
+    """
+    payloads: list[bytes] = []
+    size = 0
+    foreseen = max(_MIN_SAMPLE_PICTURES, count // _SAMPLE_DIVISOR)
+    is_uneven = settings.codec in ODD_SIZE_CODECS
+    if is_uneven or settings.quality == WORST_QUALITY[settings.codec]:
+        foreseen = count  # what does not fit at the worst quality cannot be made
+    if measure is not None:
+        pictures = measure.seen(pictures)
+    timer = EncodeTimer()
+    for ordinal, packet in enumerate(timer.taken(encode_pictures(settings, timer.given(pictures)))):
+        check()
+        if measure is not None:
+            measure.packet(packet)
+        payloads.append(framing.convert(packet, ordinal == 0))
+        size += len(payloads[-1])
+        if (size > room and not is_uneven) or ordinal >= foreseen:
+            key = len(payloads[0])
+            whole = key + (size - key) * (count - 1) // max(1, ordinal)
+            if size > room or _EXCESS_TO_ABORT[0] < whole / room < _EXCESS_TO_ABORT[1]:
+                return payloads, whole
+    if times is not None:
+        pixels = settings.width * settings.height * len(payloads)
+        times.add(settings.codec, pixels, timer.seconds)
+    return payloads, size
+
+
+def _is_scaled_whole(footage: ViewInput, pictures: PictureForm, settings: EncoderSettings) -> bool:
+    """Whether these are all of the stored pictures, in another size and else as a rendition has
+    them."""
+    media, size = footage.physical.media, pictures.size
+    codec = VIEW_CODECS.get(settings.codec)
+    return (
+        codec is not None
+        and codec.pixel_formats.get(media.pixel_format) == settings.pixel_format
+        and not media.is_turned
+        and footage.physical.verified  # frame numbers must not change afterwards
+        and pictures.region == media.frame_rect
+        and size != (media.width, media.height)
+        and Rect.of_size(media.width, media.height).contains(Rect.of_size(*size))
+    )
+
+
+def _segment_starts(showing: ViewTimeline) -> Ints:
+    """The pictures that segments begin with: the first in each stretch of time.
+
+    The first stretch is a quarter of the others, so that a reader soon has something to show.
+    """
+    ticks = segment_ticks(showing, MIN_SEGMENT_PICTURES)
+    stretches = (showing.starts + ticks - ticks // 4) // ticks
+    return np.flatnonzero(np.diff(stretches, prepend=-1))
+
 
 DEFAULT_CODEC = "h264"
 # The kernel reads whole pages. If slots shared a page, a seek to one segment would also render the
 # segment before it. Rounding adds 2 kB a segment.
-_PAGE = 4096
+_PAGE_BYTES = 4096
 CONFIGURATION_BYTES = 512
 """Kept free in the header for the parameter sets, which only the encoder knows: about 100."""
 
 
-class EncodedRendition:
+class TranscodedView:
     """A file of encoded segments.  Slot 0 is the container's header."""
 
     made = "encoded"
@@ -51,11 +467,11 @@ class EncodedRendition:
     def __init__(
         self,
         keys: tuple[str, str],
-        footage: Footage,
+        footage: ViewInput,
         view: View,
-        form: Form,
-        showing: Showing,
-        sound: ViewSound | None = None,
+        form: ViewForm,
+        showing: ViewTimeline,
+        sound: ViewAudio | None = None,
         *,
         why: str = "",
     ) -> None:
@@ -68,18 +484,18 @@ class EncodedRendition:
         self._showing = showing
         self._container = form.container
         media = footage.physical.media
-        pictures = view_picture_form(media, view, form)
+        pictures = decoded_picture_form(media, view, form)
         codec = form.codec or DEFAULT_CODEC
         settings = encoder_settings(media, codec, pictures, showing)
         steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
-        self.marks = marks_of_encoding(media, form.container, pictures, steady=steady)
-        self._run = run = EncodedRun(key, footage, pictures, settings, showing)
-        self._known_framing: Framing | None = None
+        self.marks = side_data_of_encoding(media, form.container, pictures, steady=steady)
+        self._run = run = SegmentedEncode(key, footage, pictures, settings, showing)
+        self._known_framing: PacketFormat | None = None
         muxer = self._muxer(bytes(1))
-        self._sound = SegmentedSound(sound, muxer, showing.starts, run.starts, showing.time_base)
+        self._sound = SegmentedAudio(sound, muxer, showing.starts, run.starts, showing.time_base)
         # What pictures may take does not depend on what is heard, nor on where pages end.
         self._rooms = run.sizes + muxer.overheads(showing.starts, run.keys, run.starts)
-        sizes = _whole_pages(self._rooms + self._sound.sizes)
+        sizes = _aligned_to_pages(self._rooms + self._sound.sizes)
         self._index = SegmentIndex(
             sizes=sizes,
             starts=showing.starts[run.starts],
@@ -87,7 +503,7 @@ class EncodedRendition:
             end=showing.end,
         )
         header = len(muxer.header(spare=CONFIGURATION_BYTES)) + muxer.index_size(len(sizes))
-        self.slots: Slots = ListedSlots(int(_whole_pages(np.array([header]))[0]), sizes)
+        self.slots: Slots = VariableSizeSlots(int(_aligned_to_pages(np.array([header]))[0]), sizes)
         # What is stored as a part of a rendition need not be stored twice.
         self.storable = frozenset(
             slot for slot in range(1, len(self.slots)) if slot - 1 not in run.stored
@@ -112,7 +528,7 @@ class EncodedRendition:
         is_changing = slot > 0 and self._run.has_tiles(slot - 1)
         return f"{self.key if is_changing else self._original_key}.{slot}"
 
-    def make(self, slot: int, workshop: Workshop) -> bytes:
+    def make(self, slot: int, workshop: RenderContext) -> bytes:
         framing = self._framing()
         muxer = self._muxer(framing.configuration)
         size = self.slots[slot].size
@@ -120,7 +536,7 @@ class EncodedRendition:
             return muxer.header(self._index, spare=size - len(muxer.header(self._index)))
         number = slot - 1
         times = self._run.times(number)
-        room = int(self._rooms[number]) - overhead(muxer, times) - LEAST_PADDING
+        room = int(self._rooms[number]) - overhead(muxer, times) - MIN_PADDING
         segment = self._run.encoded(number, framing, room, workshop)
         sound = self._sound.packets(number, workshop)
         data = muxer.segment(number, times, segment.payloads, size, sound)
@@ -140,20 +556,20 @@ class EncodedRendition:
         index = dataclasses.replace(self._index, sizes=sizes)
         return muxer.header(index, spare=self.slots[0].size - len(muxer.header(index)))
 
-    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+    def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
         run = self._run
         parts = [run.frames(slot - 1) for slot in slots if slot]
-        return Pictures(run.footage, np.concatenate(parts), run.pictures) if parts else None
+        return DecodedFrames(run.footage, np.concatenate(parts), run.pictures) if parts else None
 
     @property
     def parts(self) -> Sequence[ViewPart]:
         return self._run.parts
 
-    def _framing(self) -> Framing:
+    def _framing(self) -> PacketFormat:
         settings = self._run.settings
         if self._known_framing is None:  # it may be made twice, by two threads: it is the same
             stream = self._container in ("h264", "hevc")
-            self._known_framing = framing_of_encoder(
+            self._known_framing = encoder_packet_format(
                 settings.codec, parameter_sets(settings), stream=stream, bits=settings.bits
             )
         return self._known_framing
@@ -161,7 +577,7 @@ class EncodedRendition:
     def _muxer(self, configuration: bytes) -> Muxer:
         settings, showing = self._run.settings, self._showing
         lengths = np.diff(np.append(showing.starts[self._run.starts], showing.end))
-        track = Track(
+        track = VideoTrack(
             codec=settings.codec,
             width=settings.width,
             height=settings.height,
@@ -177,14 +593,14 @@ class EncodedRendition:
         return muxer_for(self._container, track, self._sound_track)
 
 
-def _whole_pages(sizes: Ints) -> Ints:
+def _aligned_to_pages(sizes: Ints) -> Ints:
     """No page of the kernel's has bytes of two slots: who reads the first byte of one would wait
     for the one before, too."""
-    return -(-sizes // _PAGE) * _PAGE
+    return -(-sizes // _PAGE_BYTES) * _PAGE_BYTES
 
 
 def encoder_settings(
-    media: MediaInfo, codec: str, pictures: PictureForm, showing: Showing
+    media: MediaInfo, codec: str, pictures: PictureForm, showing: ViewTimeline
 ) -> EncoderSettings:
     """How to encode such pictures of `media`."""
     ratio = pictures.sample_aspect_ratio
@@ -192,7 +608,7 @@ def encoder_settings(
         codec=codec,
         width=pictures.size[0],
         height=pictures.size[1],
-        quality=QUALITY[codec],
+        quality=DEFAULT_QUALITY[codec],
         rate=showing.mean_rate,
         sample_aspect_ratio=ratio if ratio != Fraction(1) else None,
         pixel_format=pictures.pixel_format,

@@ -1,55 +1,124 @@
-"""Views: what lies below ``NAME@/`` of a video, as files that are made when they are read.
+"""`Views`: the tree below `NAME@/` for the mount (stat, list, open, write).
 
-    README.txt           how views are named, see `vfsd.views.readme_file`
-    info.json            what is known of the video
-    frames/000123.png    a frame as it is displayed; .npy and .jpg too
-    stream=1/ ...        the same of another video stream of the file, see `vfsd.views.streams`
-    objects/car/ ...     what was seen, see `vfsd.views.object_crops`
-    layout.png           tiles, what was seen, and what was read, see `vfsd.views.layout_files`
-    explain/ ...         what a view takes to make, see `vfsd.views.explain_files`
-    why/ ...             why a view cannot be opened, see `vfsd.views.reasons`
-    t=10-20.mp4 ...      see `vfsd.core.view_path`; these are in no listing
-
-Sizes are exact before a byte is made, and asking for one decodes nothing, and reads a packet at
-most; but a .jpg is made when its size is first asked for.  ``frames`` lists the .png files, unless
-they are more than `MOST_LISTED`; the others can be opened by name all the same.  .mp4 and .mkv
-views carry the sound of their span, see `vfsd.views.audio`; no view has subtitles.
+`OpenViews` lets all readers of a path share one open view, so that they see the same size.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 
-from vfsd.core.view_file import ViewFile, ViewStat
+from vfsd.core.model import LogicalVideo
+from vfsd.core.view_request import ViewFile, ViewStat
 from vfsd.errors import NotFoundError, ReadOnlyError
-from vfsd.read.context import Tools
-from vfsd.storage.context import Parts
-from vfsd.views.explain_files import EXPLAIN, is_explain_folder
-from vfsd.views.layout_files import LAYOUT, LAYOUT_PICTURE, layout_names
-from vfsd.views.object_crops import OBJECTS
-from vfsd.views.open_views import OpenViews
-from vfsd.views.reasons import WHY, asked_path, is_of_why
-from vfsd.views.remote_render import Elsewhere, MadeElsewhere
-from vfsd.views.rendered_view import Rendition, StillRendition, TextRendition
-from vfsd.views.rendering import Renderer, RenditionFile
-from vfsd.views.resolve import FRAMES, INFO, README, Known, Renditions, is_of_objects
-from vfsd.views.streams import other_streams, split_stream, stream_folder
-from vfsd.views.uploads import Offer, OpenSink, requested
+from vfsd.read.read_context import ReadContext
+from vfsd.storage.context import StoreContext
+from vfsd.views.layout_image import LAYOUT_DIR, LAYOUT_FILE, layout_names
+from vfsd.views.object_crops import OBJECTS_DIR
+from vfsd.views.remote_render import RemoteRenderer, RemoteViews
+from vfsd.views.rendered_view import RenderedView, StillView, TextView
+from vfsd.views.rendering import RenderedFile, Renderer
+from vfsd.views.view_explanation import EXPLAIN_DIR, is_explain_dir
+from vfsd.views.view_input import other_streams, split_stream, stream_dir
+from vfsd.views.view_resolver import (
+    FRAMES_DIR,
+    INFO_FILE,
+    README_FILE,
+    WHY_DIR,
+    KnownVideo,
+    ViewResolver,
+    is_below_objects,
+    is_below_why,
+    path_in_question,
+)
+from vfsd.views.view_uploads import OpenFrameSink, ViewUpload, upload_request
 
-MOST_LISTED = 100_000
+
+class OpenViews:
+    """Thread-safe.
+
+    How long a view is may depend on what it is made from, and tiles come and go: a JPEG is as long
+    as its bytes, and one that is stitched no longer than what is in it.  But the kernel knows one
+    size of a name, and reads no further, whoever reads what.  So as long as somebody has a view
+    open, none of another size is found by its name, unless the video itself is another by then.
+    Who has one open reads on after the video was removed, as from any other file.
+    """
+
+    def __init__(self, parts: StoreContext) -> None:
+        self._parts = parts
+        self._guard = threading.Lock()
+        self._open: dict[tuple[int, str, str], tuple[RenderedView, int]] = {}
+
+    def found(
+        self, video: LogicalVideo, path: str, make: Callable[[], RenderedView]
+    ) -> RenderedView:
+        """What `make` gives, or what somebody has open there."""
+        held, _ = self._open.get(_open_view_key(video, path), (None, 0))
+        if isinstance(held, StillView) and held.is_measured:
+            return held  # the other would have to be made for its size to be known
+        now = make()
+        return now if held is None or held.slots.size == now.slots.size else held
+
+    def open(
+        self, video: LogicalVideo, path: str, rendition: RenderedView, renderer: Renderer
+    ) -> RenderedFile:
+        """That, or if somebody has opened one of another size since it was found, what that is."""
+        key = _open_view_key(video, path)
+        with self._guard:
+            held, count = self._open.get(key, (rendition, 0))
+            if held.slots.size != rendition.slots.size:
+                rendition = held
+            self._open[key] = (held, count + 1)
+        with ExitStack() as stack:
+            stack.callback(self._close, key)
+            stack.enter_context(self._parts.held(video.original))
+            return _OpenView(renderer, rendition, stack)
+
+    def _close(self, key: tuple[int, str, str]) -> None:
+        with self._guard:
+            held, count = self._open.pop(key)
+            if count > 1:
+                self._open[key] = (held, count - 1)
+
+
+class _OpenView(RenderedFile):
+    def __init__(
+        self, renderer: Renderer, rendition: RenderedView, until_closed: ExitStack
+    ) -> None:
+        """What `until_closed` has entered is this object's own, once it is made."""
+        super().__init__(renderer, rendition)
+        self._until_closed = until_closed.pop_all()
+
+    def close(self) -> None:
+        with self._until_closed:
+            super().close()
+
+
+def _open_view_key(video: LogicalVideo, path: str) -> tuple[int, str, str]:
+    return (video.ino, path, video.digest)
+
+
+MAX_LISTED = 100_000
 
 _ENTRIES = [
-    (README, False),
-    (EXPLAIN, True),
-    (FRAMES, True),
-    (INFO, False),
-    (LAYOUT, True),
-    (LAYOUT_PICTURE, False),
-    (OBJECTS, True),
-    (WHY, True),
+    (README_FILE, False),
+    (EXPLAIN_DIR, True),
+    (FRAMES_DIR, True),
+    (INFO_FILE, False),
+    (LAYOUT_DIR, True),
+    (LAYOUT_FILE, False),
+    (OBJECTS_DIR, True),
+    (WHY_DIR, True),
 ]
-_ENTRIES_OF_STREAM = [(README, False), (EXPLAIN, True), (FRAMES, True), (INFO, False), (WHY, True)]
+_ENTRIES_OF_STREAM = [
+    (README_FILE, False),
+    (EXPLAIN_DIR, True),
+    (FRAMES_DIR, True),
+    (INFO_FILE, False),
+    (WHY_DIR, True),
+]
 """Labels and tiles belong to the video's own stream."""
 
 
@@ -63,11 +132,11 @@ class Views:
 
     def __init__(
         self,
-        parts: Parts,
-        tools: Tools,
+        parts: StoreContext,
+        tools: ReadContext,
         *,
-        elsewhere: Elsewhere | None = None,
-        open_sink: OpenSink | None = None,
+        elsewhere: RemoteRenderer | None = None,
+        open_sink: OpenFrameSink | None = None,
         whole_bytes: int = 0,
         are_others_hurried: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -81,9 +150,9 @@ class Views:
         self._parts = parts
         self._tools = tools
         self._open_sink = open_sink
-        self._elsewhere = None if elsewhere is None else MadeElsewhere(elsewhere)
+        self._elsewhere = None if elsewhere is None else RemoteViews(elsewhere)
         self._renderer = Renderer(parts, tools, self._elsewhere, whole_bytes, are_others_hurried)
-        self._renditions = Renditions(parts, tools, self._finished)
+        self._renditions = ViewResolver(parts, tools, self._finished)
         self._opened = OpenViews(parts)
 
     def stat(self, ino: int, path: str) -> ViewStat:
@@ -94,7 +163,7 @@ class Views:
             False,
             self._rendition(known, inner).slots.size,
             known.info.modified_ns,
-            not self._parts.read_only and requested(path) is not None,
+            not self._parts.read_only and upload_request(path) is not None,
         )
 
     def list(self, ino: int, path: str) -> list[tuple[str, bool]]:
@@ -103,85 +172,87 @@ class Views:
         if inner or path:
             return [*(self._entries(known, inner) if inner else _ENTRIES_OF_STREAM)]
         streams = other_streams(known.info.original.media)
-        return [*_ENTRIES, *((stream_folder(number), True) for number in streams)]
+        return [*_ENTRIES, *((stream_dir(number), True) for number in streams)]
 
-    def _entries(self, known: Known, path: str) -> Sequence[tuple[str, bool]]:
+    def _entries(self, known: KnownVideo, path: str) -> Sequence[tuple[str, bool]]:
         if path == "":
             return _ENTRIES
-        if is_explain_folder(path):
-            return [(FRAMES, True)] if path == EXPLAIN else []
-        if is_of_why(path) and self._is_folder(known, path):
+        if is_explain_dir(path):
+            return [(FRAMES_DIR, True)] if path == EXPLAIN_DIR else []
+        if is_below_why(path) and self._is_folder(known, path):
             return self._reason_folders(known, path)
-        if path == LAYOUT:
-            return layout_names(known.footage, MOST_LISTED)
-        if is_of_objects(path):
-            return known.objects.entries(path, MOST_LISTED)
-        if path != FRAMES:
+        if path == LAYOUT_DIR:
+            return layout_names(known.footage, MAX_LISTED)
+        if is_below_objects(path):
+            return known.objects.entries(path, MAX_LISTED)
+        if path != FRAMES_DIR:
             raise NotFoundError(f"no such folder: {path!r}")
         count = known.info.original.frames
-        return [(f"{i:06}.png", False) for i in range(count if count <= MOST_LISTED else 0)]
+        return [(f"{i:06}.png", False) for i in range(count if count <= MAX_LISTED else 0)]
 
     def open(self, ino: int, path: str) -> ViewFile:
         known, inner = self._renditions.located(ino, path)
         if self._is_folder(known, inner):
             raise NotFoundError(f"{path!r} is a folder")
         rendition = self._rendition(known, inner)
-        if isinstance(rendition, TextRendition):
-            return RenditionFile(self._renderer, rendition)
+        if isinstance(rendition, TextView):
+            return RenderedFile(self._renderer, rendition)
         return self._opened.open(known.info, known.prefix + inner, rendition, self._renderer)
 
-    def offer(self, ino: int, path: str) -> Offer:
+    def offer(self, ino: int, path: str) -> ViewUpload:
         """A view, open for writing.
 
         Raises `ReadOnlyError` for what nobody can write, `UsageError` for sizes that are not taken.
         """
         known = self._renditions.known(ino)
-        if self._open_sink is None or self._parts.read_only or requested(path) is None:
+        if self._open_sink is None or self._parts.read_only or upload_request(path) is None:
             raise ReadOnlyError(
                 f"{path!r} cannot be written",
                 hint="frames of all the picture in another size can be, such as 640x360.rgb",
             )
-        return Offer(self._parts, self._open_sink(known.info), path)
+        return ViewUpload(self._parts, self._open_sink(known.info), path)
 
     def cool(self, seconds: float) -> None:
-        """See `Workshop.cool`."""
+        """See `RenderContext.cool`."""
         self._renderer.cool(seconds)
 
     def close(self) -> None:
         self._renderer.close()
         self._renditions.close()
 
-    def _rendition(self, known: Known, path: str) -> Rendition:
+    def _rendition(self, known: KnownVideo, path: str) -> RenderedView:
         made = partial(self._renditions.at, known, path)
         return self._opened.found(known.info, known.prefix + path, made)
 
-    def _reason_folders(self, known: Known, path: str) -> Sequence[tuple[str, bool]]:
+    def _reason_folders(self, known: KnownVideo, path: str) -> Sequence[tuple[str, bool]]:
         """``why`` lists only the directories that the paths it explains need."""
-        asked = asked_path(path)
+        asked = path_in_question(path)
         inner = self._entries(known, asked)
-        return [(name, True) for name, is_dir in inner if is_dir and name != WHY]
+        return [(name, True) for name, is_dir in inner if is_dir and name != WHY_DIR]
 
-    def _is_folder(self, known: Known, path: str) -> bool:
-        if is_of_why(path):
+    def _is_folder(self, known: KnownVideo, path: str) -> bool:
+        if is_below_why(path):
             try:
-                return not is_of_why(asked_path(path)) and self._is_folder(known, asked_path(path))
+                return not is_below_why(path_in_question(path)) and self._is_folder(
+                    known, path_in_question(path)
+                )
             except NotFoundError:  # an unknown label: a file says so
                 return False
-        if is_of_objects(path):
+        if is_below_objects(path):
             return known.objects.is_folder(path)
-        return path in ("", FRAMES, LAYOUT) or is_explain_folder(path)
+        return path in ("", FRAMES_DIR, LAYOUT_DIR) or is_explain_dir(path)
 
-    def _finished(self, rendition: Rendition, ino: int, path: str) -> Rendition:
+    def _finished(self, rendition: RenderedView, ino: int, path: str) -> RenderedView:
         """With its size: what has none before it is made is made."""
         finished = rendition
-        if isinstance(rendition, StillRendition) and rendition.is_measured:
+        if isinstance(rendition, StillView) and rendition.is_measured:
             self._made_elsewhere(rendition, ino, path)
             finished = self._renderer.measured(rendition)
         self._made_elsewhere(finished, ino, path)
         return finished
 
-    def _made_elsewhere(self, rendition: Rendition, ino: int, path: str) -> None:
+    def _made_elsewhere(self, rendition: RenderedView, ino: int, path: str) -> None:
         if split_stream(path)[0] is not None:
             return  # another process would have to examine the stream first
-        if self._elsewhere is not None and not isinstance(rendition, TextRendition):
+        if self._elsewhere is not None and not isinstance(rendition, TextView):
             self._elsewhere.add(rendition, ino, path)

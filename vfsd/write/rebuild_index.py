@@ -1,8 +1,7 @@
-"""Frame tables that are no longer what was stored, and making them again from the bytes.
+"""Checks the stored frame table and audio index of a video, and rebuilds them from its bytes.
 
-A table whose rows were lost or damaged, by a flipped bit or another program's hand, says nothing
-that the bytes do not say as well.  What is left of it bears witness: where the new table has the
-same pages, it takes the old one's place under its number, and all that was made by that stays.
+A rebuilt table that has the same pages replaces the old one under its id, so that derived data
+stays valid. Also decides whether a re-examined file describes the same pictures.
 """
 
 from __future__ import annotations
@@ -16,20 +15,92 @@ from typing import NamedTuple
 
 from vfsd.catalog import Transaction
 from vfsd.catalog.videos import Page
+from vfsd.codecs.frames.planes import without_range_name
 from vfsd.codecs.probing.probe import Examination
+from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import is_same_page, last_key
-from vfsd.core.model import FileState, Node, PhysicalVideo
+from vfsd.core.model import FileState, MediaInfo, Node, PhysicalVideo
 from vfsd.disk.direct_io import open_stored
 from vfsd.disk.external_files import open_linked
 from vfsd.disk.object_store import Digest, digest
 from vfsd.disk.verify_file import version_of
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
-from vfsd.read.damage_fallback import heal
-from vfsd.storage.context import Parts
+from vfsd.read.damage_fallback import restore_object
+from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import clear_away
-from vfsd.write.ingest import Source, describe_original, pages, put_sound
+from vfsd.write.ingest_file import SourceFile, describe_original, encoded_pages, put_audio
 
-_CALLED = "a video"
+
+def with_end_time(found: Examination, original: PhysicalVideo, table: FrameTable) -> Examination:
+    """What is in the new file, with the time at which the last frame of the old one ends.
+
+    A container may not tell how long that is shown; the catalog knows.  Raises `RefusedMediaError`
+    where any frame would not be shown when it was.
+    """
+    shown = found.columns.pts[found.order]
+    base, old_base = found.media.time_base, original.time_base
+    old = table.pts()
+    same = len(shown) == len(old) and all(
+        int(a) * base == int(b) * old_base for a, b in zip(shown, old, strict=True)
+    )
+    end = original.end_pts * old_base / base
+    if not same or end.denominator != 1:
+        raise RefusedMediaError("frames would not be shown when they were")
+    return replace(found, end_pts=int(end))
+
+
+def require_same_picture(old: MediaInfo, new: MediaInfo) -> None:
+    """Raises `RefusedMediaError` where a file says other things of its pictures than the other."""
+    for name in _PICTURE_FIELDS:
+        before, after = (_field_or_default(media, name) for media in (old, new))
+        if before != after:
+            raise RefusedMediaError(
+                f"{name.replace('_', ' ')} would become {after}; it is {before}",
+                hint="`vfsd verify` looks again at how they are shown"
+                if name in ("rotation", "mirrored", "crop")
+                else "another codec may keep it",
+            )
+
+
+def has_same_picture_properties(one: MediaInfo, other: MediaInfo) -> bool:
+    """Whether both say the same of pictures, so that what was made of them goes on."""
+    return all(
+        _field_or_default(one, name) == _field_or_default(other, name) for name in _PICTURE_FIELDS
+    )
+
+
+_PICTURE_FIELDS = (
+    "container",
+    "width",
+    "height",
+    "pixel_format",
+    "rotation",
+    "mirrored",
+    "crop",
+    "sample_aspect_ratio",
+    "color_range",
+    "color_space",
+    "color_primaries",
+    "color_transfer",
+    "bit_depth",
+    "interlaced",
+    "variable_rate",
+)
+
+
+def _field_or_default(media: MediaInfo, name: str) -> object:
+    """A field; what is not told means the same as what is usual."""
+    found = getattr(media, name)
+    if name == "pixel_format":
+        return without_range_name(found)  # the range is compared by itself
+    if name == "color_range":
+        return found or "limited"
+    if name == "sample_aspect_ratio":
+        return found or 1
+    return found
+
+
+_VIDEO_LABEL = "a video"
 """Nobody is told why it is refused."""
 
 # ------------------------------------------------------------------------------ what is wrong
@@ -47,7 +118,7 @@ def index_fault(seen: Transaction, node: Node) -> str | None:
     return table_fault(seen, node, original) or sound_fault(seen, original)
 
 
-def stored_fault(parts: Parts, node: Node) -> str | None:
+def stored_fault(parts: StoreContext, node: Node) -> str | None:
     """The same, where rows may make so little sense that not even this can be asked of them."""
     try:
         with parts.catalog.reading() as seen:
@@ -123,14 +194,14 @@ def _sound_fault(seen: Transaction, original: PhysicalVideo) -> str | None:
 # ------------------------------------------------------------------------------ putting right
 
 
-def index_again(parts: Parts, node: Node) -> bool | None:
+def rebuild_frame_index(parts: StoreContext, node: Node) -> bool | None:
     """Make the frame table of a video, and the index of its sound, from its bytes.
 
     False where these do not let themselves be read, or are not those that were stored; None where
     the file has become another meanwhile, or somebody else has put it right.
     """
     try:
-        again = _examined(parts, node)
+        again = _reexamine(parts, node)
     except (OSError, IntegrityError, RefusedMediaError):
         return False
     if again is None:
@@ -139,12 +210,14 @@ def index_again(parts: Parts, node: Node) -> bool | None:
     with parts.catalog.writing() as change:
         if not is_same_file(change, node) or index_fault(change, node) is None:
             return None
-        if not _is_of(change, node, again.bytes.key) or not _is_enough(change, node, again.found):
+        if not _has_stored_bytes(change, node, again.bytes.key) or not _keeps_frame_numbers(
+            change, node, again.found
+        ):
             return False
-        known = _original(change, node)
-        found = _as_it_was_turned(known, again.found)
+        known = _known_original(change, node)
+        found = _with_stored_orientation(known, again.found)
         if known is not None and is_same_table(change, known, found):
-            change.videos.put_pages(known.id, pages(found))
+            change.videos.put_pages(known.id, encoded_pages(found))
         else:
             gone = change.objects.of_file(node.ino)
             original = describe_original(
@@ -158,18 +231,18 @@ def index_again(parts: Parts, node: Node) -> bool | None:
             known = change.videos.put(
                 node.ino,
                 replace(original, parameters=parameters),
-                pages(found),
+                encoded_pages(found),
                 digest=again.bytes.key,
                 now_ns=now,
             ).original
-        put_sound(change, known, found)
+        put_audio(change, known, found)
         mtime_ns = None if node.link_path is None else again.mtime_ns
         change.integrity.put_sums(known.place, again.bytes.sums, mtime_ns=mtime_ns)
     clear_away(parts, keys=gone)
     return True
 
 
-class _Again(NamedTuple):
+class _Reexamination(NamedTuple):
     """What the bytes of a video are, and what is in them."""
 
     bytes: Digest
@@ -177,44 +250,44 @@ class _Again(NamedTuple):
     found: Examination
 
 
-def _examined(parts: Parts, node: Node) -> _Again | None:
+def _reexamine(parts: StoreContext, node: Node) -> _Reexamination | None:
     """None where the bytes are not those that were stored, or somebody writes them.
 
     What is hashed is what is examined, whatever has its name meanwhile.  Raises `OSError`,
     `IntegrityError`, `RefusedMediaError`.
     """
-    with _opened(parts, node) as file:
+    with _open_original(parts, node) as file:
         fd = file.fileno()
         before = os.fstat(fd)
         found_bytes = digest(fd)
         with parts.catalog.reading() as seen:
-            if not _is_of(seen, node, found_bytes.key):
+            if not _has_stored_bytes(seen, node, found_bytes.key):
                 return None
-            known = _original(seen, node)
+            known = _known_original(seen, node)
         look = partial(
             parts.examine_stream,
             fd,
-            _CALLED,
+            _VIDEO_LABEL,
             None if known is None else known.media.stream_index,
             in_largest_size=known is not None and known.media.in_largest_size,
         )
         found = look()
         with parts.catalog.reading() as seen:
-            is_enough = _is_enough(seen, node, found)
+            is_enough = _keeps_frame_numbers(seen, node, found)
         if not is_enough:
             found = look(full=True)
         if version_of(os.fstat(fd)) != version_of(before):
             return None  # it may be done the next time
-        return _Again(found_bytes, before.st_mtime_ns, found)
+        return _Reexamination(found_bytes, before.st_mtime_ns, found)
 
 
-def _opened(parts: Parts, node: Node) -> FileIO:
+def _open_original(parts: StoreContext, node: Node) -> FileIO:
     if node.link_path is not None:
         return FileIO(open_linked(node.link_path, parts.directory.top))
     return FileIO(open_stored(parts.objects.path(node.object_key or "")))
 
 
-def _is_of(seen: Transaction, node: Node, key: str) -> bool:
+def _has_stored_bytes(seen: Transaction, node: Node, key: str) -> bool:
     """Whether bytes that hash to `key` are those that were stored: labels are about them.
 
     Of a file that is indexed in place only the video's row tells; the file may be anybody's.
@@ -224,7 +297,7 @@ def _is_of(seen: Transaction, node: Node, key: str) -> bool:
     return told - {None} == {key}
 
 
-def _as_it_was_turned(known: PhysicalVideo | None, found: Examination) -> Examination:
+def _with_stored_orientation(known: PhysicalVideo | None, found: Examination) -> Examination:
     """Boxes and tiles go by how pictures were turned and cropped; `VideoFacts.verify` corrects
     that."""
     if known is None:
@@ -248,7 +321,7 @@ def is_same_file(seen: Transaction, node: Node) -> bool:
     )
 
 
-def _original(seen: Transaction, node: Node) -> PhysicalVideo | None:
+def _known_original(seen: Transaction, node: Node) -> PhysicalVideo | None:
     """The original of a video, where that can be told, and is of the bytes that the file has."""
     try:
         found = seen.videos.of_inode(node.ino).original
@@ -258,14 +331,16 @@ def _original(seen: Transaction, node: Node) -> PhysicalVideo | None:
     return found if here else None
 
 
-def _is_enough(seen: Transaction, node: Node, found: Examination) -> bool:
+def _keeps_frame_numbers(seen: Transaction, node: Node, found: Examination) -> bool:
     """Whether all frames have the numbers that they had.  Where a full decode gave those, and not
     enough is left of the table to tell, another one has to."""
     if found.verified:
         return True
-    known = _original(seen, node)
+    known = _known_original(seen, node)
     if known is not None:
-        return not known.verified or is_same_table(seen, known, _as_it_was_turned(known, found))
+        return not known.verified or is_same_table(
+            seen, known, _with_stored_orientation(known, found)
+        )
     left = seen.videos.remains(node.ino)
     if left is None or left.was_verified is False:
         return True
@@ -283,16 +358,16 @@ def is_same_table(seen: Transaction, known: PhysicalVideo, found: Examination) -
     if any(getattr(known, name) != getattr(described, name) for name in numbers):
         return False
     try:
-        stored, made = list(seen.videos.pages(known.id)), list(pages(found))
+        stored, made = list(seen.videos.pages(known.id)), list(encoded_pages(found))
     except IntegrityError:
         return False
     if [bounds for bounds, _ in stored] != [bounds for bounds, _ in made]:
         return False
-    same = [_agree(old, new) for old, new in zip(stored, made, strict=True)]
+    same = [_pages_agree(old, new) for old, new in zip(stored, made, strict=True)]
     return False not in same and (True in same or found.verified or not known.verified)
 
 
-def _agree(old: Page, new: Page) -> bool | None:
+def _pages_agree(old: Page, new: Page) -> bool | None:
     """None where the old page cannot be read."""
     try:
         return is_same_page(old[0], old[1], new[1])
@@ -300,7 +375,7 @@ def _agree(old: Page, new: Page) -> bool | None:
         return None
 
 
-def put_back(parts: Parts, source: Source) -> bool:
+def restore_original_file(parts: StoreContext, source: SourceFile) -> bool:
     """Put right what is stored of a video that `is_there`; whether anything was wrong.
 
     Its bytes, if they are damaged, for all that is known, or gone; those of a file that is indexed
@@ -311,13 +386,13 @@ def put_back(parts: Parts, source: Source) -> bool:
         node = seen.tree.resolve(source.name)
         fault = index_fault(seen, node)
     key = node.object_key
-    was_damaged = key is not None and heal(parts, key, source.path)
+    was_damaged = key is not None and restore_object(parts, key, source.path)
     if fault is None:
         return was_damaged
-    mended = index_again(parts, node)
+    mended = rebuild_frame_index(parts, node)
     if mended is False and key is not None and not was_damaged:
-        heal(parts, key, source.path, is_damaged=True)  # which nobody had noticed
-        mended = index_again(parts, node)
+        restore_object(parts, key, source.path, is_damaged=True)  # which nobody had noticed
+        mended = rebuild_frame_index(parts, node)
     if mended is False:
         raise IntegrityError(
             f"{source.name!r} {fault}, and its bytes do not let themselves be indexed again",

@@ -1,6 +1,6 @@
-"""YUV4MPEG2: planes of samples behind a line that says what they are.
+"""Reads YUV4MPEG2 streams: the header line, then planar frames.
 
-The format is that of mjpegtools, yuv4mpeg(5), with FFmpeg's names of more colour spaces.
+The format is yuv4mpeg(5) with FFmpeg's additional color spaces.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import IO
 
 import numpy as np
 
-from vfsd.codecs.frames.array_formats import check_size, given_layout
+from vfsd.codecs.frames.pixel_layouts import check_size, input_layout
 from vfsd.core.frames import Pixels
 from vfsd.errors import CutOffError, UsageError
 
 MAGIC = b"YUV4MPEG2 "
 _FRAME = b"FRAME"
-_LONGEST_LINE = 4096
-_UNKNOWN = "0:0"
+_MAX_LINE_BYTES = 4096
+_UNKNOWN_ASPECT = "0:0"
 _QUARTER = "411"
 _DEEP_GRAY = ("mono9", "mono10", "mono12", "mono14")
-_SHARED = ("420", "422", "444")
+_DEPTH_FAMILIES = ("420", "422", "444")
 _FORMATS: Mapping[str, str] = MappingProxyType(
     {
         "420": "yuv420p",
@@ -32,7 +32,7 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
         "420paldv": "yuv420p",
         "422": "yuv422p",
         "444": "yuv444p",
-        **{f"{form}p{bits}": f"yuv{form}p{bits}" for form in _SHARED for bits in (10, 12)},
+        **{f"{form}p{bits}": f"yuv{form}p{bits}" for form in _DEPTH_FAMILIES for bits in (10, 12)},
         "411": "yuv422p",
         "mono": "gray",
         **{f"mono{bits}": "gray16" for bits in (9, 10, 12, 14, 16)},
@@ -54,12 +54,12 @@ class Y4mHeader:
     space: str = "420jpeg"  #: as the file tells it
 
 
-def read_header(file: IO[bytes]) -> Y4mHeader:
+def read_y4m_header(file: IO[bytes]) -> Y4mHeader:
     """The first line of a file that starts with `MAGIC`.
 
     Raises `UsageError` for what is damaged, interlaced or in a colour space that is not known.
     """
-    line = file.readline(_LONGEST_LINE)
+    line = file.readline(_MAX_LINE_BYTES)
     if not line.endswith(b"\n"):
         raise UsageError("YUV4MPEG2 is cut off, or damaged")
     words = line.decode("ascii", "replace").split()
@@ -71,9 +71,9 @@ def read_header(file: IO[bytes]) -> Y4mHeader:
         told.setdefault(key, value)
     try:
         width, height = int(told["W"]), int(told["H"])
-        rate = None if told["F"] == _UNKNOWN else Fraction(told["F"].replace(":", "/"))
-        aspect = told.get("A", _UNKNOWN)
-        ratio = None if aspect in (_UNKNOWN, "1:1") else Fraction(aspect.replace(":", "/"))
+        rate = None if told["F"] == _UNKNOWN_ASPECT else Fraction(told["F"].replace(":", "/"))
+        aspect = told.get("A", _UNKNOWN_ASPECT)
+        ratio = None if aspect in (_UNKNOWN_ASPECT, "1:1") else Fraction(aspect.replace(":", "/"))
     except (KeyError, ValueError, ZeroDivisionError):
         raise UsageError(f"no header of YUV4MPEG2: {line[:80]!r}") from None
     space = told.get("C", "420jpeg")
@@ -91,7 +91,7 @@ def read_header(file: IO[bytes]) -> Y4mHeader:
     if width < 1 or height < 1 or (rate is not None and rate <= 0):
         raise UsageError(f"no header of YUV4MPEG2: {line[:80]!r}")
     pixel_format = _FORMATS[space]
-    check_size(given_layout(pixel_format), pixel_format, width, height)
+    check_size(input_layout(pixel_format), pixel_format, width, height)
     color_range = told.get("XCOLORRANGE", "").lower() or None
     if pixel_format.startswith("gray"):
         if color_range == "limited":
@@ -107,25 +107,25 @@ def read_header(file: IO[bytes]) -> Y4mHeader:
     return Y4mHeader(width, height, rate, pixel_format, color_range, ratio, space)
 
 
-def read_pictures(file: IO[bytes], header: Y4mHeader) -> Iterator[Pixels]:
+def read_y4m_frames(file: IO[bytes], header: Y4mHeader) -> Iterator[Pixels]:
     """Each picture behind the header.  Raises `CutOffError` where the last is not whole."""
-    layout = given_layout(header.pixel_format)
+    layout = input_layout(header.pixel_format)
     shape, dtype = layout.shape(header.width, header.height), np.dtype(layout.dtype)
     wanted = layout.bytes(header.width, header.height)
     if header.space == _QUARTER:
         wanted = header.width * header.height * 3 // 2
     number = 0
-    while line := file.readline(_LONGEST_LINE):
+    while line := file.readline(_MAX_LINE_BYTES):
         if line.split(b" ", 1)[0].rstrip() != _FRAME and not _FRAME.startswith(line):
             raise CutOffError(f"frame {number} of YUV4MPEG2 does not begin where it should")
         samples = read_exactly(file, wanted) if line.endswith(b"\n") else b""
         if len(samples) < wanted:
             raise CutOffError(f"frame {number} of YUV4MPEG2 is cut off")
-        yield _widened(np.frombuffer(samples, dtype), header).reshape(shape)
+        yield _widen_samples(np.frombuffer(samples, dtype), header).reshape(shape)
         number += 1
 
 
-def _widened(samples: Pixels, header: Y4mHeader) -> Pixels:
+def _widen_samples(samples: Pixels, header: Y4mHeader) -> Pixels:
     """Samples as `header.pixel_format` has them.  Each is kept: chroma is repeated, and gray of
     fewer bits is shifted up."""
     if header.space == _QUARTER:

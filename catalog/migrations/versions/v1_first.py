@@ -665,7 +665,7 @@ def _create_tiles() -> None:
         _required(
             "uses",
             sa.Float(),
-            ("reads that used it; faded up to the last, see vfsd.core.eviction.faded"),
+            ("reads that used it; faded up to the last, see vfsd.core.budgets.decayed"),
             server_default="0",
         ),
         _required(
@@ -1066,11 +1066,11 @@ def _create_semantic() -> None:
         _optional("confidence", sa.Double(), "as the source gave it; null: none"),
         _optional("track", sa.BigInteger(), "number of the object, within its source; null: none"),
         _required("source_id", _Id, "who says that it is"),
-        _required("cell", sa.Integer(), "coarse place and size: vfsd.catalog.spatial_cells.cells"),
+        _required("cell", sa.Integer(), "coarse place and size: vfsd.catalog.box_grid.cells"),
         _required(
             "bounds",
             sa.BigInteger(),
-            "the box, rounded, in one number: vfsd.catalog.spatial_cells.bounds",
+            "the box, rounded, in one number: vfsd.catalog.box_grid.bounds",
         ),
         _optional("attributes", sa.JSON(none_as_null=True), "a JSON object of what else is known"),
         sa.PrimaryKeyConstraint("video_id", "label_id", "frame", "seq", name=op.f("pk_detections")),

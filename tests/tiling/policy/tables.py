@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vfsd.tiling import TileLayout
-from vfsd.tiling.policy import Aims, Making, Query, Tiling
+from vfsd.tiling.policy import Aims, Query, Tiling, TilingCost
 
 WHOLE = 1.0
 """Seconds that reading all of a SOT takes without tiles."""
@@ -47,5 +47,5 @@ class TableWorld:
     def pixels(self, sot: int, query: Query, current: Tiling | None) -> int:
         return round(1000 * self.decode(sot, query, current))
 
-    def making(self, sot: int, made: Tiling) -> Making:
-        return Making(self.prices[made], 0.0)
+    def making(self, sot: int, made: Tiling) -> TilingCost:
+        return TilingCost(self.prices[made], 0.0)

@@ -7,10 +7,19 @@ from hypothesis import strategies as st
 
 from tests.tiling.policy.tables import TableWorld, tiling
 from tests.tiling.policy.test_strategies import RATES, footage, some_footage, some_queries
-from vfsd.tiling import LayoutRules, uniform
-from vfsd.tiling.policy import Aims, BoxWorld, Fixed, Footage, Query, Tiling, replay, wanted_tiles
-from vfsd.tiling.policy.box_world import Cheaper
-from vfsd.tiling.policy.offline import foreseen
+from vfsd.tiling import LayoutRules, uniform_layout
+from vfsd.tiling.policy import (
+    Aims,
+    BoxWorld,
+    FixedTilings,
+    Query,
+    Tiling,
+    VideoProfile,
+    replay_queries,
+    wanted_tiles,
+)
+from vfsd.tiling.policy.box_world import CheapestSource
+from vfsd.tiling.policy.tasm_policies import offline_tilings
 
 SETS = [Aims(aims) for aims in ("a", "b", "ab")]
 TILINGS = [tiling(aims) for aims in SETS]
@@ -35,23 +44,23 @@ def test_it_is_the_cheapest_of_all(
         price = 0.0 if made is None else world.prices[made]
         return price + sum(world.decode(0, query, made) for query in queries)
 
-    found = foreseen(world, queries, queries, {}, lambda sot, mine: ())
+    found = offline_tilings(world, queries, queries, {}, lambda sot, mine: ())
     candidates = TILINGS if len(rows) > 1 else TILINGS[:1]
     assert total(found.get(0)) <= min(map(total, [None, *candidates])) + 1e-9
 
 
 @given(some_footage, some_queries)
 def test_it_is_never_dearer_than_no_tiles_or_what_is_there(
-    boxes: Footage, queries: list[Query]
+    boxes: VideoProfile, queries: list[Query]
 ) -> None:
-    world = BoxWorld(boxes, RATES, wanted_tiles, Cheaper())
-    grid = Tiling.whole(uniform(640, 480, 2, 3, LayoutRules()))
+    world = BoxWorld(boxes, RATES, wanted_tiles, CheapestSource())
+    grid = Tiling.whole(uniform_layout(640, 480, 2, 3, LayoutRules()))
     there = dict.fromkeys(world.sots, grid)
-    free = foreseen(world, queries, queries, there, lambda sot, mine: ())
-    paid = foreseen(world, queries, queries, {}, lambda sot, mine: (grid,))
+    free = offline_tilings(world, queries, queries, there, lambda sot, mine: ())
+    paid = offline_tilings(world, queries, queries, {}, lambda sot, mine: (grid,))
 
     def decoding(tilings: dict[int, Tiling]) -> float:
-        return sum(replay(Fixed(world, tilings), world, queries).decoding)
+        return sum(replay_queries(FixedTilings(world, tilings), world, queries).decoding)
 
     def making(tilings: dict[int, Tiling]) -> float:
         return sum(world.making(sot, one).seconds for sot, one in tilings.items())
@@ -63,9 +72,9 @@ def test_it_is_never_dearer_than_no_tiles_or_what_is_there(
 
 def test_what_is_there_stays_where_new_tiles_would_not_pay() -> None:
     world = BoxWorld(footage([{"car": (100, 100)}]), RATES, wanted_tiles)
-    there = {0: Tiling.whole(uniform(640, 480, 4, 4, LayoutRules()))}
+    there = {0: Tiling.whole(uniform_layout(640, 480, 4, 4, LayoutRules()))}
     car = Query(range(10), Aims({"car"}))
-    assert foreseen(world, [car], [car], there, lambda sot, mine: ()) == there
+    assert offline_tilings(world, [car], [car], there, lambda sot, mine: ()) == there
     many = [car] * 10_000
-    found = foreseen(world, many, many, there, lambda sot, mine: ())
+    found = offline_tilings(world, many, many, there, lambda sot, mine: ())
     assert found == {0: world.around(0, car.aims)}

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from tests.tiling.policy.tables import TableWorld, tiling
 from vfsd.errors import UsageError
-from vfsd.tiling.policy import Aims, Bill, Ledger, Query, Terms, Tiling, replay
+from vfsd.tiling.policy import (
+    Aims,
+    Ledger,
+    LedgerParameters,
+    Query,
+    ReplayCost,
+    Tiling,
+    replay_queries,
+)
 
 A, B, AB = (tiling(Aims(aims)) for aims in ("a", "b", "ab"))
 ALL = Aims("ab")
@@ -23,12 +31,12 @@ def at_once(world: TableWorld) -> float:
     return min(price + sum(world.decode(0, query, one) for query in queries) for one, price in ways)
 
 
-def bill(world: TableWorld, terms: Terms) -> Bill:
+def bill(world: TableWorld, terms: LedgerParameters) -> ReplayCost:
     queries = [world.query(number) for number in range(len(world.rows))]
-    return replay(Ledger(world, terms), world, queries)
+    return replay_queries(Ledger(world, terms), world, queries)
 
 
-def check(world: TableWorld, terms: Terms) -> None:
+def check(world: TableWorld, terms: LedgerParameters) -> None:
     done = bill(world, terms)
     never = sum(untiled for untiled, _ in world.rows)
     assert done.total <= terms.against_never * never * (1 + 1e-9)
@@ -41,7 +49,7 @@ rows = st.tuples(st.floats(0.01, 1.0), shares, shares, shares).map(
     lambda row: (row[0], {A: row[0] * row[1], B: row[0] * row[2], AB: row[0] * row[3]})
 )
 some_terms = st.builds(
-    Terms,
+    LedgerParameters,
     eta=st.sampled_from([0.5, 1.0, 3.0]),
     caution=st.sampled_from([1.0, 2.0, 5.0]),
     lead=st.sampled_from([1.05, 1.25, 2.0]),
@@ -56,7 +64,7 @@ some_terms = st.builds(
 def test_bounds_hold_for_random_queries(
     price: tuple[float, float, float],
     rows: list[tuple[float, dict[Tiling, float]]],
-    terms: Terms,
+    terms: LedgerParameters,
 ) -> None:
     world = TableWorld(dict(zip((A, B, AB), price, strict=True)), rows, [ALL] * len(rows))
     check(world, terms)
@@ -65,7 +73,7 @@ def test_bounds_hold_for_random_queries(
 @settings(deadline=None)
 @given(st.tuples(prices, prices, prices), st.integers(1, 300), some_terms)
 def test_bounds_hold_against_who_knows_what_we_have(
-    price: tuple[float, float, float], count: int, terms: Terms
+    price: tuple[float, float, float], count: int, terms: LedgerParameters
 ) -> None:
     """Each query is one that what is made by then does not help with, and all else does."""
     world = TableWorld(dict(zip((A, B, AB), price, strict=True)), [], [ALL] * count)
@@ -87,7 +95,7 @@ def test_bounds_hold_against_who_knows_what_we_have(
 @settings(deadline=None)
 @given(st.lists(rows, max_size=60), some_terms)
 def test_a_replay_gives_the_same_answers(
-    rows: list[tuple[float, dict[Tiling, float]]], terms: Terms
+    rows: list[tuple[float, dict[Tiling, float]]], terms: LedgerParameters
 ) -> None:
     world = TableWorld({A: 1.0, B: 2.0, AB: 3.0}, rows, [ALL] * len(rows))
     assert bill(world, terms).retiles == bill(world, terms).retiles
@@ -98,49 +106,55 @@ FORESEES_NOTHING = 1.0
 
 def test_what_helps_is_made_once_it_has_proved_to_and_not_before() -> None:
     world = TableWorld({A: 5.0}, [(1.0, {A: 0.0})] * 12, [Aims("a")] * 12)
-    ((number, retile),) = bill(world, Terms(horizon=FORESEES_NOTHING, caution=2.0)).retiles
+    ((number, retile),) = bill(
+        world, LedgerParameters(horizon=FORESEES_NOTHING, caution=2.0)
+    ).retiles
     assert (number, retile.tiling, retile.price) == (9, A, 5.0)  # after ten seconds
 
 
 def test_what_hardly_helps_is_not_made() -> None:
     world = TableWorld({A: 5.0}, [(1.0, {A: 0.95})] * 400, [Aims("a")] * 400)
-    assert bill(world, Terms()).total == pytest.approx(400.0)
+    assert bill(world, LedgerParameters()).total == pytest.approx(400.0)
 
 
 def test_what_helps_a_little_for_long_is_made_in_the_end() -> None:
     world = TableWorld({A: 5.0}, [(1.0, {A: 0.75})] * 120, [Aims("a")] * 120)
-    ((number, _),) = bill(world, Terms(horizon=FORESEES_NOTHING, caution=5.0)).retiles
+    ((number, _),) = bill(world, LedgerParameters(horizon=FORESEES_NOTHING, caution=5.0)).retiles
     assert number == 99  # 25 seconds saved
 
 
 def test_the_first_query_is_no_reason_to_make_anything() -> None:
     world = TableWorld({A: 1.0}, [(1.0, {A: 0.0})] * 2, [Aims("a")] * 2)
-    assert [number for number, _ in bill(world, Terms(stake=5.0)).retiles] == [1]
+    assert [number for number, _ in bill(world, LedgerParameters(stake=5.0)).retiles] == [1]
 
 
 def test_bargains_are_made_early_but_only_from_what_was_read_and_funds() -> None:
     world = TableWorld({A: 5.0}, [(1.0, {A: 0.0})] * 12, [Aims("a")] * 12)
-    ((number, _),) = bill(world, Terms(stake=0.0)).retiles
+    ((number, _),) = bill(world, LedgerParameters(stake=0.0)).retiles
     assert number == 4  # five seconds were read
-    ((number, _),) = bill(world, Terms(stake=0.25)).retiles
+    ((number, _),) = bill(world, LedgerParameters(stake=0.25)).retiles
     assert number == 3  # four, and a quarter of that
-    ((number, _),) = bill(world, Terms(stake=0.0, eta=0.5)).retiles
+    ((number, _),) = bill(world, LedgerParameters(stake=0.0, eta=0.5)).retiles
     assert number == 2  # three count twice
 
 
 def test_only_the_first_early_tiling_is_paid_for_by_what_was_read() -> None:
     rows = [(1.0, {A: 0.5, B: 1.0})] * 20 + [(1.0, {A: 1.0, B: 0.0})] * 30
     world = TableWorld({A: 4.0, B: 9.0}, rows, [ALL] * 50)
-    made = [(number, one.tiling) for number, one in bill(world, Terms(stake=0.0)).retiles]
+    made = [
+        (number, one.tiling) for number, one in bill(world, LedgerParameters(stake=0.0)).retiles
+    ]
     assert made == [(3, A)]  # and eight seconds saved, which is not enough for another
-    made = [(number, one.tiling) for number, one in bill(world, Terms(stake=0.1)).retiles]
+    made = [
+        (number, one.tiling) for number, one in bill(world, LedgerParameters(stake=0.1)).retiles
+    ]
     assert [tiling for _, tiling in made] == [A, B]
 
 
 def test_labels_that_take_turns_do_not_make_it_flap() -> None:
     aims = [Aims("a"), Aims("b")] * 150
     rows = [(1.0, {A: 0.05, B: 1.0, AB: 0.1}), (1.0, {A: 1.0, B: 0.05, AB: 0.1})] * 150
-    done = bill(TableWorld({A: 4.0, B: 4.0, AB: 4.0}, rows, aims), Terms())
+    done = bill(TableWorld({A: 4.0, B: 4.0, AB: 4.0}, rows, aims), LedgerParameters())
     assert [retile.tiling for _, retile in done.retiles] == [AB]
     assert done.total < 0.15 * 300
 
@@ -158,14 +172,18 @@ def test_what_the_video_is_read_for_counts_where_it_was_not_yet() -> None:
     for label, expected in (("a", 1), ("b", 0)):
         aims = [Aims(label)] * 40 + [Aims("a")] * 8
         world = Two({A: 4.0, B: 4.0, AB: 4.0}, rows, aims, range(2))
-        soon = [one for number, one in bill(world, Terms()).retiles if one.sot and number < 44]
+        soon = [
+            one
+            for number, one in bill(world, LedgerParameters()).retiles
+            if one.sot and number < 44
+        ]
         assert len(soon) == expected
 
 
 def test_what_changes_for_good_is_followed() -> None:
     aims = [Aims("a")] * 50 + [Aims("b")] * 400
     rows = [(1.0, {A: 0.0, B: 1.0})] * 50 + [(1.0, {A: 1.0, B: 0.0})] * 400
-    done = bill(TableWorld({A: 4.0, B: 4.0}, rows, aims), Terms())
+    done = bill(TableWorld({A: 4.0, B: 4.0}, rows, aims), LedgerParameters())
     assert [retile.tiling for _, retile in done.retiles] == [A, B]
     assert done.total < 0.2 * 450
 
@@ -173,12 +191,14 @@ def test_what_changes_for_good_is_followed() -> None:
 @pytest.mark.parametrize(
     "terms",
     [
-        Terms(caution=1.0, horizon=FORESEES_NOTHING),
+        LedgerParameters(caution=1.0, horizon=FORESEES_NOTHING),
         # Had it not been surely tiled, it would soon be so early.
-        Terms(caution=1.0, horizon=5.5, doubt=0.0, stake=5.0),
+        LedgerParameters(caution=1.0, horizon=5.5, doubt=0.0, stake=5.0),
     ],
 )
-def test_what_was_surely_made_is_left_when_another_is_better_by_the_lead(terms: Terms) -> None:
+def test_what_was_surely_made_is_left_when_another_is_better_by_the_lead(
+    terms: LedgerParameters,
+) -> None:
     aims = [Aims("a"), *[Aims("b")] * 39]
     rows = [(1.0, {A: 0.0, B: 1.0})] * 10 + [(1.0, {A: 1.0, B: 0.0})] * 30
     done = bill(TableWorld({A: 4.0, B: 4.0}, rows, aims), terms)
@@ -192,8 +212,8 @@ def test_bytes_have_a_price() -> None:
             return replace(super().making(sot, made), bytes=1000.0)
 
     world = Large({A: 2.0}, [(1.0, {A: 0.0})] * 12, [Aims("a")] * 12)
-    assert bill(world, Terms(byte_seconds=0.001)).retiles[0][1].price == 3.0
-    assert not bill(world, Terms(byte_seconds=1.0)).retiles
+    assert bill(world, LedgerParameters(byte_seconds=0.001)).retiles[0][1].price == 3.0
+    assert not bill(world, LedgerParameters(byte_seconds=1.0)).retiles
 
 
 @pytest.mark.parametrize(
@@ -210,4 +230,4 @@ def test_bytes_have_a_price() -> None:
 )
 def test_terms_that_promise_nothing_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
-        replace(Terms(), **wrong)  # type: ignore[arg-type]
+        replace(LedgerParameters(), **wrong)  # type: ignore[arg-type]

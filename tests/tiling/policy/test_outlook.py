@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vfsd.tiling.policy import Aims
-from vfsd.tiling.policy.read_rate import Outlook
+from vfsd.tiling.policy.ledger import ReadForecast
 
 A, B = Aims("a"), Aims("b")
 
 
-def told(sots: int, horizon: float, queries: list[list[int]]) -> Outlook:
-    outlook = Outlook(sots, horizon)
+def told(sots: int, horizon: float, queries: list[list[int]]) -> ReadForecast:
+    outlook = ReadForecast(sots, horizon)
     for touched in queries:
         outlook.tell(A, touched)
     return outlook
@@ -78,7 +78,7 @@ def test_the_first_query_founds_no_expectation() -> None:
 
 
 def test_shares_are_of_queries_that_look_for_nothing_else() -> None:
-    outlook = Outlook(1, 1000.0)
+    outlook = ReadForecast(1, 1000.0)
     for aims in (A, A, B, A | B):
         outlook.tell(aims, [0])
     assert outlook.share(A) == pytest.approx(0.5, abs=0.01)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from vfsd.tiling import Rect
 from vfsd.tiling.policy import Query
-from vfsd.tiling.policy.region_clusters import patched, patches
+from vfsd.tiling.policy.region_clusters import cluster_regions, clustered_query
 
 
 def region(x: int, y: int, size: int = 50) -> Rect:
@@ -20,21 +20,21 @@ def query(*aims: Rect | str, frames: int = 10) -> Query:
 
 def test_few_regions_stay_what_they_are() -> None:
     some = [region(10 * number, 0) for number in range(5)]
-    assert patches([query(one, "car") for one in some], 5) == {one: one for one in some}
-    assert patches([query("car")]) == {}
+    assert cluster_regions([query(one, "car") for one in some], 5) == {one: one for one in some}
+    assert cluster_regions([query("car")]) == {}
 
 
 def test_regions_that_lie_close_are_one() -> None:
     corners = [(0, 0), (1000, 0), (500, 800)]
     some = [region(x + dx, y + dy) for x, y in corners for dx in (0, 7) for dy in (0, 9)]
-    found = patches([query(one) for one in some], 3)
+    found = cluster_regions([query(one) for one in some], 3)
     assert set(found.values()) == {Rect(x, y, x + 57, y + 59) for x, y in corners}
 
 
 def test_what_is_read_much_is_made_larger_last() -> None:
     """Of three in a row, the one that is read much stays alone."""
     much, near, far = region(0, 0), region(60, 0), region(125, 0)
-    found = patches([query(much, frames=1000), query(near), query(far)], 2)
+    found = cluster_regions([query(much, frames=1000), query(near), query(far)], 2)
     assert found == {much: much, near: Rect(60, 0, 175, 50), far: Rect(60, 0, 175, 50)}
 
 
@@ -46,7 +46,7 @@ def test_what_is_read_much_is_made_larger_last() -> None:
     st.integers(1, 6),
 )
 def test_a_patch_holds_its_regions(regions: list[Rect], most: int) -> None:
-    found = patches([query(one) for one in regions], most)
+    found = cluster_regions([query(one) for one in regions], most)
     assert set(found) == set(regions)
     assert all(patch.contains(one) for one, patch in found.items())
     assert len(set(found.values())) <= most
@@ -54,7 +54,7 @@ def test_a_patch_holds_its_regions(regions: list[Rect], most: int) -> None:
 
 def test_thousands_of_regions_are_no_matter() -> None:
     some = [region(17 * x % 1800, 13 * y % 1000, 20 + x) for x in range(60) for y in range(60)]
-    found = patches([query(one) for one in some])
+    found = cluster_regions([query(one) for one in some])
     assert len(found) > 3000
     assert len(set(found.values())) <= 8
     assert all(patch.contains(one) for one, patch in found.items())
@@ -63,4 +63,4 @@ def test_thousands_of_regions_are_no_matter() -> None:
 
 def test_labels_are_left_alone() -> None:
     one, patch = region(0, 0), region(0, 0, 80)
-    assert patched(query(one, "car"), {one: patch}) == query(patch, "car")
+    assert clustered_query(query(one, "car"), {one: patch}) == query(patch, "car")

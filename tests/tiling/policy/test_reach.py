@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.decode_work import decoded_frames
-from vfsd.tiling.policy.decode_extent import Reach
+from vfsd.tiling.policy.box_world import DecodeExtent
 
 SOT = range(40, 52)
 corner = st.tuples(st.integers(0, 180), st.integers(0, 130))
@@ -29,7 +29,7 @@ def test_reach_is_what_is_counted(
     frames = np.array([frame for frame, _, _ in seen], np.int64)
     boxes = [Rect(x, y, x + w, y + h) for _, (x, y), (w, h) in seen]
     corners = np.array([(r.x1, r.y1, r.x2, r.y2) for r in boxes], np.int64).reshape(-1, 4)
-    reach = Reach(layout, corners, frames, SOT)
+    reach = DecodeExtent(layout, corners, frames, SOT)
     inside = (frames >= SOT.start + start) & (frames < SOT.start + stop)
     counted = decoded_frames(layout, corners[inside], frames[inside], SOT.start)
     assert reach.lengths(start, stop).tolist() == counted.tolist()

@@ -15,37 +15,39 @@ from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST
 from vfsd.tiling.policy import (
     Aims,
     BoxWorld,
-    Density,
-    Footage,
+    ByteDensity,
+    CostRates,
     IncrementalMore,
     IncrementalRegret,
-    Lazy,
+    LabelBoxes,
     Ledger,
     Query,
-    Rates,
-    Seen,
-    TilesAlways,
+    TileOnFirstQuery,
+    TilesOnly,
     Tiling,
+    VideoProfile,
     World,
     all_objects,
     every_tile,
     known_queries,
     not_tiled,
     regions_of_interest,
-    replay,
+    replay_queries,
     wanted_tiles,
 )
-from vfsd.tiling.policy.candidates import Combinations
+from vfsd.tiling.policy.interface import AimCombinations
 
-RATES = Rates(DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, Density(0.004, 0.05))
+RATES = CostRates(
+    DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, ByteDensity(0.004, 0.05)
+)
 A, B, AB = (tiling(Aims(aims)) for aims in ("a", "b", "ab"))
 
 
-def footage(places: list[dict[str, tuple[int, int]]]) -> Footage:
+def footage(places: list[dict[str, tuple[int, int]]]) -> VideoProfile:
     """SOTs of ten frames of 640x480, with one box of 60x60 of each label, which stands still."""
     seen = [
         {
-            label: Seen(
+            label: LabelBoxes(
                 np.arange(10) + 10 * sot, np.tile(np.array([(x, y, x + 60, y + 60)]), (10, 1))
             )
             for label, (x, y) in here.items()
@@ -53,7 +55,7 @@ def footage(places: list[dict[str, tuple[int, int]]]) -> Footage:
         for sot, here in enumerate(places)
     ]
     sots = [range(10 * sot, 10 * sot + 10) for sot in range(len(places))]
-    return Footage(640, 480, sots, seen, LayoutRules())
+    return VideoProfile(640, 480, sots, seen, LayoutRules())
 
 
 place = st.tuples(st.integers(0, 580), st.integers(0, 420))
@@ -86,11 +88,18 @@ APART = footage([{"car": (0, 0), "dog": (500, 400)}])
 @settings(deadline=None)
 @given(some_footage, some_queries)
 def test_no_policy_makes_what_is_there_and_replays_are_the_same(
-    made: object, video: Footage, queries: list[Query]
+    made: object, video: VideoProfile, queries: list[Query]
 ) -> None:
     world = BoxWorld(video, RATES, made)  # type: ignore[arg-type]
-    for make in (IncrementalMore, IncrementalRegret, Lazy, Ledger, all_objects, not_tiled):
-        first, second = (replay(make(world), world, queries) for _ in range(2))
+    for make in (
+        IncrementalMore,
+        IncrementalRegret,
+        TileOnFirstQuery,
+        Ledger,
+        all_objects,
+        not_tiled,
+    ):
+        first, second = (replay_queries(make(world), world, queries) for _ in range(2))
         assert first.retiles == second.retiles
         assert first.total == second.total
         there: dict[int, Tiling] = {}
@@ -102,7 +111,7 @@ def test_no_policy_makes_what_is_there_and_replays_are_the_same(
 @settings(deadline=None)
 @given(some_footage, some_queries)
 def test_known_queries_are_the_best_choice_of_their_candidates(
-    video: Footage, queries: list[Query]
+    video: VideoProfile, queries: list[Query]
 ) -> None:
     world = BoxWorld(video, RATES)
     asked = {
@@ -118,7 +127,7 @@ def test_known_queries_are_the_best_choice_of_their_candidates(
         )
         for choice in product(*options)
     )
-    assert sum(replay(known_queries(world, queries, 1.0), world, queries).decoding) == (
+    assert sum(replay_queries(known_queries(world, queries, 1.0), world, queries).decoding) == (
         pytest.approx(least)
     )
 
@@ -133,13 +142,13 @@ def test_known_queries_leave_out_what_saves_less_than_a_fifth() -> None:
 @settings(deadline=None)
 @given(some_footage, some_queries)
 def test_the_original_is_never_worse_than_in_the_store(
-    video: Footage, queries: list[Query]
+    video: VideoProfile, queries: list[Query]
 ) -> None:
     """Where tiles are always read, a policy cannot decode less."""
-    store, paper = BoxWorld(video, RATES), BoxWorld(video, RATES, reading=TilesAlways())
-    ours, theirs = (replay(all_objects(world), world, queries) for world in (store, paper))
+    store, paper = BoxWorld(video, RATES), BoxWorld(video, RATES, reading=TilesOnly())
+    ours, theirs = (replay_queries(all_objects(world), world, queries) for world in (store, paper))
     assert sum(ours.decoding) <= sum(theirs.decoding) + 1e-12
-    whole = replay(not_tiled(store), store, queries)
+    whole = replay_queries(not_tiled(store), store, queries)
     assert sum(ours.decoding) <= whole.total + 1e-12
 
 
@@ -147,20 +156,23 @@ def test_more_goes_around_all_that_was_queried_there() -> None:
     world = BoxWorld(APART, RATES)
     made = [
         retile.tiling
-        for _, retile in replay(IncrementalMore(world), world, [CAR, DOG, CAR]).retiles
+        for _, retile in replay_queries(IncrementalMore(world), world, [CAR, DOG, CAR]).retiles
     ]
     assert made == [world.around(0, CAR.aims), world.around(0, CAR.aims | DOG.aims)]
 
 
 def test_lazy_tiles_once() -> None:
     world = BoxWorld(APART, RATES)
-    made = [retile.tiling for _, retile in replay(Lazy(world), world, [CAR, DOG]).retiles]
+    made = [
+        retile.tiling
+        for _, retile in replay_queries(TileOnFirstQuery(world), world, [CAR, DOG]).retiles
+    ]
     assert made == [world.around(0, CAR.aims)]
 
 
 def test_regions_at_ingest_are_charged_to_the_first_query() -> None:
     world = BoxWorld(APART, RATES)
-    bill = replay(regions_of_interest(world, DOG.aims), world, [CAR, DOG])
+    bill = replay_queries(regions_of_interest(world, DOG.aims), world, [CAR, DOG])
     (retile,) = (retile for _, retile in bill.retiles)
     assert bill.making == [world.making(0, retile.tiling).seconds, 0.0]
 
@@ -195,7 +207,7 @@ def test_a_layout_is_barred_by_a_single_query() -> None:
 
 
 def test_combinations_are_all_of_few_aims_and_two_of_many() -> None:
-    few = Combinations(few=2)
+    few = AimCombinations(few=2)
     assert few.add(Aims("a")) == [Aims("a")]
     assert few.add(Aims("b")) == [Aims("b"), Aims("ab")]
     assert few.add(Aims("a")) == []

@@ -1,15 +1,59 @@
-"""What models of several families answer, as boxes in the picture that they were shown."""
+"""Decodes the outputs of YOLO, SSD and TensorFlow models to boxes, and removes duplicates by non-
+maximum suppression.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.core.detections import Box
 from vfsd.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredBox:
+    """One box that a detector proposes."""
+
+    box: Box
+    kind: int  #: number of its class
+    confidence: float
+
+
+def non_maximum_suppression(
+    proposed: Sequence[ScoredBox], overlap: float, width: int, height: int
+) -> list[ScoredBox]:
+    """The parts of the boxes within width x height, without those that a more confident box of the
+    same class covers by more than `overlap` (intersection over union); by falling confidence.
+
+    Boxes that are no boxes (not finite, or without area in the frame) are left out.
+    """
+    kept = []
+    for one in proposed:
+        if not np.isfinite((*one.box, one.confidence)).all():
+            continue
+        x1, y1, x2, y2 = one.box
+        box = (max(x1, 0.0), max(y1, 0.0), min(x2, float(width)), min(y2, float(height)))
+        if box[0] < box[2] and box[1] < box[3]:
+            kept.append(ScoredBox(box, one.kind, one.confidence))
+    # Ties are broken by place, so that the order in which they were proposed does not matter.
+    kept.sort(key=lambda one: (-one.confidence, one.kind, one.box))
+    if not kept:
+        return []
+    chosen = cv2.dnn.NMSBoxesBatched(
+        [(x1, y1, x2 - x1, y2 - y1) for x1, y1, x2, y2 in (one.box for one in kept)],
+        [one.confidence for one in kept],
+        [one.kind for one in kept],
+        0.0,
+        overlap,
+    )
+    return [kept[at] for at in sorted(np.ravel(chosen).astype(int).tolist())]
+
 
 Floats = npt.NDArray[np.float64]
 Outputs = Mapping[str, npt.NDArray[Any]]
@@ -23,7 +67,7 @@ have thousands of places."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelBoxes:
     """Boxes, in no order."""
 
     boxes: Floats  #: N x 4: x1, y1, x2, y2 in pixels of the picture
@@ -31,7 +75,9 @@ class Answer:
     confidences: Floats
 
 
-def read_answer(outputs: Outputs, head: Head, picture: tuple[int, int], least: float) -> Answer:
+def decode_outputs(
+    outputs: Outputs, head: Head, picture: tuple[int, int], least: float
+) -> ModelBoxes:
     """The boxes with a confidence of at least `least` in what a model has answered.
 
     `picture` is its input, width x height.  The heads:
@@ -58,7 +104,7 @@ def read_answer(outputs: Outputs, head: Head, picture: tuple[int, int], least: f
     if answer.boxes.shape != (count, 4) or answer.kinds.shape != (count,):
         raise _unreadable(plain, head)
     sure = answer.confidences >= least  # what is no number is not
-    return Answer(answer.boxes[sure], answer.kinds[sure], answer.confidences[sure])
+    return ModelBoxes(answer.boxes[sure], answer.kinds[sure], answer.confidences[sure])
 
 
 def _recognised(outputs: Outputs) -> Head:
@@ -75,21 +121,21 @@ def _recognised(outputs: Outputs) -> Head:
     return "yolov8" if shape[1] < shape[2] else "yolov5"
 
 
-def _yolov8(outputs: Outputs, picture: tuple[int, int]) -> Answer:
-    return _scored(_only(outputs).T[:, :4], _only(outputs).T[:, 4:])
+def _yolov8(outputs: Outputs, picture: tuple[int, int]) -> ModelBoxes:
+    return _boxes_from_centers(_single_output(outputs).T[:, :4], _single_output(outputs).T[:, 4:])
 
 
-def _yolov5(outputs: Outputs, picture: tuple[int, int]) -> Answer:
-    rows = _only(outputs)
-    return _scored(rows[:, :4], rows[:, 5:] * rows[:, 4:5])
+def _yolov5(outputs: Outputs, picture: tuple[int, int]) -> ModelBoxes:
+    rows = _single_output(outputs)
+    return _boxes_from_centers(rows[:, :4], rows[:, 5:] * rows[:, 4:5])
 
 
-def _rows(outputs: Outputs, picture: tuple[int, int]) -> Answer:
-    rows = _only(outputs)
-    return Answer(rows[:, :4], _numbers(rows[:, 5]), rows[:, 4])
+def _rows(outputs: Outputs, picture: tuple[int, int]) -> ModelBoxes:
+    rows = _single_output(outputs)
+    return ModelBoxes(rows[:, :4], _numbers(rows[:, 5]), rows[:, 4])
 
 
-def _ssd(outputs: Outputs, picture: tuple[int, int]) -> Answer:
+def _ssd(outputs: Outputs, picture: tuple[int, int]) -> ModelBoxes:
     kept = {name: value.reshape(-1, 4) for name, value in outputs.items() if _is_boxes(value)}
     (boxes,) = kept.values()
     rest = {name: value.reshape(-1) for name, value in outputs.items() if name not in kept}
@@ -98,13 +144,13 @@ def _ssd(outputs: Outputs, picture: tuple[int, int]) -> Answer:
         name for name, value in rest.items() if value.dtype.kind in "iu" or _is_classes(name)
     )
     (scores,) = (value for name, value in rest.items() if name != kinds)
-    return Answer(boxes.astype(np.float64), _numbers(rest[kinds]), scores.astype(np.float64))
+    return ModelBoxes(boxes.astype(np.float64), _numbers(rest[kinds]), scores.astype(np.float64))
 
 
-def _tensorflow(outputs: Outputs, picture: tuple[int, int]) -> Answer:
+def _tensorflow(outputs: Outputs, picture: tuple[int, int]) -> ModelBoxes:
     y1, x1, y2, x2 = outputs["detection_boxes"].reshape(-1, 4).astype(np.float64).T
     across, down = picture
-    return Answer(
+    return ModelBoxes(
         np.stack([x1 * across, y1 * down, x2 * across, y2 * down], axis=1),
         _numbers(outputs["detection_classes"].reshape(-1)),
         outputs["detection_scores"].reshape(-1).astype(np.float64),
@@ -120,15 +166,15 @@ _READERS = {
 }
 
 
-def _scored(places: Floats, scores: Floats) -> Answer:
+def _boxes_from_centers(places: Floats, scores: Floats) -> ModelBoxes:
     """From centres and sizes, and a score for each class."""
     kinds = scores.argmax(axis=1)
     half = places[:, 2:] / 2
     corners = np.hstack([places[:, :2] - half, places[:, :2] + half])
-    return Answer(corners, kinds.astype(np.int64), scores[np.arange(len(scores)), kinds])
+    return ModelBoxes(corners, kinds.astype(np.int64), scores[np.arange(len(scores)), kinds])
 
 
-def _only(outputs: Outputs) -> Floats:
+def _single_output(outputs: Outputs) -> Floats:
     """Of the only picture that was shown; where there are several outputs, the first."""
     (first,) = next(iter(outputs.values())).astype(np.float64)
     found: Floats = first

@@ -1,7 +1,11 @@
-"""Any detector that somebody has exported as an ONNX model."""
+"""Runs a detector that was exported as an ONNX model.
+
+`Letterbox` fits a frame into the model's input and maps boxes back.
+"""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import threading
@@ -13,15 +17,96 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.core.detections import MOST_LETTERS, Detection, Source
+from vfsd.core.detections import MOST_LETTERS, Detection, DetectionColumns, Source
 from vfsd.core.frames import Frame
 from vfsd.errors import ExtraMissingError, UsageError
-from vfsd.labels.detectors.classes import class_names
-from vfsd.labels.detectors.detector import Found, Wanted
-from vfsd.labels.detectors.letterbox import Letterbox
-from vfsd.labels.detectors.model_outputs import HEADS, Head, read_answer
-from vfsd.labels.detectors.nms import Scored, best_of
+from vfsd.labels.detectors.detector import Found, FrameRequest
+from vfsd.labels.detectors.model_outputs import (
+    HEADS,
+    Head,
+    ScoredBox,
+    decode_outputs,
+    non_maximum_suppression,
+)
+from vfsd.labels.formats.class_names import read_names
 from vfsd.validation import no_such_file, not_one_of
+
+_MOST_LETTERS = 1 << 20
+"""Of what a model says of its classes; the largest vocabularies have some ten thousand words."""
+
+
+def model_class_names(metadata: Mapping[str, str], file: Path | None) -> dict[int, str]:
+    """Classes by number: of `file` (one a line, or a data.yaml), else what the model itself says
+    (``names``, as Ultralytics writes it), else none.
+
+    Raises `UsageError` for names that cannot be labels.
+    """
+    names = _parse_names(metadata.get("names", "")) if file is None else read_names(file)
+    DetectionColumns.of([0] * len(names), list(names.values()), [(0, 0, 1, 1)] * len(names))
+    return names
+
+
+def _parse_names(text: str) -> dict[int, str]:
+    """From ``{0: 'person', 1: 'car'}`` or ``['person', 'car']``."""
+    if not text:
+        return {}
+    try:
+        if len(text) > _MOST_LETTERS:
+            raise ValueError(len(text))
+        value = ast.literal_eval(text)
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return {int(number): str(name) for number, name in items}
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        raise UsageError(
+            "the names of classes in the model cannot be read", hint="give a file with them"
+        ) from None
+
+
+_PADDING_VALUE = 114
+"""Of the bars, as in all of Ultralytics' models, which were trained with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letterbox:
+    """Where a frame of width x height pixels lies in a picture: scaled, in the middle."""
+
+    width: int
+    height: int
+    picture: tuple[int, int]  #: width x height
+
+    @property
+    def shown(self) -> tuple[int, int]:
+        """The size that the frame is scaled to, in whole pixels."""
+        across, down = self.picture
+        scale = min(across / self.width, down / self.height)
+        return (
+            min(across, max(1, round(self.width * scale))),
+            min(down, max(1, round(self.height * scale))),
+        )
+
+    @property
+    def corner(self) -> tuple[int, int]:
+        """Where its upper left pixel lies."""
+        return (self.picture[0] - self.shown[0]) // 2, (self.picture[1] - self.shown[1]) // 2
+
+    def place(self, frame: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        """The picture with a frame (H x W x 3, of the size `shown`) in it."""
+        (left, top), (across, down) = self.corner, self.picture
+        made = np.full((down, across, 3), _PADDING_VALUE, np.uint8)
+        made[top : top + frame.shape[0], left : left + frame.shape[1]] = frame
+        return made
+
+    def back(self, boxes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """N x 4 corners in the picture, in pixels of the frame.
+
+        Each direction has its own scale, that of the whole pixels: the two differ a little.
+        """
+        scale = np.array(
+            [self.width / self.shown[0], self.height / self.shown[1]] * 2, dtype=np.float64
+        )
+        moved: npt.NDArray[np.float64] = (boxes - np.array(self.corner * 2)) * scale
+        return moved
+
 
 _SIDE = 640
 """Pixels of either side where a model leaves them open: what YOLO models are trained with."""
@@ -76,11 +161,11 @@ class OnnxDetector:
         self._path = Path(path)
         self._min_confidence, self._overlap, self._head = min_confidence, overlap, head
         self._label = label
-        data = _bytes_of(self._path)
+        data = _read_model(self._path)
         self._session = _session(data, self._path)
         self._guard = threading.Lock()
-        metadata, inputs, self._outputs = _described(self._session, self._path)
-        self._names = class_names(metadata, None if names is None else Path(names))
+        metadata, inputs, self._outputs = _session_metadata(self._session, self._path)
+        self._names = model_class_names(metadata, None if names is None else Path(names))
         self._input, self._type, self._first, self._picture = _input_of(inputs, self._path, side)
         self._source = Source(
             "onnx",
@@ -99,8 +184,8 @@ class OnnxDetector:
     def source(self) -> Source:
         return self._source
 
-    def wants(self, width: int, height: int) -> Wanted:
-        return Wanted(Letterbox(width, height, self._picture).shown)
+    def wants(self, width: int, height: int) -> FrameRequest:
+        return FrameRequest(Letterbox(width, height, self._picture).shown)
 
     def find(self, frames: Iterable[Frame], width: int, height: int) -> Iterator[Found]:
         letterbox = Letterbox(width, height, self._picture)
@@ -114,17 +199,17 @@ class OnnxDetector:
                 ],
             )
 
-    def _find(self, letterbox: Letterbox, frame: Frame) -> list[Scored]:
+    def _find(self, letterbox: Letterbox, frame: Frame) -> list[ScoredBox]:
         outputs = self._run(letterbox.place(frame.data))
-        answer = read_answer(outputs, self._head, self._picture, self._min_confidence)
+        answer = decode_outputs(outputs, self._head, self._picture, self._min_confidence)
         boxes = letterbox.back(answer.boxes)
         proposed = [
-            Scored((x1, y1, x2, y2), kind, confidence)
+            ScoredBox((x1, y1, x2, y2), kind, confidence)
             for (x1, y1, x2, y2), kind, confidence in zip(
                 boxes.tolist(), answer.kinds.tolist(), answer.confidences.tolist(), strict=True
             )
         ]
-        return best_of(proposed, self._overlap, letterbox.width, letterbox.height)
+        return non_maximum_suppression(proposed, self._overlap, letterbox.width, letterbox.height)
 
     def _run(self, picture: npt.NDArray[np.uint8]) -> Mapping[str, npt.NDArray[Any]]:
         pixels = picture.astype(self._type)
@@ -136,14 +221,14 @@ class OnnxDetector:
             with self._guard:
                 values = self._session.run(None, {self._input: pixels[None]})
         except Exception as error:  # onnxruntime's own have no common base
-            raise UsageError(f"{self._path} cannot be run: {_in_short(error)}") from error
+            raise UsageError(f"{self._path} cannot be run: {_short_message(error)}") from error
         return dict(zip(self._outputs, values, strict=True))
 
     def _name(self, kind: int) -> str:
         return self._label or self._names.get(kind, f"class {kind}")
 
 
-def _bytes_of(path: Path) -> bytes:
+def _read_model(path: Path) -> bytes:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UsageError(f"{path} is larger than any ONNX model")
@@ -172,12 +257,12 @@ def _session(data: bytes, path: Path) -> Any:
         )
     except Exception as error:  # onnxruntime's own have no common base
         raise UsageError(
-            f"{path} must be a model that onnxruntime can run: {_in_short(error)}",
+            f"{path} must be a model that onnxruntime can run: {_short_message(error)}",
             hint="give an ONNX model in one file",
         ) from error
 
 
-def _described(session: Any, path: Path) -> tuple[dict[str, str], list[_Input], list[str]]:
+def _session_metadata(session: Any, path: Path) -> tuple[dict[str, str], list[_Input], list[str]]:
     """(metadata, inputs, names of outputs)"""
     try:
         return (
@@ -215,6 +300,6 @@ def _digest(names: Mapping[int, str]) -> str:
     return hashlib.sha256(repr(sorted(names.items())).encode()).hexdigest()[:16]
 
 
-def _in_short(error: Exception) -> str:
+def _short_message(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return "".join(c if c.isprintable() else "?" for c in lines[0][:200]) if lines else "no reason"

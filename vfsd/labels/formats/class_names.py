@@ -8,9 +8,9 @@ from pathlib import Path
 import yaml
 
 from vfsd.errors import UsageError
-from vfsd.labels.formats.base import all_lines_of, require_size
+from vfsd.labels.formats.label_file import all_lines_of, require_size
 
-BESIDE = ("classes.txt", "labels.txt", "obj.names", "data.yaml", "dataset.yaml")
+CLASS_NAME_FILES = ("classes.txt", "labels.txt", "obj.names", "data.yaml", "dataset.yaml")
 """Files that are looked for where labels are, and one directory above, in this order."""
 
 _YAML = (".yaml", ".yml")
@@ -21,10 +21,10 @@ _EXPECTED = "a list of names was expected; classes have to be numbers"
 _CLASS = re.compile("[0-9]{1,9}")
 
 
-def names_beside(place: Path) -> dict[int, str] | None:
+def read_adjacent_names(place: Path) -> dict[int, str] | None:
     """What the first of the usual files says, numbers from 0; None where there is none."""
     for folder in (place, place.parent):
-        for name in BESIDE:
+        for name in CLASS_NAME_FILES:
             path = folder / name
             if path.is_file():
                 return read_names(path)

@@ -19,31 +19,35 @@ from typing import Any
 
 from vfsd.core.detections import Detection, DetectionColumns, Examined, Source
 from vfsd.errors import UsageError
-from vfsd.labels.formats.base import (
-    Clip,
+from vfsd.labels.formats.label_file import (
+    LabeledVideo,
+    LabelExport,
     LabelFile,
-    Labelled,
+    LabelReadOptions,
+    LabelRows,
+    LabelWriteOptions,
     Progress,
-    ReadOptions,
-    Rows,
-    WriteOptions,
+    decimal_difference,
+    decimal_from_float,
+    decimal_sum,
+    decimal_text,
     examined_frames,
     frame_of_name,
+    parse_decimal,
     read_bytes,
 )
-from vfsd.labels.formats.decimals import added, decimal, less, of_float, written
 
 _CROWD = "iscrowd"
 """A field of COCO, and the attribute as which it is kept where it is 1."""
 
-_OURS = "vfsd"
+_EXTENSION_KEY = "vfsd"
 """The key of what COCO has no place for."""
 
 
 def read(
-    path: Path, clip: Clip, options: ReadOptions, on_progress: Progress | None = None
+    path: Path, clip: LabeledVideo, options: LabelReadOptions, on_progress: Progress | None = None
 ) -> LabelFile:
-    rows = Rows(clip, options, path, on_progress)
+    rows = LabelRows(clip, options, path, on_progress)
     whole = _parsed(rows)
     bare = isinstance(whole, list)
     if bare:
@@ -64,9 +68,11 @@ def read(
     return rows.file(None if bare else iter(frames.values()), _examined(rows, whole))
 
 
-def _parsed(rows: Rows) -> Any:
+def _parsed(rows: LabelRows) -> Any:
     try:
-        whole = json.loads(read_bytes(rows.path), parse_float=decimal, parse_constant=_constant)
+        whole = json.loads(
+            read_bytes(rows.path), parse_float=parse_decimal, parse_constant=_constant
+        )
     except json.JSONDecodeError as error:
         raise rows.complaint(error.lineno, f"no JSON: {error.msg}") from None
     except RecursionError:
@@ -85,7 +91,7 @@ def _parsed(rows: Rows) -> Any:
     return whole
 
 
-def _of_one_video(rows: Rows, whole: dict[str, Any]) -> dict[str, Any]:
+def _of_one_video(rows: LabelRows, whole: dict[str, Any]) -> dict[str, Any]:
     """The part of a file of several videos that has the name of this one; else all of it."""
     ids = [
         one.get("id")
@@ -101,14 +107,14 @@ def _of_one_video(rows: Rows, whole: dict[str, Any]) -> dict[str, Any]:
         "images": images,
         "annotations": [one for one in annotations if one.get("image_id") in known],
     }
-    ours = whole.get(_OURS)
+    ours = whole.get(_EXTENSION_KEY)
     if isinstance(ours, dict) and isinstance(ours.get("examined"), list):
         examined = [
             one
             for one in ours["examined"]
             if not isinstance(one, dict) or one.get("video_id") in (None, ids[0])
         ]
-        kept[_OURS] = {**ours, "examined": examined}
+        kept[_EXTENSION_KEY] = {**ours, "examined": examined}
     return {**whole, **kept}
 
 
@@ -116,21 +122,21 @@ def _constant(name: str) -> None:
     raise ValueError(f"{name} is not a number")
 
 
-def _list_of(rows: Rows, whole: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+def _list_of(rows: LabelRows, whole: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     found = whole.get(key, [])
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise rows.complaint(key, "a list of objects was expected")
     return found
 
 
-def _key(rows: Rows, where: str, one: Mapping[str, Any], key: str) -> int:
+def _key(rows: LabelRows, where: str, one: Mapping[str, Any], key: str) -> int:
     value = one.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
         raise rows.complaint(where, f"{key} is {value!r}, where a whole number was expected")
     return value
 
 
-def _categories(rows: Rows, whole: Mapping[str, Any]) -> dict[int, str]:
+def _categories(rows: LabelRows, whole: Mapping[str, Any]) -> dict[int, str]:
     """Names by id.  Saying the same twice is no matter, as in files that were joined."""
     found: dict[int, str] = {}
     for place, category in enumerate(_list_of(rows, whole, "categories")):
@@ -148,7 +154,7 @@ def _categories(rows: Rows, whole: Mapping[str, Any]) -> dict[int, str]:
     return found
 
 
-def _frames_of_images(rows: Rows, whole: Mapping[str, Any]) -> dict[int, int]:
+def _frames_of_images(rows: LabelRows, whole: Mapping[str, Any]) -> dict[int, int]:
     """Frame by image id."""
     found: dict[int, int] = {}
     taken: set[int] = set()
@@ -175,7 +181,7 @@ def _frames_of_images(rows: Rows, whole: Mapping[str, Any]) -> dict[int, int]:
     return found
 
 
-def _require_one_video(rows: Rows, images: Sequence[Mapping[str, Any]]) -> None:
+def _require_one_video(rows: LabelRows, images: Sequence[Mapping[str, Any]]) -> None:
     """The frames of several videos, as in COCO-VID, have the same numbers."""
     known = None
     for place, image in enumerate(images):
@@ -190,7 +196,7 @@ def _require_one_video(rows: Rows, images: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def _frame(rows: Rows, where: str, image: Mapping[str, Any], place: int) -> int:
+def _frame(rows: LabelRows, where: str, image: Mapping[str, Any], place: int) -> int:
     rule = rows.options.frame_from
     if rule == "order":
         return place
@@ -212,7 +218,7 @@ def _frame(rows: Rows, where: str, image: Mapping[str, Any], place: int) -> int:
 
 
 def _add(
-    rows: Rows,
+    rows: LabelRows,
     where: str,
     one: Mapping[str, Any],
     frames: Mapping[int, int],
@@ -237,7 +243,7 @@ def _add(
         raise rows.complaint(where, "bbox is not [x, y, width, height]")
     pixel_base = rows.options.pixel_base or 0
     x, y, width, height = (_number(value) for value in bbox)
-    x, y = less(x, pixel_base), less(y, pixel_base)
+    x, y = decimal_difference(x, pixel_base), decimal_difference(y, pixel_base)
     score = one.get("score")
     track = None if one.get("track_id") is None else _key(rows, where, one, "track_id")
     attributes = one.get("attributes") or {}
@@ -251,7 +257,7 @@ def _add(
         where,
         frame,
         names[category],
-        (x, y, added(x, width), added(y, height)),
+        (x, y, decimal_sum(x, width), decimal_sum(y, height)),
         None if score is None else float(_number(score)),
         track,
         {key: float(v) if isinstance(v, Decimal) else v for key, v in attributes.items()},
@@ -262,10 +268,10 @@ def _add(
 def _number(value: object) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         raise ValueError(f"{value!r} is not a number")
-    return decimal(str(value))
+    return parse_decimal(str(value))
 
 
-def _source(rows: Rows, where: str, value: object) -> Source | None:
+def _source(rows: LabelRows, where: str, value: object) -> Source | None:
     """Raises `ValueError`, and `UsageError` that names the place."""
     if not isinstance(value, dict):
         return None
@@ -283,16 +289,16 @@ def _source(rows: Rows, where: str, value: object) -> Source | None:
         raise rows.complaint(where, str(error), hint=error.hint) from None
 
 
-def _examined(rows: Rows, whole: Mapping[str, Any]) -> tuple[Examined, ...] | None:
+def _examined(rows: LabelRows, whole: Mapping[str, Any]) -> tuple[Examined, ...] | None:
     """What each source has looked at, where the file says so, and counts as its images do."""
-    ours = whole.get(_OURS)
+    ours = whole.get(_EXTENSION_KEY)
     by_number = rows.options.frame_from in ("auto", "field", "name")
     if not isinstance(ours, dict) or not by_number:
         return None
     base = rows.options.frame_base or 0
     found = []
     for place, one in enumerate(_list_of(rows, ours, "examined")):
-        where = f"{_OURS}.examined[{place}]"
+        where = f"{_EXTENSION_KEY}.examined[{place}]"
         with rows.reading(where):
             source, runs = _source(rows, where, one.get("source")), one.get("frames")
             if source is None or not isinstance(runs, list):
@@ -314,23 +320,26 @@ def _run(value: object, base: int) -> range:
     raise ValueError(f"frames must be [first, end), got {value!r}")
 
 
-def _told(source: Source) -> dict[str, Any]:
+def _source_to_json(source: Source) -> dict[str, Any]:
     told = {"name": source.name, "model": source.model, "version": source.version}
     return {**told, "parameters": dict(source.parameters)} if source.parameters else told
 
 
 def write(
-    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
+    columns: DetectionColumns,
+    examined: Sequence[Examined],
+    clip: LabeledVideo,
+    options: LabelWriteOptions,
 ) -> Iterator[tuple[str, Iterable[str]]]:
-    yield "", _text([Labelled(columns, examined, clip)], options)
+    yield "", _text([LabelExport(columns, examined, clip)], options)
 
 
-def write_dataset(videos: Sequence[Labelled], options: WriteOptions) -> Iterator[str]:
+def write_dataset(videos: Sequence[LabelExport], options: LabelWriteOptions) -> Iterator[str]:
     """Pieces of one file of several videos, which `videos` and `video_id` tell apart."""
     return _text(videos, options)
 
 
-def _text(videos: Sequence[Labelled], options: WriteOptions) -> Iterator[str]:
+def _text(videos: Sequence[LabelExport], options: LabelWriteOptions) -> Iterator[str]:
     names = sorted({label for one in videos for label in one.columns.labels})
     categories = {name: number for number, name in enumerate(names, 1)}
     several = len(videos) > 1
@@ -366,17 +375,17 @@ def _text(videos: Sequence[Labelled], options: WriteOptions) -> Iterator[str]:
     )
     yield '], "categories": [\n'
     yield from _joined(json.dumps({"id": categories[name], "name": name}) for name in names)
-    yield f'], "{_OURS}": {{"examined": [\n'
+    yield f'], "{_EXTENSION_KEY}": {{"examined": [\n'
     base = options.frame_base or 0
     yield from _joined(
         run
         for number, one in enumerate(videos, 1)
-        for run in _looked_at(one.examined, base, number if several else None)
+        for run in _examined_to_json(one.examined, base, number if several else None)
     )
     yield "]}}\n"
 
 
-def _with_first_image(videos: Sequence[Labelled]) -> Iterator[tuple[Labelled, int]]:
+def _with_first_image(videos: Sequence[LabelExport]) -> Iterator[tuple[LabelExport, int]]:
     """Each video with the id of the image of its frame 0."""
     first = 1
     for one in videos:
@@ -384,7 +393,9 @@ def _with_first_image(videos: Sequence[Labelled]) -> Iterator[tuple[Labelled, in
         first += one.clip.frames
 
 
-def _images(one: Labelled, first: int, options: WriteOptions, video: int | None) -> Iterator[str]:
+def _images(
+    one: LabelExport, first: int, options: LabelWriteOptions, video: int | None
+) -> Iterator[str]:
     base, clip = options.frame_base or 0, one.clip
     folder = "" if video is None else f"{clip.name}/"
     for frame in examined_frames(one.columns, one.examined).tolist():
@@ -398,22 +409,22 @@ def _images(one: Labelled, first: int, options: WriteOptions, video: int | None)
         yield json.dumps(image if video is None else {**image, "video_id": video})
 
 
-def _looked_at(examined: Sequence[Examined], base: int, video: int | None) -> Iterator[str]:
+def _examined_to_json(examined: Sequence[Examined], base: int, video: int | None) -> Iterator[str]:
     of_each: dict[Source, list[list[int]]] = {}
     for one in examined:
         run = [one.frames.start + base, one.frames.stop + base]
         of_each.setdefault(one.source, []).append(run)
     of_video = {} if video is None else {"video_id": video}
     return (
-        json.dumps({"source": _told(source), "frames": runs, **of_video})
+        json.dumps({"source": _source_to_json(source), "frames": runs, **of_video})
         for source, runs in of_each.items()
     )
 
 
 def _annotation(number: int, one: Detection, image: int, category: int, pixel_base: int) -> str:
-    x1, y1, x2, y2 = map(of_float, one.box)
-    width, height = less(x2, x1), less(y2, y1)
-    box = (added(x1, pixel_base), added(y1, pixel_base), width, height)
+    x1, y1, x2, y2 = map(decimal_from_float, one.box)
+    width, height = decimal_difference(x2, x1), decimal_difference(y2, y1)
+    box = (decimal_sum(x1, pixel_base), decimal_sum(y1, pixel_base), width, height)
     known: dict[str, Any] = {"id": number, "image_id": image, "category_id": category}
     attributes = dict(one.attributes)
     crowd = _is_crowd(attributes.get(_CROWD))
@@ -427,9 +438,9 @@ def _annotation(number: int, one: Detection, image: int, category: int, pixel_ba
     if attributes:
         rest["attributes"] = attributes
     if one.source is not None:
-        rest["source"] = _told(one.source)
+        rest["source"] = _source_to_json(one.source)
     # By hand, since a Decimal is nothing that the json module writes.
-    bbox = ", ".join(map(written, box))
+    bbox = ", ".join(map(decimal_text, box))
     return f'{json.dumps(known)[:-1]}, "bbox": [{bbox}], {json.dumps(rest)[1:]}'
 
 

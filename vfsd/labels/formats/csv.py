@@ -19,18 +19,21 @@ from typing import TYPE_CHECKING, Any
 from vfsd.core.detections import DetectionColumns, Examined
 from vfsd.core.timebase import seconds
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.labels.formats.base import (
-    Clip,
+from vfsd.labels.formats.label_file import (
+    LabeledVideo,
     LabelFile,
+    LabelReadOptions,
+    LabelRows,
+    LabelWriteOptions,
     Progress,
-    ReadOptions,
-    Rows,
-    WriteOptions,
     all_lines_of,
+    decimal_difference,
+    decimal_text,
+    parse_decimal,
+    parse_integer,
     scalar_text,
     scalar_value,
 )
-from vfsd.labels.formats.decimals import decimal, less, whole, written
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -67,9 +70,9 @@ _BOX = ("x1", "y1", "x2", "y2")
 
 
 def read(
-    path: Path, clip: Clip, options: ReadOptions, on_progress: Progress | None = None
+    path: Path, clip: LabeledVideo, options: LabelReadOptions, on_progress: Progress | None = None
 ) -> LabelFile:
-    rows = Rows(clip, options, path, on_progress)
+    rows = LabelRows(clip, options, path, on_progress)
     base = (options.frame_base or 0, options.pixel_base or 0)
     # Blank lines, too: within quotes they belong to a cell.
     reader = csv.reader((line for _, line in all_lines_of(path)), strict=True)
@@ -102,7 +105,7 @@ def _numbered(reader: Reader) -> Iterator[tuple[int, list[str]]]:
         first = reader.line_num + 1
 
 
-def _columns(rows: Rows, where: int, names: list[str] | None) -> list[str]:
+def _columns(rows: LabelRows, where: int, names: list[str] | None) -> list[str]:
     """What each column is: a name of ours, or the name of an attribute behind ``attr:``."""
     if names is None:
         raise rows.complaint(where, "the file is empty; a header was expected")
@@ -127,13 +130,17 @@ def _columns(rows: Rows, where: int, names: list[str] | None) -> list[str]:
     return found
 
 
-def _add(rows: Rows, where: int, cells: dict[str, str], frame_base: int, pixel_base: int) -> None:
+def _add(
+    rows: LabelRows, where: int, cells: dict[str, str], frame_base: int, pixel_base: int
+) -> None:
     get = cells.get
     if get("frame", "").strip():
-        frame = whole(cells["frame"]) - frame_base
+        frame = parse_integer(cells["frame"]) - frame_base
     else:
         frame = rows.clip.frame_at(seconds(get("time", "")))
-    x1, y1, x2, y2 = (less(decimal(cells[corner]), pixel_base) for corner in _BOX)
+    x1, y1, x2, y2 = (
+        decimal_difference(parse_decimal(cells[corner]), pixel_base) for corner in _BOX
+    )
     confidence, track = get("confidence", "").strip(), get("track", "").strip()
     source, model, version = (get(key, "").strip() for key in _SOURCE)
     rows.add(
@@ -141,8 +148,8 @@ def _add(rows: Rows, where: int, cells: dict[str, str], frame_base: int, pixel_b
         frame,
         get("label", "").strip() or rows.options.label or "",
         (x1, y1, x2, y2),
-        float(decimal(confidence)) if confidence else None,
-        whole(track) if track else None,
+        float(parse_decimal(confidence)) if confidence else None,
+        parse_integer(track) if track else None,
         {
             key.removeprefix(_ATTRIBUTE): scalar_value(text)
             for key, text in cells.items()
@@ -153,12 +160,15 @@ def _add(rows: Rows, where: int, cells: dict[str, str], frame_base: int, pixel_b
 
 
 def write(
-    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
+    columns: DetectionColumns,
+    examined: Sequence[Examined],
+    clip: LabeledVideo,
+    options: LabelWriteOptions,
 ) -> Iterator[tuple[str, Iterable[str]]]:
     yield "", _lines(columns, options)
 
 
-def _lines(columns: DetectionColumns, options: WriteOptions) -> Iterator[str]:
+def _lines(columns: DetectionColumns, options: LabelWriteOptions) -> Iterator[str]:
     keys: dict[str, None] = {}
     for row in columns.attributes or ():
         keys.update(dict.fromkeys(row or {}))
@@ -172,8 +182,11 @@ def _lines(columns: DetectionColumns, options: WriteOptions) -> Iterator[str]:
         cells: list[Any] = [
             one.frame + frame_base,
             one.label,
-            *(written(less(decimal(repr(value)), -pixel_base)) for value in one.box),
-            "" if one.confidence is None else written(one.confidence),
+            *(
+                decimal_text(decimal_difference(parse_decimal(repr(value)), -pixel_base))
+                for value in one.box
+            ),
+            "" if one.confidence is None else decimal_text(one.confidence),
             "" if one.track is None else one.track,
         ]
         if told:

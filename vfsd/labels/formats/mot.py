@@ -16,17 +16,22 @@ from types import MappingProxyType
 
 from vfsd.core.detections import Attributes, DetectionColumns, Examined
 from vfsd.errors import UsageError
-from vfsd.labels.formats.base import (
-    Clip,
-    LabelFile,
-    Progress,
-    ReadOptions,
-    Rows,
-    WriteOptions,
-    lines_of,
-)
 from vfsd.labels.formats.class_names import read_names
-from vfsd.labels.formats.decimals import added, decimal, less, of_float, whole, written
+from vfsd.labels.formats.label_file import (
+    LabeledVideo,
+    LabelFile,
+    LabelReadOptions,
+    LabelRows,
+    LabelWriteOptions,
+    Progress,
+    decimal_difference,
+    decimal_from_float,
+    decimal_sum,
+    decimal_text,
+    lines_of,
+    parse_decimal,
+    parse_integer,
+)
 
 NAMES_FILE = "labels.txt"
 
@@ -47,14 +52,14 @@ CLASSES: Mapping[int, str] = MappingProxyType(
         13: "crowd",
     }
 )
-_OF_ITS_OWN = f".{NAMES_FILE}"
+_OWN_NAMES_SUFFIX = f".{NAMES_FILE}"
 _UNKNOWN = "-1"
 
 
 def read(
-    path: Path, clip: Clip, options: ReadOptions, on_progress: Progress | None = None
+    path: Path, clip: LabeledVideo, options: LabelReadOptions, on_progress: Progress | None = None
 ) -> LabelFile:
-    rows = Rows(clip, options, path, on_progress)
+    rows = LabelRows(clip, options, path, on_progress)
     names = _names(path, options)
     for where, line in lines_of(path):
         cells = [cell.strip() for cell in line.strip().rstrip(",").split(",")]
@@ -66,7 +71,7 @@ def read(
     return rows.file()
 
 
-def _names(path: Path, options: ReadOptions) -> Mapping[int, str]:
+def _names(path: Path, options: LabelReadOptions) -> Mapping[int, str]:
     if options.names is not None:
         return options.names
     for beside in (_own_names(path), path.parent / NAMES_FILE):
@@ -78,7 +83,7 @@ def _names(path: Path, options: ReadOptions) -> Mapping[int, str]:
 def names_file(path: Path) -> Path:
     """Where the names of the classes of one export belong.  Raises `UsageError` where `path` is
     itself called as such files are: one would be written over the other, or be taken for it."""
-    if path.name == NAMES_FILE or path.name.endswith(_OF_ITS_OWN):
+    if path.name == NAMES_FILE or path.name.endswith(_OWN_NAMES_SUFFIX):
         raise UsageError(
             f"{path.name} is what a file with the names of classes is called",
             hint="give the boxes another name: boxes.txt",
@@ -87,18 +92,18 @@ def names_file(path: Path) -> Path:
 
 
 def _own_names(path: Path) -> Path:
-    return path.with_name(path.name.removesuffix(".txt") + _OF_ITS_OWN)
+    return path.with_name(path.name.removesuffix(".txt") + _OWN_NAMES_SUFFIX)
 
 
-def _add(rows: Rows, where: int, cells: list[str], names: Mapping[int, str]) -> None:
+def _add(rows: LabelRows, where: int, cells: list[str], names: Mapping[int, str]) -> None:
     options = rows.options
     frame_base = 1 if options.frame_base is None else options.frame_base
     pixel_base = 1 if options.pixel_base is None else options.pixel_base
-    x1, y1 = (less(decimal(cell), pixel_base) for cell in cells[2:4])
-    width, height = map(decimal, cells[4:6])
+    x1, y1 = (decimal_difference(parse_decimal(cell), pixel_base) for cell in cells[2:4])
+    width, height = map(parse_decimal, cells[4:6])
     label, attributes = options.label, {}
     if len(cells) in (8, 9) and cells[7] != _UNKNOWN:
-        number = whole(cells[7])
+        number = parse_integer(cells[7])
         label = names.get(number)
         if label is None:
             raise rows.complaint(
@@ -108,7 +113,7 @@ def _add(rows: Rows, where: int, cells: list[str], names: Mapping[int, str]) -> 
                 command_hint="`--names FILE` gives the names of classes, from class 1",
             )
     if len(cells) == 9 and cells[8] != _UNKNOWN:
-        attributes["visibility"] = float(decimal(cells[8]))
+        attributes["visibility"] = float(parse_decimal(cells[8]))
     if label is None:
         raise rows.complaint(
             where,
@@ -118,40 +123,48 @@ def _add(rows: Rows, where: int, cells: list[str], names: Mapping[int, str]) -> 
         )
     rows.add(
         where,
-        whole(cells[0]) - frame_base,
+        parse_integer(cells[0]) - frame_base,
         label,
-        (x1, y1, added(x1, width), added(y1, height)),
-        None if len(cells) < 7 or cells[6] == _UNKNOWN else float(decimal(cells[6])),
-        None if cells[1] in (_UNKNOWN, "-1.0") else whole(cells[1]),
+        (x1, y1, decimal_sum(x1, width), decimal_sum(y1, height)),
+        None if len(cells) < 7 or cells[6] == _UNKNOWN else float(parse_decimal(cells[6])),
+        None if cells[1] in (_UNKNOWN, "-1.0") else parse_integer(cells[1]),
         attributes,
     )
 
 
-def has_place_for(attributes: Attributes) -> bool:
+def supports_attributes(attributes: Attributes) -> bool:
     """Whether all of them are written."""
     return all(key == "visibility" and _is_number(value) for key, value in attributes.items())
 
 
 def write(
-    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
+    columns: DetectionColumns,
+    examined: Sequence[Examined],
+    clip: LabeledVideo,
+    options: LabelWriteOptions,
 ) -> Iterator[tuple[str, Iterable[str]]]:
     names = sorted(set(columns.labels))
     yield "", _lines(columns, names, options)
     yield NAMES_FILE, (f"{name}\n" for name in names)
 
 
-def _lines(columns: DetectionColumns, names: list[str], options: WriteOptions) -> Iterator[str]:
+def _lines(
+    columns: DetectionColumns, names: list[str], options: LabelWriteOptions
+) -> Iterator[str]:
     frame_base = 1 if options.frame_base is None else options.frame_base
     pixel_base = 1 if options.pixel_base is None else options.pixel_base
     classes = {name: number for number, name in enumerate(names, 1)}
     for one in columns:
-        x1, y1, x2, y2 = map(of_float, one.box)
+        x1, y1, x2, y2 = map(decimal_from_float, one.box)
         visibility = one.attributes.get("visibility")
         cells = [
             str(one.frame + frame_base),
             _UNKNOWN if one.track is None else str(one.track),
-            *(written(added(corner, pixel_base)) for corner in (x1, y1)),
-            *(written(size) for size in (less(x2, x1), less(y2, y1))),
+            *(decimal_text(decimal_sum(corner, pixel_base)) for corner in (x1, y1)),
+            *(
+                decimal_text(size)
+                for size in (decimal_difference(x2, x1), decimal_difference(y2, y1))
+            ),
             _known(one.confidence),
             str(classes[one.label]),
             _known(visibility if _is_number(visibility) else None),
@@ -162,7 +175,7 @@ def _lines(columns: DetectionColumns, names: list[str], options: WriteOptions) -
 def _known(value: float | None) -> str:
     if value is None:
         return _UNKNOWN
-    text = written(value)
+    text = decimal_text(value)
     return text if text != _UNKNOWN else "-1.0"
 
 

@@ -18,20 +18,25 @@ import numpy as np
 
 from vfsd.core.detections import Attributes, DetectionColumns, Examined
 from vfsd.errors import UsageError
-from vfsd.labels.formats.base import (
-    Clip,
+from vfsd.labels.formats.label_file import (
+    LabeledVideo,
     LabelFile,
+    LabelReadOptions,
+    LabelRows,
+    LabelWriteOptions,
     Progress,
-    ReadOptions,
-    Rows,
-    WriteOptions,
+    decimal_difference,
+    decimal_from_float,
+    decimal_sum,
+    decimal_text,
     examined_frames,
+    files_by_frame,
+    parse_decimal,
+    parse_integer,
     require_size,
     scalar_text,
     scalar_value,
 )
-from vfsd.labels.formats.decimals import added, decimal, less, of_float, whole, written
-from vfsd.labels.formats.per_frame_dir import frames_of_files
 
 _MOST_BYTES = 64 << 20
 _DEEPEST = 64
@@ -39,10 +44,10 @@ _FLAGS = ("difficult", "truncated", "occluded", "pose")
 
 
 def read(
-    path: Path, clip: Clip, options: ReadOptions, on_progress: Progress | None = None
+    path: Path, clip: LabeledVideo, options: LabelReadOptions, on_progress: Progress | None = None
 ) -> LabelFile:
-    rows = Rows(clip, options, path, on_progress)
-    files = frames_of_files(rows, ".xml")
+    rows = LabelRows(clip, options, path, on_progress)
+    files = files_by_frame(rows, ".xml")
     for done, (frame, file) in enumerate(files):
         inside = rows.of_file(file)
         root = _parsed(inside)
@@ -58,7 +63,7 @@ def read(
     return rows.file(frame for frame, _ in files)
 
 
-def _parsed(rows: Rows) -> Element:
+def _parsed(rows: LabelRows) -> Element:
     """The tree of a file that declares nothing and refers to nothing."""
     require_size(rows.path, _MOST_BYTES)
     builder = TreeBuilder()
@@ -99,7 +104,7 @@ def _parsed(rows: Rows) -> Element:
     return builder.close()
 
 
-def _require_voc(rows: Rows, root: Element) -> None:
+def _require_voc(rows: LabelRows, root: Element) -> None:
     if root.tag != "annotation":
         whose = "CVAT's own format" if root.tag == "annotations" else "another format"
         raise rows.complaint(
@@ -109,10 +114,10 @@ def _require_voc(rows: Rows, root: Element) -> None:
         )
 
 
-def _require_size(rows: Rows, root: Element) -> None:
+def _require_size(rows: LabelRows, root: Element) -> None:
     told = [root.findtext(f"size/{side}") for side in ("width", "height")]
     try:
-        size = [whole(text) for text in told if text is not None and text.strip()]
+        size = [parse_integer(text) for text in told if text is not None and text.strip()]
     except ValueError as error:
         raise rows.complaint("size", str(error)) from None
     if len(size) == 2 and any(size) and size != [rows.clip.width, rows.clip.height]:
@@ -123,10 +128,11 @@ def _require_size(rows: Rows, root: Element) -> None:
         )
 
 
-def _add(rows: Rows, where: str, frame: int, one: Element) -> None:
+def _add(rows: LabelRows, where: str, frame: int, one: Element) -> None:
     base = 1 if rows.options.pixel_base is None else rows.options.pixel_base
     edges = [
-        decimal(_text(one, f"bndbox/{name}") or "") for name in ("xmin", "ymin", "xmax", "ymax")
+        parse_decimal(_text(one, f"bndbox/{name}") or "")
+        for name in ("xmin", "ymin", "xmax", "ymax")
     ]
     confidence, track = _text(one, "confidence"), _text(one, "track")
     rows.add(
@@ -134,13 +140,13 @@ def _add(rows: Rows, where: str, frame: int, one: Element) -> None:
         frame,
         _text(one, "name") or rows.options.label or "",
         (
-            less(edges[0], base),
-            less(edges[1], base),
-            added(less(edges[2], base), 1),
-            added(less(edges[3], base), 1),
+            decimal_difference(edges[0], base),
+            decimal_difference(edges[1], base),
+            decimal_sum(decimal_difference(edges[2], base), 1),
+            decimal_sum(decimal_difference(edges[3], base), 1),
         ),
-        None if confidence is None else float(decimal(confidence)),
-        None if track is None else whole(track),
+        None if confidence is None else float(parse_decimal(confidence)),
+        None if track is None else parse_integer(track),
         _attributes(one),
     )
 
@@ -162,7 +168,10 @@ def _text(one: Element, path: str) -> str | None:
 
 
 def write(
-    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
+    columns: DetectionColumns,
+    examined: Sequence[Examined],
+    clip: LabeledVideo,
+    options: LabelWriteOptions,
 ) -> Iterator[tuple[str, Iterable[str]]]:
     rows = columns.in_order()
     for frame in examined_frames(rows, examined).tolist():
@@ -172,7 +181,7 @@ def write(
 
 
 def _document(
-    rows: DetectionColumns, which: range, name: str, clip: Clip, options: WriteOptions
+    rows: DetectionColumns, which: range, name: str, clip: LabeledVideo, options: LabelWriteOptions
 ) -> str:
     base = 1 if options.pixel_base is None else options.pixel_base
     root = Element("annotation")
@@ -185,19 +194,19 @@ def _document(
         each = SubElement(root, "object")
         SubElement(each, "name").text = one.label
         if one.confidence is not None:
-            SubElement(each, "confidence").text = written(one.confidence)
+            SubElement(each, "confidence").text = decimal_text(one.confidence)
         if one.track is not None:
             SubElement(each, "track").text = str(one.track)
         box = SubElement(each, "bndbox")
-        x1, y1, x2, y2 = map(of_float, one.box)
+        x1, y1, x2, y2 = map(decimal_from_float, one.box)
         edges = (
-            ("xmin", added(x1, base)),
-            ("ymin", added(y1, base)),
-            ("xmax", less(added(x2, base), 1)),
-            ("ymax", less(added(y2, base), 1)),
+            ("xmin", decimal_sum(x1, base)),
+            ("ymin", decimal_sum(y1, base)),
+            ("xmax", decimal_difference(decimal_sum(x2, base), 1)),
+            ("ymax", decimal_difference(decimal_sum(y2, base), 1)),
         )
         for key, edge in edges:
-            SubElement(box, key).text = written(edge)
+            SubElement(box, key).text = decimal_text(edge)
         if one.attributes:
             listed = SubElement(each, "attributes")
             for key, value in one.attributes.items():

@@ -21,19 +21,24 @@ from pathlib import Path
 import numpy as np
 
 from vfsd.core.detections import Box, DetectionColumns, Examined
-from vfsd.labels.formats.base import (
-    Clip,
+from vfsd.labels.formats.class_names import CLASS_NAME_FILES, read_adjacent_names
+from vfsd.labels.formats.label_file import (
+    EXACT_CONTEXT,
+    LabeledVideo,
     LabelFile,
+    LabelReadOptions,
+    LabelRows,
+    LabelWriteOptions,
     Progress,
-    ReadOptions,
-    Rows,
-    WriteOptions,
+    decimal_difference,
+    decimal_from_float,
+    decimal_text,
     examined_frames,
+    files_by_frame,
     lines_of,
+    parse_decimal,
+    parse_integer,
 )
-from vfsd.labels.formats.class_names import BESIDE, names_beside
-from vfsd.labels.formats.decimals import EXACT, decimal, less, of_float, whole, written
-from vfsd.labels.formats.per_frame_dir import frames_of_files
 
 _UNKNOWN = "-1"
 _DIGITS = (17, 25, 50, 120, 380)
@@ -44,11 +49,11 @@ _CORNER = re.compile(r"[01](\.0*)?")
 
 
 def read(
-    path: Path, clip: Clip, options: ReadOptions, on_progress: Progress | None = None
+    path: Path, clip: LabeledVideo, options: LabelReadOptions, on_progress: Progress | None = None
 ) -> LabelFile:
-    rows = Rows(clip, options, path, on_progress)
-    names = options.names if options.names is not None else names_beside(path)
-    files = frames_of_files(rows, ".txt", BESIDE)
+    rows = LabelRows(clip, options, path, on_progress)
+    names = options.names if options.names is not None else read_adjacent_names(path)
+    files = files_by_frame(rows, ".txt", CLASS_NAME_FILES)
     for done, (frame, file) in enumerate(files):
         inside = rows.of_file(file)
         for where, line in lines_of(file):
@@ -61,7 +66,7 @@ def read(
 
 
 def _add(
-    rows: Rows, where: int, frame: int, cells: list[str], names: Mapping[int, str] | None
+    rows: LabelRows, where: int, frame: int, cells: list[str], names: Mapping[int, str] | None
 ) -> None:
     if not 5 <= len(cells) <= 7:
         raise rows.complaint(
@@ -73,7 +78,7 @@ def _add(
             "this may be a polygon of three points",
             hint=f"polygons are not read; a box with the track {cells[6][0]} has +{cells[6][0]}",
         )
-    number = whole(cells[0])
+    number = parse_integer(cells[0])
     label = (names or {}).get(number)
     if label is None:
         raise rows.complaint(
@@ -82,7 +87,7 @@ def _add(
             hint="names gives the names of classes",
             command_hint="`--names FILE` gives the names of classes",
         )
-    cx, cy, width, height = map(decimal, cells[1:5])
+    cx, cy, width, height = map(parse_decimal, cells[1:5])
     clip = rows.clip
     x1, x2 = _edges(cx, width, clip.width)
     y1, y2 = _edges(cy, height, clip.height)
@@ -91,9 +96,14 @@ def _add(
         where,
         frame,
         label,
-        (of_float(x1), of_float(y1), of_float(x2), of_float(y2)),
-        None if confidence == _UNKNOWN else float(decimal(confidence)),
-        whole(cells[6]) if len(cells) > 6 else None,
+        (
+            decimal_from_float(x1),
+            decimal_from_float(y1),
+            decimal_from_float(x2),
+            decimal_from_float(y2),
+        ),
+        None if confidence == _UNKNOWN else float(parse_decimal(confidence)),
+        parse_integer(cells[6]) if len(cells) > 6 else None,
     )
 
 
@@ -101,7 +111,7 @@ def _may_be_triangle(cells: list[str]) -> bool:
     """Whether values that could be a box with a track are more likely three points."""
     if len(cells) != 7 or _CORNER.fullmatch(cells[6]) is None:
         return False
-    x, y, width, height, confidence = map(decimal, cells[1:6])
+    x, y, width, height, confidence = map(parse_decimal, cells[1:6])
     if not all(0 <= value <= 1 for value in (x, y, width, height, confidence)):
         return False
     return "." in cells[6] or any(
@@ -113,15 +123,18 @@ def _edges(centre: Decimal, share: Decimal, size: int) -> tuple[float, float]:
     """The two edges in pixels: worked out exactly, then rounded once."""
     if max(abs(centre), abs(share)) > 1_000_000 or share < 0:
         raise ValueError(f"centre and size must be shares of the picture, got {centre} and {share}")
-    half = EXACT.multiply(share, _HALF)
+    half = EXACT_CONTEXT.multiply(share, _HALF)
     return tuple(  # type: ignore[return-value]
-        float(Fraction(EXACT.multiply(edge, Decimal(size))))
-        for edge in (EXACT.subtract(centre, half), EXACT.add(centre, half))
+        float(Fraction(EXACT_CONTEXT.multiply(edge, Decimal(size))))
+        for edge in (EXACT_CONTEXT.subtract(centre, half), EXACT_CONTEXT.add(centre, half))
     )
 
 
 def write(
-    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
+    columns: DetectionColumns,
+    examined: Sequence[Examined],
+    clip: LabeledVideo,
+    options: LabelWriteOptions,
 ) -> Iterator[tuple[str, Iterable[str]]]:
     rows = columns.in_order()
     names = sorted(set(rows.labels))
@@ -130,14 +143,14 @@ def write(
         first, end = np.searchsorted(rows.frames, [frame, frame + 1]).tolist()
         name = f"{frame + (options.frame_base or 0):06}.txt"
         yield name, [_line(rows, at, clip, classes) for at in range(first, end)]
-    yield BESIDE[0], (f"{name}\n" for name in names)
+    yield CLASS_NAME_FILES[0], (f"{name}\n" for name in names)
 
 
-def _line(rows: DetectionColumns, at: int, clip: Clip, classes: Mapping[str, int]) -> str:
+def _line(rows: DetectionColumns, at: int, clip: LabeledVideo, classes: Mapping[str, int]) -> str:
     one = rows[at]
     cells = [str(classes[one.label]), *_shares(one.box, clip)]
     if one.confidence is not None or one.track is not None:
-        text = _UNKNOWN if one.confidence is None else written(one.confidence)
+        text = _UNKNOWN if one.confidence is None else decimal_text(one.confidence)
         cells.append("-1.0" if text == _UNKNOWN and one.confidence is not None else text)
     if one.track is not None:
         cells.append(str(one.track))
@@ -146,7 +159,7 @@ def _line(rows: DetectionColumns, at: int, clip: Clip, classes: Mapping[str, int
     return " ".join(cells) + "\n"
 
 
-def _shares(box: Box, clip: Clip) -> tuple[str, str, str, str]:
+def _shares(box: Box, clip: LabeledVideo) -> tuple[str, str, str, str]:
     x, width = _centre(box[0], box[2], clip.width)
     y, height = _centre(box[1], box[3], clip.height)
     return x, y, width, height
@@ -156,9 +169,11 @@ def _centre(low: float, high: float, size: int) -> tuple[str, str]:
     """Centre and extent as shares, in as many digits as give the same edges back."""
     for digits in _DIGITS:
         context = Context(prec=digits)
-        first = context.divide(of_float(low), Decimal(size))
-        share = context.divide(less(of_float(high), of_float(low)), Decimal(size))
-        centre = EXACT.add(first, EXACT.multiply(share, _HALF))
+        first = context.divide(decimal_from_float(low), Decimal(size))
+        share = context.divide(
+            decimal_difference(decimal_from_float(high), decimal_from_float(low)), Decimal(size)
+        )
+        centre = EXACT_CONTEXT.add(first, EXACT_CONTEXT.multiply(share, _HALF))
         if _edges(centre, share, size) == (low, high):
             break
     return str(centre), str(share)

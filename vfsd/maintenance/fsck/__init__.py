@@ -29,15 +29,15 @@ A check that can make no sense of the catalog is itself a finding.
 from __future__ import annotations
 
 from vfsd.maintenance.fsck.finding import Finding
-from vfsd.maintenance.fsck.gc import Collected, collect
-from vfsd.maintenance.fsck.lost_and_found import LOST_AND_FOUND
+from vfsd.maintenance.fsck.gc import GarbageReport, collect
+from vfsd.maintenance.fsck.namespace_checks import under_way
+from vfsd.maintenance.fsck.namespace_repair import LOST_AND_FOUND
 from vfsd.maintenance.fsck.runner import OnProgress, run
-from vfsd.maintenance.fsck.tree import under_way
 
 __all__ = [
     "LOST_AND_FOUND",
-    "Collected",
     "Finding",
+    "GarbageReport",
     "OnProgress",
     "collect",
     "run",

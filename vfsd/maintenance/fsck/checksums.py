@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from vfsd.catalog import Transaction
-from vfsd.core.model import Place
+from vfsd.core.model import ByteLocation
 from vfsd.disk.block_checksums import text
 from vfsd.disk.direct_io import OF_THE_PROCESS, UNREADABLE
 from vfsd.disk.external_files import require_linked
-from vfsd.disk.verify_file import Looked, look_at
+from vfsd.disk.verify_file import VerifyResult, verify_stored_file
 from vfsd.errors import IntegrityError
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 
 
-def stray_sums(parts: Parts, *, repair: bool) -> Iterator[str]:
+def stray_sums(parts: StoreContext, *, repair: bool) -> Iterator[str]:
     """Sums of files that are none of the store's, and those that cannot be right.
 
     With `repair` they go; `vfsd scrub` makes them again, and so does a deep repair.
@@ -38,7 +38,7 @@ def stray_sums(parts: Parts, *, repair: bool) -> Iterator[str]:
         yield f"the sums of {place} do not add up"
 
 
-def _do_not_add_up(parts: Parts, seen: Transaction, place: Place) -> bool:
+def _do_not_add_up(parts: StoreContext, seen: Transaction, place: ByteLocation) -> bool:
     try:
         known = seen.integrity.sums(place)
     except IntegrityError:
@@ -51,7 +51,7 @@ def _do_not_add_up(parts: Parts, seen: Transaction, place: Place) -> bool:
     return True
 
 
-def known_damage(parts: Parts, *, repair: bool) -> Iterator[tuple[str, bool]]:
+def known_damage(parts: StoreContext, *, repair: bool) -> Iterator[tuple[str, bool]]:
     """Originals that are known to be damaged, and whether they turned out to be right again.
 
     With `repair` they are looked at once more: somebody may have seen to it.
@@ -77,7 +77,9 @@ def known_damage(parts: Parts, *, repair: bool) -> Iterator[tuple[str, bool]]:
         yield str(parts.summed.described(one.place, one.damage)), is_whole
 
 
-def faults_of_object(parts: Parts, key: str, *, repair: bool) -> tuple[str | None, str | None]:
+def faults_of_object(
+    parts: StoreContext, key: str, *, repair: bool
+) -> tuple[str | None, str | None]:
     """What is wrong with the bytes of an object, and with the sums of one whose bytes are right;
     None: nothing.
 
@@ -85,7 +87,7 @@ def faults_of_object(parts: Parts, key: str, *, repair: bool) -> tuple[str | Non
     give it.  With `repair` sums are put right, and made where they are missing.  Raises
     `PermissionError` where this process may not look.
     """
-    place = Place(key, None)
+    place = ByteLocation(key, None)
     try:
         found = _looked(parts, place, key)
     except OSError as error:
@@ -112,7 +114,7 @@ def faults_of_object(parts: Parts, key: str, *, repair: bool) -> tuple[str | Non
     return str(parts.summed.described(place, found.damage, is_proven=found.is_readable)), None
 
 
-def _are_wrong(seen: Transaction, place: Place, found: Looked) -> bool:
+def _are_wrong(seen: Transaction, place: ByteLocation, found: VerifyResult) -> bool:
     """Whether there are sums, and they are others than those of what was read."""
     with suppress(IntegrityError):  # see "sums"
         known = seen.integrity.sums(place)
@@ -120,7 +122,7 @@ def _are_wrong(seen: Transaction, place: Place, found: Looked) -> bool:
     return False
 
 
-def _put_sums_right(change: Transaction, place: Place, found: Looked) -> None:
+def _put_sums_right(change: Transaction, place: ByteLocation, found: VerifyResult) -> None:
     """Where they are wrong or missing; `found` is whole."""
     assert found.sums is not None
     with suppress(IntegrityError):
@@ -131,7 +133,7 @@ def _put_sums_right(change: Transaction, place: Place, found: Looked) -> None:
     change.integrity.put_sums(place, found.sums, mtime_ns=mtime_ns)
 
 
-def _looked(parts: Parts, place: Place, digest: str) -> Looked | None:
+def _looked(parts: StoreContext, place: ByteLocation, digest: str) -> VerifyResult | None:
     """None where the file is not there, or is one indexed in place that cannot be opened or is not
     shown.  Raises `OSError`."""
     if place.link_path is not None:
@@ -148,5 +150,5 @@ def _looked(parts: Parts, place: Place, digest: str) -> Looked | None:
         known = seen.integrity.sums(place)
     sums = None if known is None else known.sums
     with suppress(FileNotFoundError):
-        return look_at(parts.path_of(place), digest, sums, lambda count: None)
+        return verify_stored_file(parts.path_of(place), digest, sums, lambda count: None)
     return None

@@ -1,24 +1,57 @@
-"""Tiles and renditions, and the decisions that they came from."""
+"""Checks of tiles and renditions, of the decisions that made them, and of budgets and pins."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
 from vfsd.codecs.cells.pack import open_pack
 from vfsd.core.model import Segment
+from vfsd.core.timebase import human_bytes
 from vfsd.disk.direct_io import UNREADABLE
 from vfsd.errors import IntegrityError, NotFoundError
-from vfsd.maintenance.fsck import budgets as limits
-from vfsd.maintenance.fsck.finding import Finding, Run
+from vfsd.maintenance.fsck.finding import CheckRun, Finding
 from vfsd.read.damage_fallback import drop_segments
-from vfsd.read.joined_reader import side_of
-from vfsd.storage.context import Parts
+from vfsd.read.pack_pool import joined_side
+from vfsd.storage.context import StoreContext
+from vfsd.storage.enforce_budget import exceeded, make_room, make_room_in_store
+from vfsd.storage.reclaim import reclaim
 from vfsd.tiling.cost import JOINED_SIDES
 
 
-def tiles(run: Run) -> Iterator[Finding]:
+def budget_faults(parts: StoreContext, *, repair: bool) -> list[str]:
+    """What is wrong, in words; with `repair` all of it is put right."""
+    with parts.catalog.reading() as seen:
+        pins = seen.holdings.stray_pins()
+        limits = seen.holdings.store_limits()
+        over = {
+            number: more
+            for number in [None, *sorted({one.video_id for one in seen.holdings.held(None)})]
+            if (more := exceeded(seen, number) or 0) > 0
+        }
+        names = {number: seen.videos.get(number).name for number in over if number is not None}
+    found = [f"pin {pin.id} is of frames that its video does not have" for pin in pins]
+    if limits > 1:
+        found.append(f"the store has {limits} budgets")
+    for number, more in over.items():
+        whose = "the store" if number is None else repr(names[number])
+        found.append(f"what is derived exceeds the budget of {whose} by {human_bytes(more)}")
+    if found and repair:
+        now = time.time_ns()
+        with parts.catalog.writing() as change:
+            change.holdings.unpin(pin.id for pin in pins)
+            if limits > 1:
+                change.holdings.set_limit(None, change.holdings.limit(None))
+            gone = make_room_in_store(change, now_ns=now)
+            for number in names:
+                gone += make_room(change, number, now_ns=now)
+        reclaim(parts, keys={one.object_key for one in gone})
+    return found
+
+
+def tiles(run: CheckRun) -> Iterator[Finding]:
     parts = run.parts
     with parts.catalog.reading() as seen:
         segments = seen.segments.all()
@@ -53,14 +86,14 @@ def tiles(run: Run) -> Iterator[Finding]:
         )
 
 
-def _is_same(parts: Parts, segment: Segment) -> bool:
+def _is_same(parts: StoreContext, segment: Segment) -> bool:
     """Whether it is still there, and as it was when it was looked at."""
     with parts.catalog.reading() as seen, suppress(NotFoundError):
         return seen.segments.get(segment.id).object_key == segment.object_key
     return False
 
 
-def _pack_fault(parts: Parts, segment: Segment, expected: int) -> str | None:
+def _pack_fault(parts: StoreContext, segment: Segment, expected: int) -> str | None:
     """What is wrong with a pack that should have so many bytes.  Raises `OSError`."""
     try:
         fd, table = open_pack(parts.objects.path(segment.object_key))
@@ -75,7 +108,7 @@ def _pack_fault(parts: Parts, segment: Segment, expected: int) -> str | None:
     try:
         there = table.cells
         if segment.is_joined:
-            there = [side_of(table.joint, table.cells, segment.profile).extent(table.cells)]
+            there = [joined_side(table.joint, table.cells, segment.profile).extent(table.cells)]
     except IntegrityError as error:
         return str(error)
     if [(cell.position, cell.size) for cell in there] != [
@@ -85,7 +118,7 @@ def _pack_fault(parts: Parts, segment: Segment, expected: int) -> str | None:
     return None
 
 
-def decisions(run: Run) -> Iterator[Finding]:
+def decisions(run: CheckRun) -> Iterator[Finding]:
     parts = run.parts
     with parts.catalog.reading() as seen:
         decisions = seen.decisions.newest()
@@ -114,6 +147,6 @@ def decisions(run: Run) -> Iterator[Finding]:
             )
 
 
-def budgets(run: Run) -> Iterator[Finding]:
-    for message in limits.faults(run.parts, repair=run.repair):
+def budgets(run: CheckRun) -> Iterator[Finding]:
+    for message in budget_faults(run.parts, repair=run.repair):
         yield Finding("budgets", message, repaired=run.repair)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,10 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CheckRun:
     """One look at a store."""
 
-    parts: Parts
+    parts: StoreContext
     repair: bool
 
     @contextmanager

@@ -9,26 +9,30 @@ from pathlib import Path
 from vfsd.disk import view_cache_dir
 from vfsd.disk.object_store import is_key
 from vfsd.disk.safe_open import STAYS, is_full_directory, remove
-from vfsd.maintenance.fsck.spool import remove_stray_spool, stray_spool
+from vfsd.maintenance.fsck.namespace_checks import remove_stray_spool, stray_spool
 from vfsd.storage.catalog_swap import abandoned, discard_abandoned
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import discard_strays, reclaim
-from vfsd.write.crash_cleanup import leftovers, take_all_away
-from vfsd.write.recordings import KEPT_DAYS, Recording, recordings
+from vfsd.write.crash_recovery import delete_leftovers, find_leftovers
+from vfsd.write.partial_files import KEPT_DAYS, UnfinishedRecording, unfinished_recordings
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class GarbageReport:
     """Garbage that was, or would be, taken away."""
 
     objects: list[str] = field(default_factory=list)  #: keys
     files: list[Path] = field(default_factory=list)  #: private, temporary and rendered ones
     bytes: int = 0
-    kept: list[Recording] = field(default_factory=list)  #: that were not finished, and stay
+    kept: list[UnfinishedRecording] = field(
+        default_factory=list
+    )  #: that were not finished, and stay
     stuck: list[Path] = field(default_factory=list)  #: what cannot be deleted
 
 
-def collect(parts: Parts, *, dry_run: bool = False, recording_days: float = KEPT_DAYS) -> Collected:
+def collect(
+    parts: StoreContext, *, dry_run: bool = False, recording_days: float = KEPT_DAYS
+) -> GarbageReport:
     """Take away what nothing refers to: objects, private files, what died on its way, and what was
     rendered of videos that have gone.
 
@@ -43,7 +47,7 @@ def collect(parts: Parts, *, dry_run: bool = False, recording_days: float = KEPT
         _take_away(parts, found)
         still = _garbage(parts, recording_days).paths if sizes else []
         stuck = sizes.keys() & set(still)
-    return Collected(
+    return GarbageReport(
         [key for key in found.keys if found.places.get(key) not in stuck],
         [path for path in found.files if path not in stuck],
         sum(size for path, size in sizes.items() if path not in stuck),
@@ -64,7 +68,7 @@ class _Garbage:
     incoming: list[Path]
     spooled: list[Path]
     views: list[Path]
-    kept: list[Recording]
+    kept: list[UnfinishedRecording]
 
     @property
     def keys(self) -> list[str]:
@@ -79,7 +83,7 @@ class _Garbage:
         return [*self.places.values(), *self.files]
 
 
-def _garbage(parts: Parts, recording_days: float) -> _Garbage:
+def _garbage(parts: StoreContext, recording_days: float) -> _Garbage:
     with parts.catalog.reading() as seen:
         recorded = seen.objects.sizes()
         referenced = seen.objects.referenced()
@@ -88,12 +92,12 @@ def _garbage(parts: Parts, recording_days: float) -> _Garbage:
         key for key in parts.objects.all_keys() if key not in recorded and key not in referenced
     ]
     unused = [key for key in recorded if key not in referenced]
-    kept = [one for one in recordings(parts) if not one.is_older(recording_days)]
+    kept = [one for one in unfinished_recordings(parts) if not one.is_older(recording_days)]
     return _Garbage(
         unused,
         stray,
         {key: parts.objects.path(key) for key in unused + stray if is_key(key)},
-        leftovers(parts, but=kept),
+        find_leftovers(parts, but=kept),
         parts.objects.misnamed(),
         abandoned(parts.directory),
         [path for _, path in stray_spool(parts)],
@@ -102,10 +106,10 @@ def _garbage(parts: Parts, recording_days: float) -> _Garbage:
     )
 
 
-def _take_away(parts: Parts, found: _Garbage) -> None:
+def _take_away(parts: StoreContext, found: _Garbage) -> None:
     reclaim(parts, keys=found.unused)
     discard_strays(parts, found.stray)
-    take_all_away(parts, found.left)
+    delete_leftovers(parts, found.left)
     for path in found.misnamed:
         with suppress(*STAYS):
             remove(path)

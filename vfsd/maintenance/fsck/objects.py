@@ -10,25 +10,25 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from vfsd.core.model import Place, Segment
+from vfsd.core.model import ByteLocation, Segment
 from vfsd.disk import view_cache_dir
 from vfsd.disk.direct_io import open_stored
 from vfsd.disk.object_store import digest, is_key
 from vfsd.disk.safe_open import STAYS, remove
 from vfsd.errors import NoSpaceError, NotFoundError, ReadOnlyError
 from vfsd.maintenance.fsck import checksums as stored
-from vfsd.maintenance.fsck.finding import Finding, Run
+from vfsd.maintenance.fsck.finding import CheckRun, Finding
 from vfsd.read.damage_fallback import drop_segments
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import discard_unpublished, reclaim
-from vfsd.write.crash_cleanup import leftovers, take_away
-from vfsd.write.recordings import recordings
+from vfsd.write.crash_recovery import delete_leftover, find_leftovers
+from vfsd.write.partial_files import unfinished_recordings
 
 _TURN_SECONDS = 0.25
 """In which who waits to write notices that it is his turn: SQLite asks ten times a second."""
 
 
-def objects(run: Run) -> Iterator[Finding]:
+def objects(run: CheckRun) -> Iterator[Finding]:
     with run.parts.catalog.reading() as seen:
         recorded = seen.objects.sizes()
         packs = _pack_sizes(seen.segments.all())
@@ -50,7 +50,7 @@ def objects(run: Run) -> Iterator[Finding]:
     yield from _unrecorded(run, packs)
 
 
-def _unrecorded(run: Run, packs: Collection[str]) -> Iterator[Finding]:
+def _unrecorded(run: CheckRun, packs: Collection[str]) -> Iterator[Finding]:
     """What is referred to, and whose own row has gone astray."""
     with run.parts.catalog.reading() as seen:
         lost = seen.objects.needed().keys() - seen.objects.sizes().keys()
@@ -75,7 +75,7 @@ def _pack_sizes(segments: list[Segment]) -> dict[str, int]:
     return sizes
 
 
-def _correct_size(parts: Parts, key: str) -> bool:
+def _correct_size(parts: StoreContext, key: str) -> bool:
     """Believe a file that hashes to its name, and not the catalog; whether it does."""
     size = _proven_size(parts, key)
     if size is None:
@@ -85,7 +85,7 @@ def _correct_size(parts: Parts, key: str) -> bool:
     return True
 
 
-def _record(parts: Parts, key: str) -> bool:
+def _record(parts: StoreContext, key: str) -> bool:
     """Give an object that hashes to its name a row again; whether it does, and has none."""
     size = _proven_size(parts, key)
     if size is None:
@@ -94,7 +94,7 @@ def _record(parts: Parts, key: str) -> bool:
         return change.objects.record_astray(key, size, now_ns=time.time_ns())
 
 
-def _proven_size(parts: Parts, key: str) -> int | None:
+def _proven_size(parts: StoreContext, key: str) -> int | None:
     """Bytes of a file that hashes to its name; None where it does not, or cannot be read."""
     try:
         fd = open_stored(parts.objects.path(key))
@@ -109,13 +109,13 @@ def _proven_size(parts: Parts, key: str) -> int | None:
     return found.size if found.key == key else None
 
 
-def _is_astray(parts: Parts, key: str) -> bool:
+def _is_astray(parts: StoreContext, key: str) -> bool:
     """Whether an object is still referred to, and not recorded."""
     with parts.catalog.reading() as seen:
         return not seen.objects.is_recorded(key) and seen.objects.is_needed(key)
 
 
-def _is_recorded(parts: Parts, key: str) -> bool:
+def _is_recorded(parts: StoreContext, key: str) -> bool:
     with parts.catalog.reading() as seen:
         return seen.objects.is_recorded(key)
 
@@ -130,32 +130,32 @@ def _fault(path: Path, size: int) -> str | None:
     return None if found.st_size == size else f"has {found.st_size} bytes, not {size}"
 
 
-def _use(parts: Parts, key: str) -> str:
+def _use(parts: StoreContext, key: str) -> str:
     """What an object is to people: the names of its videos."""
     with parts.catalog.reading() as seen:
         names = []
-        for number in seen.integrity.videos_of(Place(key, None)):
+        for number in seen.integrity.videos_of(ByteLocation(key, None)):
             with suppress(NotFoundError):  # it is just being written, or removed
                 names.append(seen.videos.get(number).name)
     return f"which holds {' and '.join(names)}" if names else "which no video needs"
 
 
-def garbage(run: Run) -> Iterator[Finding]:
+def garbage(run: CheckRun) -> Iterator[Finding]:
     parts = run.parts
     if run.mounted:
         return  # it may be on its way into the catalog
     for key in _strays(parts):
         told = f"object {key} is not in the catalog"
         yield from _gone(run, told, partial(discard_unpublished, parts, key))
-    for path in leftovers(parts):
+    for path in find_leftovers(parts):
         told = f"{path.name} was left on its way"
-        yield from _gone(run, told, partial(take_away, parts, path))
+        yield from _gone(run, told, partial(delete_leftover, parts, path))
     for path in parts.objects.misnamed():
         yield from _gone(run, f"{path.name} was left on its way", partial(_remove, path))
     yield from _views(run)
 
 
-def _strays(parts: Parts) -> list[str]:
+def _strays(parts: StoreContext) -> list[str]:
     """Objects that nothing has recorded, and nobody who is about to: their bytes come first, and
     then they wait for their turn to write."""
     with parts.catalog.reading() as seen:
@@ -170,7 +170,7 @@ def _strays(parts: Parts) -> list[str]:
     return strays
 
 
-def _unneeded(parts: Parts, keys: list[str]) -> list[str]:
+def _unneeded(parts: StoreContext, keys: list[str]) -> list[str]:
     with parts.catalog.reading() as seen:
         return [
             key
@@ -179,7 +179,7 @@ def _unneeded(parts: Parts, keys: list[str]) -> list[str]:
         ]
 
 
-def _let_others_write(parts: Parts) -> None:
+def _let_others_write(parts: StoreContext) -> None:
     """Wait for who writes now, and for one of those who wait for their turn.
 
     Raises `BusyError` where it takes them too long.
@@ -190,7 +190,7 @@ def _let_others_write(parts: Parts) -> None:
         time.sleep(pause)
 
 
-def _views(run: Run) -> Iterator[Finding]:
+def _views(run: CheckRun) -> Iterator[Finding]:
     """What was rendered of videos that have gone, by the folder that it is in."""
     cache = run.parts.directory.cache
     with run.parts.catalog.reading() as seen:
@@ -208,7 +208,7 @@ def _views(run: Run) -> Iterator[Finding]:
         )
 
 
-def _gone(run: Run, told: str, delete: Callable[[], bool]) -> Iterator[Finding]:
+def _gone(run: CheckRun, told: str, delete: Callable[[], bool]) -> Iterator[Finding]:
     """The finding that something is garbage, which is deleted where that is asked for; none where
     it turns out to be somebody's."""
     if not run.repair:
@@ -226,12 +226,12 @@ def _remove(path: Path) -> bool:
     return True
 
 
-def unfinished(run: Run) -> Iterator[Finding]:
+def unfinished(run: CheckRun) -> Iterator[Finding]:
     """Recordings whose writers have died: to be made videos of, and for nobody to throw away."""
-    return (Finding("recordings", str(one)) for one in recordings(run.parts))
+    return (Finding("recordings", str(one)) for one in unfinished_recordings(run.parts))
 
 
-def content(run: Run) -> Iterator[Finding]:
+def content(run: CheckRun) -> Iterator[Finding]:
     packs: dict[str, list[Segment]] = {}
     with run.parts.catalog.reading() as seen:
         for segment in seen.segments.all():

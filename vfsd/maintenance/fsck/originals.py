@@ -1,4 +1,4 @@
-"""Originals: their tables, those that are indexed in place, and what is known of their bytes."""
+"""Checks of originals: frame tables, files indexed in place, audio tables and recorded damage."""
 
 from __future__ import annotations
 
@@ -8,16 +8,32 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from vfsd.core.model import FileState, Node, Place
+from vfsd.core.model import ByteLocation, FileState, Node, PhysicalVideo
 from vfsd.disk.external_files import open_linked
-from vfsd.errors import IntegrityError, NotFoundError
-from vfsd.maintenance.fsck import audio
+from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.maintenance.fsck import checksums as stored
-from vfsd.maintenance.fsck.finding import Finding, Run
-from vfsd.write.rebuild_index import index_again, is_same_file, sound_fault, table_fault
+from vfsd.maintenance.fsck.finding import CheckRun, Finding
+from vfsd.storage.context import StoreContext
+from vfsd.write.ingest_file import put_audio
+from vfsd.write.rebuild_index import is_same_file, rebuild_frame_index, sound_fault, table_fault
 
 
-def digests(run: Run) -> Iterator[Finding]:
+def rebuild_audio_index(parts: StoreContext, original: PhysicalVideo) -> bool | None:
+    """False where the file does not let itself be read; None where it is no original any more."""
+    try:
+        found = parts.examine(original, name="a video")  # nobody is told why it is refused
+    except (OSError, IntegrityError, RefusedMediaError):
+        return False
+    with parts.catalog.writing() as change:
+        try:
+            change.videos.require_there(original.id)
+        except NotFoundError:
+            return None
+        put_audio(change, original, found)
+    return True
+
+
+def digests(run: CheckRun) -> Iterator[Finding]:
     """Objects are named by their content, and so that is what a video has to go by."""
     with run.parts.catalog.reading() as seen:
         wrong = seen.integrity.strange_digests()
@@ -31,16 +47,16 @@ def digests(run: Run) -> Iterator[Finding]:
         yield Finding("digests", told, repaired=run.repair)
 
 
-def videos(run: Run) -> Iterator[Finding]:
+def videos(run: CheckRun) -> Iterator[Finding]:
     return _of_each(run, "videos", _wrong_of)
 
 
-def linked(run: Run) -> Iterator[Finding]:
+def linked(run: CheckRun) -> Iterator[Finding]:
     return _of_each(run, "linked", _changed)
 
 
 def _of_each(
-    run: Run, check: str, look: Callable[[Run, Node], Finding | None]
+    run: CheckRun, check: str, look: Callable[[CheckRun, Node], Finding | None]
 ) -> Iterator[Finding]:
     """What is found by looking at each video by itself: rows of one may make so little sense that
     not even this can be done."""
@@ -59,7 +75,7 @@ def _of_each(
             yield found
 
 
-def _wrong_of(run: Run, node: Node) -> Finding | None:
+def _wrong_of(run: CheckRun, node: Node) -> Finding | None:
     """None where nothing is wrong, or it has gone."""
     parts = run.parts
     with parts.catalog.reading() as seen:
@@ -72,10 +88,10 @@ def _wrong_of(run: Run, node: Node) -> Finding | None:
             wrong: str | None = "has no original"
         else:
             wrong = table_fault(seen, node, original)
-        repair: Callable[[], bool | None] = partial(index_again, parts, node)
+        repair: Callable[[], bool | None] = partial(rebuild_frame_index, parts, node)
         if wrong is None:
             wrong = sound_fault(seen, original)
-            repair = partial(audio.index_again, parts, original)
+            repair = partial(rebuild_audio_index, parts, original)
     if wrong is None:
         return None
     fixed = run.repair and repair()
@@ -84,7 +100,7 @@ def _wrong_of(run: Run, node: Node) -> Finding | None:
     return Finding("videos", f"{names[0]!r} {wrong}", repaired=fixed)
 
 
-def _changed(run: Run, node: Node) -> Finding | None:
+def _changed(run: CheckRun, node: Node) -> Finding | None:
     """None where it is as it was indexed, or is no linked file."""
     if node.link_path is None:
         return None
@@ -102,18 +118,18 @@ def _changed(run: Run, node: Node) -> Finding | None:
     with run.parts.catalog.reading() as seen, suppress(IntegrityError):  # see "sums"
         if not is_same_file(seen, node):
             return None
-        known = seen.integrity.sums(Place(None, node.link_path))
+        known = seen.integrity.sums(ByteLocation(None, node.link_path))
         mtime_ns = found.st_mtime_ns if known is None else known.mtime_ns
         if (found.st_size, found.st_mtime_ns) != (node.size, mtime_ns):
             return Finding("linked", f"{path} has changed since it was indexed")
     return None
 
 
-def sums(run: Run) -> Iterator[Finding]:
+def sums(run: CheckRun) -> Iterator[Finding]:
     for message in stored.stray_sums(run.parts, repair=run.repair):
         yield Finding("sums", message, repaired=run.repair)
 
 
-def damage(run: Run) -> Iterator[Finding]:
+def damage(run: CheckRun) -> Iterator[Finding]:
     for message, repaired in stored.known_damage(run.parts, repair=run.repair):
         yield Finding("damage", message, repaired=repaired)

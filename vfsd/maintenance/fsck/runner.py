@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from vfsd.errors import IntegrityError, VfsdError
-from vfsd.maintenance.fsck import derived, objects, originals, spool, tree
-from vfsd.maintenance.fsck.finding import Finding, Run
-from vfsd.storage.context import Parts
+from vfsd.maintenance.fsck import derived, namespace_checks, objects, originals
+from vfsd.maintenance.fsck.finding import CheckRun, Finding
+from vfsd.storage.context import StoreContext
 
-Check = Callable[[Run], Iterator[Finding]]
+Check = Callable[[CheckRun], Iterator[Finding]]
 
 _CHECKS: tuple[tuple[str, Check], ...] = (
-    ("catalog", tree.catalog),
-    ("orphans", tree.orphans),
-    ("pending", tree.pending),
-    ("links", tree.links),
-    ("spool", spool.spool),
+    ("catalog", namespace_checks.catalog),
+    ("orphans", namespace_checks.orphans),
+    ("pending", namespace_checks.pending),
+    ("links", namespace_checks.links),
+    ("spool", namespace_checks.spool),
     ("tiles", derived.tiles),
     ("decisions", derived.decisions),
     ("objects", objects.objects),
@@ -31,7 +31,7 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
 )
 _DEEP: tuple[tuple[str, Check], ...] = (
     ("content", objects.content),
-    ("private", spool.readable),
+    ("private", namespace_checks.readable),
 )
 """Those that read all that is stored."""
 
@@ -47,7 +47,7 @@ OnProgress = Callable[[str, int, int], None]
 
 
 def run(
-    parts: Parts,
+    parts: StoreContext,
     *,
     repair: bool = False,
     deep: bool = False,
@@ -64,7 +64,7 @@ def run(
     """
     if repair:
         parts.require_filled()
-    state = Run(parts, repair)
+    state = CheckRun(parts, repair)
     checks = [*_CHECKS, *(_DEEP if deep else ())]
     findings: list[Finding] = []
     for done, (name, check) in enumerate(checks):

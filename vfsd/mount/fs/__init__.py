@@ -4,30 +4,30 @@ Nothing in here knows FUSE; an adapter translates.
 """
 
 from vfsd.mount.fs.attributes import Attributes, Caller, blocks_of
+from vfsd.mount.fs.deferred_cleanup import RecoveryReport
 from vfsd.mount.fs.directory_ops import RENAME_EXCHANGE, RENAME_NOREPLACE
-from vfsd.mount.fs.filesystem import ContentVersion, Entry, Filesystem
-from vfsd.mount.fs.handles import Reading
-from vfsd.mount.fs.op_stats import ByOperation, Counters
-from vfsd.mount.fs.passthrough_file import WholeFile
-from vfsd.mount.fs.recovery import Recovered
+from vfsd.mount.fs.filesystem import ContentVersion, Filesystem, ListingEntry
+from vfsd.mount.fs.handles import ReadInto
+from vfsd.mount.fs.mount_stats import OperationCounters, ThreadCounters
+from vfsd.mount.fs.open_inodes import PassthroughFile
 from vfsd.mount.fs.silly_rename import HiddenName
-from vfsd.mount.fs.view_dirs import ViewOffer, ViewSource
+from vfsd.mount.fs.view_dirs import ViewSource, WritableView
 
 __all__ = [
     "RENAME_EXCHANGE",
     "RENAME_NOREPLACE",
     "Attributes",
-    "ByOperation",
     "Caller",
     "ContentVersion",
-    "Counters",
-    "Entry",
     "Filesystem",
     "HiddenName",
-    "Reading",
-    "Recovered",
-    "ViewOffer",
+    "ListingEntry",
+    "OperationCounters",
+    "PassthroughFile",
+    "ReadInto",
+    "RecoveryReport",
+    "ThreadCounters",
     "ViewSource",
-    "WholeFile",
+    "WritableView",
     "blocks_of",
 ]

@@ -14,11 +14,18 @@ from typing import NamedTuple
 from vfsd.core.model import FileState, Node
 from vfsd.disk.store_layout import fsync_path
 from vfsd.errors import NotFoundError, VfsdError
-from vfsd.mount.fs.dentry_cache import Change, Names
-from vfsd.mount.fs.open_inodes import Backing, Content, Contents
-from vfsd.storage.context import Parts
-from vfsd.write.ingest import Indexed, Refused, Verdict, glance, judge, publish
-from vfsd.write.publish import arrival_of_own_file
+from vfsd.mount.fs.dentry_cache import DentryCache, TreeTransaction
+from vfsd.mount.fs.open_inodes import BackingKind, OpenInode, OpenInodes
+from vfsd.storage.context import StoreContext
+from vfsd.write.ingest_file import (
+    AcceptedVideo,
+    RejectedFile,
+    Verdict,
+    classify_file,
+    publish_verdict,
+    reject_by_header,
+)
+from vfsd.write.pending_object import pending_own_file
 
 _RELEASE_SECONDS = 1.0
 _GATHER_SECONDS = 0.05
@@ -37,29 +44,29 @@ _NOTE_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
-class _Judged(NamedTuple):
+class _Classification(NamedTuple):
     """A file, and what its first bytes say of it."""
 
-    content: Content
+    content: OpenInode
     node: Node
-    verdict: Refused | None  #: None: it may be a video
+    verdict: RejectedFile | None  #: None: it may be a video
 
 
-class _PutOff(NamedTuple):
+class _Postponed(NamedTuple):
     """A file that could not be judged."""
 
     until: float  #: by the monotonic clock
     pause: float  #: seconds
 
 
-class Judging:
+class Classifier:
     """Threads that judge spooled files and publish the verdicts.
 
     Small files that are no videos come by the thousand.  Which those are their first bytes tell,
     and the verdicts on all that have come in a moment are one transaction.
     """
 
-    def __init__(self, parts: Parts, names: Names, contents: Contents) -> None:
+    def __init__(self, parts: StoreContext, names: DentryCache, contents: OpenInodes) -> None:
         self._parts = parts
         self._names = names
         self._contents = contents
@@ -69,7 +76,7 @@ class Judging:
         self._changed = threading.Condition(guard)  # something was judged
         self._waiting: OrderedDict[int, float] = OrderedDict()  # since when, in that order
         self._running: set[int] = set()
-        self._put_off: dict[int, _PutOff] = {}
+        self._put_off: dict[int, _Postponed] = {}
         self._gathering = False
         self._closed = False
         self._in_a_hurry = 0  # how many wait for a judgement
@@ -237,7 +244,7 @@ class Judging:
 
         To `taken` are added those that were taken from what waits, and nobody else judges.
         """
-        refused: list[_Judged] = []
+        refused: list[_Classification] = []
         with ExitStack() as pins:
             while len(refused) < _TOGETHER and (ino := self._take()) is not None:
                 taken.append(ino)
@@ -297,7 +304,7 @@ class Judging:
         with self._work:
             before = self._put_off.get(ino)
             pause = min(_LONGEST_PAUSE_SECONDS, before.pause * 2) if before else _PAUSE_SECONDS
-            self._put_off[ino] = _PutOff(time.monotonic() + pause, pause)
+            self._put_off[ino] = _Postponed(time.monotonic() + pause, pause)
             return pause
 
     def _forget(self, ino: int) -> None:
@@ -305,20 +312,20 @@ class Judging:
         with self._work:
             self._put_off.pop(ino, None)
 
-    def _first_look(self, content: Content) -> _Judged | None:
+    def _first_look(self, content: OpenInode) -> _Classification | None:
         """What its first bytes say of a file; None where it is not to be judged now."""
         node = self._names.node_if_any(content.ino)
         if node is None or not _is_to_be_judged(node) or content.writers:
             return None
         path = self._parts.directory.spool_file(node.ino)
-        return _Judged(content, node, glance(path))
+        return _Classification(content, node, reject_by_header(path))
 
-    def _refuse(self, refused: list[_Judged]) -> None:
+    def _refuse(self, refused: list[_Classification]) -> None:
         """Write down that these are no videos: together, or one by one where that fails."""
-        alone: list[_Judged] = []
+        alone: list[_Classification] = []
         try:
             with ExitStack() as locks:
-                together: list[_Judged] = []
+                together: list[_Classification] = []
                 for one in refused:
                     # While others are held none is waited for: it may be long in coming.
                     if one.content.lock.acquire(blocking=False):
@@ -334,7 +341,7 @@ class Judging:
                 if not one.content.writers:
                     self._write_all_down([one])
 
-    def _write_all_down(self, refused: list[_Judged]) -> None:
+    def _write_all_down(self, refused: list[_Classification]) -> None:
         if not refused:
             return
         with self._names.changing() as change:
@@ -344,12 +351,12 @@ class Judging:
         for one in refused:
             self._forget(one.node.ino)
 
-    def _judge_node(self, content: Content, node: Node) -> None:
+    def _judge_node(self, content: OpenInode, node: Node) -> None:
         path = self._parts.directory.spool_file(node.ino)
         self._contents.open(content)  # so that readers need not wait for the lock below
         stamp = content.stamp
-        verdict = judge(self._parts, path)
-        if isinstance(verdict, Indexed):
+        verdict = classify_file(self._parts, path)
+        if isinstance(verdict, AcceptedVideo):
             fsync_path(path)  # here it may take its time: nobody waits for a lock
         with content.lock:
             # Who wants to write has to get the lock first, to say so in the row.  Who has written
@@ -359,7 +366,7 @@ class Judging:
                 return
             if not self._publish(content, node, verdict):
                 return
-        if isinstance(verdict, Indexed):
+        if isinstance(verdict, AcceptedVideo):
             # The private name may go only when the row that does without it is sure to stay.
             self._parts.catalog.sync()
             with content.lock:
@@ -367,24 +374,24 @@ class Judging:
                 if now is None or now.state is FileState.VIDEO:
                     path.unlink(missing_ok=True)
 
-    def _publish(self, content: Content, judged: Node, verdict: Verdict) -> bool:
+    def _publish(self, content: OpenInode, judged: Node, verdict: Verdict) -> bool:
         """Whether the verdict still holds, and was written down."""
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, RejectedFile):
             with self._names.changing() as change:
                 return self._write_down(change, judged, verdict)
         path = self._parts.directory.spool_file(judged.ino)
         content.shown_ctime = os.stat(path).st_ctime_ns  # a second name is no change to be seen
-        with arrival_of_own_file(self._parts, path, verdict.digest, verdict.size) as arrival:
+        with pending_own_file(self._parts, path, verdict.digest, verdict.size) as arrival:
             arrival.ensure()
             with self._names.changing() as change:
                 published = self._write_down(change, judged, verdict, content.shown_ctime)
             if not published:
                 arrival.withdraw()
-        content.backing = Backing.OBJECT if published else Backing.PRIVATE
+        content.backing = BackingKind.OBJECT if published else BackingKind.PRIVATE
         return published
 
     def _write_down(
-        self, change: Change, judged: Node, verdict: Verdict, ctime_ns: int = 0
+        self, change: TreeTransaction, judged: Node, verdict: Verdict, ctime_ns: int = 0
     ) -> bool:
         """Whether the verdict still holds, and so will be in the row."""
         path = self._parts.directory.spool_file(judged.ino)
@@ -395,7 +402,7 @@ class Judging:
             return False
         if not _is_to_be_judged(node) or node.generation != judged.generation:
             return False
-        if isinstance(verdict, Indexed):
+        if isinstance(verdict, AcceptedVideo):
             self._parts.objects.adopt(path, verdict.digest)  # unless it was collected, no work
         found = os.stat(path)
         change.tree.alter(
@@ -404,9 +411,9 @@ class Judging:
             mtime_ns=found.st_mtime_ns,
             ctime_ns=max(node.ctime_ns, ctime_ns),
         )
-        publish(change.transaction, node, verdict)
+        publish_verdict(change.transaction, node, verdict)
         if _log.isEnabledFor(logging.DEBUG):
-            what = "no video: " + verdict.reason if isinstance(verdict, Refused) else "a video"
+            what = "no video: " + verdict.reason if isinstance(verdict, RejectedFile) else "a video"
             _log.debug("%s is %s", self._names.told(judged.ino), what)
         return True
 

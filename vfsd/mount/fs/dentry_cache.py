@@ -22,7 +22,7 @@ from vfsd.catalog import BUSY_SECONDS, NAME_BYTES, ROOT, Transaction, Tree
 from vfsd.core.model import FileState, Node
 from vfsd.errors import BusyError, NotFoundError, VfsdError
 from vfsd.mount.fs.syscalls import failure
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 
 _ASK_SECONDS = 0.05
 _COMPARE_SECONDS = 1.0
@@ -32,7 +32,7 @@ _MISSES, _FEW_NAMES = 4, 500
 """After so many names that were not remembered a directory is read, if it has no more than that."""
 
 
-class Place(NamedTuple):
+class NamePosition(NamedTuple):
     """Where a name stands, whether or not it leads anywhere."""
 
     parent: Node
@@ -41,14 +41,14 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class ForgottenFile:
     """A file that was forgotten, with what may go besides."""
 
     node: Node  #: as it was last
     keys: frozenset[str]  #: of the objects of its video
 
 
-class Change:
+class TreeTransaction:
     """One transaction, with a note of what the memory has to learn when it is committed."""
 
     def __init__(self, transaction: Transaction) -> None:
@@ -62,7 +62,7 @@ class Change:
     def tree(self) -> Tree:
         return self.transaction.tree
 
-    def node_at(self, place: Place) -> Node:
+    def node_at(self, place: NamePosition) -> Node:
         """What a name leads to.  Raises `OSError`: ENOENT."""
         node = self.tree.lookup(place.parent.ino, place.name)
         if node is None:
@@ -73,12 +73,12 @@ class Change:
         """These nodes, or their attributes, change, come or go."""
         self.touched.update(inos)
 
-    def delete(self, node: Node) -> Gone:
+    def delete(self, node: Node) -> ForgottenFile:
         """Forget a file without names, and its video."""
         keys = self.objects_of(node)
         self.tree.delete(node.ino)
         self.touched.add(node.ino)
-        return Gone(node, keys)
+        return ForgottenFile(node, keys)
 
     def objects_of(self, node: Node) -> frozenset[str]:
         """The keys of all that is stored of a file, tiles and renditions included."""
@@ -111,13 +111,13 @@ class Change:
         self.touched.add(parent)
 
 
-class Names:
+class DentryCache:
     """Inodes and the names that lead to them.  Safe to use from many threads.
 
     Questions whose answer is remembered take no lock; changes take turns.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: StoreContext) -> None:
         self._parts = parts
         self._watch = parts.catalog.watch()
         self._turn = threading.RLock()
@@ -189,7 +189,7 @@ class Names:
             self._is_current()
         return self._serial
 
-    def place(self, path: str) -> Place:
+    def place(self, path: str) -> NamePosition:
         """Raises `OSError` when the directory does not exist; EBUSY for the root, which has none.
 
         The name is not looked up.
@@ -207,7 +207,7 @@ class Names:
         if not node.is_dir:
             raise failure(errno.ENOTDIR)
         require_short(name)
-        return Place(node, name, tuple(above))
+        return NamePosition(node, name, tuple(above))
 
     def lookup(self, parent: int, name: str) -> Node | None:
         """What a name in a directory leads to.  Raises `OSError` ESTALE for a spent alias."""
@@ -299,7 +299,7 @@ class Names:
     # -- changing
 
     @contextmanager
-    def changing(self, seconds: float | None = None) -> Iterator[Change]:
+    def changing(self, seconds: float | None = None) -> Iterator[TreeTransaction]:
         """One transaction; the cache is updated when it has been committed.
 
         Raises `ReadOnlyError`, `NoSpaceError`, and `BusyError` where other processes lock the
@@ -311,7 +311,7 @@ class Names:
                 version = transaction.tree.version()
                 if version != self._version:
                     self._forget(version)
-                change = Change(transaction)
+                change = TreeTransaction(transaction)
                 yield change
                 fresh = transaction.tree.nodes(change.touched)
                 version = transaction.tree.version()
@@ -451,7 +451,7 @@ class Names:
             if name is not None:
                 self._entries.setdefault(name[0], {})[name[1]] = node.ino
 
-    def _learn(self, change: Change, fresh: dict[int, Node], version: int) -> None:
+    def _learn(self, change: TreeTransaction, fresh: dict[int, Node], version: int) -> None:
         if len(self._nodes) >= _REMEMBERED:
             self._forget(version)
         self._serial += 1

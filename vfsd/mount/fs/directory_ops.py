@@ -13,9 +13,9 @@ from vfsd.disk.disk_reserve import require_reserve
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import ExistsError
 from vfsd.mount.fs.attributes import Caller, is_private
-from vfsd.mount.fs.deferred import Janitor
-from vfsd.mount.fs.dentry_cache import Change, Gone, Names, Place
-from vfsd.mount.fs.open_inodes import Contents
+from vfsd.mount.fs.deferred_cleanup import CleanupThread
+from vfsd.mount.fs.dentry_cache import DentryCache, ForgottenFile, NamePosition, TreeTransaction
+from vfsd.mount.fs.open_inodes import OpenInodes
 from vfsd.mount.fs.silly_rename import HiddenName, HiddenNames
 from vfsd.mount.fs.syscalls import failure
 
@@ -25,7 +25,7 @@ RENAME_EXCHANGE = 2
 _TARGET_BYTES = 4095
 
 
-class Namespace:
+class DirectoryOperations:
     """Directories and what stands in them.
 
     Paths are looked up inside the transaction that changes something, where the memory of names
@@ -35,9 +35,9 @@ class Namespace:
     def __init__(
         self,
         directory: StoreDirectory,
-        names: Names,
-        contents: Contents,
-        janitor: Janitor,
+        names: DentryCache,
+        contents: OpenInodes,
+        janitor: CleanupThread,
         hidden_names: HiddenNames,
         now: Callable[[], int],
     ) -> None:
@@ -173,7 +173,7 @@ class Namespace:
             synced = ino
 
     def _move(self, old_path: str, new_path: str, flags: int, synced: int | None) -> int | None:
-        gone: Gone | None = None
+        gone: ForgottenFile | None = None
         with self._names.changing() as change:
             old, new = self._names.place(old_path), self._names.place(new_path)
             node = change.node_at(old)
@@ -197,7 +197,7 @@ class Namespace:
     def _move_over_hidden(
         self, old_path: str, new_path: str, hidden: HiddenName, synced: int | None
     ) -> int | None:
-        gone: Gone | None = None
+        gone: ForgottenFile | None = None
         with self._names.changing() as change:
             old, new = self._names.place(old_path), self._names.place(new_path)
             node = change.node_at(old)
@@ -240,7 +240,9 @@ class Namespace:
             change.enter(*at, other.ino)
             change.enter(*to, one.ino)
 
-    def _rename(self, change: Change, old: Place, new: Place, node: Node) -> Node | None:
+    def _rename(
+        self, change: TreeTransaction, old: NamePosition, new: NamePosition, node: Node
+    ) -> Node | None:
         at, to = (old.parent.ino, old.name), (new.parent.ino, new.name)
         replaced = change.tree.rename(*at, *to, now_ns=self._now())
         change.leave(*at)
@@ -251,8 +253,8 @@ class Namespace:
 
     def _create(
         self,
-        change: Change,
-        place: Place,
+        change: TreeTransaction,
+        place: NamePosition,
         mode: int,
         caller: Caller,
         *,
@@ -279,7 +281,7 @@ class Namespace:
         change.new.append(node.ino)
         return node
 
-    def _after_unlink(self, change: Change, left: Node) -> Gone | None:
+    def _after_unlink(self, change: TreeTransaction, left: Node) -> ForgottenFile | None:
         """Returns the file when it is gone for good, and its bytes may go."""
         change.touch(left.ino)
         if left.nlink > 0:
@@ -298,13 +300,13 @@ def _is_risked(node: Node, target: Node) -> bool:
     return is_private(node) and target.state is FileState.VIDEO
 
 
-def _require_outside(node: Node, place: Place) -> None:
+def _require_outside(node: Node, place: NamePosition) -> None:
     """A directory cannot be moved into itself."""
     if node.ino in place.above:
         raise failure(errno.EINVAL)
 
 
-def _require_replaceable(change: Change, node: Node, target: Node) -> None:
+def _require_replaceable(change: TreeTransaction, node: Node, target: Node) -> None:
     if target.is_dir:
         if not node.is_dir:
             raise failure(errno.EISDIR)

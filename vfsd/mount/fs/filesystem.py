@@ -13,34 +13,30 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from vfsd.core.model import FileState, Node
-from vfsd.core.view_file import Patience
-from vfsd.disk.mount_client import IDENTITY
+from vfsd.core.view_request import CancelCheck
+from vfsd.disk.mount_queries import IDENTITY
 from vfsd.disk.store_layout import fsync_path
 from vfsd.errors import NotFoundError
-from vfsd.mount.fs import recovery
+from vfsd.mount.fs import deferred_cleanup
 from vfsd.mount.fs.attributes import Attributes, Caller
-from vfsd.mount.fs.classify import Judging
-from vfsd.mount.fs.deferred import Janitor
-from vfsd.mount.fs.dentry_cache import Names
-from vfsd.mount.fs.directory_ops import Namespace
-from vfsd.mount.fs.enospc_retry import Room
-from vfsd.mount.fs.handles import Buffer, Files, Reading
-from vfsd.mount.fs.open_inodes import Contents
-from vfsd.mount.fs.passthrough_file import WholeFile
-from vfsd.mount.fs.recovery import Recovered
-from vfsd.mount.fs.setattr import Metadata
+from vfsd.mount.fs.classify import Classifier
+from vfsd.mount.fs.deferred_cleanup import CleanupThread, RecoveryReport
+from vfsd.mount.fs.dentry_cache import DentryCache
+from vfsd.mount.fs.directory_ops import DirectoryOperations
+from vfsd.mount.fs.handles import Buffer, EnospcRetry, FileHandles, ReadInto
+from vfsd.mount.fs.inode_metadata import AttributeChanges, ExtendedAttributes
+from vfsd.mount.fs.open_inodes import OpenInodes, PassthroughFile
 from vfsd.mount.fs.silly_rename import HiddenName, HiddenNames
 from vfsd.mount.fs.syscalls import failure
 from vfsd.mount.fs.view_dirs import (
     MARK,
-    OfferHandle,
-    ViewFolders,
+    UploadHandle,
+    ViewDirectories,
     ViewHandle,
-    ViewPlace,
+    ViewPath,
     ViewSource,
 )
-from vfsd.mount.fs.xattrs import Xattrs
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 
 _CLEAN_SECONDS = 2.0
 """How long statfs waits for room that is being made."""
@@ -48,7 +44,7 @@ _CLEAN_SECONDS = 2.0
 _ROOT_USER = Caller(0, 0)
 
 
-class Entry(NamedTuple):
+class ListingEntry(NamedTuple):
     """What a listing says of one name."""
 
     name: str
@@ -79,7 +75,7 @@ class Filesystem:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: StoreContext,
         *,
         views: ViewSource | None = None,
         reports: Mapping[str, Callable[[], str]] = MappingProxyType({}),
@@ -91,18 +87,18 @@ class Filesystem:
         self.parts = parts
         self._syncs_names = syncs_names
         self.now = now
-        self._names = Names(parts)
-        self._janitor = Janitor(parts)
-        self._contents = Contents(parts, self._names, self._janitor.discard_objects)
-        self._judging = Judging(parts, self._names, self._contents)
+        self._names = DentryCache(parts)
+        self._janitor = CleanupThread(parts)
+        self._contents = OpenInodes(parts, self._names, self._janitor.discard_objects)
+        self._judging = Classifier(parts, self._names, self._contents)
         self._hidden_names = HiddenNames(
             parts, self._names, self._contents, self._judging, self._janitor, now
         )
-        self._room = Room(self._hidden_names, self._janitor)
-        self._namespace = Namespace(
+        self._room = EnospcRetry(self._hidden_names, self._janitor)
+        self._namespace = DirectoryOperations(
             parts.directory, self._names, self._contents, self._janitor, self._hidden_names, now
         )
-        self._files = Files(
+        self._files = FileHandles(
             parts,
             self._names,
             self._namespace,
@@ -111,17 +107,19 @@ class Filesystem:
             self._hidden_names,
             self._room,
         )
-        self._metadata = Metadata(parts, self._names, self._contents, now)
-        self._xattrs = Xattrs(parts, self._names, self._contents, self._judging, reports, now)
-        self._views = ViewFolders(self._names, self._judging, views)
-        self._directories: dict[int, Node | ViewPlace] = {}
+        self._metadata = AttributeChanges(parts, self._names, self._contents, now)
+        self._xattrs = ExtendedAttributes(
+            parts, self._names, self._contents, self._judging, reports, now
+        )
+        self._views = ViewDirectories(self._names, self._judging, views)
+        self._directories: dict[int, Node | ViewPath] = {}
         self._numbers = itertools.count(1)
 
     # -- life
 
-    def recover(self) -> Recovered:
+    def recover(self) -> RecoveryReport:
         """Put right what a crash has left.  To be called before anything is served."""
-        found = recovery.recover(self.parts)
+        found = deferred_cleanup.recover(self.parts)
         for ino in found.unjudged:
             self._judging.submit(ino)
         return found
@@ -163,11 +161,11 @@ class Filesystem:
 
     def readlink(self, path: str) -> str:
         found = self._find(path)
-        if isinstance(found, ViewPlace) or found.target is None:
+        if isinstance(found, ViewPath) or found.target is None:
             raise failure(errno.EINVAL)
         return found.target
 
-    def listdir(self, path: str) -> list[Entry]:
+    def listdir(self, path: str) -> list[ListingEntry]:
         """Everything in a directory, in the order of the names' bytes."""
         return self._entries(self._directory(path))
 
@@ -178,7 +176,7 @@ class Filesystem:
         self._directories[number] = directory
         return number
 
-    def readdir(self, directory: int) -> list[Entry]:
+    def readdir(self, directory: int) -> list[ListingEntry]:
         """What is in an open directory as it is now, in the order of the names' bytes.
 
         The attributes of all of it are remembered, so that asking for them next is quick.
@@ -300,14 +298,14 @@ class Filesystem:
         found = self._find(path)
         if name == IDENTITY:
             return self._xattrs.identity(path)
-        if isinstance(found, ViewPlace):
+        if isinstance(found, ViewPath):
             raise failure(errno.ENODATA)
         return self._xattrs.get(found, name)
 
     def listxattr(self, path: str, caller: Caller = _ROOT_USER) -> list[str]:
         """Names that the caller may know of."""
         found = self._find(path)
-        return [] if isinstance(found, ViewPlace) else self._xattrs.list(found, caller)
+        return [] if isinstance(found, ViewPath) else self._xattrs.list(found, caller)
 
     def setxattr(self, path: str, name: str, value: bytes, flags: int = 0) -> None:
         """`flags` is 0, `os.XATTR_CREATE` or `os.XATTR_REPLACE`."""
@@ -368,7 +366,7 @@ class Filesystem:
     def identity(self, handle: int) -> int | str:
         """Equal for handles that read the same bytes, whatever is written meanwhile."""
         opened = self._files.handle(handle)
-        if isinstance(opened, ViewHandle | OfferHandle):
+        if isinstance(opened, ViewHandle | UploadHandle):
             return opened.version
         assert opened.content is not None, "views are all that is open without a content"
         return opened.content.ino
@@ -392,7 +390,7 @@ class Filesystem:
         node = None if content is None else self._names.node_if_any(content.ino)
         return None if node is None or node.state is not FileState.VIDEO else node.size
 
-    def whole_file(self, handle: int) -> WholeFile | None:
+    def whole_file(self, handle: int) -> PassthroughFile | None:
         """What a handle reads from; None for a view that is written."""
         opened = self._files.handle(handle)
         if isinstance(opened, ViewHandle):
@@ -401,9 +399,9 @@ class Filesystem:
         if content is None:
             return None
         with content.lock:
-            return WholeFile(content.ino, content.fd if content.is_immutable else None)
+            return PassthroughFile(content.ino, content.fd if content.is_immutable else None)
 
-    def reader(self, handle: int) -> Reading:
+    def reader(self, handle: int) -> ReadInto:
         """How to read a handle until it is released, past looking it up: see `readinto`."""
         return self._files.handle(handle).readinto
 
@@ -422,7 +420,7 @@ class Filesystem:
         return bytes(buffer[: self._files.readinto(handle, memoryview(buffer), offset)])
 
     def readinto(
-        self, handle: int, buffer: memoryview, offset: int, patience: Patience | None = None
+        self, handle: int, buffer: memoryview, offset: int, patience: CancelCheck | None = None
     ) -> int:
         """Fill a buffer from `offset` on; less than all of it only at the end of the file.
 
@@ -449,7 +447,7 @@ class Filesystem:
             self._files.truncate(handle, length)
             return
         found = self._find(path)
-        if not length and isinstance(found, ViewPlace) and self._is_offered(path, None):
+        if not length and isinstance(found, ViewPath) and self._is_offered(path, None):
             self._files.expect(found.ino)  # so libfuse 2 tells of O_TRUNC, after opening
             return
         node = self._node(path)
@@ -495,7 +493,7 @@ class Filesystem:
 
     # -- inside
 
-    def _find(self, path: str | None) -> Node | ViewPlace:
+    def _find(self, path: str | None) -> Node | ViewPath:
         """What a path leads to: something real, if there is, or a view."""
         if path is None:
             raise failure(errno.ENOENT)
@@ -519,7 +517,7 @@ class Filesystem:
     def _node(self, path: str | None) -> Node:
         """What a path leads to, when it is to be changed."""
         found = self._find(path)
-        if isinstance(found, ViewPlace):
+        if isinstance(found, ViewPath):
             raise failure(errno.EROFS)
         return found
 
@@ -531,26 +529,26 @@ class Filesystem:
             raise failure(errno.EROFS)
         return content.ino
 
-    def _directory(self, path: str) -> Node | ViewPlace:
+    def _directory(self, path: str) -> Node | ViewPath:
         found = self._find(path)
         if not (found.is_dir if isinstance(found, Node) else self._is_directory(found)):
             raise failure(errno.ENOTDIR)
         return found
 
-    def _entries(self, directory: Node | ViewPlace) -> list[Entry]:
-        if isinstance(directory, ViewPlace):
-            return [Entry(*entry) for entry in self._views.list(directory)]
+    def _entries(self, directory: Node | ViewPath) -> list[ListingEntry]:
+        if isinstance(directory, ViewPath):
+            return [ListingEntry(*entry) for entry in self._views.list(directory)]
         children = self._names.children(directory.ino)
-        return [Entry(name, node.ino, node.mode) for name, node in children]
+        return [ListingEntry(name, node.ino, node.mode) for name, node in children]
 
     def _is_offered(self, path: str | None, handle: int | None) -> bool:
         """Whether it is a view that may be written, or is."""
         if handle is not None:
             return self._files.is_offer(handle)
         found = self._find(path)
-        return isinstance(found, ViewPlace) and bool(self._views.attributes(found).mode & 0o200)
+        return isinstance(found, ViewPath) and bool(self._views.attributes(found).mode & 0o200)
 
-    def _is_directory(self, place: ViewPlace) -> bool:
+    def _is_directory(self, place: ViewPath) -> bool:
         return stat.S_ISDIR(self._views.attributes(place).mode)
 
     @contextmanager

@@ -1,4 +1,8 @@
-"""Open files: handles, and what can be done with them."""
+"""Open file handles and the operations on them.
+
+`FileHandles` maps numbers to handles; `EnospcRetry` repeats a write after pending deletes have
+freed space.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,58 @@ import itertools
 import logging
 import os
 import stat
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from vfsd.core.model import FileState, Node
-from vfsd.core.view_file import Patience
+from vfsd.core.view_request import CancelCheck
 from vfsd.disk.disk_reserve import require_reserve
+from vfsd.disk.enospc import NO_SPACE
 from vfsd.errors import NoSpaceError, VfsdError
 from vfsd.mount.fs.attributes import Attributes, Caller
-from vfsd.mount.fs.classify import Judging
-from vfsd.mount.fs.dentry_cache import Names
-from vfsd.mount.fs.directory_ops import Namespace
-from vfsd.mount.fs.enospc_retry import Room
-from vfsd.mount.fs.open_inodes import CAPABILITIES, Content, Contents
+from vfsd.mount.fs.classify import Classifier
+from vfsd.mount.fs.deferred_cleanup import CleanupThread
+from vfsd.mount.fs.dentry_cache import DentryCache
+from vfsd.mount.fs.directory_ops import DirectoryOperations
+from vfsd.mount.fs.open_inodes import CAPABILITIES, OpenInode, OpenInodes
 from vfsd.mount.fs.silly_rename import HiddenNames
 from vfsd.mount.fs.syscalls import failure, fallocate
-from vfsd.mount.fs.view_dirs import Closeable, OfferHandle
-from vfsd.storage.context import Parts
+from vfsd.mount.fs.view_dirs import Closeable, UploadHandle
+from vfsd.storage.context import StoreContext
+
+T = TypeVar("T")
+
+
+class EnospcRetry:
+    """What it takes to try again when the disk is full."""
+
+    def __init__(self, hidden_names: HiddenNames, janitor: CleanupThread) -> None:
+        self._hidden_names = hidden_names
+        self._janitor = janitor
+
+    @property
+    def given(self) -> int:
+        """How often there has become more of it: see `is_made`."""
+        return self._janitor.cleaned
+
+    def having(self, action: Callable[[], T]) -> T:
+        """Do something that changes nothing when it fails, and again if there is room then."""
+        given = self.given
+        try:
+            return action()
+        except (OSError, NoSpaceError) as error:
+            if not self.is_made(error, given):
+                raise
+        return action()
+
+    def is_made(self, error: OSError | NoSpaceError, given: int) -> bool:
+        """Whether it is worth while to try again what has failed, and began with `given`."""
+        if error.errno not in NO_SPACE:
+            return False
+        if self._hidden_names.end_closed():
+            self._janitor.clean_now()
+        return self.given != given
+
 
 Buffer = bytes | bytearray | memoryview
 
@@ -34,11 +74,11 @@ _FREES = 0x02 | 0x08
 _MAY_WRITE = (os.O_WRONLY, os.O_RDWR)
 
 
-class Reading(Protocol):
+class ReadInto(Protocol):
     """Fills a buffer from an offset on; see `Filesystem.readinto`."""
 
     def __call__(
-        self, buffer: memoryview, offset: int, patience: Patience | None = None, /
+        self, buffer: memoryview, offset: int, patience: CancelCheck | None = None, /
     ) -> int: ...
 
 
@@ -46,13 +86,13 @@ class Handle(Protocol):
     """What somebody has open: a file of the tree, or a view."""
 
     @property
-    def content(self) -> Content | None: ...
+    def content(self) -> OpenInode | None: ...
 
     @property
     def writable(self) -> bool: ...
 
     def readinto(
-        self, buffer: memoryview, offset: int, patience: Patience | None = None
+        self, buffer: memoryview, offset: int, patience: CancelCheck | None = None
     ) -> int: ...
 
     def attributes(self) -> Attributes: ...
@@ -68,14 +108,14 @@ class FileHandle:
     __slots__ = ("_files", "content", "is_privileged", "writable")
 
     def __init__(
-        self, files: Files, content: Content, *, writable: bool, is_privileged: bool
+        self, files: FileHandles, content: OpenInode, *, writable: bool, is_privileged: bool
     ) -> None:
         self._files = files
         self.content = content
         self.writable = writable
         self.is_privileged = is_privileged
 
-    def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
+    def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
         summed = self.content.summed
         if summed is not None:
             return summed.readinto(buffer, offset)
@@ -91,7 +131,7 @@ class FileHandle:
         self._files.close(self)
 
 
-class Files:
+class FileHandles:
     """All open files.  Handles are numbers; one that is not open is EBADF.
 
     Reading takes no lock, and neither does writing after the first time.
@@ -99,13 +139,13 @@ class Files:
 
     def __init__(
         self,
-        parts: Parts,
-        names: Names,
-        namespace: Namespace,
-        contents: Contents,
-        judging: Judging,
+        parts: StoreContext,
+        names: DentryCache,
+        namespace: DirectoryOperations,
+        contents: OpenInodes,
+        judging: Classifier,
         hidden_names: HiddenNames,
-        room: Room,
+        room: EnospcRetry,
     ) -> None:
         self._parts = parts
         self._names = names
@@ -168,12 +208,12 @@ class Files:
 
     def is_offer(self, number: int) -> bool:
         """Whether a handle is that of a view which somebody writes."""
-        return isinstance(self._handles.get(number), OfferHandle)
+        return isinstance(self._handles.get(number), UploadHandle)
 
     def expect(self, ino: int) -> None:
         """Whoever writes the view of that number has emptied it in order to."""
         for handle in list(self._handles.values()):
-            if isinstance(handle, OfferHandle) and handle.ino == ino:
+            if isinstance(handle, UploadHandle) and handle.ino == ino:
                 handle.expect()
 
     def flush(self, number: int) -> None:
@@ -182,7 +222,7 @@ class Files:
         Of a view that is written it is seen whether it is taken; raises what is wrong with it.
         """
         handle = self.handle(number)
-        if isinstance(handle, OfferHandle):
+        if isinstance(handle, UploadHandle):
             handle.commit()
         elif handle.content is not None:
             handle.content.flushed = handle.content.stamp
@@ -208,7 +248,7 @@ class Files:
     # -- bytes
 
     def readinto(
-        self, number: int, buffer: memoryview, offset: int, patience: Patience | None = None
+        self, number: int, buffer: memoryview, offset: int, patience: CancelCheck | None = None
     ) -> int:
         try:
             return self._handles[number].readinto(buffer, offset, patience)
@@ -218,7 +258,7 @@ class Files:
     def write(self, number: int, data: Buffer, offset: int) -> int:
         """How much was written, which is less than asked for only when the disk is full."""
         offered = self._handles.get(number)
-        if isinstance(offered, OfferHandle):
+        if isinstance(offered, UploadHandle):
             return offered.write(data, offset)
         content = self._writable(number).content
         given = self._room.given
@@ -236,7 +276,7 @@ class Files:
     def append(self, number: int, data: Buffer) -> tuple[int, int]:
         """Where the end was, and how much was written there."""
         offered = self._handles.get(number)
-        if isinstance(offered, OfferHandle):
+        if isinstance(offered, UploadHandle):
             end = offered.attributes().size
             return end, offered.write(data, end)
         content = self._writable(number).content
@@ -254,7 +294,7 @@ class Files:
 
     def truncate(self, number: int, length: int) -> None:
         offered = self._handles.get(number)
-        if isinstance(offered, OfferHandle):
+        if isinstance(offered, UploadHandle):
             offered.truncate(length)
             return
         content = self._writable(number, keep=length).content
@@ -277,7 +317,7 @@ class Files:
     ) -> int:
         """How much was copied; less than asked for at the end, and when it is much."""
         reading = self.handle(source).content
-        if reading is None or isinstance(self.handle(target), OfferHandle):
+        if reading is None or isinstance(self.handle(target), UploadHandle):
             raise failure(errno.EOPNOTSUPP)
         content = self._writable(target).content
         length = min(length, _COPY_AT_ONCE)
@@ -303,7 +343,7 @@ class Files:
     def fsync(self, number: int, *, data_only: bool) -> None:
         """Return when the bytes, and what the catalog says of them, would survive a power cut."""
         handle = self.handle(number)
-        if isinstance(handle, OfferHandle):
+        if isinstance(handle, UploadHandle):
             handle.commit()
         content = handle.content
         if content is None or self._parts.read_only:
@@ -313,7 +353,7 @@ class Files:
 
     # -- for handles
 
-    def attributes(self, content: Content) -> Attributes:
+    def attributes(self, content: OpenInode) -> Attributes:
         return self._contents.attributes_of_open(content)
 
     def close(self, handle: FileHandle) -> None:
@@ -345,7 +385,7 @@ class Files:
             raise
         return self._counted_in(content, caller, writable=writable)
 
-    def _counted_in(self, content: Content, caller: Caller, *, writable: bool) -> FileHandle:
+    def _counted_in(self, content: OpenInode, caller: Caller, *, writable: bool) -> FileHandle:
         """A handle of a pinned content."""
         self._contents.count_in(content, writing=writable)
         return FileHandle(self, content, writable=writable, is_privileged=caller.is_privileged)
@@ -364,7 +404,7 @@ class Files:
             self._drop_capabilities(content)
         return handle
 
-    def _drop_setid(self, content: Content) -> None:
+    def _drop_setid(self, content: OpenInode) -> None:
         with self._names.changing() as change:
             change.touch(content.ino)
             node = change.tree.nodes([content.ino]).get(content.ino)
@@ -372,7 +412,7 @@ class Files:
                 change.tree.update(content.ino, mode=without_setid(node.mode))
         content.setid = False
 
-    def _drop_capabilities(self, content: Content) -> None:
+    def _drop_capabilities(self, content: OpenInode) -> None:
         """Whoever writes, root too.  The kernel does so itself only for what goes by its cache."""
         # Writers bypass the kernel's cache, so the kernel does not drop capabilities for them.
         with self._names.changing() as change:

@@ -1,8 +1,6 @@
-"""The bytes of open files: one descriptor for each inode, whoever has it open.
+"""The bytes of open files: one descriptor per open inode, shared by its handles.
 
-All handles of an inode share a descriptor, so that what one writes the others read at once.  A
-file that is no video is read and written in its private file.  A video's bytes are immutable: the
-first write through any handle gives the inode a private copy.
+`PassthroughFile` is a descriptor that the kernel may read directly.
 """
 
 from __future__ import annotations
@@ -20,9 +18,10 @@ from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from vfsd.core.model import FileState, Node, Place
-from vfsd.disk.checksummed_file import SummedFile
+from vfsd.core.model import ByteLocation, FileState, Node
+from vfsd.disk.checksummed_file import ChecksummedFile
 from vfsd.disk.direct_io import AS_BYTES
 from vfsd.disk.external_files import open_linked
 from vfsd.disk.store_layout import fsync_path
@@ -30,9 +29,18 @@ from vfsd.disk.tempfiles import NewFile, let_go
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.mount.fs import attributes
 from vfsd.mount.fs.attributes import Attributes, is_private
-from vfsd.mount.fs.dentry_cache import Names
+from vfsd.mount.fs.dentry_cache import DentryCache
 from vfsd.mount.fs.syscalls import copy_start, failure
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
+
+
+class PassthroughFile(NamedTuple):
+    """The file of an inode, and a descriptor of it that is the file system's."""
+
+    ino: int
+    fd: int | None  #: of a file with these very bytes, which nobody changes; None: there is none
+    version: str | None = None  #: of its bytes, where an inode may have others at another time
+
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +52,7 @@ CAPABILITIES = b"security.capability"
 """The extended attribute of what a program may, whoever starts it; see capabilities(7)."""
 
 
-class Backing(Enum):
+class BackingKind(Enum):
     """What holds the bytes of an inode that is open."""
 
     OBJECT = "object"  #: written by the store itself, and changed by nobody
@@ -52,7 +60,7 @@ class Backing(Enum):
     PRIVATE = "private"  #: the inode's own file, which may be written
 
 
-class Content:
+class OpenInode:
     """The bytes of one inode, while somebody has it open.
 
     `fd` may be read without a lock: a descriptor that was replaced is closed only with the last
@@ -87,7 +95,7 @@ class Content:
         self.pins = 0  #: handles, and whoever else needs this object to stay
         self.handles = 0
         self.writers = 0  #: handles that may write
-        self.backing = Backing.OBJECT  #: what `fd` is
+        self.backing = BackingKind.OBJECT  #: what `fd` is
         self.dirty = False  #: the row says that the bytes are being changed; just write
         self.setid = False  #: the mode has set-user-ID or set-group-ID, which a write takes away
         self.grants = False  #: it has file capabilities, which every write takes away
@@ -96,17 +104,17 @@ class Content:
         self.stamp = 0  #: another one after each write
         self.flushed = 0  #: the stamp at the last flush
         self.last_known: Node | None = None
-        self.summed: SummedFile | None = None  #: of a video: reads `fd`, and compares
+        self.summed: ChecksummedFile | None = None  #: of a video: reads `fd`, and compares
 
     @property
     def is_immutable(self) -> bool:
         """Whether `fd` is an object."""
-        return self.backing is Backing.OBJECT
+        return self.backing is BackingKind.OBJECT
 
     @property
     def is_private(self) -> bool:
         """Whether `fd` is the inode's own file: it may be written, once the row says so."""
-        return self.backing is Backing.PRIVATE
+        return self.backing is BackingKind.PRIVATE
 
     @property
     def is_about_to_be_released(self) -> bool:
@@ -114,17 +122,20 @@ class Content:
         return self.writers > 0 and self.dirty and self.flushed == self.stamp
 
 
-class Contents:
+class OpenInodes:
     """The contents of all open inodes."""
 
     def __init__(
-        self, parts: Parts, names: Names, discard_objects: Callable[[Collection[str]], None]
+        self,
+        parts: StoreContext,
+        names: DentryCache,
+        discard_objects: Callable[[Collection[str]], None],
     ) -> None:
         self._parts = parts
         self._names = names
         self._discard_objects = discard_objects
         self._spool = os.fspath(parts.directory.spool)
-        self._open: dict[int, Content] = {}
+        self._open: dict[int, OpenInode] = {}
         self._closed: dict[int, float] = {}
         self._guard = threading.Lock()
         self._stamps = itertools.count(1)
@@ -142,20 +153,20 @@ class Contents:
             closed is not None and time.monotonic() - closed < _MOMENT_SECONDS
         )
 
-    def peek(self, ino: int) -> Content | None:
+    def peek(self, ino: int) -> OpenInode | None:
         """The content of an inode that is open; it may be closed at any moment."""
         return self._open.get(ino)
 
-    def pin(self, ino: int) -> Content:
+    def pin(self, ino: int) -> OpenInode:
         """An inode's content, opened or not; has to be given to `unpin` again."""
         with self._guard:
             content = self._open.get(ino)
             if content is None:
-                content = self._open[ino] = Content(ino)
+                content = self._open[ino] = OpenInode(ino)
             content.pins += 1
         return content
 
-    def unpin(self, content: Content) -> None:
+    def unpin(self, content: OpenInode) -> None:
         """The descriptors are closed with the last pin."""
         with self._guard:
             content.pins -= 1
@@ -172,7 +183,7 @@ class Contents:
             if not self.is_open(ino):
                 self._names.drop_aliases(ino)
 
-    def count_in(self, content: Content, *, writing: bool) -> None:
+    def count_in(self, content: OpenInode, *, writing: bool) -> None:
         """One more handle."""
         if writing:
             with content.lock:  # nobody starts to publish the bytes of a file that has writers
@@ -180,7 +191,7 @@ class Contents:
         with self._guard:
             content.handles += 1
 
-    def count_out(self, content: Content, *, writing: bool) -> tuple[bool, bool]:
+    def count_out(self, content: OpenInode, *, writing: bool) -> tuple[bool, bool]:
         """One handle less: whether it was the last one, and whether the last that may write.
 
         The names stand still while the last one goes: whoever takes one away sees the file open,
@@ -201,7 +212,7 @@ class Contents:
                     self._note_closed(content.ino)
                 return content.handles == 0, was_writer
 
-    def _is_one_of_several(self, content: Content) -> bool:
+    def _is_one_of_several(self, content: OpenInode) -> bool:
         """Whether a handle that has just been closed was not the last; it is counted out then."""
         with self._guard:
             if content.handles == 1:
@@ -210,7 +221,7 @@ class Contents:
             return True
 
     @contextmanager
-    def pinned(self, ino: int) -> Iterator[Content]:
+    def pinned(self, ino: int) -> Iterator[OpenInode]:
         content = self.pin(ino)
         try:
             yield content
@@ -219,7 +230,7 @@ class Contents:
 
     # -- bytes
 
-    def open(self, content: Content) -> None:
+    def open(self, content: OpenInode) -> None:
         """Give a pinned content its descriptor.
 
         Raises `OSError`: ENOENT when the inode is gone, EIO when its bytes are.
@@ -262,7 +273,7 @@ class Contents:
             os.unlink(path)
             return os.open(path, _CREATE, 0o600)
 
-    def attach_new(self, content: Content, node: Node, fd: int) -> None:
+    def attach_new(self, content: OpenInode, node: Node, fd: int) -> None:
         """Let a pinned content have the descriptor that `create_private` made.
 
         Somebody may have opened the new name before, with another one.
@@ -272,17 +283,17 @@ class Contents:
                 content.fd = fd
             else:
                 os.close(fd)
-            content.backing = Backing.PRIVATE
+            content.backing = BackingKind.PRIVATE
             content.dirty = True
             content.setid = bool(node.mode & 0o6000)
             content.last_known = node
             self.written(content)
 
-    def written(self, content: Content) -> None:
+    def written(self, content: OpenInode) -> None:
         """To be called after every change of the bytes."""
         content.stamp = next(self._stamps)
 
-    def make_writable(self, content: Content, *, keep: int | None = None) -> None:
+    def make_writable(self, content: OpenInode, *, keep: int | None = None) -> None:
         """See to it that `fd` may be written, and that the row says so first.
 
         Of a video's bytes the first `keep` are copied; all of them by default.  Raises `OSError`:
@@ -305,7 +316,7 @@ class Contents:
             content.synced = False
             content.shown_ctime = None
 
-    def sync(self, content: Content, *, data_only: bool) -> None:
+    def sync(self, content: OpenInode, *, data_only: bool) -> None:
         """Make the bytes survive a power cut, and the private file's name."""
         (os.fdatasync if data_only else os.fsync)(content.fd)
         if content.is_private and not content.synced:
@@ -329,7 +340,7 @@ class Contents:
         shown = None if content is None else content.shown_ctime
         return attributes.of_private(node, found, shown)
 
-    def attributes_of_open(self, content: Content) -> Attributes:
+    def attributes_of_open(self, content: OpenInode) -> Attributes:
         """Also of an inode that another process has taken away."""
         node = self._names.node_if_any(content.ino)
         if node is not None and not is_private(node):
@@ -350,7 +361,7 @@ class Contents:
             }
         self._closed[ino] = now
 
-    def _open_node(self, node: Node | None) -> tuple[int, SummedFile | None]:
+    def _open_node(self, node: Node | None) -> tuple[int, ChecksummedFile | None]:
         """A descriptor of its bytes, and how to read them where that is not as they are."""
         if node is None:
             raise failure(errno.ENOENT)
@@ -363,7 +374,7 @@ class Contents:
                     if error.errno != errno.EROFS:
                         raise
             return os.open(path, os.O_RDONLY | AS_BYTES), None
-        place = Place(node.object_key, node.link_path)
+        place = ByteLocation(node.object_key, node.link_path)
         stored = self._parts.path_of(place)
         if node.link_path is not None:
             fd = open_linked(stored, self._parts.directory.top)
@@ -371,7 +382,7 @@ class Contents:
             fd = os.open(stored, os.O_RDONLY | AS_BYTES)
         return fd, self._parts.summed.opened(stored, place, fd)
 
-    def _reopen(self, content: Content, found: os.stat_result) -> None:
+    def _reopen(self, content: OpenInode, found: os.stat_result) -> None:
         """Open a private file for writing that was opened while its disk was read-only.
 
         Raises `OSError`: EROFS where it still is, ESTALE for another file.
@@ -383,7 +394,7 @@ class Contents:
         content.retired.append(content.fd)
         content.fd = fd
 
-    def _is_own(self, content: Content, node: Node | None, found: os.stat_result) -> bool:
+    def _is_own(self, content: OpenInode, node: Node | None, found: os.stat_result) -> bool:
         """Whether nobody but the inode counts on the bytes of its private file.
 
         One with a second name has become, or nearly became, an object; and so has one in whose
@@ -396,7 +407,7 @@ class Contents:
         except FileNotFoundError:
             return node is None  # with a row it has become an object, which is not known here yet
 
-    def _copy(self, content: Content, node: Node | None, length: int) -> None:
+    def _copy(self, content: OpenInode, node: Node | None, length: int) -> None:
         """Put a private copy in the place of the bytes that must not be written.
 
         It is on the disk before the row says so: from then on nothing holds the bytes that it was
@@ -424,7 +435,7 @@ class Contents:
         content.retired.append(content.fd)
         content.fd = fd
         content.summed = None
-        content.backing = Backing.PRIVATE
+        content.backing = BackingKind.PRIVATE
 
     def _withdraw(self, ino: int, private: Path) -> None:
         """Take a private file away again that the row knows nothing of, as it was not written."""
@@ -470,7 +481,7 @@ def _may_be_written(fd: int) -> bool:
     return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
 
 
-def _backing(node: Node) -> Backing:
+def _backing(node: Node) -> BackingKind:
     if is_private(node):
-        return Backing.PRIVATE
-    return Backing.OBJECT if node.link_path is None else Backing.LINKED
+        return BackingKind.PRIVATE
+    return BackingKind.OBJECT if node.link_path is None else BackingKind.LINKED

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from vfsd.mount.fs.classify import Judging
-from vfsd.mount.fs.deferred import WAITED, Janitor
-from vfsd.mount.fs.dentry_cache import Change, Gone, Names
-from vfsd.mount.fs.open_inodes import Contents
+from vfsd.mount.fs.classify import Classifier
+from vfsd.mount.fs.deferred_cleanup import WAITED, CleanupThread
+from vfsd.mount.fs.dentry_cache import DentryCache, ForgottenFile, TreeTransaction
+from vfsd.mount.fs.open_inodes import OpenInodes
 from vfsd.mount.fs.syscalls import failure
-from vfsd.storage.context import Parts
+from vfsd.storage.context import StoreContext
 
 _SETTLING_SECONDS = 0.05
 """How long a crash gives a hidden name back.
@@ -75,7 +75,7 @@ class HiddenName:
         return self.since + until
 
 
-class _Due(NamedTuple):
+class _DueActions(NamedTuple):
     """What it is time for."""
 
     settled: list[HiddenName]  #: no crash gives these back from now on: they were unlinked
@@ -100,11 +100,11 @@ class HiddenNames:
 
     def __init__(
         self,
-        parts: Parts,
-        names: Names,
-        contents: Contents,
-        judging: Judging,
-        janitor: Janitor,
+        parts: StoreContext,
+        names: DentryCache,
+        contents: OpenInodes,
+        judging: Classifier,
+        janitor: CleanupThread,
         now: Callable[[], int],
     ) -> None:
         self._parts = parts
@@ -174,7 +174,7 @@ class HiddenNames:
         """Whether a file may still get back a name that it has lost."""
         return any(hidden.ino == ino for hidden in tuple(self._hidden))
 
-    def restore(self, change: Change, hidden: HiddenName) -> None:
+    def restore(self, change: TreeTransaction, hidden: HiddenName) -> None:
         """Let the file have its name again: the rename has failed, or was to change nothing.
 
         Not where another process has given that to something else, which has replaced the file
@@ -190,7 +190,7 @@ class HiddenNames:
         else:
             self.forgo(change, hidden)
 
-    def forgo(self, change: Change, hidden: HiddenName) -> None:
+    def forgo(self, change: TreeTransaction, hidden: HiddenName) -> None:
         """No crash gives the name back any more."""
         if hidden.is_orphan:
             change.tree.settle_orphan(hidden.ino, hidden.parent, hidden.name)
@@ -240,7 +240,7 @@ class HiddenNames:
             closed.add(self._closed.pop())
         try:
             due = self._due(closed, needed)
-            gone: list[Gone] = []
+            gone: list[ForgottenFile] = []
             if due.is_for_catalog:
                 for ino in due.files:
                     self._contents.drop_aliases(ino)
@@ -263,7 +263,7 @@ class HiddenNames:
         if left:
             self._tending.due(max(_GATHER_SECONDS, min(left) - time.monotonic()))
 
-    def _due(self, closed: set[int], needed: Collection[HiddenName]) -> _Due:
+    def _due(self, closed: set[int], needed: Collection[HiddenName]) -> _DueActions:
         """Of names, and of files that were `closed`."""
         now = math.inf if self._janitor.is_closing else time.monotonic()
         names = tuple(self._hidden)
@@ -277,11 +277,11 @@ class HiddenNames:
         kept = {each.ino for each in names if each not in done}
         files = closed.union(each.ino for each in done) - kept
         closed_still = {ino for ino in files if not self._contents.is_open(ino)}
-        return _Due(settled, owed, over, closed_still)
+        return _DueActions(settled, owed, over, closed_still)
 
     def _write_down(
         self, closed: set[int], needed: Collection[HiddenName]
-    ) -> tuple[_Due, list[Gone]]:
+    ) -> tuple[_DueActions, list[ForgottenFile]]:
         with self._names.changing() as change:
             due = self._due(closed, needed)  # a rename may have followed, or somebody opened it
             for hidden in due.owed:
@@ -291,7 +291,7 @@ class HiddenNames:
             ended = (self._delete(change, ino) for ino in due.files)
             return due, [gone for gone in ended if gone is not None]
 
-    def _delete(self, change: Change, ino: int) -> Gone | None:
+    def _delete(self, change: TreeTransaction, ino: int) -> ForgottenFile | None:
         """The file as it was last; None where it has a name, or is gone already.
 
         One that is held stays: the next mount gives it a name.

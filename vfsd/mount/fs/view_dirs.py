@@ -1,7 +1,7 @@
 """``NAME@/``: what can be had of a video, as files that are made when they are read.
 
 The folders are in no listing, so that who copies a tree copies what is really there.  Frames of the
-video in another size may be written: see `vfsd.views.uploads`.
+video in another size may be written: see `vfsd.views.view_uploads`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from functools import cached_property
 from typing import Protocol
 
 from vfsd.core.model import FileState, Node
-from vfsd.core.view_file import Patience, ViewFile, ViewStat
+from vfsd.core.view_request import CancelCheck, ViewFile, ViewStat
 from vfsd.mount.fs.attributes import OF_VIEWS, Attributes, blocks_of
-from vfsd.mount.fs.classify import Judging
-from vfsd.mount.fs.dentry_cache import Names, require_short
-from vfsd.mount.fs.passthrough_file import WholeFile
+from vfsd.mount.fs.classify import Classifier
+from vfsd.mount.fs.dentry_cache import DentryCache, require_short
+from vfsd.mount.fs.open_inodes import PassthroughFile
 from vfsd.mount.fs.syscalls import failure
 
 MARK = "@"
@@ -38,7 +38,7 @@ _MOST_LINKS = 40
 """As many symbolic links are followed; the kernel follows as many."""
 
 
-class ViewOffer(Protocol):
+class WritableView(Protocol):
     """A view that is written; what `commit` does not take is forgotten."""
 
     @property
@@ -77,13 +77,13 @@ class ViewSource(Protocol):
         """Raises `NotFoundError` for a folder, too."""
         ...
 
-    def offer(self, ino: int, path: str) -> ViewOffer:
+    def offer(self, ino: int, path: str) -> WritableView:
         """Open for writing; raises `ReadOnlyError` where that cannot be."""
         ...
 
 
 @dataclass(frozen=True)
-class ViewPlace:
+class ViewPath:
     """A path in a video's folder, whether or not something is there."""
 
     video: Node
@@ -103,7 +103,7 @@ class ViewHandle:
     content = None
     writable = False
 
-    def __init__(self, place: ViewPlace, file: ViewFile, offers: int, kept: Closeable) -> None:
+    def __init__(self, place: ViewPath, file: ViewFile, offers: int, kept: Closeable) -> None:
         """So many have written there; `kept` is closed as well."""
         self._kept = kept
         self.version = f"{file.version}/{offers}"  #: of its bytes
@@ -111,15 +111,15 @@ class ViewHandle:
         self._file = file
 
     @property
-    def whole(self) -> WholeFile:
+    def whole(self) -> PassthroughFile:
         """What the kernel may read by itself."""
-        return WholeFile(self._place.ino, self._file.whole, self.version)
+        return PassthroughFile(self._place.ino, self._file.whole, self.version)
 
     @property
     def is_work(self) -> bool:
         return self._file.is_work
 
-    def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
+    def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
         return self._file.readinto(buffer, offset, patience)
 
     def attributes(self) -> Attributes:
@@ -138,20 +138,20 @@ class ViewHandle:
             self._kept.close()
 
 
-class OfferHandle:
+class UploadHandle:
     """A view that somebody writes."""
 
     content = None
     writable = True
 
-    def __init__(self, place: ViewPlace, offer: ViewOffer, number: int) -> None:
+    def __init__(self, place: ViewPath, offer: WritableView, number: int) -> None:
         """`number` is that of those who write there."""
         self.version = f"offered/{number}"
         self.ino = place.ino
         self._place = place
         self._offer = offer
 
-    def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
+    def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
         return self._offer.readinto(buffer, offset)
 
     def expect(self) -> None:
@@ -181,7 +181,7 @@ class OfferHandle:
         self._offer.close()
 
 
-class Offers:
+class UploadCounts:
     """How many have written to each view, by inode number.  Thread-safe.
 
     The kernel may hold what they wrote: that is not what is read there afterwards.
@@ -202,22 +202,22 @@ class Offers:
             return self._counts[ino]
 
 
-class ViewFolders:
+class ViewDirectories:
     """The folders of all videos.  Takes no lock while a view is made."""
 
-    def __init__(self, names: Names, judging: Judging, source: ViewSource | None) -> None:
+    def __init__(self, names: DentryCache, judging: Classifier, source: ViewSource | None) -> None:
         self._names = names
         self._judging = judging
         self._source = source
-        self._offers = Offers()
-        self._places: dict[str, tuple[int, ViewPlace]] = {}  # by path, with the state of the names
+        self._offers = UploadCounts()
+        self._places: dict[str, tuple[int, ViewPath]] = {}  # by path, with the state of the names
 
-    def found(self, path: str) -> ViewPlace | None:
+    def found(self, path: str) -> ViewPath | None:
         """What `find` said of a path lately, where no name and no file has changed since."""
         state, place = self._places.get(path, (None, None))
         return place if place is not None and self._names.state() == state else None
 
-    def find(self, path: str) -> ViewPlace | None:
+    def find(self, path: str) -> ViewPath | None:
         """Where a path leads that leads to nothing real.
 
         Waits, within bounds, for the judgement of the file whose folder it is.  Raises `OSError`
@@ -233,7 +233,7 @@ class ViewFolders:
             self._places[path] = (state, place)
         return place
 
-    def _find(self, path: str) -> ViewPlace | None:
+    def _find(self, path: str) -> ViewPath | None:
         parts = path.split("/")
         for at, part in enumerate(parts):
             if not part.endswith(MARK) or part == MARK:
@@ -247,10 +247,10 @@ class ViewFolders:
                 below = [part for part in parts[at + 1 :] if part]
                 for name in below:
                     require_short(name)
-                return ViewPlace(node, "/".join(below))
+                return ViewPath(node, "/".join(below))
         return None
 
-    def attributes(self, place: ViewPlace) -> Attributes:
+    def attributes(self, place: ViewPath) -> Attributes:
         found = self._sure().stat(place.video.ino, place.path)
         if not found.is_dir:
             writable = found.is_writable
@@ -260,27 +260,27 @@ class ViewFolders:
         mode = stat.S_IFDIR | readers | readers >> 2
         return Attributes(place.ino, mode, 2, video.uid, video.gid, 0, 0, 0, *times)
 
-    def list(self, place: ViewPlace) -> list[tuple[str, int, int]]:
+    def list(self, place: ViewPath) -> list[tuple[str, int, int]]:
         """(name, inode number, type as in `stat`) of each entry."""
         entries = self._sure().list(place.video.ino, place.path)
         return [
             (
                 name,
-                ViewPlace(place.video, f"{place.path}/{name}" if place.path else name).ino,
+                ViewPath(place.video, f"{place.path}/{name}" if place.path else name).ino,
                 stat.S_IFDIR if is_dir else stat.S_IFREG,
             )
             for name, is_dir in entries
         ]
 
-    def open(self, place: ViewPlace, kept: Closeable) -> ViewHandle:
+    def open(self, place: ViewPath, kept: Closeable) -> ViewHandle:
         """`kept` is what keeps the video meanwhile, and the handle's own from now on."""
         file = self._sure().open(place.video.ino, place.path)
         return ViewHandle(place, file, self._offers.so_far(place.ino), kept)
 
-    def offer(self, place: ViewPlace) -> OfferHandle:
+    def offer(self, place: ViewPath) -> UploadHandle:
         """Raises `ReadOnlyError` for a view that nobody can write."""
         offer = self._sure().offer(place.video.ino, place.path)
-        return OfferHandle(place, offer, self._offers.begin(place.ino))
+        return UploadHandle(place, offer, self._offers.begin(place.ino))
 
     def _followed(self, parts: Sequence[str]) -> Node | None:
         """What a path leads to; of a symbolic link, the file at the end of that.
@@ -339,7 +339,7 @@ def _steps(link: Node) -> list[str]:
 
 
 def _file_attributes(
-    place: ViewPlace, size: int, mtime_ns: int, *, is_writable: bool = False
+    place: ViewPath, size: int, mtime_ns: int, *, is_writable: bool = False
 ) -> Attributes:
     video, times = place.video, (mtime_ns,) * 3
     mode = stat.S_IFREG | video.mode & _READ | (stat.S_IWUSR if is_writable else 0)

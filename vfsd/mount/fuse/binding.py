@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from vfsd.errors import FuseMissingError, MountError, UsageError
-from vfsd.mount.fuse.options import MountOptions
+from vfsd.mount.fuse.mount_options import MountOptions
 
-CHOICE = "VFSD_FUSE"
+BINDING_VARIABLE = "VFSD_FUSE"
 """Environment variable that names the binding: mfusepy or fusepy."""
 
 _BINDINGS = {"mfusepy": "mfusepy", "fusepy": "fuse"}
@@ -44,7 +44,7 @@ def load(choice: str | None = None) -> Binding:
     `choice` (by default the environment's ``VFSD_FUSE``) is mfusepy or fusepy.  Raises
     `FuseMissingError` when there is none, or no libfuse.
     """
-    choice = choice or os.environ.get(CHOICE) or None
+    choice = choice or os.environ.get(BINDING_VARIABLE) or None
     if choice is not None and choice not in _BINDINGS:
         raise UsageError(
             f"the binding must be mfusepy or fusepy, got {choice!r}", hint="mfusepy or fusepy"

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from vfsd.mount.fs import RENAME_EXCHANGE, Attributes, Filesystem, blocks_of
-from vfsd.mount.fuse.open_paths import OpenNames
-from vfsd.mount.fuse.path_map import ByPath
-from vfsd.mount.fuse.read_dispatch import Readers
+from vfsd.mount.fuse.open_paths import OpenPaths, PathMap
+from vfsd.mount.fuse.read_dispatch import ReadDispatch
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ _SENT_BACK_SECONDS = 1.0
 """Who was sent back comes at once, or not at all, where the name may not be opened by then."""
 
 
-class _Told(NamedTuple):
+class _ReportedAttributes(NamedTuple):
     """What the kernel was told of a name last, and goes by when that is opened."""
 
     ino: int
@@ -42,7 +41,7 @@ class _Told(NamedTuple):
 
 
 @dataclass(slots=True)
-class _SentBack:
+class _StaleOpen:
     """A thread that is to look up a name, and to open it once more."""
 
     until: float  #: when it has given up, by `time.monotonic`
@@ -58,7 +57,7 @@ def _readers(found: Attributes) -> tuple[int, int, int]:
     return found.mode & _READABLE, found.uid, found.gid
 
 
-class KernelCache:
+class KernelCacheInvalidator:
     """Says so to libfuse, in the callbacks of which it is called.  Thread-safe."""
 
     def __init__(
@@ -66,7 +65,7 @@ class KernelCache:
         library: Any,
         context: Callable[[], Any],
         filesystem: Filesystem,
-        readers: Readers,
+        readers: ReadDispatch,
         *,
         bypass: bool,
     ) -> None:
@@ -79,10 +78,10 @@ class KernelCache:
         self._config: Any = None
         self._attr_timeout = 0.0
         self._is_caching = True
-        self._open = OpenNames()
+        self._open = OpenPaths()
         self._direct: set[int] = set()  # handles, whatever has become of their flags
-        self._told: ByPath[_Told] = ByPath()
-        self._sent_back: dict[int, _SentBack] = {}  # by thread
+        self._told: PathMap[_ReportedAttributes] = PathMap()
+        self._sent_back: dict[int, _StaleOpen] = {}  # by thread
         self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
 
     def start(self, config: Any, attr_timeout: float) -> None:
@@ -128,7 +127,7 @@ class KernelCache:
                 self._told.keep_only(self._open.paths())
             if len(self._told) >= _MOST_NAMES:
                 self._told.clear()
-            self._told[path] = _Told(found.ino, found.size, _readers(found))
+            self._told[path] = _ReportedAttributes(found.ino, found.size, _readers(found))
         return found
 
     def _is_one(self, path: bytes | None, found: Attributes, handle: int | None) -> bool:
@@ -171,7 +170,7 @@ class KernelCache:
         except OSError:
             return size
 
-    def opening(self, path: bytes) -> Opening:
+    def opening(self, path: bytes) -> OpenRequest:
         """What this thread has been asked for, to open that name.
 
         It may have been sent back by another, which the file had by then: what counts is what it
@@ -179,7 +178,7 @@ class KernelCache:
         of what he opens next.
         """
         sent_back = self._sent_back.pop(self._thread(), None) if self._sent_back else None
-        return Opening(self, path, sent_back is not None and sent_back.is_here(path))
+        return OpenRequest(self, path, sent_back is not None and sent_back.is_here(path))
 
     def _note_looked_up(self, path: bytes | None) -> None:
         sent_back = self._sent_back.get(self._thread())
@@ -217,7 +216,7 @@ class KernelCache:
         if len(self._sent_back) >= _MOST_NAMES:
             self._sent_back.clear()
         until = time.monotonic() + _SENT_BACK_SECONDS
-        self._sent_back[self._thread()] = _SentBack(until, path)
+        self._sent_back[self._thread()] = _StaleOpen(until, path)
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     def _thread(self) -> int:
@@ -385,7 +384,7 @@ class KernelCache:
             return True  # somebody else has taken it away meanwhile
 
 
-class Opening:
+class OpenRequest:
     """A request to open a name, which may lead to another file than the kernel believes.
 
     It has looked the name up within the last second, and goes by the size and the mode that it was
@@ -395,7 +394,7 @@ class Opening:
     Nor does it look up what is opened by no name (open_by_handle_at, for instance).
     """
 
-    def __init__(self, cache: KernelCache, path: bytes, was_sent_back: bool) -> None:
+    def __init__(self, cache: KernelCacheInvalidator, path: bytes, was_sent_back: bool) -> None:
         self._cache = cache
         self._path = path
         self._was_sent_back = was_sent_back

@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from vfsd.mount.fs import Attributes, Caller, Counters, Filesystem
+from vfsd.mount.fs import Attributes, Caller, Filesystem, OperationCounters
 from vfsd.mount.fuse.binding import Binding
-from vfsd.mount.fuse.errno_map import errno_of
-from vfsd.mount.fuse.silly_rename import HiddenNames, Hiding
-from vfsd.mount.fuse.thread_state import ServingThreads
-from vfsd.mount.fuse.times import UTIME_NOW, UTIME_OMIT
+from vfsd.mount.fuse.callback_context import UTIME_NOW, UTIME_OMIT, CallbackThreads, errno_of
+from vfsd.mount.fuse.hidden_paths import HiddenPaths, HideRequests
 
 _ENCODING = "latin-1"
 """Of paths on their way through the bindings: every byte comes through as it was."""
@@ -36,11 +34,11 @@ def serve(
     filesystem: Filesystem,
     place: Path,
     words: list[str],
-    counters: Counters,
+    counters: OperationCounters,
     on_init: Callable[[], None],
 ) -> int:
     """Mount and serve until unmounted; libfuse's exit code."""
-    kind = _CallableOperations if binding.name == "fusepy" else Operations
+    kind = _CallableOperations if binding.name == "fusepy" else Libfuse2Adapter
     options: dict[str, Any] = {"big_writes": True, "use_ino": True, "nonempty": True}
     if filesystem.has_hard_links():
         options["attr_timeout"] = 0  # see `libfuse3.Adapter.link`
@@ -68,7 +66,7 @@ def _answering(method: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(method)
     def answer(*args: P.args, **kwargs: P.kwargs) -> T:
         operations, path, *_ = args
-        assert isinstance(operations, Operations)
+        assert isinstance(operations, Libfuse2Adapter)
         counts = operations._threads.counts()[method.__name__]
         began = time.perf_counter_ns()
         size = 0
@@ -93,7 +91,7 @@ def _size(result: object) -> int:
     return result if isinstance(result, int) else 0
 
 
-class Operations:
+class Libfuse2Adapter:
     """What the bindings call.  Every attribute named like an operation becomes a callback."""
 
     use_ns = True
@@ -103,15 +101,15 @@ class Operations:
         self,
         module: Any,
         filesystem: Filesystem,
-        counters: Counters,
+        counters: OperationCounters,
         on_init: Callable[[], None],
     ) -> None:
         self._module = module
         self._fs = filesystem
-        self._threads = ServingThreads(counters)
+        self._threads = CallbackThreads(counters)
         self._on_init = on_init
-        self._hidden = HiddenNames(None)
-        self._hiding = Hiding(module._libfuse)
+        self._hidden = HiddenPaths(None)
+        self._hiding = HideRequests(module._libfuse)
 
     # -- life
 
@@ -284,7 +282,7 @@ class Operations:
         return Caller(uid, gid)
 
 
-class _CallableOperations(Operations):
+class _CallableOperations(Libfuse2Adapter):
     """As fusepy wants it."""
 
     def __call__(self, operation: str, *arguments: Any) -> Any:

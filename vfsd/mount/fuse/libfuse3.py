@@ -18,18 +18,14 @@ from contextlib import contextmanager
 from ctypes import c_int, c_ssize_t, c_uint64, c_void_p
 from typing import Any
 
-from vfsd.mount.fs import Attributes, Caller, Counters, Filesystem
+from vfsd.mount.fs import Attributes, Caller, Filesystem, OperationCounters
 from vfsd.mount.fuse.binding import Binding
-from vfsd.mount.fuse.ctypes_defs import ARGUMENTS, RESULTS, Filler
-from vfsd.mount.fuse.errno_map import errno_of
-from vfsd.mount.fuse.generation import begin_generation
-from vfsd.mount.fuse.interrupts import Askers
-from vfsd.mount.fuse.invalidation import KernelCache
+from vfsd.mount.fuse.callback_context import UTIME_NOW, UTIME_OMIT, CallbackThreads, errno_of
+from vfsd.mount.fuse.hidden_paths import HiddenPaths, HideRequests
+from vfsd.mount.fuse.invalidation import KernelCacheInvalidator
+from vfsd.mount.fuse.libfuse3_abi import ARGUMENTS, RESULTS, Filler, begin_generation
 from vfsd.mount.fuse.passthrough import Passthrough
-from vfsd.mount.fuse.read_dispatch import Readers
-from vfsd.mount.fuse.silly_rename import HiddenNames, Hiding
-from vfsd.mount.fuse.thread_state import ServingThreads
-from vfsd.mount.fuse.times import UTIME_NOW, UTIME_OMIT
+from vfsd.mount.fuse.read_dispatch import ReadDispatch, ViewReaders
 
 BLOCK_SIZE = 1 << 19
 """What programs are advised to read and write at once, in bytes."""
@@ -53,7 +49,7 @@ _memory.restype = ctypes.py_object
 _memory.argtypes = [c_void_p, c_ssize_t, c_int]
 
 
-class Adapter:
+class Libfuse3Adapter:
     """Translates libfuse's callbacks into calls of a `Filesystem`.
 
     Methods without underscores are the callbacks, named as in ``struct fuse_operations``; what
@@ -68,7 +64,7 @@ class Adapter:
         given: Callable[[str], str | None],
         bypass: bool,
         passthrough: Passthrough | None,
-        counters: Counters,
+        counters: OperationCounters,
         on_init: Callable[[], None],
     ) -> None:
         """`given` tells the mount options that override what is set here; `bypass` says that
@@ -79,20 +75,20 @@ class Adapter:
         self._fs = filesystem
         self._given = given
         self._passthrough = passthrough
-        self._threads = ServingThreads(counters)
+        self._threads = CallbackThreads(counters)
         self._on_init = on_init
         self._file_info = module.fuse_file_info
         self._stat = module.c_stat
         self._statvfs = module.c_statvfs
         self._timespecs = module.c_timespec * 2
         self._context = module._libfuse.fuse_get_context
-        self._askers = Askers(module._libfuse, self._context)
-        self._readers = Readers(filesystem, self._askers)
-        self._cache = KernelCache(
+        self._askers = ViewReaders(module._libfuse, self._context)
+        self._readers = ReadDispatch(filesystem, self._askers)
+        self._cache = KernelCacheInvalidator(
             module._libfuse, self._context, filesystem, self._readers, bypass=bypass
         )
-        self._hidden = HiddenNames(None)
-        self._hiding = Hiding(module._libfuse)
+        self._hidden = HiddenPaths(None)
+        self._hiding = HideRequests(module._libfuse)
         self._counters = counters
         self._fh_at: int = module.fuse_file_info.fh.offset
         self._lock_owner_at: int = module.fuse_file_info.lock_owner.offset
@@ -182,7 +178,7 @@ class Adapter:
         self._cache.start(config, float(self._given("attr_timeout") or 1.0))
         config.negative_timeout = float(self._given("negative_timeout") or 0.0)
         fuse = self._context().contents.fuse
-        self._hidden = HiddenNames(begin_generation(self._binding.module._libfuse, fuse))
+        self._hidden = HiddenPaths(begin_generation(self._binding.module._libfuse, fuse))
         if self._passthrough is not None:
             self._passthrough.start(self._context().contents.fuse, connection)
         self._on_init()

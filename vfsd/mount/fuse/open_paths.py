@@ -1,26 +1,59 @@
-"""What is open by each of the kernel's names.
+"""Which handles are open by each path that the kernel knows.
 
-libfuse knows files by path.  Whatever is opened by one path is one file to the kernel, with one
-cache and one size, until that name is moved or removed through the mount.  But what lies there may
-be something else by then: a view of a video that has taken the place of another, or a file that
-another process has replaced.
+`PathMap` keeps a value per path and follows renames made through the mount.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import TypeVar
 
-from vfsd.mount.fuse.path_map import ByPath
+V = TypeVar("V")
+
+
+class PathMap(dict[bytes, V]):
+    """Something for each name, which goes along when names are moved through the mount.
+
+    libfuse answers nothing about a name, or about one below, while it is moved.
+    """
+
+    def moved(self, old: bytes, new: bytes, *, with_all_below: bool) -> None:
+        """The name was moved, over another if there was one."""
+        self._put(new, self._taken(old, with_all_below))
+
+    def exchanged(self, one: bytes, other: bytes) -> None:
+        """Two names were, with all below them."""
+        first, second = self._taken(one, True), self._taken(other, True)
+        self._put(other, first)
+        self._put(one, second)
+
+    def keep_only(self, paths: Collection[bytes]) -> None:
+        """Forget what there is of other names."""
+        for path in list(self):
+            if path not in paths:
+                self.pop(path, None)
+
+    def _taken(self, path: bytes, with_all_below: bool) -> dict[bytes, V]:
+        """What there is, by what follows `path`, which is known no longer."""
+        paths = [path] if path in self else []
+        if with_all_below:
+            paths += [each for each in list(self) if each.startswith(path + b"/")]
+        return {each[len(path) :]: self.pop(each) for each in paths if each in self}
+
+    def _put(self, path: bytes, found: dict[bytes, V]) -> None:
+        self.pop(path, None)
+        for rest, one in found.items():
+            self[path + rest] = one
+
 
 _MOST_NAMES = 10_000
 
 T = TypeVar("T", bound=Hashable)
 
 
-class _Name:
+class _OpenPath:
     def __init__(self, path: bytes) -> None:
         self.path: bytes | None = path  # as it was last; None: it has gone
         self.open: Counter[Hashable] = Counter()  # handles, by what they are open on
@@ -29,22 +62,22 @@ class _Name:
         self.writing: set[int] = set()  # handles
 
 
-class OpenNames:
+class OpenPaths:
     """Thread-safe.  libfuse lets no file be opened while its name, or one above, is moved."""
 
     def __init__(self) -> None:
         self._guard = threading.Condition(threading.Lock())
-        self._names: ByPath[_Name] = ByPath()
-        self._handles: dict[int, tuple[_Name, Hashable]] = {}
-        self._places: dict[Hashable, Counter[_Name]] = {}  # by what is open there
+        self._names: PathMap[_OpenPath] = PathMap()
+        self._handles: dict[int, tuple[_OpenPath, Hashable]] = {}
+        self._places: dict[Hashable, Counter[_OpenPath]] = {}  # by what is open there
         self._shared: set[Hashable] = set()  # what has had several names while it was open
 
     def enter(self, path: bytes, handle: int, what: Hashable) -> None:
         """`handle` is about to be open by that name; equal `what` read the same bytes."""
         with self._guard:
             if len(self._names) >= _MOST_NAMES:
-                self._names = ByPath({path: one for path, one in self._names.items() if one.open})
-            name = self._names.setdefault(path, _Name(path))
+                self._names = PathMap({path: one for path, one in self._names.items() if one.open})
+            name = self._names.setdefault(path, _OpenPath(path))
             name.open[what] += 1
             self._handles[handle] = name, what
             places = self._places.setdefault(what, Counter())

@@ -1,28 +1,228 @@
-"""FUSE passthrough: the kernel reads a whole stored file itself and asks nobody.
+"""FUSE passthrough: the kernel reads stored files itself.
 
-Kernels have it since 6.9, libfuse since 3.17; what earlier ones lack is added in
-`vfsd.mount.fuse.reply_hook`.
-
-The kernel does not let one inode be open in both ways at a time: as long as it reads a file itself,
-opening that file for writing is ETXTBSY, and as long as somebody has it open in the ordinary way,
-everybody has.
+`ReplyHook` adds the fields that libfuse does not set, `BackingIds` registers files with the kernel,
+and `Passthrough` decides which files qualify.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import fcntl
+import logging
 import os
+import struct
 import threading
-from collections.abc import Iterable
-from ctypes import c_int32, c_void_p
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from ctypes import CFUNCTYPE, POINTER, c_int, c_int32, c_ssize_t, c_uint32, c_void_p
+from dataclasses import dataclass
 from typing import Any
 
 from vfsd.errors import MountError
-from vfsd.mount.fs import WholeFile
-from vfsd.mount.fs.op_stats import Counters
-from vfsd.mount.fuse.backing_ids import Backings
+from vfsd.mount.fs import PassthroughFile
+from vfsd.mount.fs.mount_stats import OperationCounters
 from vfsd.mount.fuse.binding import Binding
-from vfsd.mount.fuse.reply_hook import Wire
+
+# linux/fuse.h
+_OPEN_PASSTHROUGH = 1 << 7
+_INIT_EXT = 1 << 30
+_INIT2_PASSTHROUGH = 1 << 5
+_HEADER_ERROR = 4
+_INIT_FLAGS, _INIT_FLAGS2, _INIT_STACK_DEPTH = 12, 32, 36
+_OPEN_FLAGS, _OPEN_BACKING_ID = 8, 12
+
+
+_Writev = CFUNCTYPE(c_ssize_t, c_int, c_void_p, c_int, c_void_p, use_errno=True)
+_SECOND = ctypes.sizeof(c_void_p) * 2  # of two parts, each an address and a length
+
+
+class _CustomIo(ctypes.Structure):
+    """``struct fuse_custom_io``."""
+
+    _fields_ = (
+        ("writev", _Writev),
+        ("read", c_void_p),
+        ("splice_receive", c_void_p),
+        ("splice_send", c_void_p),
+    )
+
+
+class ReplyHook:
+    """Completes the answer to INIT, and those answers to OPEN of which it is told."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._thread = threading.local()
+        self._is_greeted = False
+        self._answer = _Writev(self._answering())  # libfuse keeps no reference
+        self._io = _CustomIo(self._answer, ctypes.cast(self._libc.read, c_void_p), None, None)
+
+    def start(self, library: Any, session: int, device: int) -> None:
+        """To be called while libfuse handles INIT."""
+        library.fuse_session_custom_io.argtypes = [c_void_p, POINTER(_CustomIo), c_int]
+        if library.fuse_session_custom_io(session, ctypes.byref(self._io), device) != 0:
+            raise OSError(errno.ENOTSUP, "libfuse does not let its answers be completed")
+
+    def announce(self, backing: int) -> None:
+        """The answer to OPEN that this thread gives next says that the kernel reads that file."""
+        self._thread.backing = backing
+
+    # -- inside
+
+    def _answering(self) -> Callable[[int, int, int, int | None], int]:
+        """What is done instead of writev(2), with each answer: so it is short."""
+        write = _prototype(self._libc.writev)
+        # Answers without bytes take no time, others may copy a megabyte while Python goes on.
+        write_short = _prototype(ctypes.PyDLL(None, use_errno=True).writev)
+        thread, address, code = self._thread, c_void_p.from_address, c_int32.from_address
+
+        def answer(device: int, parts: int, count: int, _userdata: int | None) -> int:
+            backing = getattr(thread, "backing", 0)
+            if not backing and self._is_greeted:
+                return int((write if count > 1 else write_short)(device, parts, count))
+            thread.backing = 0
+            header = address(parts).value
+            if header and count > 1 and not code(header + _HEADER_ERROR).value:
+                self._complete(address(parts + _SECOND).value, backing)
+            return int(write_short(device, parts, count))
+
+        return answer
+
+    def _complete(self, answer: int | None, backing: int) -> None:
+        assert answer is not None
+        if backing:
+            c_uint32.from_address(answer + _OPEN_FLAGS).value |= _OPEN_PASSTHROUGH
+            c_int32.from_address(answer + _OPEN_BACKING_ID).value = backing
+            return
+        self._is_greeted = True
+        c_uint32.from_address(answer + _INIT_FLAGS).value |= _INIT_EXT
+        c_uint32.from_address(answer + _INIT_FLAGS2).value |= _INIT2_PASSTHROUGH
+        c_uint32.from_address(answer + _INIT_STACK_DEPTH).value = 1
+
+
+def _prototype(writev: Any) -> Any:
+    writev.restype = c_ssize_t
+    writev.argtypes = [c_int, c_void_p, c_int]
+    return writev
+
+
+_log = logging.getLogger(__name__)
+
+# linux/fuse.h
+_OPEN, _CLOSE = 0x4010E501, 0x4004E502
+_MAP = struct.Struct("<iIQ")  # descriptor, flags, padding
+
+# Registering takes a system call without the interpreter lock. An OPEN and a RELEASE at the same
+# time would hand the lock to each other.
+_KEPT_SECONDS = 2.0
+_MOST_KEPT = 256
+"""Each holds a file, though no descriptor of ours."""
+
+
+@dataclass(slots=True)
+class _BackingFile:
+    number: int
+    users: int = 0
+    since: float = 0.0  #: nobody uses it since
+
+
+class BackingIds:
+    """Registered files, by their place on the disk.  Thread-safe."""
+
+    def __init__(self) -> None:
+        self._device = -1
+        self._known: dict[tuple[int, int], _BackingFile] = {}  # by st_dev and st_ino
+        self._places: dict[int, tuple[int, int]] = {}  # by number
+        self._idle: OrderedDict[tuple[int, int], _BackingFile] = OrderedDict()
+        self._guard = threading.Lock()
+        self._sweeper: threading.Timer | None = None
+
+    def start(self, device: int) -> None:
+        """`device` is the connection's descriptor."""
+        self._device = device
+
+    def take(self, fd: int) -> int:
+        """The kernel's number of a file; 0 where it does not read it by itself.
+
+        Has to be given back.  What is registered stays on the disk, so that its inode is no other
+        file's meanwhile.
+        """
+        found = os.fstat(fd)
+        place = (found.st_dev, found.st_ino)
+        with self._guard:
+            backing = self._known.get(place)
+            if backing is None:
+                number = self._register(fd)
+                if not number:
+                    return 0
+                backing = self._known[place] = _BackingFile(number)
+                self._places[number] = place
+            self._idle.pop(place, None)
+            backing.users += 1
+            return backing.number
+
+    def give_back(self, number: int) -> None:
+        with self._guard:
+            place = self._places[number]
+            backing = self._known[place]
+            backing.users -= 1
+            if backing.users:
+                return
+            backing.since = time.monotonic()
+            self._idle[place] = backing
+            if len(self._idle) > _MOST_KEPT:
+                self._drop_oldest()
+            self._sweep_later()
+
+    def count(self) -> int:
+        """How many files are registered; a moment longer than they are open."""
+        with self._guard:
+            return len(self._known)
+
+    def close(self) -> None:
+        """The connection has ended, and with it all that was registered."""
+        with self._guard:
+            self._device = -1
+            self._idle.clear()
+            if self._sweeper is not None:
+                self._sweeper.cancel()
+
+    # -- inside
+
+    def _register(self, fd: int) -> int:
+        try:
+            request = bytearray(_MAP.pack(fd, 0, 0))
+            return int(fcntl.ioctl(self._device, _OPEN, request, True))
+        except OSError as error:
+            # Not on this kernel, or not for files of that file system.
+            _log.warning("a file is not passed through: %s", error.strerror)
+            return 0
+
+    def _drop_oldest(self) -> None:
+        place, backing = self._idle.popitem(last=False)
+        del self._known[place], self._places[backing.number]
+        try:
+            fcntl.ioctl(self._device, _CLOSE, struct.pack("<I", backing.number))
+        except OSError as error:
+            _log.debug("the kernel does not let go of a file: %s", error.strerror)
+
+    def _sweep_later(self) -> None:
+        if self._sweeper is None and self._device >= 0:
+            self._sweeper = threading.Timer(_KEPT_SECONDS, self._sweep)
+            self._sweeper.daemon = True
+            self._sweeper.start()
+
+    def _sweep(self) -> None:
+        with self._guard:
+            self._sweeper = None
+            before = time.monotonic() - _KEPT_SECONDS
+            while self._idle and next(iter(self._idle.values())).since <= before:
+                self._drop_oldest()
+            if self._idle:
+                self._sweep_later()
+
 
 KERNEL = (6, 9)
 _LIBFUSE, _LIBFUSE_KNOWS = (3, 14), (3, 17)
@@ -36,7 +236,7 @@ _RELEASE_SECONDS = 0.5
 _HANDOVER_SECONDS = 0.002
 
 
-class _Use:
+class _InodeUse:
     """How an inode is open."""
 
     def __init__(self) -> None:
@@ -61,15 +261,15 @@ def require_passthrough(binding: Binding, kernel: tuple[int, int]) -> None:
 class Passthrough:
     """Which files the kernel reads by itself.  Thread-safe."""
 
-    def __init__(self, binding: Binding, counters: Counters) -> None:
+    def __init__(self, binding: Binding, counters: OperationCounters) -> None:
         module = binding.module
         self._libfuse = module._libfuse
-        self._wire = Wire() if (binding.major, binding.minor) < _LIBFUSE_KNOWS else None
+        self._wire = ReplyHook() if (binding.major, binding.minor) < _LIBFUSE_KNOWS else None
         # ``backing_id`` follows ``poll_events``, which the binding takes for twice as long.
         self._backing_at: int = module.fuse_file_info.poll_events.offset + 4
-        self._backings = Backings()
+        self._backings = BackingIds()
         counters.passed_through = self._backings.count
-        self._uses: dict[int, _Use] = {}  # by inode
+        self._uses: dict[int, _InodeUse] = {}  # by inode
         self._inodes: dict[int, int] = {}  # by handle
         self._guard = threading.Condition()
 
@@ -98,7 +298,7 @@ class Passthrough:
         """
         with self._guard:
             self._wait_for_kernel(ino)
-            self._uses.setdefault(ino, _Use()).handles += 1
+            self._uses.setdefault(ino, _InodeUse()).handles += 1
 
     def cancel(self, ino: int) -> None:
         with self._guard:
@@ -109,7 +309,7 @@ class Passthrough:
         with self._guard:
             self._inodes[handle] = ino
 
-    def open_for_reading(self, handle: int, whole: WholeFile, info: int) -> bool:
+    def open_for_reading(self, handle: int, whole: PassthroughFile, info: int) -> bool:
         """Whether the kernel reads by itself what was opened for reading only.
 
         To be called by the thread that then answers OPEN with the ``fuse_file_info`` at `info`.
@@ -122,7 +322,7 @@ class Passthrough:
                 self._wait_for_kernel(ino)
             if whole.fd is not None and whole.version is not None:
                 self._guard.wait_for(lambda: self._may_begin(ino), _HANDOVER_SECONDS)
-            use = self._uses.setdefault(ino, _Use())
+            use = self._uses.setdefault(ino, _InodeUse())
             if whole.fd is not None and not use.handles:
                 use.backing, use.version = self._backings.take(whole.fd), whole.version
             use.handles += 1
@@ -150,7 +350,7 @@ class Passthrough:
 
     # -- inside
 
-    def _is_read_by_kernel(self, whole: WholeFile) -> bool:
+    def _is_read_by_kernel(self, whole: PassthroughFile) -> bool:
         """Whether that is what it reads, or may read once nobody has the inode open."""
         use = self._uses.get(whole.ino)
         if use is None or not use.backing or whole.version is None:

@@ -1,0 +1,306 @@
+"""The log of reads, and the log of tiling decisions made from it, within one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from vfsd.catalog.row_mapping import reads_row
+from vfsd.catalog.schema import decisions, reads, segments, videos
+from vfsd.catalog.statements import in_batches
+from vfsd.core.model import LoggedRead, ReadArea, TilingDecision, TilingReason
+from vfsd.errors import NotFoundError
+from vfsd.tiling import Rect, TileLayout
+from vfsd.validation import how_many
+
+
+class LoggedReads:
+    """The reads that are remembered, as one transaction sees them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- looking
+
+    def newest(
+        self,
+        video_id: int | None,
+        *,
+        since_ns: int | None = None,
+        before_id: int | None = None,
+        limit: int,
+    ) -> list[LoggedRead]:
+        """Those of a video, or of all, that began at `since_ns` or later; the newest first.
+
+        At most `limit`, and only such as arrived before number `before_id`.
+        """
+        chosen = sa.select(reads).order_by(reads.c.id.desc()).limit(limit)
+        if video_id is not None:
+            chosen = chosen.where(reads.c.video_id == video_id)
+        if since_ns is not None:
+            chosen = chosen.where(reads.c.at_ns >= since_ns)
+        if before_id is not None:
+            chosen = chosen.where(reads.c.id < before_id)
+        return [_read_from_row(row) for row in self._connection.execute(chosen)]
+
+    def areas(self, video_id: int, frames: range) -> list[ReadArea]:
+        """Where reads of a video looked that have touched some of `frames`, the most often first.
+
+        A read of every hundredth frame is taken to have touched those in between.
+        """
+        region = (reads.c.x1, reads.c.y1, reads.c.x2, reads.c.y2)
+        labels = sa.cast(reads.c.labels, sa.Text)
+        count = sa.func.count()
+        query = (
+            sa.select(reads.c.kind, *region, labels.label("labels"), count.label("reads"))
+            .where(
+                reads.c.video_id == video_id,
+                reads.c.first_frame < frames.stop,
+                reads.c.end_frame > frames.start,
+            )
+            .group_by(reads.c.kind, *region, labels)
+            .order_by(count.desc(), reads.c.kind, *region, labels)
+        )
+        return [
+            ReadArea(
+                row.kind,
+                Rect(row.x1, row.y1, row.x2, row.y2),
+                None if row.labels is None else _clauses(json.loads(row.labels)),
+                row.reads,
+            )
+            for row in self._connection.execute(query)
+        ]
+
+    def videos(self) -> list[int]:
+        """The numbers of those of which any are remembered."""
+        chosen = sa.select(reads.c.video_id).distinct().order_by(reads.c.video_id)
+        return list(self._connection.execute(chosen).scalars())
+
+    # -- changing
+
+    def add(self, done: Iterable[tuple[str, LoggedRead]]) -> int:
+        """Remember reads, each with the digest of the bytes that were read; how many.
+
+        Those of videos that are gone, or have other bytes by now, are left out.
+        """
+        rows = list(done)
+        numbers = {read.video_id for _, read in rows}
+        known = self._connection.execute(
+            sa.select(videos.c.id, videos.c.digest).where(videos.c.id.in_(numbers))
+        )
+        current = {(row.id, row.digest) for row in known}
+        kept = [_read_to_row(read) for digest, read in rows if (read.video_id, digest) in current]
+        if kept:
+            self._connection.execute(sa.insert(reads), kept)
+        return len(kept)
+
+    def keep(self, most: int) -> None:
+        """Forget all but the newest `most`."""
+        last = sa.select(sa.func.max(reads.c.id)).scalar_subquery()
+        most = how_many(most, "number of reads")  # as a database takes it: people write settings
+        self._connection.execute(sa.delete(reads).where(reads.c.id <= last - most))
+
+    def remove(self, video_id: int | None) -> int:
+        """Forget the reads of a video, or of all; how many."""
+        chosen = sa.delete(reads)
+        if video_id is not None:
+            chosen = chosen.where(reads.c.video_id == video_id)
+        return self._connection.execute(chosen).rowcount
+
+
+def _clauses(stored: list[list[str]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(clause) for clause in stored)
+
+
+@reads_row(reads)
+def _read_from_row(row: Row[Any]) -> LoggedRead:
+    return LoggedRead(
+        id=row.id,
+        video_id=row.video_id,
+        at_ns=row.at_ns,
+        kind=row.kind,
+        first_frame=row.first_frame,
+        end_frame=row.end_frame,
+        frames=row.frames,
+        region=Rect(row.x1, row.y1, row.x2, row.y2),
+        size=None if row.width is None else (row.width, row.height),
+        labels=None if row.labels is None else _clauses(row.labels),
+        pixels=row.pixels,
+        untiled_pixels=row.untiled_pixels,
+        predicted=row.predicted,
+        untiled_predicted=row.untiled_predicted,
+        seconds=row.seconds,
+        segments=row.segments,
+        tiles=row.tiles,
+        original_frames=row.original_frames,
+    )
+
+
+def _read_to_row(read: LoggedRead) -> dict[str, Any]:
+    region = read.region
+    width, height = read.size or (None, None)
+    return {
+        "video_id": read.video_id,
+        "at_ns": read.at_ns,
+        "kind": read.kind,
+        "first_frame": read.first_frame,
+        "end_frame": read.end_frame,
+        "frames": read.frames,
+        "x1": region.x1,
+        "y1": region.y1,
+        "x2": region.x2,
+        "y2": region.y2,
+        "width": width,
+        "height": height,
+        "labels": None if read.labels is None else [list(clause) for clause in read.labels],
+        "pixels": read.pixels,
+        "untiled_pixels": read.untiled_pixels,
+        "predicted": read.predicted,
+        "untiled_predicted": read.untiled_predicted,
+        "seconds": read.seconds,
+        "segments": read.segments,
+        "tiles": read.tiles,
+        "original_frames": read.original_frames,
+    }
+
+
+class TilingDecisions:
+    """Decisions as one transaction sees them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- looking
+
+    def get(self, decision_id: int) -> TilingDecision:
+        """Raises `NotFoundError`."""
+        found = self._select(decisions.c.id == decision_id)
+        if not found:
+            raise NotFoundError(
+                f"decision {decision_id} does not exist", hint="see `vfsd tune history`"
+            )
+        return found[0]
+
+    def newest(self, video_id: int | None = None, limit: int | None = None) -> list[TilingDecision]:
+        """Those of a video, or of all, the newest first."""
+        mine = sa.true() if video_id is None else decisions.c.video_id == video_id
+        return self._select(mine, limit=limit)
+
+    def undone(self, video_id: int) -> list[TilingDecision]:
+        """Those of a video that somebody took back, the newest first."""
+        return self._select(decisions.c.video_id == video_id, decisions.c.undone_ns.is_not(None))
+
+    # -- changing
+
+    def add(self, decision: TilingDecision) -> TilingDecision:
+        """Remember it; its segment has to be there already."""
+        result = self._connection.execute(sa.insert(decisions).values(_decision_to_row(decision)))
+        assert result.inserted_primary_key is not None
+        return replace(decision, id=int(result.inserted_primary_key[0]))
+
+    def note_undone(self, segment_ids: Iterable[int], *, now_ns: int) -> None:
+        """Somebody took back what was decided for these segments, as far as any was."""
+        self._set(segment_ids, now_ns)
+
+    def note_redone(self, segment_ids: Iterable[int]) -> None:
+        """Somebody let these segments have their place again."""
+        self._set(segment_ids, None)
+
+    def forget_segment(self, decision_id: int) -> None:
+        """What a decision calls its segment is another one."""
+        self._connection.execute(
+            sa.update(decisions).where(decisions.c.id == decision_id).values(segment_id=None)
+        )
+
+    def remove_of_video(self, video_id: int) -> None:
+        self._connection.execute(sa.delete(decisions).where(decisions.c.video_id == video_id))
+
+    # -- inside
+
+    def _set(self, segment_ids: Iterable[int], undone_ns: int | None) -> None:
+        for some in in_batches(decisions.c.segment_id, segment_ids):
+            self._connection.execute(sa.update(decisions).where(some).values(undone_ns=undone_ns))
+
+    def _select(
+        self, *conditions: sa.ColumnElement[bool], limit: int | None = None
+    ) -> list[TilingDecision]:
+        in_use = sa.and_(segments.c.id.is_not(None), segments.c.retired_ns.is_(None))
+        chosen = (
+            sa.select(decisions, in_use.label("in_use"))
+            .outerjoin(segments, segments.c.id == decisions.c.segment_id)
+            .where(*conditions)
+            .order_by(decisions.c.id.desc())
+            .limit(limit)
+        )
+        return [_decision_from_row(row) for row in self._connection.execute(chosen)]
+
+
+@reads_row(decisions)
+def _decision_from_row(row: Row[Any]) -> TilingDecision:
+    return TilingDecision(
+        id=row.id,
+        video_id=row.video_id,
+        segment_id=row.segment_id,
+        at_ns=row.at_ns,
+        maker=row.maker,
+        first_frame=row.first_frame,
+        end_frame=row.end_frame,
+        layout=TileLayout.parse(row.layout),
+        tiles=None if row.tiles is None else tuple(row.tiles),
+        profile=row.profile,
+        reasons=tuple(_reason_from_json(one) for one in row.reasons),
+        reads=row.reads,
+        predicted_seconds=row.predicted_seconds,
+        predicted_saved=row.predicted_saved,
+        predicted_bytes=row.predicted_bytes,
+        seconds=row.seconds,
+        bytes=row.bytes,
+        undone_ns=row.undone_ns,
+        in_use=bool(row.in_use),
+    )
+
+
+def _reason_from_json(stored: dict[str, Any]) -> TilingReason:
+    region, size = stored.get("region"), stored.get("size")
+    return TilingReason(
+        stored.get("label"),
+        None if region is None else Rect(*region),
+        stored["reads"],
+        None if size is None else (size[0], size[1]),
+    )
+
+
+def _decision_to_row(decision: TilingDecision) -> dict[str, Any]:
+    return {
+        "video_id": decision.video_id,
+        "segment_id": decision.segment_id,
+        "at_ns": decision.at_ns,
+        "maker": decision.maker,
+        "first_frame": decision.first_frame,
+        "end_frame": decision.end_frame,
+        "layout": str(decision.layout),
+        "tiles": None if decision.tiles is None else list(decision.tiles),
+        "profile": decision.profile,
+        "reasons": [_reason_to_json(reason) for reason in decision.reasons],
+        "reads": decision.reads,
+        "predicted_seconds": decision.predicted_seconds,
+        "predicted_saved": decision.predicted_saved,
+        "predicted_bytes": decision.predicted_bytes,
+        "seconds": decision.seconds,
+        "bytes": decision.bytes,
+        "undone_ns": decision.undone_ns,
+    }
+
+
+def _reason_to_json(reason: TilingReason) -> dict[str, Any]:
+    if reason.size is not None:
+        return {"size": list(reason.size), "reads": reason.reads}
+    if reason.region is None:
+        return {"label": reason.label, "reads": reason.reads}
+    region = reason.region
+    return {"region": [region.x1, region.y1, region.x2, region.y2], "reads": reason.reads}

@@ -1,0 +1,341 @@
+"""Retention policies, holds and the log of originals, within one transaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from vfsd.catalog.clock_history import CLOCK_TRUSTED
+from vfsd.catalog.row_mapping import reads_row
+from vfsd.catalog.schema import (
+    entries,
+    holds,
+    nodes,
+    original_log,
+    policies,
+    videos,
+)
+from vfsd.catalog.schema.columns import IdType
+from vfsd.catalog.statements import in_batches
+from vfsd.catalog.tree_reader import IS_ROOT
+from vfsd.core.psnr import error_from_psnr
+from vfsd.core.retention_policy import (
+    Action,
+    Fate,
+    Hold,
+    OriginalLogEntry,
+    RetentionPolicy,
+    Share,
+    hold_message,
+    most_protective,
+)
+from vfsd.errors import HeldError
+from vfsd.validation import storable
+
+
+class OriginalPolicies:
+    """What may become of originals, and what did, as one transaction sees it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- policies
+
+    def policy(self, ino: int) -> RetentionPolicy:
+        """That of a file or directory, else of the nearest directory above that has one.
+
+        Where a file has names in several directories, it has what all of these allow.
+        """
+        own = self.own_policy(ino)
+        return own or most_protective([policy for _, policy in self._of_directories(ino)])
+
+    def limiting(self, ino: int) -> list[int]:
+        """The directories whose videos may take together only so many bytes (`delete_above`), by
+        whose policies a file may go; none where one of its names is below another."""
+        if self.own_policy(ino) is not None:
+            return []
+        return list(_limiting(self._of_directories(ino)))
+
+    def share(self, directory: int) -> Share:
+        """What the videos below have that go by the policy of a directory with a limit."""
+        return self._share(directory, holds.c.id.is_(None))
+
+    def share_without_holds(self, directory: int) -> Share:
+        """What they would have if none of them was held."""
+        return self._share(directory, sa.true())
+
+    def sharing(self) -> Hashable:
+        """What shares and policies follow from: while it is equal, so are they, and so is what is
+        held.
+
+        It takes no longer where there are more videos, as long as nothing is said of each.
+        """
+        version = self._connection.execute(sa.select(nodes.c.generation).where(IS_ROOT)).scalar()
+        held = self._connection.execute(sa.select(holds.c.video_id))
+        said = self._connection.execute(sa.select(policies))
+        return version, frozenset(held.scalars()), frozenset(tuple(row) for row in said)
+
+    def own_policy(self, ino: int) -> RetentionPolicy | None:
+        """What was said of that very file or directory."""
+        return self._policies([ino]).get(ino)
+
+    def policies(self) -> dict[int, RetentionPolicy]:
+        """All that was said, by inode."""
+        return self._policies(None)
+
+    def set_policy(self, ino: int, policy: RetentionPolicy | None) -> None:
+        """None: as where nobody has said anything."""
+        self._connection.execute(sa.delete(policies).where(policies.c.ino == ino))
+        if policy is not None:
+            self._connection.execute(sa.insert(policies).values(ino=ino, **_policy_to_row(policy)))
+
+    # -- holds
+
+    def holds(self, video_id: int | None = None) -> list[Hold]:
+        """Those on a video, or on all, the oldest first."""
+        chosen = sa.select(holds).order_by(holds.c.id)
+        if video_id is not None:
+            chosen = chosen.where(holds.c.video_id == video_id)
+        return [_hold_from_row(row) for row in self._connection.execute(chosen)]
+
+    def hold(self, hold: Hold) -> Hold:
+        result = self._connection.execute(
+            sa.insert(holds).values(video_id=hold.video_id, reason=hold.reason, at_ns=hold.at_ns)
+        )
+        assert result.inserted_primary_key is not None
+        return replace(hold, id=int(result.inserted_primary_key[0]))
+
+    def release(self, hold_ids: Iterable[int]) -> None:
+        for some in in_batches(holds.c.id, hold_ids):
+            self._connection.execute(sa.delete(holds).where(some))
+
+    def require_free(self, ino: int) -> None:
+        """Raises `HeldError` where a file must neither change nor go."""
+        require_no_hold(self._connection, ino)
+
+    def is_held(self, ino: int) -> bool:
+        """Whether a file must neither change nor go."""
+        return self._connection.execute(_HOLDS, {"ino": ino}).first() is not None
+
+    # -- what was done
+
+    def log(self, video_id: int | None = None, limit: int | None = None) -> list[OriginalLogEntry]:
+        """The newest first; without what is noted of the clock."""
+        chosen = (
+            sa.select(original_log)
+            .where(original_log.c.action != CLOCK_TRUSTED)
+            .order_by(original_log.c.id.desc())
+            .limit(limit)
+        )
+        if video_id is not None:
+            chosen = chosen.where(original_log.c.video_id == video_id)
+        return [_entry_from_row(row) for row in self._connection.execute(chosen)]
+
+    def add(self, entry: OriginalLogEntry) -> OriginalLogEntry:
+        result = self._connection.execute(sa.insert(original_log).values(_entry_to_row(entry)))
+        assert result.inserted_primary_key is not None
+        return replace(entry, id=int(result.inserted_primary_key[0]))
+
+    def known_error(self, video_id: int, digest: str) -> float:
+        """Of the bytes with that digest against the very first original, where these took its
+        place; else 0."""
+        row = self._connection.execute(
+            sa.select(original_log.c.psnr)
+            .where(original_log.c.video_id == video_id, original_log.c.new_digest == digest)
+            .order_by(original_log.c.id.desc())
+        ).first()
+        return 0.0 if row is None or row.psnr is None else error_from_psnr(row.psnr)
+
+    def replacement(self, video_id: int, digest: str) -> OriginalLogEntry | None:
+        """How the bytes with that digest took the place of others, if they did."""
+        chosen = (
+            sa.select(original_log)
+            .where(
+                original_log.c.video_id == video_id,
+                original_log.c.new_digest == digest,
+            )
+            .order_by(original_log.c.id.desc())
+        )
+        row = self._connection.execute(chosen).first()
+        return None if row is None else _entry_from_row(row)
+
+    def is_left(self, video_id: int, digest: str, reason: str) -> bool:
+        """Whether it is known of these bytes that they are better left alone, for that reason."""
+        chosen = sa.select(original_log.c.id).where(
+            original_log.c.video_id == video_id,
+            original_log.c.action == Action.LEFT.value,
+            original_log.c.digest == digest,
+            original_log.c.reason == storable(reason),
+        )
+        return self._connection.execute(chosen).first() is not None
+
+    # -- inside
+
+    def _share(self, directory: int, which: sa.ColumnElement[bool]) -> Share:
+        policy = self.own_policy(directory)
+        assert policy is not None
+        assert policy.delete_above is not None
+        below, others = _below(directory), nodes.alias("others")
+        holders = sa.select(sa.func.count()).where(others.c.object_key == nodes.c.object_key)
+        rows = self._connection.execute(
+            sa.select(
+                nodes.c.ino,
+                nodes.c.object_key,
+                nodes.c.size,
+                holders.scalar_subquery(),
+            )
+            .distinct()  # a video may have several holds
+            .join(below, below.c.ino == nodes.c.ino)
+            .join(videos, videos.c.ino == nodes.c.ino)
+            .outerjoin(holds, holds.c.video_id == videos.c.id)
+            .where(nodes.c.object_key.is_not(None), which)
+        )
+        linked = self._limiting_linked(below)
+        sizes: dict[str, int] = {}
+        besides: dict[str, tuple[int, ...]] = {}
+        going = Counter[tuple[str, tuple[int, ...]]]()  # files with the same bytes
+        for ino, key, size, holding in rows:
+            limiting = linked.get(ino, (directory,))
+            if not limiting:
+                continue
+            if holding > 1:
+                going[key, limiting] += 1
+                if going[key, limiting] < holding:
+                    continue  # they go together, when the same directories have too much
+            sizes[key] = size
+            if len(limiting) > 1:
+                besides[key] = tuple(each for each in limiting if each != directory)
+        return Share(policy.delete_above, sizes, besides)
+
+    def _limiting_linked(self, below: sa.CTE) -> dict[int, tuple[int, ...]]:
+        """As `limiting`, of all files that are there and have several names."""
+        rows = self._connection.execute(
+            sa.select(entries.c.ino, entries.c.parent)
+            .join(below, below.c.ino == entries.c.ino)
+            .join(nodes, nodes.c.ino == entries.c.ino)
+            .where(nodes.c.nlink > 1, nodes.c.object_key.is_not(None))
+        )
+        parents: dict[int, set[int]] = {}
+        for ino, parent in rows:
+            parents.setdefault(ino, set()).add(parent)
+        named = {each: self._of_directory(each) for each in set().union(*parents.values())}
+        return {ino: _limiting([named[each] for each in above]) for ino, above in parents.items()}
+
+    def _policies(self, inos: list[int] | None) -> dict[int, RetentionPolicy]:
+        chosen = sa.select(policies)
+        if inos is not None:
+            chosen = chosen.where(policies.c.ino.in_(inos))
+        return {row.ino: _policy_from_row(row) for row in self._connection.execute(chosen)}
+
+    def _of_directories(self, ino: int) -> list[tuple[int, RetentionPolicy]]:
+        """For each directory that has a name of it, by whose policy what is in there goes."""
+        return [self._of_directory(each) for each in self._parents(ino)]
+
+    def _of_directory(self, ino: int) -> tuple[int, RetentionPolicy]:
+        """Its own, or that of the nearest one above, with the directory that has it."""
+        passed = set()  # a directory may lie in itself where something has gone wrong
+        while (own := self.own_policy(ino)) is None:
+            passed.add(ino)
+            above = self._parents(ino)
+            if not above or above[0] in passed:
+                return ino, RetentionPolicy()
+            ino = above[0]
+        return ino, own
+
+    def _parents(self, ino: int) -> list[int]:
+        """The directories that its names are in, each once."""
+        query = sa.select(entries.c.parent).where(entries.c.ino == ino)
+        return list(self._connection.execute(query.distinct().order_by(entries.c.parent)).scalars())
+
+
+def _limiting(found: Iterable[tuple[int, RetentionPolicy]]) -> tuple[int, ...]:
+    """Of directories with the policies that hold for their files: all, where each has a limit."""
+    limits = dict(found)
+    if any(policy.delete_above is None for policy in limits.values()):
+        return ()
+    return tuple(sorted(limits))
+
+
+def _below(directory: int) -> sa.CTE:
+    """All that lies below a directory and has no policy of its own, nor below one that has."""
+    below = sa.select(sa.literal(directory, IdType).label("ino")).cte("below", recursive=True)
+    in_there = sa.select(entries.c.ino).join(below, entries.c.parent == below.c.ino)
+    return below.union(in_there.where(entries.c.ino.not_in(sa.select(policies.c.ino))))
+
+
+def require_no_hold(connection: Connection, ino: int) -> None:
+    """Raises `HeldError` where a file must neither change nor go."""
+    rows = list(connection.execute(_HOLDS, {"ino": ino}))
+    if rows:
+        raise HeldError(
+            f"a hold forbids it: {hold_message([_hold_from_row(row) for row in rows])}",
+            hint="`vfsd hold ls` tells of holds, `vfsd hold remove` lifts them",
+        )
+
+
+_HOLDS = (
+    sa.select(holds)
+    .join(videos, videos.c.id == holds.c.video_id)
+    .where(videos.c.ino == sa.bindparam("ino"))
+    .order_by(holds.c.id)
+)
+
+
+def _policy_to_row(policy: RetentionPolicy) -> dict[str, Any]:
+    return {name: getattr(policy, name) for name in _PLAIN_COLUMNS} | {
+        "original": policy.original.value
+    }
+
+
+@reads_row(policies)
+def _policy_from_row(row: Row[Any]) -> RetentionPolicy:
+    return RetentionPolicy(
+        Fate(row.original), **{name: getattr(row, name) for name in _PLAIN_COLUMNS}
+    )
+
+
+_PLAIN_COLUMNS = tuple(field.name for field in fields(RetentionPolicy) if field.name != "original")
+
+
+@reads_row(holds)
+def _hold_from_row(row: Row[Any]) -> Hold:
+    return Hold(row.id, row.video_id, row.reason, row.at_ns)
+
+
+def _entry_to_row(entry: OriginalLogEntry) -> dict[str, Any]:
+    return {
+        "at_ns": entry.at_ns,
+        "action": entry.action.value,
+        "video_id": entry.video_id,
+        "name": storable(entry.name),  # names of files are any bytes
+        "reason": storable(entry.reason),
+        "digest": entry.digest,
+        "size": entry.size,
+        "new_digest": entry.new_digest,
+        "new_size": entry.new_size,
+        "psnr": entry.psnr,
+        "details": dict(entry.details or {}),
+    }
+
+
+@reads_row(original_log)
+def _entry_from_row(row: Row[Any]) -> OriginalLogEntry:
+    return OriginalLogEntry(
+        id=row.id,
+        at_ns=row.at_ns,
+        action=Action(row.action),
+        video_id=row.video_id,
+        name=row.name,
+        reason=row.reason,
+        digest=row.digest,
+        size=row.size,
+        new_digest=row.new_digest,
+        new_size=row.new_size,
+        psnr=row.psnr,
+        details=row.details,
+    )

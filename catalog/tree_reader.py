@@ -1,0 +1,301 @@
+"""Reads the tree that the mount shows: inodes, and the paths that lead to them.
+
+`vfsd.catalog.tree` adds the changes.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from reprlib import repr as shown
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from vfsd.catalog.row_mapping import reads_row
+from vfsd.catalog.schema import entries, nodes, orphans, xattrs
+from vfsd.catalog.statements import PreparedStatement
+from vfsd.core.model import DirectoryEntry, FileState, Node
+from vfsd.errors import NotFoundError, UsageError
+
+NAME_BYTES = 255
+"""The longest name, as everywhere on Linux."""
+
+
+def not_found_error(path: str) -> NotFoundError:
+    """What to raise where a path leads to nothing."""
+    hint = "`vfsd ls -R` lists what there is"
+    if set("*?[") & set(path):
+        hint = f"this command takes no patterns; `vfsd find {shlex.quote(path)}` does"
+    return NotFoundError(f"{path!r} is not in the store", hint=hint)
+
+
+def split_path(path: str) -> list[str]:
+    """The components of a path from the root: ``"/a//b/"`` is ``["a", "b"]``.
+
+    Raises `UsageError` for what is no text, or none that can be a name in bytes.
+    """
+    if not isinstance(path, str):
+        raise UsageError(f"a name in a store must be text, got {shown(path)}")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise UsageError(f"a name must be valid UTF-8, got {path!r}") from None
+    return [name for name in path.split("/") if name]
+
+
+def require_name(name: str) -> None:
+    """Raises `UsageError` where a file or directory cannot be called so: no mount could show it.
+
+    `name` is one component of a path.
+    """
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise UsageError(f"{name!r} cannot be the name of a file")
+    if len(os.fsencode(name)) > NAME_BYTES:
+        raise UsageError(
+            f"the name of a file is too long: {len(os.fsencode(name))} bytes, {shown(name)}",
+            hint=f"names have {NAME_BYTES} at most, in UTF-8; paths may be longer",
+        )
+
+
+ROOT = 1
+"""The inode number of the root directory."""
+
+_MANY = 16
+"""So many nodes are asked for one by one; more with a statement that is made for their number."""
+
+IS_ROOT = nodes.c.ino == sa.literal_column(str(ROOT))
+_NODE = PreparedStatement(sa.select(nodes).where(nodes.c.ino == sa.bindparam("ino")))
+_NODES = sa.select(nodes).where(nodes.c.ino.in_(sa.bindparam("inos", expanding=True)))
+_VERSION = PreparedStatement(sa.select(nodes.c.generation).where(IS_ROOT))
+_LOOKUP = PreparedStatement(
+    sa.select(nodes)
+    .join(entries, entries.c.ino == nodes.c.ino)
+    .where(entries.c.parent == sa.bindparam("parent"), entries.c.name == sa.bindparam("name"))
+)
+_CHILDREN = PreparedStatement(
+    sa.select(nodes, entries.c.name.label("entry"))
+    .join(entries, entries.c.ino == nodes.c.ino)
+    .where(entries.c.parent == sa.bindparam("parent"))
+    .order_by(entries.c.name)
+)
+_CHILDREN_WITH_XATTRS = PreparedStatement(
+    sa.select(xattrs.c.ino)
+    .distinct()
+    .join(entries, entries.c.ino == xattrs.c.ino)
+    .where(entries.c.parent == sa.bindparam("parent"))
+)
+_SOME_CHILDREN = PreparedStatement(
+    sa.select(entries.c.ino)
+    .where(entries.c.parent == sa.bindparam("parent"))
+    .offset(sa.bindparam("skipped"))
+    .limit(sa.bindparam("most"))
+)
+_XATTRS = PreparedStatement(
+    sa.select(xattrs.c.name, xattrs.c.value)
+    .where(xattrs.c.ino == sa.bindparam("which"))
+    .order_by(xattrs.c.name)
+)
+
+
+class TreeReader:
+    """The tree as one transaction sees it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._version: int | None = None
+
+    def version(self) -> int:
+        """Counts the transactions that have changed the tree; what was read before is stale.
+
+        It is the generation of the root directory.
+        """
+        if self._version is None:
+            ((version,),) = _VERSION.rows(self._connection, {})
+            self._version = int(version)
+        return self._version
+
+    def node(self, ino: int) -> Node:
+        """Raises `NotFoundError`."""
+        return _node_from_row(self._row(ino))
+
+    def nodes(self, inos: Iterable[int]) -> dict[int, Node]:
+        """Those of the nodes that exist."""
+        wanted = list(inos)
+        rows: Iterable[Sequence[Any]]
+        if len(wanted) <= _MANY:
+            rows = (row for ino in wanted for row in _NODE.rows(self._connection, {"ino": ino}))
+        else:
+            rows = self._connection.execute(_NODES, {"inos": wanted})
+        return {node.ino: node for node in map(_node_from_row, rows)}
+
+    def lookup(self, parent: int, name: str) -> Node | None:
+        """What `name` in the directory `parent` leads to."""
+        rows = _LOOKUP.rows(self._connection, {"parent": parent, "name": os.fsencode(name)})
+        return _node_from_row(rows[0]) if rows else None
+
+    def children(self, parent: int) -> list[tuple[str, Node]]:
+        """The entries of a directory, in the order of their names' bytes."""
+        rows = _CHILDREN.rows(self._connection, {"parent": parent})
+        return [(os.fsdecode(row[-1]), _node_from_row(row[:-1])) for row in rows]
+
+    def children_with_xattrs(self, parent: int) -> set[int]:
+        """Which of a directory's entries have any extended attributes: inode numbers."""
+        return {ino for (ino,) in _CHILDREN_WITH_XATTRS.rows(self._connection, {"parent": parent})}
+
+    def has_more_children(self, parent: int, count: int) -> bool:
+        """Whether a directory has more than `count` entries."""
+        values = {"parent": parent, "skipped": count, "most": 1}
+        return bool(_SOME_CHILDREN.rows(self._connection, values))
+
+    def is_empty(self, parent: int) -> bool:
+        return not self.has_more_children(parent, 0)
+
+    def resolve(self, path: str) -> Node:
+        """The node at `path`, counted from the root; no symbolic link is followed.
+
+        Raises `NotFoundError`.
+        """
+        node = self.node(ROOT)
+        for name in split_path(path):
+            found = self.lookup(node.ino, name) if node.is_dir else None
+            if found is None:
+                raise not_found_error(path)
+            node = found
+        return node
+
+    def paths_of(self, ino: int) -> list[str]:
+        """Every path that leads to `ino`, sorted; none for an orphan."""
+        paths = []
+        # And the names below, upwards, and what these lead to: a directory may lie in itself where
+        # something has gone wrong.
+        waiting: list[tuple[int, list[bytes], frozenset[int]]] = [(ino, [], frozenset())]
+        while waiting:  # not by recursion: trees may be deeper than Python's stack
+            above, names, passed = waiting.pop()
+            if above == ROOT:
+                paths.append(os.fsdecode(b"/".join(reversed(names))))
+                continue
+            if above in passed:
+                continue
+            rows = self._connection.execute(
+                sa.select(entries.c.parent, entries.c.name).where(entries.c.ino == above)
+            ).all()
+            waiting += [(parent, [*names, name], passed | {above}) for parent, name in rows]
+        return sorted(paths)
+
+    def called(self, ino: int) -> str:
+        """What people are told: its first path, or its number where none leads to it."""
+        return next(iter(self.paths_of(ino)), f"inode {ino}")
+
+    def walk(self, ino: int = ROOT, path: str = "") -> Iterator[tuple[str, Node]]:
+        """Everything below a directory: (path from the root, node), parents before children.
+
+        What a directory has below itself that lies above it, too, is named and not gone into.
+        """
+        waiting = [(ino, path, iter(self.children(ino)))]
+        within = {ino}
+        while waiting:
+            at, above, children = waiting[-1]
+            for name, node in children:
+                full = f"{above}/{name}" if above else name
+                yield full, node
+                if node.is_dir and node.ino not in within:
+                    waiting.append((node.ino, full, iter(self.children(node.ino))))
+                    within.add(node.ino)
+                    break
+            else:
+                waiting.pop()
+                within.discard(at)
+
+    def all_nodes(self) -> Iterator[Node]:
+        """Every inode, whether it can be reached or not."""
+        return (_node_from_row(row) for row in self._connection.execute(sa.select(nodes)).all())
+
+    def all_names(self) -> list[DirectoryEntry]:
+        """Every name, whether it can be reached or not; by directory and bytes."""
+        query = sa.select(entries.c.parent, entries.c.name, entries.c.ino)
+        rows = self._connection.execute(query.order_by(entries.c.parent, entries.c.name))
+        return [DirectoryEntry(*row) for row in rows]
+
+    def has_hard_links(self) -> bool:
+        """Whether anything but a directory has several names."""
+        is_dir = nodes.c.mode.op("&")(stat.S_IFMT(0o777777)) == stat.S_IFDIR
+        query = sa.select(nodes.c.ino).where(nodes.c.nlink > 1, ~is_dir).limit(1)
+        return self._connection.execute(query).first() is not None
+
+    def files_in_state(self, state: FileState) -> list[Node]:
+        rows = self._connection.execute(sa.select(nodes).where(nodes.c.state == state.value))
+        return [_node_from_row(row) for row in rows]
+
+    def inodes_in_state(self, state: FileState) -> list[int]:
+        """Their numbers, whatever else their rows say."""
+        found = self._connection.execute(sa.select(nodes.c.ino).where(nodes.c.state == state.value))
+        return list(found.scalars())
+
+    def private_inodes(self) -> set[int]:
+        """Inodes whose bytes are private files; also those of which the row says what makes no
+        sense, since they may be."""
+        state = nodes.c.state
+        rows = self._connection.execute(
+            sa.select(nodes.c.ino).where(state.is_not(None), state != FileState.VIDEO.value)
+        )
+        return set(rows.scalars())
+
+    def orphans(self) -> list[tuple[int, tuple[int, str] | None]]:
+        """All orphans, each with the name that it is to get back, if any."""
+        rows = self._connection.execute(sa.select(orphans)).all()
+        return [
+            (
+                row.ino,
+                None
+                if row.former_parent is None
+                else (row.former_parent, os.fsdecode(row.former_name)),
+            )
+            for row in rows
+        ]
+
+    def xattrs(self, ino: int) -> dict[bytes, bytes]:
+        rows = _XATTRS.rows(self._connection, {"which": ino})
+        return {row[0]: row[1] for row in rows}
+
+    def _row(self, ino: int) -> Sequence[Any]:
+        rows = _NODE.rows(self._connection, {"ino": ino})
+        if not rows:
+            raise NotFoundError(f"inode {ino} does not exist")
+        return rows[0]
+
+
+@reads_row(nodes)
+def _node_from_row(row: Sequence[Any]) -> Node:
+    """Of a row of `nodes`, in the order of its columns, which is that of `Node`."""
+    ino, mode, uid, gid, nlink, size, atime_ns, mtime_ns, ctime_ns, rdev, *others = row
+    target, state, object_key, link_path, reason, generation = others
+    if not (isinstance(mode, int) and 0 <= mode <= _MODES):
+        raise ValueError(f"mode must be that of a file, got {mode!r}")
+    return Node(
+        ino,
+        mode,
+        uid,
+        gid,
+        nlink,
+        size,
+        atime_ns,
+        mtime_ns,
+        ctime_ns,
+        rdev,
+        None if target is None else os.fsdecode(target),
+        None if state is None else _STATES[state],
+        object_key,
+        None if link_path is None else os.fsdecode(link_path),
+        reason,
+        generation,
+    )
+
+
+_MODES = 0o777777
+_STATES = {state.value: state for state in FileState}
+assert tuple(nodes.c.keys()) == tuple(field.name for field in fields(Node))

@@ -1,0 +1,306 @@
+"""Reads the audio packets that the packet table of a file lists.
+
+`AudioUnitReader` reassembles packets from containers that split them (MPEG-TS, MPEG-PS, AVI); all
+others are read by byte offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain, islice
+
+import numpy as np
+from av.audio.stream import AudioStream
+from av.bitstream import BitStreamFilterContext
+from av.container import InputContainer
+from av.error import FFmpegError
+from av.packet import Packet
+
+from vfsd.codecs.decoding.demuxer import (
+    MediaFile,
+    MediaSource,
+    demux_packets,
+    discard_other_streams,
+    open_container,
+)
+from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.pyav import exact_fraction
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.model import Access, MediaInfo, Sound
+from vfsd.errors import IntegrityError
+
+SPLITTING_CONTAINERS = frozenset({"mpegts", "mpegps", "avi"})
+"""Containers whose sound always is read through the demuxer, which seeks to a unit in them."""
+
+_SEEK_BACK_UNITS = (2, 8, 32)
+"""How many units before the packet wanted a seek aims at, one try after the other."""
+_LOOKED_AT = 256
+"""Packets before the one wanted among which those units are looked for."""
+_MATCHED_UNITS = 3
+"""As many packets in a row must be the table's to be sure where a seek has led."""
+_MET = 64
+"""Packets after a seek among which they must be."""
+_NEAR = 64
+"""The demuxer reads on, rather than seeks, to packets that are as near."""
+_ADTS_FIXED = 0xF0
+"""Of the fourth byte of an ADTS header: with the three before it what must stay the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioUnit:
+    """A packet of sound; ticks of its stream."""
+
+    pts: int | None
+    duration: int
+    position: int  #: of the unit in which it begins; -1: not known
+    payload: bytes
+    form: bytes  #: the same for all packets that are decoded in the same way
+    configuration: bytes  #: that was in the packet itself (AAC with ADTS headers); of the first
+
+
+class AudioUnits:
+    """Whole packets of a stream, from where its container stands."""
+
+    def __init__(
+        self,
+        opened: InputContainer,
+        stream: AudioStream,
+        *,
+        head: list[Packet[AudioStream]] | None = None,
+        most: int = 0,
+    ) -> None:
+        """The first `most` packets are added to `head` as the demuxer gives them."""
+        self._opened = opened
+        self._stream = stream
+        self._head, self._most = head, most
+        is_filtered = has_adts_headers(stream)
+        self._filter = BitStreamFilterContext("aac_adtstoasc", stream) if is_filtered else None
+
+    @property
+    def stream(self) -> AudioStream:
+        return self._stream
+
+    @property
+    def time_base(self) -> Fraction:
+        """Seconds per tick."""
+        return exact_fraction(self._stream.time_base) or Fraction(1)
+
+    def __iter__(self) -> Iterator[AudioUnit]:
+        """Raises `FFmpegError`."""
+        return self._packets(is_cut=False)
+
+    def after_a_seek(self) -> Iterator[AudioUnit]:
+        """Without what is left of a packet that began before; an error is the end."""
+        with suppress(FFmpegError):
+            yield from self._packets(is_cut=True)
+
+    def _packets(self, is_cut: bool) -> Iterator[AudioUnit]:
+        position = -1
+        for packet in demux_packets(self._opened, self._stream):
+            if self._head is not None and len(self._head) < self._most:
+                self._head.append(packet)
+            if packet.pos is not None:
+                position = packet.pos
+            pts, duration = packet.pts, max(0, packet.duration or 0)
+            form = self._form(packet)
+            try:
+                payload, configuration = self._bare(packet)
+            except FFmpegError:
+                if is_cut:
+                    continue
+                raise
+            yield AudioUnit(pts, duration, position, payload, form, configuration)
+
+    def _form(self, packet: Packet[AudioStream]) -> bytes:
+        if self._filter is None:
+            changed = packet.has_sidedata("new_extradata")
+            return bytes(packet.get_sidedata("new_extradata")) if changed else b""
+        head = bytes(packet)[:4]
+        return head[:3] + bytes(byte & _ADTS_FIXED for byte in head[3:])
+
+    def _bare(self, packet: Packet[AudioStream]) -> tuple[bytes, bytes]:
+        """(what goes into containers that have the configuration elsewhere, that configuration)."""
+        if self._filter is None:
+            return bytes(packet), b""
+        (bare,) = self._filter.filter(packet)
+        told = bare.has_sidedata("new_extradata")
+        return bytes(bare), bytes(bare.get_sidedata("new_extradata")) if told else b""
+
+
+def has_adts_headers(stream: AudioStream) -> bool:
+    """Whether each packet begins with the configuration (AAC with ADTS headers)."""
+    context = stream.codec_context
+    return context.codec.canonical_name == "aac" and not context.extradata
+
+
+class AudioUnitReader:
+    """Reads packets of sound that the table names, through the demuxer.
+
+    Not thread-safe; closable.  The positions of `table` are those of `AudioUnit`s.
+    """
+
+    def __init__(
+        self, source: MediaFile, container: str, stream_index: int, table: FrameTable
+    ) -> None:
+        self._source = MediaSource(source)
+        self._container = container
+        self._stream_index = stream_index
+        self._table = table
+        self._opened: InputContainer | None = None
+        self._units: AudioUnits | None = None
+        self._packets: Iterator[AudioUnit] = iter(())
+        self._next = 0
+
+    def read(self, first: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """(number, payload) of the packets ``first <= p < end``.
+
+        Raises `IntegrityError` when the file does not hold what the table says, `OSError`.
+        """
+        self._approach(first)
+        sizes = self._table.columns(self._next, max(end, self._next)).size.tolist()
+        for number, size in enumerate(sizes, self._next):
+            packet = self._following()
+            if packet is None or len(packet.payload) != size:
+                self._let_go()
+                raise IntegrityError(
+                    f"{self._source.name}: packet {number} of its sound is not where it was"
+                )
+            self._next = number + 1
+            if number >= first:
+                yield number, packet.payload
+
+    def _following(self) -> AudioUnit | None:
+        """Raises `DamagedFileError`, which FFmpeg takes for the end of the file."""
+        try:
+            packet = next((one for one in self._packets if one.payload), None)
+        except FFmpegError:
+            packet = None
+        error, self._source.interrupted_by = self._source.interrupted_by, None
+        if error is not None:
+            self._let_go()
+            raise error
+        return packet
+
+    def close(self) -> None:
+        self._let_go()
+        self._source.close()
+
+    def _let_go(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        self._opened = self._units = None
+        self._packets = iter(())
+
+    def _approach(self, first: int) -> None:
+        """Make `first`, or a packet before it, the next one."""
+        if self._units is not None and self._next <= first <= self._next + _NEAR:
+            return
+        if first <= _NEAR or not self._sought(first):
+            self._let_go()
+            self._packets = iter(self._opened_units())
+            self._next = 0
+
+    def _opened_units(self) -> AudioUnits:
+        self._source.interrupted_by = None
+        if self._units is not None:
+            return self._units
+        try:
+            self._opened = open_container(self._source, self._container)
+        except FFmpegError as error:
+            self._source.check()
+            raise IntegrityError(
+                f"{self._source.name}: cannot be opened any more: {error}"
+            ) from error
+        for stream in self._opened.streams.audio:
+            if stream.index == self._stream_index:
+                discard_other_streams(self._opened, stream)
+                self._units = AudioUnits(self._opened, stream)
+                return self._units
+        self._let_go()
+        raise IntegrityError(f"{self._source.name}: audio stream {self._stream_index} is gone")
+
+    def _sought(self, first: int) -> bool:
+        """Whether a seek has led to `first`, or to a packet before it."""
+        if self._container in SPLITTING_CONTAINERS:
+            return any(self._seek(first, back) for back in _SEEK_BACK_UNITS)
+        return any(self._seek_time(first, back) for back in _SEEK_BACK_UNITS)
+
+    def _seek_time(self, first: int, back: int) -> bool:
+        """Seek to the time of the packet so many before `first`; False where that leads nowhere.
+
+        Time stamps may be missing, or shared by several packets: the first packet of a time stamp,
+        and those after it, must be those of the table.
+        """
+        low = max(0, first - _LOOKED_AT)
+        columns = self._table.columns(low, min(first + _MATCHED_UNITS, self._table.packets))
+        rows = {pts: row for row, pts in enumerate(columns.pts.tolist())}
+        sizes = columns.size.tolist()
+        units = self._opened_units()
+        assert self._opened is not None
+        scale = units.time_base / self._table.time_base
+        aim = int(int(columns.pts[max(0, first - low - back)]) / scale)
+        try:
+            self._opened.seek(aim, stream=units.stream)
+        except FFmpegError:
+            return False
+        following = (packet for packet in units.after_a_seek() if packet.payload)
+        met = list(islice(following, _MET))
+        for skipped in range(1, len(met) - _MATCHED_UNITS + 1):
+            pts, before = met[skipped].pts, met[skipped - 1].pts
+            row = rows.get(round(pts * scale)) if pts is not None and pts != before else None
+            if row is None or row > first - low:
+                continue
+            run = [len(packet.payload) for packet in met[skipped : skipped + _MATCHED_UNITS]]
+            if sizes[row : row + _MATCHED_UNITS] == run:
+                self._packets = chain(met[skipped:], following)
+                self._next = low + row
+                return True
+        return False
+
+    def _seek(self, first: int, back: int) -> bool:
+        """Seek to so many units before that of `first`; False where that leads nowhere.
+
+        What comes first there may be the rest of an earlier packet: the first packet of a later
+        unit, and those after it, must be those of the table.
+        """
+        low = max(0, first - _LOOKED_AT)
+        columns = self._table.columns(low, min(first + _MATCHED_UNITS, self._table.packets))
+        positions = columns.position[: first - low + 1]
+        begun = np.unique(positions[positions >= 0])
+        if len(begun) <= back:
+            return False
+        rows = list(zip(columns.position.tolist(), columns.size.tolist(), strict=True))
+        units = self._opened_units()
+        assert self._opened is not None
+        try:
+            self._opened.seek(int(begun[-1 - back]), unsupported_byte_offset=True)
+        except FFmpegError:
+            return False
+        following = units.after_a_seek()
+        met = list(islice(following, _MET))
+        seen = [(packet.position, len(packet.payload)) for packet in met]
+        for skipped in range(1, len(seen) - _MATCHED_UNITS + 1):
+            run = seen[skipped : skipped + _MATCHED_UNITS]
+            if run[0][0] != seen[skipped - 1][0] and run[0] in rows:
+                row = rows.index(run[0])
+                if row <= first - low and rows[row : row + _MATCHED_UNITS] == run:
+                    self._packets = chain(met[skipped:], following)
+                    self._next = low + row
+                    return True
+        return False
+
+
+AudioPacketReader = PacketReader | AudioUnitReader
+"""Both have ``read(first, end)`` and ``close()``."""
+
+
+def audio_packet_reader(
+    source: MediaFile, media: MediaInfo, sound: Sound, table: FrameTable
+) -> AudioPacketReader:
+    """A reader of the packets of `table`, which belong to `sound`.  Raises `OSError`."""
+    if sound.access is Access.DEMUX:
+        return AudioUnitReader(source, media.container, sound.stream_index, table)
+    return PacketReader(source, media, Access.EXTENT, table)

@@ -1,0 +1,211 @@
+"""Encodes audio segment by segment for views.
+
+Segments that are encoded independently play as one stream, since each is encoded with samples
+before and after it that are dropped again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+import av
+import numpy as np
+import numpy.typing as npt
+from av.audio.codeccontext import AudioCodecContext
+from av.codec.context import CodecContext
+
+from vfsd.codecs.audio.sample_arrays import CHANNEL_LAYOUTS, float_planes
+from vfsd.errors import IntegrityError
+
+SEGMENT_AUDIO_CODECS = ("aac", "opus")
+"""What sound of views is encoded in."""
+
+_AAC_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
+_USUAL_RATE = 48_000
+_CHANNEL_BITS = 80_000
+"""Bits a second of a channel at 48 kHz."""
+_MIN_BIT_RATE = 8_000
+_LEAD_PACKETS = 8
+"""Packets encoded before those that are kept."""
+_TAIL_PACKETS = 2
+"""And after them, as an encoder looks ahead."""
+_SIZE_MARGIN = Fraction(5, 4)
+"""Bytes that packets are given, by what the bit rate says."""
+_LARGEST_AAC = 768
+"""Bytes of a packet for each channel."""
+_BIT_RATE_STEP = 0.7
+_MARGIN = 0.1
+"""Seconds of samples ahead of those that are resampled."""
+
+SegmentSamples = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class AudioSegmentFormat:
+    """How sound is encoded."""
+
+    codec: str  #: aac or opus
+    sample_rate: int
+    layout: str  #: FFmpeg's name
+    bit_rate: int  #: bits a second
+
+    @property
+    def channels(self) -> int:
+        return int(av.AudioLayout(self.layout).nb_channels)
+
+    @property
+    def samples(self) -> int:
+        """Of a packet."""
+        return 1024 if self.codec == "aac" else 960
+
+    @property
+    def delay(self) -> int:
+        """Samples by which the time of a packet is before that of the first that it is given."""
+        return 1024 if self.codec == "aac" else 312
+
+    def room(self, packets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Bytes for so many packets in a row."""
+        each = Fraction(self.bit_rate * self.samples, 8 * self.sample_rate)
+        if self.codec == "opus":
+            return packets * int(each)  # of constant size
+        likely = packets * int(each * _SIZE_MARGIN) + 2 * _LARGEST_AAC * self.channels
+        room: npt.NDArray[np.int64] = np.where(packets, likely, 0)
+        return room
+
+
+def audio_segment_format(codec: str, sample_rate: int, channels: int) -> AudioSegmentFormat:
+    """How to encode sound of so many samples a second and channels; `codec` is of
+    `SEGMENT_AUDIO_CODECS`."""
+    layout = CHANNEL_LAYOUTS.get(channels, "stereo")
+    rate = sample_rate if codec == "aac" and sample_rate in _AAC_RATES else _USUAL_RATE
+    share = min(Fraction(1), Fraction(3 * rate, 2 * _USUAL_RATE))
+    bits = int(_CHANNEL_BITS * share) * int(av.AudioLayout(layout).nb_channels)
+    # So that packets of Opus are a whole number of bytes.
+    return AudioSegmentFormat(codec, rate, layout, bits // 400 * 400)
+
+
+@lru_cache(maxsize=64)
+def audio_configuration(form: AudioSegmentFormat) -> bytes:
+    """What decoders are told first, as FFmpeg has it."""
+    return bytes(_encoder(form).extradata or b"")
+
+
+def encode_audio_packets(
+    form: AudioSegmentFormat,
+    samples: Callable[[int, int], SegmentSamples],
+    first: int,
+    stop: int,
+    room: int,
+) -> list[bytes]:
+    """The packets ``first <= p < stop``, in `room` bytes together.
+
+    Packet p begins with sample p * `form.samples`; ``samples(a, b)`` gives those from a to b, which
+    may be negative.  Raises `IntegrityError` where not even silence fits.
+    """
+    lead = first - _LEAD_PACKETS
+    begin = lead * form.samples + form.delay
+    end = (stop + _TAIL_PACKETS) * form.samples + form.delay
+    heard = samples(begin, end)
+    at: AudioSegmentFormat | None = form
+    while at is not None:
+        packets = _encode_samples(at, heard, begin, first, stop)
+        size = sum(map(len, packets))
+        if size <= room:
+            return packets
+        at = _with_lower_bit_rate(at, size / room)
+    packets = _encode_samples(form, np.zeros_like(heard), begin, first, stop)
+    if sum(map(len, packets)) > room:
+        raise IntegrityError("an encoder needs more bytes for silence than it was given")
+    return packets
+
+
+def _with_lower_bit_rate(form: AudioSegmentFormat, excess: float) -> AudioSegmentFormat | None:
+    if form.bit_rate <= _MIN_BIT_RATE:
+        return None
+    bits = int(form.bit_rate * min(_BIT_RATE_STEP, 1 / excess))
+    return replace(form, bit_rate=max(_MIN_BIT_RATE, bits))
+
+
+def resampled(
+    source: Callable[[int, int], SegmentSamples],
+    rate: int,
+    wanted: int,
+    layout: str,
+    first: int,
+    stop: int,
+) -> SegmentSamples:
+    """The samples ``first <= s < stop`` at the rate `wanted` of a source that has another `rate`.
+
+    Sample 0 of both is at the same time.  Pieces made apart go together.
+    """
+    if rate == wanted:
+        return source(first, stop)
+    common = np.gcd(rate, wanted)
+    step, source_step = wanted // int(common), rate // int(common)
+    margin = int(_MARGIN * wanted)
+    low = (first - margin) // step
+    high = -(-(stop + margin) // step)
+    heard = source(low * source_step, high * source_step)
+    frame = _frame(heard, layout, rate, 0)
+    resampler = av.AudioResampler("flt", layout, wanted)
+    ready = [one for given in (frame, None) for one in resampler.resample(given)]
+    parts = [float_planes(one, len(heard)) for one in ready]
+    made = np.concatenate(parts, axis=1)
+    begin = first - low * step
+    part: SegmentSamples = made[:, begin : begin + stop - first]
+    missing = stop - first - part.shape[1]
+    return np.pad(part, ((0, 0), (0, missing))) if missing > 0 else part
+
+
+def _encode_samples(
+    form: AudioSegmentFormat, heard: SegmentSamples, begin: int, first: int, stop: int
+) -> list[bytes]:
+    """Of samples from number `begin` on, the packets ``first <= p < stop``."""
+    encoder = _encoder(form)
+    kept: list[bytes] = []
+    for frame in _frames(form, heard, begin):
+        for packet in encoder.encode(frame):
+            assert packet.pts is not None
+            number, rest = divmod(packet.pts, form.samples)
+            if first <= number < stop:
+                if rest:
+                    raise IntegrityError(f"a packet of {form.codec} is off its grid by {rest}")
+                kept.append(bytes(packet))
+    if len(kept) != stop - first:
+        raise IntegrityError(f"{len(kept)} packets of {form.codec}, not {stop - first}")
+    return kept
+
+
+def _frames(
+    form: AudioSegmentFormat, heard: SegmentSamples, begin: int
+) -> Iterator[av.AudioFrame | None]:
+    for at in range(0, heard.shape[1], form.samples):
+        part = heard[:, at : at + form.samples]
+        yield _frame(part, form.layout, form.sample_rate, begin + at)
+    yield None
+
+
+def _frame(part: SegmentSamples, layout: str, rate: int, number: int) -> av.AudioFrame:
+    """Interleaved: encoders convert it, and PyAV fills planes of eight channels wrongly."""
+    packed = np.ascontiguousarray(part.T.reshape(1, -1), np.float32)
+    frame = av.AudioFrame.from_ndarray(packed, format="flt", layout=layout)
+    frame.sample_rate, frame.pts = rate, number
+    frame.time_base = Fraction(1, rate)
+    return frame
+
+
+def _encoder(form: AudioSegmentFormat) -> AudioCodecContext:
+    context = CodecContext.create("aac" if form.codec == "aac" else "libopus", "w")
+    assert isinstance(context, AudioCodecContext)
+    context.sample_rate = form.sample_rate
+    context.layout = form.layout
+    context.format = "fltp" if form.codec == "aac" else "flt"
+    context.bit_rate = form.bit_rate
+    context.time_base = Fraction(1, form.sample_rate)
+    if form.codec == "opus":
+        context.options = {"vbr": "off"}
+    context.open()
+    return context

@@ -1,0 +1,530 @@
+"""HEVC parameter sets (VPS, SPS, PPS), parsed as far as stitching needs them and written again,
+with the level limits of ITU-T H.265 annex A.4.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from fractions import Fraction
+
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.bit_io import (
+    BitReader,
+    BitString,
+    BitWriter,
+    DamagedError,
+    escaped,
+    unescaped,
+)
+from vfsd.errors import RefusedMediaError
+
+_NAL_FACTOR = 1100
+"""CpbNalFactor and BrNalFactor of the Main profile (table A.10): bits in a unit of the tables."""
+_MAX_BUFFERS = 16
+_BUFFERS_AT_FULL_SIZE = 6
+
+MIN_COLUMN_WIDTH, MIN_ROW_HEIGHT = 256, 64
+"""The smallest tiles of the Main profile, luma samples (A.3.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HevcLevel:
+    """A row of the tables A.8 and A.9."""
+
+    idc: int  #: general_level_idc: 30 times the level
+    samples: int  #: luma samples of a picture
+    units: int  #: MaxCPB and MaxBR, which are the same in this tier: 1100 bits (a second)
+    slices: int  #: slice segments of a picture
+    rows: int  #: of tiles
+    columns: int
+    samples_per_second: int
+
+    def buffers(self, samples: int) -> int:
+        """How many decoded pictures of `samples` luma samples a decoder keeps (A.4.2)."""
+        for shrunk in (4, 2):
+            if samples * shrunk <= self.samples:
+                return min(shrunk * _BUFFERS_AT_FULL_SIZE, _MAX_BUFFERS)
+        at_least_a_quarter_smaller = samples * 4 <= self.samples * 3
+        return 4 * _BUFFERS_AT_FULL_SIZE // 3 if at_least_a_quarter_smaller else 6
+
+
+HEVC_LEVELS = (
+    HevcLevel(30, 36864, 128, 16, 1, 1, 552960),
+    HevcLevel(60, 122880, 1500, 16, 1, 1, 3686400),
+    HevcLevel(63, 245760, 3000, 20, 1, 1, 7372800),
+    HevcLevel(90, 552960, 6000, 30, 2, 2, 16588800),
+    HevcLevel(93, 983040, 10000, 40, 3, 3, 33177600),
+    HevcLevel(120, 2228224, 12000, 75, 5, 5, 66846720),
+    HevcLevel(123, 2228224, 20000, 75, 5, 5, 133693440),
+    HevcLevel(150, 8912896, 25000, 200, 11, 10, 267386880),
+    HevcLevel(153, 8912896, 40000, 200, 11, 10, 534773760),
+    HevcLevel(156, 8912896, 60000, 200, 11, 10, 1069547520),
+    HevcLevel(180, 35651584, 60000, 600, 22, 20, 1069547520),
+    HevcLevel(183, 35651584, 120000, 600, 22, 20, 2139095040),
+    HevcLevel(186, 35651584, 240000, 600, 22, 20, 4278190080),
+)
+HIGHEST_LEVEL_IDC = HEVC_LEVELS[-1].idc
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRequirements:
+    """What a stream asks of its decoder."""
+
+    width: int  #: of the coded picture
+    height: int
+    columns: int  #: of tiles
+    rows: int
+    buffers: int  #: decoded pictures that are kept, the current one among them
+    rate: Fraction | None = None  #: pictures a second, where the stream tells
+    bits_per_second: int = 0  #: 0: not known
+
+    def lowest_level(self) -> HevcLevel | None:
+        """The first that allows it; None: none does."""
+        return next((level for level in HEVC_LEVELS if self._fits(level)), None)
+
+    def _fits(self, level: HevcLevel) -> bool:
+        samples = self.width * self.height
+        return (
+            samples <= level.samples
+            and max(self.width, self.height) ** 2 <= 8 * level.samples
+            and self.columns <= level.columns
+            and self.rows <= level.rows
+            and self.columns * self.rows <= level.slices
+            and samples * (self.rate or 0) <= level.samples_per_second
+            and self.bits_per_second <= level.units * _NAL_FACTOR
+            and self.buffers <= level.buffers(samples)
+        )
+
+
+HEADER_BITS = 16  #: of each NAL unit
+_MAIN = 1
+_MAX_SHORT_TERM_SETS = 64
+_MAX_REFERENCES = 16
+MAX_HEVC_SIDE = 16888  #: of any level: sqrt(8 * 35651584) luma samples
+
+ReferenceSet = tuple[tuple[int, bool], ...]
+"""Short-term reference pictures: how much later each is shown than the current picture, and
+whether the current one uses it."""
+
+
+def require(condition: bool, what: str) -> None:
+    """Raises `RefusedMediaError` unless the stream has the property that stitching needs."""
+    if not condition:
+        raise RefusedMediaError(f"this HEVC stream cannot be stitched: {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class ConformanceWindow:
+    """The conformance window: how much of a coded picture is not shown, luma samples."""
+
+    right: int = 0
+    bottom: int = 0
+
+
+# ------------------------------------------------------------------------- video parameter sets
+
+
+@dataclass(frozen=True, slots=True)
+class VideoParameterSet:
+    """A video parameter set (7.3.2.1)."""
+
+    head: BitString  #: up to general_level_idc
+    level_idc: int
+    tail: BitString
+
+    @classmethod
+    def parse(cls, unit: bytes) -> VideoParameterSet:
+        reader = payload_of(unit, nal.HEVC_VPS)
+        reader.bits(4 + 2)  # its id; flags of the base layer
+        layers, sublayers = reader.bits(6), reader.bits(3)
+        require(layers == 0, "it has layers")
+        reader.bits(1 + 16)
+        _read_profile(reader)
+        head = reader.between(0, reader.position)
+        level_idc = reader.bits(8)
+        tail_at = reader.position
+        _require_no_sublayer_fields(reader, sublayers)
+        _read_buffers(reader, sublayers)
+        require(reader.bits(6) == reader.golomb() == 0, "it has layers")
+        if reader.flag():  # timing
+            reader.bits(64)
+            if reader.flag():
+                reader.golomb()
+            require(reader.golomb() == 0, "it describes a buffer")
+        require(not reader.flag(), "its video parameter set is extended")
+        tail = reader.between(tail_at, reader.position)
+        if reader.rest().count:
+            raise DamagedError("the video parameter set does not end where it should")
+        return cls(head, level_idc, tail)
+
+    def is_like(self, other: VideoParameterSet) -> bool:
+        return (self.head, self.tail) == (other.head, other.tail)
+
+    def write(self) -> bytes:
+        writer = BitWriter()
+        writer.append(self.head)
+        writer.bits(8, self.level_idc)
+        writer.append(self.tail)
+        return escaped(writer.finished())
+
+
+# ---------------------------------------------------------------------- sequence parameter sets
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceParameterSet:
+    """A sequence parameter set (7.3.2.2): 4:2:0, 8 bits.
+
+    Of what it leaves out, nothing is in use: temporal motion vector prediction, long-term
+    references, lists of scaling factors, extensions.
+    """
+
+    head: BitString  #: up to general_level_idc
+    level_idc: int
+    middle: BitString  #: up to the size
+    width: int  #: of the coded picture, luma samples
+    height: int
+    window: ConformanceWindow
+    tail: BitString  #: behind the conformance window
+    order_bits: int  #: of slice_pic_order_cnt_lsb
+    buffers: int  #: sps_max_dec_pic_buffering
+    coding_block: int  #: the smallest, luma samples
+    tree_block: int  #: side of a coding tree block, luma samples
+    adaptive_offset: bool
+    reference_sets: tuple[ReferenceSet, ...]
+    rate: Fraction | None  #: pictures a second, where it tells
+
+    @classmethod
+    def parse(cls, unit: bytes) -> SequenceParameterSet:
+        reader = payload_of(unit, nal.HEVC_SPS)
+        reader.bits(4)
+        sublayers = reader.bits(3)
+        reader.flag()
+        _read_profile(reader)
+        head = reader.between(0, reader.position)
+        level_idc = reader.bits(8)
+        middle_at = reader.position
+        _require_no_sublayer_fields(reader, sublayers)
+        require(reader.golomb() == 0, "it has several sequence parameter sets")
+        require(reader.golomb() == 1, "its chroma is not 4:2:0")
+        middle = reader.between(middle_at, reader.position)
+        width, height = reader.golomb(), reader.golomb()
+        if not (0 < width <= MAX_HEVC_SIDE and 0 < height <= MAX_HEVC_SIDE):
+            raise DamagedError("the size is out of bounds")
+        window = _read_window(reader, width, height)
+        tail_at = reader.position
+        require(reader.golomb() == reader.golomb() == 0, "it has more than 8 bits a sample")
+        order_bits = reader.golomb() + 4
+        buffers = _read_buffers(reader, sublayers)
+        coding_log = reader.golomb() + 3
+        tree_log = coding_log + reader.golomb()
+        if not (tree_log <= 6 and order_bits <= 16 and buffers <= _MAX_REFERENCES):
+            raise DamagedError("the sequence parameter set is out of bounds")
+        if width % (1 << coding_log) or height % (1 << coding_log):
+            raise DamagedError("the size must be a multiple of the smallest block's")
+        for _ in range(4):  # sizes and depths of transform blocks
+            reader.golomb()
+        if reader.flag():
+            require(not reader.flag(), "it has scaling lists")
+        reader.flag()  # asymmetric motion partitions
+        adaptive_offset = reader.flag()
+        if reader.flag():  # samples may be coded as they are
+            reader.bits(8)
+            reader.golomb()
+            reader.golomb()
+            reader.flag()
+        sets = _read_reference_sets(reader)
+        require(not reader.flag(), "it has long-term references")
+        require(not reader.flag(), "it predicts motion from other pictures")
+        reader.flag()  # strong intra smoothing
+        rate = _read_vui(reader) if reader.flag() else None
+        require(not reader.flag(), "its sequence parameter set is extended")
+        tail = reader.between(tail_at, reader.position)
+        if reader.rest().count:
+            raise DamagedError("the sequence parameter set does not end where it should")
+        return cls(
+            *(head, level_idc, middle, width, height, window, tail, order_bits, buffers),
+            *(1 << coding_log, 1 << tree_log, adaptive_offset, sets, rate),
+        )
+
+    def is_like(self, other: SequenceParameterSet) -> bool:
+        """Whether slices of pictures of the one can be decoded with the other, sizes apart."""
+        return (self.head, self.middle, self.tail) == (other.head, other.middle, other.tail)
+
+    def resized(
+        self, width: int, height: int, window: ConformanceWindow, level_idc: int
+    ) -> SequenceParameterSet:
+        return dataclasses.replace(
+            self, width=width, height=height, window=window, level_idc=level_idc
+        )
+
+    def write(self) -> bytes:
+        writer = BitWriter()
+        writer.append(self.head)
+        writer.bits(8, self.level_idc)
+        writer.append(self.middle)
+        writer.golomb(self.width)
+        writer.golomb(self.height)
+        writer.flag(self.window != ConformanceWindow())
+        if self.window != ConformanceWindow():
+            for samples in (0, self.window.right, 0, self.window.bottom):
+                writer.golomb(samples // 2)  # units of a chroma sample
+        writer.append(self.tail)
+        return escaped(writer.finished())
+
+
+def payload_of(unit: bytes, kind: int) -> BitReader:
+    """Behind the header of a parameter set of that kind.  Raises `DamagedError`,
+    `RefusedMediaError`."""
+    if len(unit) < 3 or nal.unit_type("hevc", unit) != kind:
+        raise DamagedError("a parameter set is of another kind or empty")
+    reader = BitReader(unescaped(unit))
+    require(reader.bits(HEADER_BITS) & 0x1FF == 1, "it has layers")
+    return reader
+
+
+def _read_profile(reader: BitReader) -> None:
+    """profile_tier_level without the level (7.3.3)."""
+    reader.bits(2)
+    require(not reader.flag(), "it is of the High tier")
+    require(reader.bits(5) == _MAIN, "it is not of the Main profile")
+    reader.bits(32 + 48)
+
+
+def _require_no_sublayer_fields(reader: BitReader, sublayers: int) -> None:
+    """What profile_tier_level says behind the level: nothing of any of the sub-layers."""
+    if sublayers:
+        require(reader.bits(2 * sublayers) == 0, "it describes sub-layers")
+        reader.bits(2 * (8 - sublayers))
+
+
+def _read_buffers(reader: BitReader, sublayers: int) -> int:
+    """How many decoded pictures are kept at most, the current one among them."""
+    buffers = 0
+    for _ in range(sublayers + 1 if reader.flag() else 1):
+        buffers = reader.golomb() + 1
+        require(reader.golomb() == 0, "its pictures are reordered")
+        reader.golomb()  # latency
+    return buffers
+
+
+def _read_window(reader: BitReader, width: int, height: int) -> ConformanceWindow:
+    if not reader.flag():
+        return ConformanceWindow()
+    left, right, top, bottom = (2 * reader.golomb() for _ in range(4))
+    require(left == top == 0, "its pictures are cut at the left or the top")
+    if right >= width or bottom >= height:
+        raise DamagedError("the conformance window is empty")
+    return ConformanceWindow(right, bottom)
+
+
+def _read_reference_sets(reader: BitReader) -> tuple[ReferenceSet, ...]:
+    count = reader.golomb()
+    if count > _MAX_SHORT_TERM_SETS:
+        raise DamagedError("there are too many reference picture sets")
+    sets: list[ReferenceSet] = []
+    for index in range(count):
+        sets.append(parse_reference_set(reader, index, sets))
+    return tuple(sets)
+
+
+def parse_reference_set(
+    reader: BitReader, index: int, known: list[ReferenceSet] | tuple[ReferenceSet, ...]
+) -> ReferenceSet:
+    """st_ref_pic_set(index) (7.3.7, 7.4.8); in a slice header, `index` is the number of `known`."""
+    if index and reader.flag():
+        require(False, "a reference picture set is told by another")
+    earlier, later = reader.golomb(), reader.golomb()
+    if earlier + later > _MAX_REFERENCES:
+        raise DamagedError("there are too many reference pictures")
+    found = []
+    for count, sign in ((earlier, -1), (later, 1)):
+        distance = 0
+        for _ in range(count):
+            distance += sign * (reader.golomb() + 1)
+            found.append((distance, reader.flag()))
+    return tuple(found)
+
+
+def _read_vui(reader: BitReader) -> Fraction | None:
+    """vui_parameters: the rate, where it is told (E.2.1)."""
+    if reader.flag() and reader.bits(8) == 255:  # aspect ratio of samples
+        reader.bits(32)
+    if reader.flag():  # overscan
+        reader.flag()
+    if reader.flag():  # video signal
+        reader.bits(4)
+        if reader.flag():
+            reader.bits(24)
+    if reader.flag():  # place of chroma samples
+        reader.golomb()
+        reader.golomb()
+    reader.flag()
+    require(reader.bits(2) == 0, "it has fields")
+    require(not reader.flag(), "it has a default display window")
+    rate = None
+    if reader.flag():
+        ticks, scale = reader.bits(32), reader.bits(32)
+        rate = Fraction(scale, ticks) if ticks and scale else None
+        if reader.flag():
+            reader.golomb()
+        require(not reader.flag(), "it describes a buffer")
+    require(not reader.flag(), "it restricts its bitstream")
+    return rate
+
+
+_NEUTRAL_QP = 26  #: which init_qp_minus26 counts from
+
+
+@dataclass(frozen=True, slots=True)
+class TileGrid:
+    """Sizes of tiles, in coding tree blocks."""
+
+    columns: tuple[int, ...]
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PictureParameterSet:
+    """A picture parameter set (7.3.2.3).
+
+    Of what it leaves out, nothing is in use: dependent slices, wavefronts, weighted prediction,
+    lists of scaling factors, extensions, filters across tiles.
+    """
+
+    head: BitString  #: between the ids and the quantiser
+    quantiser: int  #: of slices that do not differ
+    middle: BitString  #: up to the tiles
+    uniform: tuple[int, int] | None  #: columns and rows of tiles that are all about as large
+    tiles: TileGrid | None  #: without the last column and row; None: uniform, or none
+    tail: BitString  #: behind them
+    id: int
+    hides_pictures: bool
+    extra_bits: int  #: of slice headers
+    cabac_init: bool
+    references: tuple[int, int]  #: of each list, unless a slice tells otherwise
+    chroma_offsets: bool
+    filter_across_slices: bool
+    filter_override: bool
+    filter_off: bool
+    modifies_lists: bool
+
+    @classmethod
+    def parse(cls, unit: bytes) -> PictureParameterSet:
+        reader = payload_of(unit, nal.HEVC_PPS)
+        ordinal, sequence = reader.golomb(), reader.golomb()
+        require(sequence == 0, "it has several sequence parameter sets")
+        if ordinal > 63:
+            raise DamagedError("the id is out of bounds")
+        head_at = reader.position
+        require(not reader.flag(), "it has dependent slices")
+        hides_pictures, extra_bits = reader.flag(), reader.bits(3)
+        reader.flag()  # signs are hidden
+        cabac_init = reader.flag()
+        references = (reader.golomb() + 1, reader.golomb() + 1)
+        head = reader.between(head_at, reader.position)
+        quantiser = _NEUTRAL_QP + reader.signed_golomb()
+        middle_at = reader.position
+        reader.bits(2)  # constrained intra prediction, transform skip
+        if reader.flag():
+            reader.golomb()  # depth of quantiser groups
+        reader.signed_golomb()
+        reader.signed_golomb()
+        chroma_offsets = reader.flag()
+        require(reader.bits(2) == 0, "it weights predictions")
+        reader.flag()  # lossless blocks
+        middle = reader.between(middle_at, reader.position)
+        tiled = reader.flag()
+        require(not reader.flag(), "it has wavefronts")
+        uniform, tiles = _read_tile_grid(reader) if tiled else (None, None)
+        tail_at = reader.position
+        filter_across_slices = reader.flag()
+        override = off = False
+        if reader.flag():
+            override, off = reader.flag(), reader.flag()
+            if not off:
+                reader.signed_golomb()
+                reader.signed_golomb()
+        require(not reader.flag(), "it has scaling lists")
+        modifies_lists = reader.flag()
+        reader.golomb()  # level of parallel merging
+        require(not reader.flag(), "its slice headers are extended")
+        require(not reader.flag(), "its picture parameter set is extended")
+        tail = reader.between(tail_at, reader.position)
+        if reader.rest().count:
+            raise DamagedError("the picture parameter set does not end where it should")
+        return cls(
+            *(head, quantiser, middle, uniform, tiles, tail, ordinal, hides_pictures, extra_bits),
+            *(cabac_init, references, chroma_offsets, filter_across_slices, override, off),
+            modifies_lists,
+        )
+
+    def is_like(self, other: PictureParameterSet) -> bool:
+        """Whether slices of the one can be decoded with the other, once their quantisers are told
+        anew."""
+        return (self.head, self.middle, self.tail) == (other.head, other.middle, other.tail)
+
+    def tiles_of(self, sequence: SequenceParameterSet) -> TileGrid:
+        """Those that pictures of `sequence` have (6.5.1).  Raises `DamagedError`."""
+        across = -(-sequence.width // sequence.tree_block)
+        down = -(-sequence.height // sequence.tree_block)
+        if self.uniform is not None:
+            columns, rows = (
+                tuple((i + 1) * size // count - i * size // count for i in range(count))
+                for size, count in zip((across, down), self.uniform, strict=True)
+            )
+        elif self.tiles is not None:
+            columns = (*self.tiles.columns, across - sum(self.tiles.columns))
+            rows = (*self.tiles.rows, down - sum(self.tiles.rows))
+        else:
+            columns, rows = (across,), (down,)
+        if min(*columns, *rows) < 1:
+            raise DamagedError("the tiles do not fit into the picture")
+        return TileGrid(columns, rows)
+
+    def tiled(self, tiles: TileGrid, ordinal: int) -> PictureParameterSet:
+        """The same, with other tiles (all columns and rows told), another id, and a quantiser that
+        says nothing of the slices': sets are the same for all qualities."""
+        is_one = len(tiles.columns) == len(tiles.rows) == 1
+        told = None if is_one else TileGrid(tiles.columns[:-1], tiles.rows[:-1])
+        return dataclasses.replace(
+            self, uniform=None, tiles=told, id=ordinal, quantiser=_NEUTRAL_QP
+        )
+
+    def write(self) -> bytes:
+        """Raises `ValueError` for uniform tiles, which we never write."""
+        if self.uniform is not None:
+            raise ValueError("tiles have to be told")
+        writer = BitWriter()
+        writer.bits(HEADER_BITS, nal.HEVC_PPS << 9 | 1)
+        writer.golomb(self.id)
+        writer.golomb(0)
+        writer.append(self.head)
+        writer.signed_golomb(self.quantiser - _NEUTRAL_QP)
+        writer.append(self.middle)
+        writer.flag(self.tiles is not None)
+        writer.flag(False)  # wavefronts
+        if self.tiles is not None:
+            writer.golomb(len(self.tiles.columns))
+            writer.golomb(len(self.tiles.rows))
+            writer.flag(False)  # uniform
+            for size in (*self.tiles.columns, *self.tiles.rows):
+                writer.golomb(size - 1)
+            writer.flag(False)  # filters across tiles
+        writer.append(self.tail)
+        return escaped(writer.finished())
+
+
+def _read_tile_grid(reader: BitReader) -> tuple[tuple[int, int] | None, TileGrid | None]:
+    columns, rows = reader.golomb() + 1, reader.golomb() + 1
+    if not (columns <= 20 and rows <= 22 and columns * rows > 1):
+        raise DamagedError("the number of tiles is out of bounds")
+    uniform, tiles = None, None
+    if reader.flag():
+        uniform = (columns, rows)
+    else:
+        widths = tuple(reader.golomb() + 1 for _ in range(columns - 1))
+        tiles = TileGrid(widths, tuple(reader.golomb() + 1 for _ in range(rows - 1)))
+    require(not reader.flag(), "it filters across tiles")
+    return uniform, tiles

@@ -1,0 +1,264 @@
+"""What files say about the meaning of samples: the code points of ISO/IEC 23091-2 (`ColorCodes`)
+with FFmpeg's names, and the video signal type in the VUI of H.264 and HEVC (`SignalType`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from av.bitstream import BitStreamFilterContext
+from av.packet import Packet
+
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.bit_io import BitReader, DamagedError
+from vfsd.core.model import MediaInfo
+
+_UNSPECIFIED = 2
+LIMITED_RANGE, FULL_RANGE = 1, 2
+"""Numbers of AVColorRange, as pictures and decoders have them."""
+RANGES = {LIMITED_RANGE: "limited", FULL_RANGE: "full"}
+MATRICES = {
+    0: "rgb",
+    1: "bt709",
+    4: "fcc",
+    5: "bt470bg",
+    6: "smpte170m",
+    7: "smpte240m",
+    8: "ycgco",
+    9: "bt2020nc",
+    10: "bt2020c",
+    14: "ictcp",
+}
+PRIMARIES = {
+    1: "bt709",
+    4: "bt470m",
+    5: "bt470bg",
+    6: "smpte170m",
+    7: "smpte240m",
+    8: "film",
+    9: "bt2020",
+    10: "smpte428",
+    11: "smpte431",
+    12: "smpte432",
+    22: "ebu3213",
+}
+TRANSFERS = {
+    1: "bt709",
+    4: "gamma22",
+    5: "gamma28",
+    6: "smpte170m",
+    7: "smpte240m",
+    8: "linear",
+    9: "log100",
+    10: "log316",
+    11: "iec61966-2-4",
+    12: "bt1361e",
+    13: "iec61966-2-1",
+    14: "bt2020-10",
+    15: "bt2020-12",
+    16: "smpte2084",
+    17: "smpte428",
+    18: "arib-std-b67",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColorCodes:
+    """What samples mean, in the numbers of ISO/IEC 23091-2; 2: not told."""
+
+    matrix: int
+    primaries: int
+    transfer: int
+    is_full_range: bool | None
+
+
+def color_codes(
+    color_range: str | None, space: str | None, primaries: str | None, transfer: str | None
+) -> ColorCodes:
+    """The numbers of names as `MediaInfo` has them; FFmpeg's are those of ISO/IEC 23091-2."""
+    is_full = None if color_range is None else color_range == "full"
+    return ColorCodes(
+        _code_point(MATRICES, space),
+        _code_point(PRIMARIES, primaries),
+        _code_point(TRANSFERS, transfer),
+        is_full,
+    )
+
+
+def media_color_codes(media: MediaInfo) -> ColorCodes | None:
+    """What a file tells of the colours of its pictures; None where that is nothing.
+
+    Whether packets tell it or the container does: who copies packets has to say it again.
+    """
+    codes = color_codes(
+        media.color_range, media.color_space, media.color_primaries, media.color_transfer
+    )
+    is_told = codes != color_codes(None, None, None, None)
+    return codes if is_told else None
+
+
+def _code_point(names: dict[int, str], name: str | None) -> int:
+    return next((code for code, known in names.items() if known == name), _UNSPECIFIED)
+
+
+UNSPECIFIED_FORMAT = 5
+VIDEO_FORMATS = ("component", "PAL", "NTSC", "SECAM", "MAC", "unspecified")
+"""By number, in H.264, HEVC and MPEG-2."""
+_EXTENDED_RATIO = 255
+_EXTENSION, _DISPLAY = b"\0\0\1\xb5", 2
+_MAX_SETS = 64
+_MAX_LONG_TERM = 32
+_MAX_DELTAS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SignalType:
+    """Fields that the decoder does not need.  None: not told."""
+
+    overscan: bool | None = None  #: whether the picture may be shown with overscan
+    video_format: int | None = None  #: index of `VIDEO_FORMATS`; 6 and 7 are reserved
+    full_range: bool | None = None
+
+
+def parse_signal_type(codec: str, unit: bytes) -> SignalType:
+    """From a sequence parameter set of h264 or hevc with its NAL header.  Raises `DamagedError`."""
+    reader = _hevc_vui_reader(unit) if codec == "hevc" else _h264_vui_reader(unit)
+    if not reader.flag():
+        return SignalType()
+    if reader.flag() and reader.bits(8) == _EXTENDED_RATIO:
+        reader.bits(32)
+    overscan = reader.flag() if reader.flag() else None
+    if not reader.flag():
+        return SignalType(overscan)
+    return SignalType(overscan, reader.bits(3), reader.flag())
+
+
+def mpeg2_signal_type(data: bytes) -> SignalType | None:
+    """From the sequence_display_extension of MPEG-2 (ITU-T H.262, 6.2.2.4); None without one."""
+    at = data.find(_EXTENSION)
+    while at >= 0 and at + 4 < len(data):
+        if data[at + 4] >> 4 == _DISPLAY:
+            return SignalType(video_format=data[at + 4] >> 1 & 7)
+        at = data.find(_EXTENSION, at + 4)
+    return None
+
+
+def video_format_name(video_format: int | None) -> str:
+    """The name of a video format for people."""
+    if video_format is None or video_format >= len(VIDEO_FORMATS):
+        return f"reserved ({video_format})"
+    return VIDEO_FORMATS[video_format]
+
+
+def with_vui_fields(codec: str, extradata: bytes, fields: Mapping[str, int]) -> bytes:
+    """Parameter sets in Annex B with other VUI fields.
+
+    `fields` are options of FFmpeg's filters h264_metadata and hevc_metadata.  Raises
+    `FFmpegError`.
+    """
+    told = ":".join(f"{name}={value}" for name, value in fields.items())
+    if not told or codec not in ("h264", "hevc"):
+        return extradata
+    context = BitStreamFilterContext(f"{codec}_metadata={told}", codec)
+    (packet,) = context.filter(Packet(extradata))
+    return bytes(packet)
+
+
+def _h264_vui_reader(unit: bytes) -> BitReader:
+    """A reader at vui_parameters_present_flag."""
+    found, reader = nal.read_h264_sps(unit)
+    if found.has_fields:
+        reader.flag()  # macroblocks of a field or a frame
+    reader.flag()  # direct prediction of 8x8
+    if reader.flag():  # crop
+        for _ in range(4):
+            reader.golomb()
+    return reader
+
+
+def _hevc_vui_reader(unit: bytes) -> BitReader:
+    """A reader at vui_parameters_present_flag."""
+    found, reader = nal.read_hevc_sps(unit)
+    order_bits = reader.golomb() + 4
+    for _ in range(found.sublayers if reader.flag() else 1):
+        for _ in range(3):  # buffers, reordering, latency
+            reader.golomb()
+    for _ in range(6):  # sizes and depths of blocks
+        reader.golomb()
+    if reader.flag() and reader.flag():
+        _skip_scaling_lists(reader)
+    reader.flag()  # asymmetric motion partitions
+    reader.flag()  # adaptive offset
+    if reader.flag():  # PCM samples
+        reader.bits(8)
+        reader.golomb()
+        reader.golomb()
+        reader.flag()
+    _skip_reference_sets(reader)
+    if reader.flag():
+        count = reader.golomb()
+        if count > _MAX_LONG_TERM:
+            raise DamagedError("too many long-term reference pictures")
+        reader.bits(count * (order_bits + 1))
+    reader.flag()  # temporal motion vector prediction
+    reader.flag()  # strong intra smoothing
+    return reader
+
+
+def _skip_scaling_lists(reader: BitReader) -> None:
+    """scaling_list_data (7.3.4)."""
+    for size in range(4):
+        for _ in range(0, 6, 3 if size == 3 else 1):
+            if not reader.flag():
+                reader.golomb()
+                continue
+            if size > 1:
+                reader.signed_golomb()
+            for _ in range(min(64, 1 << (4 + 2 * size))):
+                reader.signed_golomb()
+
+
+def _skip_reference_sets(reader: BitReader) -> None:
+    """Short-term sets (7.3.7); one may be predicted from the one before it."""
+    count = reader.golomb()
+    if count > _MAX_SETS:
+        raise DamagedError("too many reference picture sets")
+    deltas: list[int] = []
+    for index in range(count):
+        deltas = (
+            _skip_predicted_set(reader, deltas)
+            if index and reader.flag()
+            else _skip_explicit_set(reader)
+        )
+        if len(deltas) > _MAX_DELTAS:
+            raise DamagedError("too many reference pictures")
+
+
+def _skip_predicted_set(reader: BitReader, before: list[int]) -> list[int]:
+    is_negative = reader.flag()
+    shift = reader.golomb() + 1
+    shift = -shift if is_negative else shift
+    found = []
+    for delta in (*before, 0):
+        is_kept = reader.flag() or reader.flag()
+        if is_kept and delta + shift:
+            found.append(delta + shift)
+    return [
+        *sorted((one for one in found if one < 0), reverse=True),
+        *sorted(one for one in found if one > 0),
+    ]
+
+
+def _skip_explicit_set(reader: BitReader) -> list[int]:
+    counts = (reader.golomb(), reader.golomb())
+    if sum(counts) > _MAX_DELTAS:
+        raise DamagedError("too many reference pictures")
+    found = []
+    for count, sign in zip(counts, (-1, 1), strict=True):
+        distance = 0
+        for _ in range(count):
+            distance += sign * (reader.golomb() + 1)
+            reader.flag()
+            found.append(distance)
+    return found

@@ -1,0 +1,178 @@
+"""Picks the muxer for a container (`muxer_for`), and rewrites packets between start codes and
+length prefixes for it (`PacketFormat`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vfsd.codecs.bitstreams import codec_config, nal
+from vfsd.codecs.containers.fmp4 import Fmp4Muxer
+from vfsd.codecs.containers.matroska import MatroskaMuxer
+from vfsd.codecs.containers.segment_muxer import (
+    AudioPackets,
+    AudioTrack,
+    Muxer,
+    PacketTimes,
+    SegmentIndex,
+    VideoTrack,
+)
+from vfsd.core.frame_table_pages import Ints
+from vfsd.core.model import MediaInfo
+
+_START_CODE = nal.START_CODE
+_SHORT_START_CODE = 3  # the shortest
+_MAX_SLICES = 600
+"""NAL units that a packet may hold behind short start codes or lengths.  HEVC allows 600 slices a
+picture at its highest level; H.264 sets no limit for all profiles, but encoders make at most one a
+row of macroblocks, 270 at 8K.  Parameter sets and the first unit have long start codes."""
+
+NAL_CODECS = ("h264", "hevc")
+
+
+@dataclass(frozen=True, slots=True)
+class PacketFormat:
+    """How packets are rewritten; `configuration` goes into the header of the container."""
+
+    codec: str
+    configuration: bytes
+    stored: int  #: bytes of the length before each unit as stored; 0: start codes
+    wanted: int  #: as it has to be
+    repeated: bytes = b""  #: parameter sets to go before each key picture, with start codes
+
+    def bound(self, sizes: Ints, keys: Ints) -> Ints:
+        """Upper bounds for the sizes of rewritten packets, given their stored sizes.
+
+        `keys` tells, by a 1, which are key packets.  Exact where `is_exact`.
+        """
+        added = (self.wanted or len(_START_CODE)) - (self.stored or _SHORT_START_CODE)
+        grown = sizes.copy()
+        if self.stored != self.wanted and added > 0:
+            smallest = (self.stored or _SHORT_START_CODE) + 1
+            grown += added * np.minimum(sizes // smallest, _MAX_SLICES)
+        return grown + keys * len(self.repeated)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether `bound` is the size itself."""
+        return self.stored == self.wanted or (self.stored == 4 and self.wanted == 0)
+
+    def convert(self, packet: bytes, is_key: bool) -> bytes:
+        """`packet` as the container wants it.  Raises `nal.DamagedError`."""
+        if self.stored != self.wanted:
+            packet = _with_prefixes(packet, self.stored, self.wanted)
+        return self._with_sets(packet) if is_key and self.repeated else packet
+
+    def _with_sets(self, packet: bytes) -> bytes:
+        """A delimiter, where there is one, has to stay the first unit of its picture."""
+        start, end = next(nal.nal_units(packet, 0))
+        delimiter = 9 if self.codec == "h264" else 35
+        if nal.unit_type(self.codec, packet[start:end]) != delimiter:
+            return self.repeated + packet
+        return packet[:end] + self.repeated + packet[end:]
+
+
+def container_packet_format(media: MediaInfo, largest: int) -> PacketFormat | None:
+    """For MP4 and Matroska; None where the stream lacks what their headers have to tell.
+
+    `largest` is the size of the largest packet.
+    """
+    if media.codec not in NAL_CODECS:
+        return PacketFormat(media.codec, media.extradata, 0, 0)
+    prefix = nal.prefix_size(media.codec, media.extradata)
+    if prefix:
+        return PacketFormat(media.codec, media.extradata, prefix, prefix)
+    # A length of two bytes is never longer than a start code, so that no packet grows.
+    wanted = 2 if largest < 1 << 16 else 4
+    try:
+        sets = nal.parameter_sets(media.codec, media.extradata)
+        record = codec_config.avcc if media.codec == "h264" else codec_config.hvcc
+        return PacketFormat(media.codec, record(sets, wanted), 0, wanted)
+    except nal.DamagedError:
+        return None
+
+
+def stream_packet_format(media: MediaInfo) -> PacketFormat | None:
+    """For elementary streams; None where the parameter sets are not at hand."""
+    try:
+        sets = nal.parameter_sets(media.codec, media.extradata)
+    except nal.DamagedError:
+        return None
+    prefix = nal.prefix_size(media.codec, media.extradata)
+    if prefix and not sets:
+        return None
+    return PacketFormat(media.codec, b"", prefix, 0, with_start_codes(sets))
+
+
+def encoder_packet_format(
+    codec: str, sets: tuple[bytes, ...], *, stream: bool, bits: int = 8
+) -> PacketFormat:
+    """For packets as our encoders make them, with start codes and without parameter sets.
+
+    `sets` are those of `vfsd.codecs.encoding.encoder.parameter_sets`, for `bits` a sample.
+    """
+    if codec not in NAL_CODECS:
+        return PacketFormat(codec, _configuration(codec, sets, bits), 0, 0)
+    if stream:
+        return PacketFormat(codec, b"", 0, 0, with_start_codes(sets))
+    record = codec_config.avcc if codec == "h264" else codec_config.hvcc
+    return PacketFormat(codec, record(sets, 4), 0, 4)
+
+
+def _configuration(codec: str, sets: tuple[bytes, ...], bits: int) -> bytes:
+    if codec == "av1":
+        return codec_config.av1c(sets[0], is_deep=bits > 8)
+    return b"".join(sets)
+
+
+def with_start_codes(units: tuple[bytes, ...]) -> bytes:
+    return b"".join(_START_CODE + unit for unit in units)
+
+
+def _with_prefixes(packet: bytes, stored: int, wanted: int) -> bytes:
+    parts = []
+    for start, end in nal.nal_units(packet, stored):
+        parts.append((end - start).to_bytes(wanted, "big") if wanted else _START_CODE)
+        parts.append(packet[start:end])
+    return b"".join(parts)
+
+
+class ElementaryMuxer:
+    """Bare H.264 and HEVC streams (Annex B): packets one after the other, no times."""
+
+    def header(self, index: SegmentIndex | None = None, *, spare: int = 0) -> bytes:
+        return b""
+
+    def index_size(self, segments: int) -> int:
+        return 0
+
+    def overheads(self, shown: Ints, keys: Ints, starts: Ints) -> Ints:
+        return np.zeros(len(starts), np.int64)
+
+    def sound_overheads(self, times: Ints, cuts: Ints, shown: Ints, starts: Ints) -> Ints:
+        return np.zeros(len(cuts), np.int64)
+
+    def segment(
+        self,
+        ordinal: int,
+        times: PacketTimes,
+        payloads: Sequence[bytes],
+        size: int,
+        sound: AudioPackets | None = None,
+    ) -> bytes:
+        return b"".join(payloads)  # any zeros may follow a NAL unit
+
+    def trimmed(self, segment: bytes) -> bytes:
+        return segment
+
+
+def muxer_for(container: str, track: VideoTrack, sound: AudioTrack | None = None) -> Muxer:
+    """For mp4, matroska, or the name of a codec: its elementary stream, without sound."""
+    if container == "mp4":
+        return Fmp4Muxer(track, sound)
+    if container == "matroska":
+        return MatroskaMuxer(track, sound)
+    return ElementaryMuxer()

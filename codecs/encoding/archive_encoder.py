@@ -1,0 +1,417 @@
+"""Re-encodes runs of frames that replace an original.
+
+Each run is decoded again and compared with its source; `coarsest_run` searches the highest CRF
+within an error limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import av
+import cv2
+import numpy as np
+import numpy.typing as npt
+from av.error import FFmpegError
+from av.video.codeccontext import VideoCodecContext
+
+from vfsd.codecs.decoding.decoder_context import numbered_packet, strict_decoder
+from vfsd.codecs.decoding.frame_decoder import FrameDecoder
+from vfsd.codecs.decoding.frame_side_data import UNKNOWN, carried_data, side_data_title
+from vfsd.codecs.encoding.encoder import NOMINAL_RATE, color_options
+from vfsd.codecs.frames.chroma_siting import SITINGS
+from vfsd.codecs.frames.color import frame_colors
+from vfsd.codecs.frames.planes import (
+    chroma_subsampling,
+    copy_colors,
+    copy_picture,
+    plane_pixels,
+    plane_subsampling,
+)
+from vfsd.codecs.pyav import decode
+from vfsd.codecs.registry import new_encoder, open_encoder
+from vfsd.core.model import MediaInfo
+from vfsd.core.psnr import psnr_from_error
+from vfsd.errors import IntegrityError, RefusedMediaError, UsageError
+
+
+def frame_error(one: av.VideoFrame, other: av.VideoFrame) -> float:
+    """The error of that plane that differs most; see `vfsd.core.psnr`.
+
+    Raises `IntegrityError` where the pictures have not the same size and samples.
+    """
+    planes, others = plane_pixels(one), plane_pixels(other)
+    if [plane.shape for plane in planes] != [plane.shape for plane in others]:
+        raise IntegrityError(
+            f"a picture of {one.width}x{one.height} {one.format.name} has become one of "
+            f"{other.width}x{other.height} {other.format.name}"
+        )
+    squares = (
+        float(cv2.norm(a, b, cv2.NORM_L2SQR)) / a.size for a, b in zip(planes, others, strict=True)
+    )
+    return math.sqrt(max(squares)) / ((1 << one.format.components[0].bits) - 1)
+
+
+def frame_pairs(
+    source: FrameDecoder, made: FrameDecoder, frames: range
+) -> Iterator[tuple[int, av.VideoFrame, av.VideoFrame]]:
+    """(number, as it is, as it is in the other file) of each of `frames`.
+
+    Raises `IntegrityError` where one of the files does not yield a frame, and `RefusedMediaError`
+    where samples of both do not mean the same, or both do not come with the same side data.
+    """
+    pictures, others = (each.stream(frames.start, frames.stop) for each in (source, made))
+    for (number, one), (other_number, other) in zip(pictures, others, strict=True):
+        assert number == other_number
+        if frame_colors(one) != frame_colors(other):
+            raise RefusedMediaError(f"the colours of frame {number} would mean something else")
+        _require_same_data(number, carried_data(one), carried_data(other))
+        yield number, one, other
+
+
+def require_kept_data(number: int, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> None:
+    """Raises `RefusedMediaError` where side data of a frame would be lost or changed.
+
+    Both are of `vfsd.codecs.decoding.frame_side_data.carried_data`.
+    """
+    unknown = {UNKNOWN} & before.keys()  # it cannot be compared
+    changed = {kind for kind in before.keys() & after.keys() if before[kind] != after[kind]}
+    if lost := sorted((before.keys() - after.keys()) | changed | unknown):
+        named = ", ".join(map(side_data_title, lost))
+        raise RefusedMediaError(
+            f"side data of frame {number} would be lost or changed: {named}",
+            hint="the original stays; a copy without that data can be replaced",
+        )
+
+
+def _require_same_data(
+    number: int, before: Mapping[str, bytes], after: Mapping[str, bytes]
+) -> None:
+    require_kept_data(number, before, after)
+    if added := sorted(after.keys() - before.keys()):
+        named = ", ".join(map(side_data_title, added))
+        raise RefusedMediaError(f"side data would be added to frame {number}: {named}")
+
+
+def blended(
+    background: av.VideoFrame, picture: av.VideoFrame, mask: npt.NDArray[np.uint8] | None
+) -> av.VideoFrame:
+    """A new picture: `picture` where the mask is set, `background` elsewhere.
+
+    The mask is rows x columns of luma, and whole samples of chroma are set in it or are not.
+    """
+    made = av.VideoFrame(picture.width, picture.height, picture.format.name)
+    copy_picture(background, made)
+    if mask is not None:
+        planes = zip(plane_pixels(picture), plane_pixels(made), strict=True)
+        for number, (source, target) in enumerate(planes):
+            np.copyto(target, source, where=_plane_mask(mask, picture, number) != 0)
+    return made
+
+
+def low_passed(picture: av.VideoFrame, radius: int) -> av.VideoFrame:
+    """A new picture, each sample the mean of those around it, `radius` of luma to each side."""
+    made = av.VideoFrame(picture.width, picture.height, picture.format.name)
+    copy_colors(picture, made)
+    planes = zip(plane_pixels(picture), plane_pixels(made), strict=True)
+    for number, (source, target) in enumerate(planes):
+        across, down = plane_subsampling(picture, number)
+        size = (2 * (radius // across) + 1, 2 * (radius // down) + 1)
+        target[...] = cv2.blur(source, size)
+    return made
+
+
+def masked_error(
+    one: av.VideoFrame, other: av.VideoFrame, mask: npt.NDArray[np.uint8] | None
+) -> float:
+    """As `frame_error`, where the mask is set only; 0 where it is nowhere."""
+    if mask is None:
+        return 0.0
+    worst = 0.0
+    planes = zip(plane_pixels(one), plane_pixels(other), strict=True)
+    for number, (a, b) in enumerate(planes):
+        mine = _plane_mask(mask, one, number)
+        count = int(np.count_nonzero(mine))
+        if count:
+            worst = max(worst, float(cv2.norm(a, b, cv2.NORM_L2SQR, mine)) / count)
+    return math.sqrt(worst) / ((1 << one.format.components[0].bits) - 1)
+
+
+def _plane_mask(
+    mask: npt.NDArray[np.uint8], picture: av.VideoFrame, number: int
+) -> npt.NDArray[np.uint8]:
+    across, down = plane_subsampling(picture, number)
+    return np.ascontiguousarray(mask[::down, ::across])
+
+
+ErrorMeasure = Callable[[int, av.VideoFrame, av.VideoFrame], float]
+"""The error of a picture of a run, counted from 0: as it was, and as it came out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveCodec:
+    """A way to encode a whole video."""
+
+    name: str  #: FFmpeg's name of the codec
+    encoder: str  #: FFmpeg's name of the encoder
+    options: Mapping[str, str]
+    quality: int  #: the rate factor to start with
+    finest: int
+    coarsest: int
+    decibels: float  #: that a step of the rate factor changes, about
+    delay: int  #: packets that a picture may come after its turn
+
+
+# B-frames are allowed here, unlike in tiles and recordings: the file is written once, complete.
+_X264 = (
+    "bframes=3:keyint=infinite:scenecut=0:open-gop=0:rc-lookahead=20"
+    ":stitchable=1"  # the picture parameter set does not tell the quality
+)
+_X265 = (
+    "bframes=4:keyint=-1:scenecut=0:open-gop=0:rc-lookahead=20"
+    ":repeat-headers=0:info=0:log-level=none"
+)
+
+ARCHIVE_CODECS = {
+    codec.name: codec
+    for codec in (
+        ArchiveCodec(
+            name="h264",
+            encoder="libx264",
+            options={"preset": "medium", "x264-params": _X264, "flags": "+global_header+cgop"},
+            quality=20,
+            finest=1,
+            coarsest=40,
+            decibels=0.8,
+            delay=2,
+        ),
+        ArchiveCodec(
+            name="hevc",
+            encoder="libx265",
+            options={"preset": "medium", "x265-params": _X265, "flags": "+global_header+cgop"},
+            quality=20,
+            finest=1,
+            coarsest=40,
+            decibels=0.7,
+            delay=3,
+        ),
+        ArchiveCodec(
+            name="av1",
+            encoder="libsvtav1",
+            options={
+                "preset": "8",
+                "svtav1-params": "keyint=-1:scd=0",
+                "flags": "+global_header",
+            },
+            quality=26,
+            finest=1,
+            coarsest=55,
+            decibels=0.35,
+            delay=0,
+        ),
+    )
+}
+"""By name."""
+_EVEN_SIZE_CODECS = ("h264", "hevc")
+"""Whose encoders take no picture that ends in the midst of a sample of chroma."""
+
+
+def archive_codec(name: str, media: MediaInfo) -> ArchiveCodec:
+    """The codec of that name, for the pictures of a video.
+
+    Raises `UsageError` where there is none, or it cannot keep such pictures as they are.
+    """
+    codec = ARCHIVE_CODECS.get(name)
+    if codec is None:
+        raise UsageError(
+            f"videos cannot be encoded anew in {name!r}",
+            hint=f"one of {', '.join(ARCHIVE_CODECS)}",
+        )
+    formats = [each.name for each in av.Codec(codec.encoder, "w").video_formats or ()]
+    if media.pixel_format not in formats:
+        raise UsageError(
+            f"pictures in {media.pixel_format} cannot be kept in {name}",
+            hint=f"it takes {', '.join(formats)}",
+        )
+    if media.interlaced:
+        raise UsageError("interlaced pictures are not encoded anew")
+    columns, rows = chroma_subsampling(media.pixel_format)
+    if name in _EVEN_SIZE_CODECS and (media.width % columns or media.height % rows):
+        raise UsageError(
+            f"pictures of {media.width}x{media.height} in {media.pixel_format} cannot be kept in "
+            f"{name}: its sides are multiples of {columns} and {rows}",
+            hint="av1 takes odd sides, in mp4, mkv and webm",
+        )
+    return codec
+
+
+@dataclass(frozen=True, slots=True)
+class RunPacket:
+    payload: bytes
+    shown: int  #: which picture of the run it shows, from 0
+    is_key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReencodedRun:
+    """A run of frames as a stream that decodes alone."""
+
+    packets: tuple[RunPacket, ...]  #: in the order in which they are decoded
+    configuration: bytes  #: parameter sets, as the encoder gives them
+    error: float  #: of the worst picture, see `vfsd.codecs.encoding.archive_encoder`; measured
+
+    @property
+    def size(self) -> int:
+        """Bytes of all packets."""
+        return sum(len(packet.payload) for packet in self.packets)
+
+
+def archive_encoder_options(
+    codec: ArchiveCodec, media: MediaInfo, quality: int, siting: str
+) -> dict[str, str]:
+    """What FFmpeg's encoder is told; `siting`: where chroma lies, one of `SITINGS`."""
+    # Captions are copied with the messages of the original.
+    captions = {} if codec.name == "av1" else {"a53cc": "0"}
+    told = {} if siting == SITINGS[0] else {"chroma_sample_location": siting}
+    return {"crf": str(quality), **told, **captions, **color_options(media), **codec.options}
+
+
+def prepare_encoder(context: VideoCodecContext, media: MediaInfo) -> None:
+    """What pictures an encoder is to expect."""
+    context.width, context.height = media.width, media.height
+    context.pix_fmt = media.pixel_format
+    context.framerate = media.average_rate or NOMINAL_RATE
+    if media.sample_aspect_ratio is not None:
+        context.sample_aspect_ratio = media.sample_aspect_ratio
+
+
+def whole_frame_error(_: int, one: av.VideoFrame, other: av.VideoFrame) -> float:
+    """`frame_error`, whichever picture of the run it is."""
+    return frame_error(one, other)
+
+
+def encode_run(
+    codec: ArchiveCodec,
+    media: MediaInfo,
+    quality: int,
+    pictures: Iterable[av.VideoFrame],
+    measure: ErrorMeasure = whole_frame_error,
+    siting: str = SITINGS[0],
+) -> ReencodedRun:
+    """Encode a run of pictures of `media`, decode it, and compare each with what it was.
+
+    Raises `UsageError` where the encoder refuses, `IntegrityError` where what comes out is not one
+    packet and one picture for each.
+    """
+    context = new_encoder(codec.encoder)
+    prepare_encoder(context, media)
+    context.time_base = 1 / (media.average_rate or NOMINAL_RATE)
+    context.options = archive_encoder_options(codec, media, quality, siting)
+    try:
+        open_encoder(context)
+    except FFmpegError as error:
+        raise UsageError(
+            f"{media.width}x{media.height} in {media.pixel_format} cannot be encoded in "
+            f"{codec.name}: {error.strerror}"
+        ) from error
+    run = _RunEncoder(codec, bytes(context.extradata or b""), measure)
+    for ordinal, picture in enumerate(pictures):
+        picture.pts, picture.time_base = ordinal, context.time_base
+        picture.pict_type = 0  # else an encoder repeats what the decoder met
+        run.put(picture)
+        for packet in context.encode(picture):
+            run.add(packet)
+    for packet in context.encode(None):
+        run.add(packet)
+    return run.finish()
+
+
+def decode_run(codec: ArchiveCodec, run: ReencodedRun) -> Iterator[av.VideoFrame]:
+    """The pictures of a run, in the order in which they are shown."""
+    decoder = strict_decoder(codec.name, run.configuration)
+    for packet in run.packets:
+        yield from decode(decoder, numbered_packet(packet.shown, packet.payload))
+    yield from decode(decoder, None)
+
+
+class _RunEncoder:
+    """Collects packets, and holds pictures until they have been decoded again."""
+
+    def __init__(self, codec: ArchiveCodec, configuration: bytes, measure: ErrorMeasure) -> None:
+        self._codec = codec
+        self._measure = measure
+        self._configuration = configuration
+        self._decoder = strict_decoder(codec.name, configuration)
+        self._waiting: dict[int, av.VideoFrame] = {}
+        self._packets: list[RunPacket] = []
+        self._given = 0
+        self._worst = 0.0
+
+    def put(self, picture: av.VideoFrame) -> None:
+        self._waiting[self._given] = picture
+        self._given += 1
+
+    def add(self, packet: av.Packet[av.VideoStream]) -> None:
+        number, payload = packet.pts, bytes(packet)
+        if number is None or len(self._packets) - number > self._codec.delay:
+            raise IntegrityError(f"{self._codec.encoder} has put pictures out of order")
+        self._packets.append(RunPacket(payload, number, packet.is_keyframe))
+        try:
+            self._compare(decode(self._decoder, numbered_packet(number, payload)))
+        except FFmpegError as error:
+            raise IntegrityError("what was encoded does not decode") from error
+
+    def finish(self) -> ReencodedRun:
+        self._compare(decode(self._decoder, None))
+        numbers = sorted(packet.shown for packet in self._packets)
+        if self._waiting or numbers != list(range(self._given)) or not self._packets[0].is_key:
+            raise IntegrityError(
+                f"{self._given} pictures became {len(numbers)} packets, and {len(self._waiting)} "
+                "of them do not decode"
+            )
+        return ReencodedRun(tuple(self._packets), self._configuration, self._worst)
+
+    def _compare(self, pictures: Iterable[av.VideoFrame]) -> None:
+        for picture in pictures:
+            number = -1 if picture.pts is None else picture.pts
+            source = self._waiting.pop(number, None)
+            if source is None:
+                raise IntegrityError("a picture came out twice")
+            self._worst = max(self._worst, self._measure(number, source, picture))
+
+
+_MAX_TRIES = 8
+"""How often a run is encoded until its quality is right."""
+_SPARE_DECIBELS = 1.0
+"""dB above what is wanted from which on a run is encoded coarser."""
+
+
+def coarsest_run(
+    codec: ArchiveCodec, quality: int, limit: float, encode: Callable[[int], ReencodedRun]
+) -> tuple[ReencodedRun, int] | None:
+    """A run whose worst picture has no more than the error `limit`, and its rate factor.
+
+    `encode` makes it with a rate factor, `quality` is the first to try.  None where the finest is
+    not good enough.
+    """
+    best: tuple[ReencodedRun, int] | None = None
+    for _ in range(_MAX_TRIES):
+        run = encode(quality)
+        spare = psnr_from_error(run.error) - psnr_from_error(limit)
+        if run.error <= limit:
+            best = run, quality
+            steps = int(spare / codec.decibels) if spare != math.inf else 8
+            coarser = min(codec.coarsest, quality + steps)
+            if spare < _SPARE_DECIBELS or coarser == quality:
+                return best
+            quality = coarser
+        elif best is not None:
+            return best
+        elif quality == codec.finest:
+            return None
+        else:
+            steps = max(1, math.ceil(-spare / codec.decibels))
+            quality = max(codec.finest, quality - steps)
+    return best

@@ -1,0 +1,235 @@
+"""Finds the side data of a stream in its header, first packet and first picture; see
+`vfsd.codecs.containers.stream_side_data`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+
+import av
+from av.error import FFmpegError
+from av.video.codeccontext import VideoCodecContext
+
+from vfsd.codecs.containers import stream_side_data as known
+from vfsd.codecs.decoding.decoder_context import configure_decoder
+from vfsd.codecs.decoding.demuxer import MediaSource, demux_until_error, open_stream
+from vfsd.codecs.decoding.frame_side_data import carried_data, side_data_title
+from vfsd.codecs.inventory.collector import ItemCollector
+from vfsd.codecs.inventory.inband import packet_lister
+from vfsd.codecs.inventory.matroska_elements import MatroskaElement, iter_elements
+from vfsd.codecs.inventory.mp4_boxes import FileWindow, Mp4Box, first_mp4_box, inside, iter_boxes
+from vfsd.codecs.pyav import decode
+from vfsd.core.model import MediaInfo
+
+_MASTERING = struct.Struct("=20i2i")
+_LIGHT = struct.Struct("=2I")
+_STEREO = struct.Struct("=2i")
+_SPHERICAL = struct.Struct("=4i4I")
+_STEREO_NAMES = {0: "mono", 1: "side by side", 2: "top and bottom"}
+_EQUIRECTANGULAR = (0, 3)  # in full, and with bounds
+_INVERTED = 1
+_FIELD_ORDERS = {2: "top field first", 4: "top field first", 3: "bottom field first"}
+_FIELD_ORDERS |= {5: "bottom field first"}
+
+_IN_PACKETS = {
+    "SEI 137 (mastering display)": known.MASTERING_DISPLAY,
+    "SEI 144 (content light level)": known.CONTENT_LIGHT,
+    "metadata OBU 2 (mastering display)": known.MASTERING_DISPLAY,
+    "metadata OBU 1 (content light level)": known.CONTENT_LIGHT,
+    "SEI 45 (frame packing)": known.STEREO,
+}
+_DOVI_KINDS = (b"dvcC", b"dvvC", b"dvwC")
+_ENTRY_BYTES = 78
+_MAX_VALUE = 64
+"""Bytes that are read of a value; none that is looked for has as many."""
+_MAX_PACKET = 1 << 22
+_MAX_PACKETS = 64
+"""As many are read until the first picture comes."""
+
+
+def find_side_data(source: MediaSource, media: MediaInfo) -> dict[str, str]:
+    """The marks of the pictures of a file, from its header, first packet and first picture.
+
+    Empty where none can be decoded.  Raises `OSError`, `IntegrityError`.
+    """
+    opened, stream = open_stream(source, media.container, media.stream_index)
+    with opened:
+        context = stream.codec_context
+        configure_decoder(context)
+        packets = list(islice(demux_until_error(opened, stream), _MAX_PACKETS))
+        for packet in (*packets, None):
+            with suppress(FFmpegError):
+                for frame in decode(context, packet):
+                    first = bytes(packets[0])[:_MAX_PACKET]
+                    return _all_side_data(source, media, context, frame, first)
+    return {}
+
+
+def _all_side_data(
+    source: MediaSource,
+    media: MediaInfo,
+    context: VideoCodecContext,
+    frame: av.VideoFrame,
+    packet: bytes,
+) -> dict[str, str]:
+    found = dict(_frame_side_data(frame))
+    window = FileWindow(source)
+    if media.container in ("mp4", "mov"):
+        found |= _box_side_data(window, media.stream_index)
+    elif media.container in ("matroska", "webm"):
+        found |= _element_side_data(window, media.stream_index)
+    told = _packet_side_data(context, packet)
+    told |= {name for name in found if name not in _WRITTEN_NAMES}
+    if media.interlaced:
+        # Coders of fields tell the order in their packets, others in the header alone.
+        found[known.FIELD_ORDER] = _FIELD_ORDERS.get(int(context.field_order), known.OTHER)
+        told.add(known.FIELD_ORDER)
+    if told & found.keys():
+        found[known.IN_PACKETS] = ",".join(sorted(told & found.keys()))
+    return found
+
+
+_WRITTEN_NAMES = frozenset(
+    (
+        *(
+            known.MASTERING_DISPLAY,
+            known.CONTENT_LIGHT,
+            known.STEREO,
+            known.SPHERICAL,
+            known.DOVI,
+            known.ALPHA,
+        ),
+        *map(side_data_title, ("ICC_PROFILE", "AMBIENT_VIEWING_ENVIRONMENT")),
+    )
+)
+"""Marks that a container tells, and packets perhaps; all others are in packets."""
+
+
+def _written_name(kind: str) -> str:
+    return {
+        "MASTERING_DISPLAY_METADATA": known.MASTERING_DISPLAY,
+        "CONTENT_LIGHT_LEVEL": known.CONTENT_LIGHT,
+        "STEREO3D": known.STEREO,
+        "SPHERICAL": known.SPHERICAL,
+    }.get(kind, side_data_title(kind))
+
+
+def _frame_side_data(frame: av.VideoFrame) -> Iterator[tuple[str, str]]:
+    for kind, data in carried_data(frame).items():
+        name = _written_name(kind)
+        value = known.OTHER
+        if kind == "MASTERING_DISPLAY_METADATA":
+            value = _mastering(data)
+        elif kind == "CONTENT_LIGHT_LEVEL" and len(data) >= _LIGHT.size:
+            most, average = _LIGHT.unpack_from(data)
+            if max(most, average) < 1 << 16:
+                value = struct.pack(">HH", most, average).hex()
+        elif kind == "STEREO3D" and len(data) >= _STEREO.size:
+            way, flags = _STEREO.unpack_from(data)
+            name_of_way = _STEREO_NAMES.get(way, known.OTHER)
+            value = f"{name_of_way}, right eye first" if flags & _INVERTED else name_of_way
+        elif kind == "SPHERICAL":
+            value = _spherical(data)
+        yield name, value
+
+
+def _mastering(data: bytes) -> str:
+    """From red, green, blue and white (x, y), the least and the most light, as fractions."""
+    if len(data) < _MASTERING.size:
+        return known.OTHER
+    numbers = _MASTERING.unpack_from(data)
+    parts = [n / d if d else 0.0 for n, d in zip(numbers[:20:2], numbers[1:20:2], strict=True)]
+    if not all(numbers[20:]):
+        return known.OTHER
+    red, green, blue, white, (least, most) = (parts[at : at + 2] for at in range(0, 10, 2))
+    points = [round(one * 50_000) for one in (*green, *blue, *red, *white)]
+    lights = [round(one * 10_000) for one in (most, least)]
+    if not all(0 <= one < 1 << 16 for one in points) or not all(0 <= x < 1 << 32 for x in lights):
+        return known.OTHER
+    return struct.pack(">8H2I", *points, *lights).hex()
+
+
+def _spherical(data: bytes) -> str:
+    if len(data) < _SPHERICAL.size:
+        return known.OTHER
+    projection, yaw, pitch, roll, left, top, right, bottom = _SPHERICAL.unpack_from(data)
+    if projection not in _EQUIRECTANGULAR:
+        return known.OTHER
+    numbers = (yaw, pitch, roll, top, bottom, left, right)
+    return " ".join(("equirectangular", *map(str, numbers)))
+
+
+def _packet_side_data(context: VideoCodecContext, packet: bytes) -> set[str]:
+    into = ItemCollector()
+    codec, extradata = context.codec.canonical_name, bytes(context.extradata or b"")
+    found = packet_lister(codec, extradata, into, "packet")
+    if found is not None:
+        found(packet)
+    paths = (path.removeprefix("packet/") for path in into.items())
+    return {_IN_PACKETS[path] for path in paths if path in _IN_PACKETS}
+
+
+# ---------------------------------------------------------------------------------- containers
+
+
+def _box_side_data(window: FileWindow, stream_index: int) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in _entries(window, stream_index):
+        for one in iter_boxes(window, entry.content + _ENTRY_BYTES, entry.end):
+            data = window.read(one.content, min(one.end - one.content, _MAX_VALUE))
+            if one.kind in _DOVI_KINDS and known.is_dovi_record(data):
+                found[known.DOVI] = data.hex()
+    return found
+
+
+def _entries(window: FileWindow, stream_index: int) -> Iterator[Mp4Box]:
+    """The sample descriptions of a track."""
+    moov = first_mp4_box(window, None, b"moov")
+    traks = [one for one in inside(window, moov) if one.kind == b"trak"] if moov else []
+    place = traks[stream_index] if stream_index < len(traks) else None
+    for kind in (b"mdia", b"minf", b"stbl", b"stsd"):
+        place = place and first_mp4_box(window, place, kind)
+    if place is not None:
+        yield from iter_boxes(window, place.content + 8, place.end)
+
+
+_SEGMENT, _TRACKS, _TRACK, _VIDEO, _ALPHA = 0x18538067, 0x1654AE6B, 0xAE, 0xE0, 0x53C0
+_MAPPING, _MAPPED_TYPE, _MAPPED_DATA, _CLUSTER = 0x41E4, 0x41E7, 0x41ED, 0x1F43B675
+
+
+def _element_side_data(window: FileWindow, stream_index: int) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for track in _tracks(window)[stream_index : stream_index + 1]:
+        for one in iter_elements(window, track.content, track.end):
+            if one.identifier == _VIDEO:
+                for inner in iter_elements(window, one.content, one.end):
+                    data = window.read(inner.content, min(inner.end - inner.content, _MAX_VALUE))
+                    if inner.identifier == _ALPHA and data.strip(b"\0"):
+                        found[known.ALPHA] = known.OTHER
+            elif one.identifier == _MAPPING:
+                told = {
+                    inner.identifier: window.read(
+                        inner.content, min(inner.end - inner.content, _MAX_VALUE)
+                    )
+                    for inner in iter_elements(window, one.content, one.end)
+                }
+                record = told.get(_MAPPED_DATA, b"")
+                if told.get(_MAPPED_TYPE) in _DOVI_KINDS and known.is_dovi_record(record):
+                    found[known.DOVI] = record.hex()
+    return found
+
+
+def _tracks(window: FileWindow) -> list[MatroskaElement]:
+    for segment in iter_elements(window, 0, window.size):
+        if segment.identifier != _SEGMENT:
+            continue
+        for one in iter_elements(window, segment.content, segment.end):
+            if one.identifier == _TRACKS:
+                inside = iter_elements(window, one.content, one.end)
+                return [track for track in inside if track.identifier == _TRACK]
+            if one.identifier == _CLUSTER:
+                break
+    return []

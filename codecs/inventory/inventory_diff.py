@@ -1,0 +1,350 @@
+"""Compares everything besides pictures in two files: their inventories, less differences that a
+new encoding explains, and the packets of all other streams.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+from av.stream import Stream
+
+from vfsd.codecs.decoding.demuxer import MediaSource, open_all_tracks
+from vfsd.codecs.inventory.collector import Inventory, InventoryItem
+from vfsd.codecs.pyav import tick_seconds
+from vfsd.core.model import MediaInfo
+from vfsd.errors import RefusedMediaError
+
+_TRACK = "moov/*"
+_TABLES = f"{_TRACK}/mdia/minf/stbl"
+_ENTRY = f"{_TABLES}/stsd"
+_ELEMENT = "Segment/Tracks/*"
+_PACKETS = "pictures/packets"
+
+EXPECTED_DIFFERENCES = (
+    # What a new file of the same streams has to say in its own way.
+    ("ftyp|styp|moov/iods", "brands and profiles name the codecs, which change"),
+    ("**/free|**/skip|**/wide", "unused space"),
+    ("sidx|ssix|mfra/tfra|mfra/mfro|moof/mfhd|moov/mvex/mehd|moov/mvex/trex", "fragments"),
+    ("moof/*/tfhd|moof/*/tfdt|moof/*/trun", "where samples lie, in fragments"),
+    (f"{_TABLES}/stts|{_TABLES}/ctts|{_TABLES}/cslg|{_TABLES}/stss|{_TABLES}/stps", "times"),
+    (f"{_TABLES}/stsz|{_TABLES}/stz2|{_TABLES}/stsc|{_TABLES}/stco|{_TABLES}/co64", "places"),
+    (f"{_TABLES}/sdtp|{_TABLES}/stdp|{_TABLES}/padb", "which pictures depend on which"),
+    (f"{_TABLES}/sgpd roll|{_TABLES}/sgpd prol|{_TABLES}/sgpd rap ", "where decoding may begin"),
+    (f"{_TABLES}/sbgp roll|{_TABLES}/sbgp prol|{_TABLES}/sbgp rap ", "where decoding may begin"),
+    (f"{_TABLES}/sgpd sync|{_TABLES}/sgpd tele|{_TABLES}/sgpd tscl", "where decoding may begin"),
+    (f"{_TABLES}/sbgp sync|{_TABLES}/sbgp tele|{_TABLES}/sbgp tscl", "where decoding may begin"),
+    (f"{_TRACK}/edts/elst", "times of packets are compared"),
+    (f"{_TRACK}/mdia/minf/dinf/dref", "samples lie in the file"),
+    (f"{_ENTRY}/avcC|{_ENTRY}/hvcC|{_ENTRY}/av1C|{_ENTRY}/vpcC|{_ENTRY}/glbl", "codec setup"),
+    (f"{_ENTRY}/esds|{_ENTRY}/dOps|{_ENTRY}/dfLa|{_ENTRY}/dac3|{_ENTRY}/dec3", "codec setup"),
+    (f"{_ENTRY}/alac|{_ENTRY}/wave|{_ENTRY}/pcmC|{_ENTRY}/chan|{_ENTRY}/chnl", "codec setup"),
+    (f"{_ENTRY}/btrt", "bit rates"),
+    (f"{_ENTRY}/pasp", "the shape of pixels is compared as decoded"),
+    (f"{_ENTRY}/colr nclx|{_ENTRY}/colr nclc", "colours are compared as decoded"),
+    ("moov/udta/chpl", "chapters are compared"),
+    ("**/©too|**/©enc|**/©swr|**/encoder", "the program that wrote the file"),
+    ("**/major_brand|**/minor_version|**/compatible_brands", "brands of the file"),
+    ("Segment/Info/TimestampScale|Segment/Info/Duration", "times of packets are compared"),
+    ("Segment/Info/MuxingApp|Segment/Info/WritingApp", "the program that wrote the file"),
+    ("Segment/Info/SegmentUUID", "a number for these very bytes"),
+    (f"{_ELEMENT}/TrackUID|{_ELEMENT}/TrackNumber|{_ELEMENT}/FlagLacing", "numbers of tracks"),
+    (f"{_ELEMENT}/DefaultDuration|{_ELEMENT}/MinCache|{_ELEMENT}/MaxCache", "times are compared"),
+    (f"{_ELEMENT}/CodecID|{_ELEMENT}/CodecPrivate|{_ELEMENT}/CodecName", "codec setup is compared"),
+    (f"{_ELEMENT}/ContentEncodings/ContentEncoding/ContentEncodingOrder", "packets are compared"),
+    (f"{_ELEMENT}/ContentEncodings/ContentEncoding/ContentEncodingScope", "packets are compared"),
+    (f"{_ELEMENT}/ContentEncodings/ContentEncoding/ContentCompression", "packets are compared"),
+    (f"{_ELEMENT}/Video/PixelWidth|{_ELEMENT}/Video/PixelHeight", "sizes are compared as decoded"),
+    (f"{_ELEMENT}/Video/DisplayWidth|{_ELEMENT}/Video/DisplayHeight", "aspects are compared"),
+    (f"{_ELEMENT}/Video/DisplayUnit|{_ELEMENT}/Video/AspectRatioType", "aspects are compared"),
+    (f"{_ELEMENT}/Video/FrameRate|{_ELEMENT}/Video/UncompressedFourCC", "times and codec setup"),
+    (f"{_ELEMENT}/Video/Colour/MatrixCoefficients|{_ELEMENT}/Video/Colour/Range", "as decoded"),
+    (f"{_ELEMENT}/Video/Colour/TransferCharacteristics", "colours are compared as decoded"),
+    (f"{_ELEMENT}/Video/Colour/Primaries", "colours are compared as decoded"),
+    (f"{_ELEMENT}/Video/Colour/ChromaSubsamplingHorz", "samples are compared as decoded"),
+    (f"{_ELEMENT}/Video/Colour/ChromaSubsamplingVert", "samples are compared as decoded"),
+    (f"{_ELEMENT}/Video/Colour/CbSubsamplingHorz", "samples are compared as decoded"),
+    (f"{_ELEMENT}/Video/Colour/CbSubsamplingVert", "samples are compared as decoded"),
+    (f"{_ELEMENT}/Video/Colour/ChromaSitingHorz", "samples are compared as decoded"),
+    (f"{_ELEMENT}/Video/Colour/ChromaSitingVert", "samples are compared as decoded"),
+    (f"{_ELEMENT}/Video/Colour/BitsPerChannel", "samples are compared as decoded"),
+    (f"{_ELEMENT}/Audio/SamplingFrequency|{_ELEMENT}/Audio/Channels", "compared as sound"),
+    (f"{_ELEMENT}/Audio/OutputSamplingFrequency|{_ELEMENT}/Audio/BitDepth", "compared as sound"),
+    ("Segment/Chapters/*/EditionUID|Segment/Chapters/*/*/ChapterUID", "numbers of chapters"),
+    ("Segment/Chapters/*/EditionFlagDefault", "the muxer marks the only edition"),
+    ("Segment/Attachments/*/FileUID", "numbers of attachments"),
+    ("Segment/Tags/*/ENCODER|Segment/Tags/*/VENDOR_ID", "the program that wrote the file"),
+    ("Segment/Tags/*/DURATION|Segment/Tags/*/BPS*|Segment/Tags/*/NUMBER_OF_*", "statistics"),
+    ("Segment/Tags/*/_STATISTICS_*", "statistics"),
+    # What the encoding of the pictures says in its own way.
+    (f"{_PACKETS}/SEI 0 (buffering period)|{_PACKETS}/SEI 3 (filler)", "rate control"),
+    (f"{_PACKETS}/SEI 1 (picture timing)", "time codes in it are compared with pictures"),
+    (f"{_PACKETS}/SEI 6 (recovery point)", "where decoding may begin"),
+    (f"{_PACKETS}/SEI 128 (*|{_PACKETS}/SEI 129 (*|{_PACKETS}/SEI 130 (*", "codec setup"),
+    (f"{_PACKETS}/SEI 132 (picture hash)", "checksums of the encoded pictures"),
+    (f"{_PACKETS}/SEI 5 (user data) dc45e9bde6d948b7962cd820d923eeef", "x264's name"),
+    (f"{_PACKETS}/SEI 5 (user data) 2ca2de09b51747dbbb55a4fe7fc2fc4e", "x265's name"),
+    (f"{_PACKETS}/APP0 JFIF|{_PACKETS}/APP0 AVI1|{_PACKETS}/APP14 Adobe", "codec setup"),
+    ("*/packet side data/cpb_properties|*/packet side data/quality_stats", "rate control"),
+    ("pictures/packet side data/palette|*/packet side data/new_extradata", "codec setup"),
+    ("pictures/packet side data/skip_samples", "times of pictures are compared"),
+    ("pictures/packet side data/matroska_block_additional", "listed as BlockAdditional"),
+)
+"""Patterns of paths, and why they may differ.
+
+``*`` stands for any part of one name, ``**/`` for any number of names.
+"""
+
+_WRITERS = re.compile(r"(Lav[cf]|x264|x265|XviD|DivX|FFmpeg|Compressed by|CS=ITU601|Intel\(R\)).*")
+"""Names of encoders in MPEG user data and JPEG comments."""
+_WRITER_PLACES = (f"{_PACKETS}/user data", f"{_PACKETS}/comment")
+
+_NAMES = {
+    "clap": "crop",
+    "PixelCropTop": "crop",
+    "PixelCropBottom": "crop",
+    "PixelCropLeft": "crop",
+    "PixelCropRight": "crop",
+    "dvcC": "Dolby Vision configuration",
+    "dvvC": "Dolby Vision configuration",
+    "dvwC": "Dolby Vision configuration",
+    "st3d": "stereo 3D mode",
+    "sv3d": "spherical projection",
+    "ProjectionPoseRoll": "display matrix",
+    "Projection": "spherical projection",
+    "StereoMode": "stereo 3D mode",
+    "uuid ffcc8263f8554a938814587a02521fdd": "spherical projection",
+    "uuid be7acfcb97a942e89c71999491e3afac": "XMP",
+    "XMP_": "XMP",
+    "AlphaMode": "alpha channel",
+    "BlockAdditional 1": "alpha channel",
+    "SEI 4 (ITU-T T.35 data) b5003147": "closed captions",
+    "SEI 4 (ITU-T T.35 data) b5003c00": "HDR10+",
+    "SEI 4 (ITU-T T.35 data) b5003b00": "Dolby Vision",
+    "NAL unit 62": "Dolby Vision",
+    "captions": "closed captions",
+    "NAL unit 19": "alpha channel",
+    "mdcv": "mastering display",
+    "SmDm": "mastering display",
+    "MasteringMetadata": "mastering display",
+    "clli": "content light level",
+    "CoLL": "content light level",
+    "MaxCLL": "content light level",
+    "MaxFALL": "content light level",
+    "amve": "ambient viewing environment",
+    "fiel": "field order",
+    "FlagInterlaced": "field order",
+    "FieldOrder": "field order",
+    "lhvC": "stereo layers",
+    "vexu": "stereo 3D layout",
+    "colr prof": "ICC profile",
+    "colr rICC": "ICC profile",
+    "tapt": "aperture",
+    "©xyz": "location",
+    "loci": "location",
+    "tmcd": "timecode track",
+}
+"""Plain names of data by the start of a part of their path."""
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryDifference:
+    """Data of one file that another one has not, or not unchanged."""
+
+    path: str
+    before: InventoryItem | None  #: None: it was not there
+    after: InventoryItem | None  #: None: it would be lost
+
+    def __str__(self) -> str:
+        name = plain_name(self.path)
+        called = self.path if name is None else f"{name} ({self.path})"
+        if self.after is None:
+            shown = f": {self.before.text}" if self.before and self.before.text else ""
+            return f"{called}{shown} would be lost"
+        if self.before is None:
+            return f"{called} would be added: {self.after}"
+        if self.before.text != self.after.text:
+            return f"{called} would become {self.after}; it is {self.before}"
+        return f"{called} would change"
+
+
+def plain_name(path: str) -> str | None:
+    """A word for the data at `path`, or None where the path has to do."""
+    for part in reversed(path.split("/")):
+        for start, name in _NAMES.items():
+            if part == start or (part.startswith(start) and not part[len(start)].isalpha()):
+                return name
+    return None
+
+
+def differences(before: Inventory, after: Inventory) -> list[InventoryDifference]:
+    """Everything that differs although `EXPECTED_DIFFERENCES` does not say so, in the order of the
+    paths."""
+    return [
+        InventoryDifference(path, before.get(path), after.get(path))
+        for path in sorted(before.keys() | after.keys())
+        if before.get(path) != after.get(path)
+        and not all(is_expected(path, one[path]) for one in (before, after) if path in one)
+    ]
+
+
+def is_expected(path: str, item: InventoryItem) -> bool:
+    """Whether `item` at `path` may be lost, added or replaced."""
+    if _EXPECTED_PATTERNS.fullmatch(path):
+        return True
+    if path in _WRITER_PLACES:
+        return _WRITERS.match(item.text) is not None
+    return item.text in _DEFAULTS.get(path.rsplit("/", 1)[-1], ())
+
+
+_DEFAULTS = {
+    "FlagInterlaced": ("2",),
+    "graphics mode": ("0x0", "0x40"),
+    "hdlr": ("mdir",),
+    "disposition": ("0",),
+}
+"""Values that say no more than their absence does."""
+
+
+def _compiled_patterns() -> re.Pattern[str]:
+    return re.compile("|".join(_alternatives()))
+
+
+def _alternatives() -> Iterator[str]:
+    for patterns, _ in EXPECTED_DIFFERENCES:
+        for pattern in patterns.split("|"):
+            one_name = re.escape(pattern.removeprefix("**/")).replace(r"\*", "[^/]*")
+            any_depth = "(?:[^/]*/)*" if pattern.startswith("**/") else ""
+            yield any_depth + one_name
+
+
+_EXPECTED_PATTERNS = _compiled_patterns()
+
+
+def foreseen_differences(
+    before: Inventory, begun: Inventory, is_carried: Callable[[str], bool]
+) -> list[InventoryDifference]:
+    """The differences that a file of the first picture shows already.
+
+    `begun` has the headers of the new file, and little of the other streams.  `is_carried` says of
+    a path whether its data comes with later pictures.
+    """
+    found = differences(before, begun)
+    return [one for one in found if _is_foreseen(one) and not is_carried(one.path)]
+
+
+def _is_foreseen(one: InventoryDifference) -> bool:
+    if _LATE_PATHS.search(one.path):
+        return False
+    return one.after is None or not _REPEATED_PATHS.match(one.path)
+
+
+_LATE_PATHS = re.compile(r"(^|/)(stream \d+|streams|tref|chapters|Chapters|chapter \d+)(/|$)")
+"""Other streams, of which there may be no packet yet, references to them, and chapters, which may
+begin later."""
+_REPEATED_PATHS = re.compile(r"pictures/packet|Segment/Cluster/|moof/")
+"""Data that come with pictures: fewer of them in a file that has one picture."""
+
+
+def require_no_differences(found: list[InventoryDifference]) -> None:
+    """Raises `RefusedMediaError` that names the differences; nothing without any."""
+    if found:
+        named = [str(one) for one in found[:_MAX_NAMED]]
+        if len(found) > _MAX_NAMED:
+            named.append(f"{len(found) - _MAX_NAMED} more")
+        raise RefusedMediaError(
+            f"the new file would not hold the same: {'; '.join(named)}",
+            hint="the original stays; a copy without that data can be replaced",
+        )
+
+
+_MAX_NAMED = 6
+
+
+_TIMED_KINDS = ("subtitle", "data")
+"""Kinds of streams whose packets are shown for as long as they say."""
+_NO_TIMESTAMP = -(1 << 63)
+"""In the place of a time that is not told."""
+_ROUNDING = 1.001
+"""Seconds as floats are exact enough for a thousandth of a tick."""
+
+
+@dataclass(slots=True)
+class _StreamContent:
+    """Of one stream."""
+
+    name: str
+    checksum: int = 0
+    tick: Fraction = Fraction(0)  #: seconds
+    times: array[int] = field(default_factory=lambda: array("q"))  #: ticks, one a packet
+    durations: array[int] = field(default_factory=lambda: array("q"))  #: ticks, of some kinds
+
+
+def require_same_streams(
+    source: str | os.PathLike[str],
+    media: MediaInfo,
+    made: str | os.PathLike[str],
+    made_media: MediaInfo,
+) -> None:
+    """Compare all streams but the pictures, byte for byte; times may differ by a tick.
+
+    Raises `RefusedMediaError`.
+    """
+    if [replace(one, index=0) for one in media.side_streams] != [
+        replace(one, index=0) for one in made_media.side_streams
+    ]:
+        raise RefusedMediaError("not every stream beside the pictures could be kept")
+    old, new = _stream_contents(source, media), _stream_contents(made, made_media)
+    for one, other in zip(old, new, strict=True):
+        changed = _changed_part(one, other)
+        if changed is not None:
+            raise RefusedMediaError(f"{one.name} would not be the same: {changed} would change")
+
+
+def _changed_part(one: _StreamContent, other: _StreamContent) -> str | None:
+    """The part of a stream that is not the same in two files; None: all of it is."""
+    if (len(one.times), one.checksum) != (len(other.times), other.checksum):
+        return "its packets"
+    tick = float(max(one.tick, other.tick)) * _ROUNDING
+    for name, before, after in (
+        ("their times", one.times, other.times),
+        ("how long they last", one.durations, other.durations),
+    ):
+        ticks, others = np.frombuffer(before, np.int64), np.frombuffer(after, np.int64)
+        told = ticks != _NO_TIMESTAMP
+        apart = np.abs(ticks * float(one.tick) - others * float(other.tick))
+        if (told != (others != _NO_TIMESTAMP)).any() or (apart[told] > tick).any():
+            return name
+    return None
+
+
+def _stream_contents(path: str | os.PathLike[str], media: MediaInfo) -> list[_StreamContent]:
+    """By the number of the stream."""
+    if not media.side_streams:
+        return []
+    with MediaSource(path) as source, open_all_tracks(source, media.container) as opened:
+        others = [stream for stream in opened.streams if stream.index != media.stream_index]
+        found = {stream.index: _StreamContent(_stream_name(stream)) for stream in others}
+        for packet in opened.demux(others):
+            if not packet.size and packet.pts is None and packet.dts is None:
+                continue
+            content = found[packet.stream_index]
+            content.checksum = zlib.crc32(bytes(packet), content.checksum)
+            content.tick = tick_seconds(packet)
+            content.times.append(_NO_TIMESTAMP if packet.pts is None else packet.pts)
+            if packet.stream.type in _TIMED_KINDS:
+                content.durations.append(packet.duration or 0)
+        source.check()
+        return [content for _, content in sorted(found.items())]
+
+
+def _stream_name(stream: Stream) -> str:
+    context = stream.codec_context
+    codec = "of an unknown codec" if context is None else context.codec.canonical_name
+    return f"stream {stream.index} ({stream.type}, {codec})"

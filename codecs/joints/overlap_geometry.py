@@ -1,0 +1,228 @@
+"""Homographies between the pictures of two cameras, the area that both see, and the cut of two
+pictures into left, middle and right pieces.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.tiling import Rect
+
+PixelArray = npt.NDArray[np.uint8]
+"""height x width x 3, RGB."""
+Homography = npt.NDArray[np.float64]
+"""3 x 3."""
+PointArray = npt.NDArray[np.float64]
+"""n x 2: x, y."""
+ImageSize = tuple[int, int]
+"""width, height."""
+
+
+def image_size(picture: PixelArray) -> ImageSize:
+    height, width = picture.shape[:2]
+    return width, height
+
+
+def project_points(matrix: Homography, points: PointArray) -> PointArray:
+    """Where a homography takes points."""
+    moved = cv2.perspectiveTransform(points.reshape(-1, 1, 2), matrix)
+    return np.asarray(moved, dtype=np.float64).reshape(-1, 2)
+
+
+def corners(size: ImageSize) -> PointArray:
+    """The outer corners of a picture, clockwise from the left upper one."""
+    width, height = size[0] - 0.5, size[1] - 0.5
+    return np.array([[-0.5, -0.5], [width, -0.5], [width, height], [-0.5, height]])
+
+
+def inverse_homography(matrix: Homography) -> Homography:
+    """From the left picture to the right one."""
+    return _normalised(np.linalg.inv(matrix))
+
+
+def projected_outline(matrix: Homography, right: ImageSize) -> PointArray | None:
+    """The corners of the right picture in the left one; None where a sane camera sees no picture.
+
+    That is: a part of it would lie behind the camera, it would be mirrored, folded, or have less
+    than a sixteenth or more than sixteen times as many pixels.
+    """
+    if not np.isfinite(matrix).all():
+        return None
+    points = corners(right)
+    depth = points @ matrix[2, :2] + matrix[2, 2]
+    if not (depth > 0.05 * depth.max()).all():
+        return None
+    quad = project_points(matrix, points)
+    following = np.roll(quad, -1, axis=0) - quad
+    turns = _cross(following, np.roll(following, -1, axis=0))
+    if not (turns > 0).all():  # clockwise, as the picture's own corners are
+        return None
+    scale = area(quad) / (right[0] * right[1])
+    return quad if 1 / 16 <= scale <= 16 else None
+
+
+def area(polygon: PointArray) -> float:
+    """Square pixels."""
+    return float(cv2.contourArea(polygon.astype(np.float32))) if len(polygon) > 2 else 0.0
+
+
+def hull_area(points: PointArray) -> float:
+    """Square pixels of the smallest convex polygon around points."""
+    if len(points) < 3:
+        return 0.0
+    return area(cv2.convexHull(points.astype(np.float32)).reshape(-1, 2).astype(np.float64))
+
+
+def common_polygon(quad: PointArray, left: ImageSize) -> PointArray:
+    """The polygon of the left picture that a convex one covers; empty where it covers nothing."""
+    found, polygon = cv2.intersectConvexConvex(
+        quad.astype(np.float32), corners(left).astype(np.float32)
+    )
+    if not found or polygon is None:
+        return np.zeros((0, 2))
+    return polygon.reshape(-1, 2).astype(np.float64)
+
+
+def overlap_shares(matrix: Homography, left: ImageSize, right: ImageSize) -> tuple[float, float]:
+    """The parts of the left and of the right picture that the other one sees as well."""
+    result = []
+    for one, other, way in ((left, right, matrix), (right, left, inverse_homography(matrix))):
+        quad = projected_outline(way, other)
+        result.append(0.0 if quad is None else area(common_polygon(quad, one)) / (one[0] * one[1]))
+    return min(result[0], 1.0), min(result[1], 1.0)
+
+
+def resize_homography(
+    matrix: Homography, left: tuple[ImageSize, ImageSize], right: tuple[ImageSize, ImageSize]
+) -> Homography:
+    """The same homography between pictures of other sizes; each side is (old size, new size)."""
+    return _normalised(_resizing(*left) @ matrix @ inverse_homography(_resizing(*right)))
+
+
+def corner_displacement(matrix: Homography, left: ImageSize, right: ImageSize) -> float:
+    """How far the corners of the right picture are from those of the left one, at most.
+
+    In widths of the left picture; 0 where both show the same, if in another size.
+    """
+    quad = project_points(matrix, corners(right))
+    return float(np.linalg.norm(quad - corners(left), axis=1).max() / left[0])
+
+
+def _resizing(old: ImageSize, new: ImageSize) -> Homography:
+    """From pixels of one size to those of another."""
+    across, down = new[0] / old[0], new[1] / old[1]
+    return np.array(
+        [[across, 0, (across - 1) / 2], [0, down, (down - 1) / 2], [0, 0, 1]], dtype=np.float64
+    )
+
+
+def _normalised(matrix: Any) -> Homography:
+    """The same homography with the factor that makes its last number 1."""
+    return np.asarray(matrix / matrix[2, 2], dtype=np.float64)
+
+
+def _cross(one: Any, other: Any) -> Any:
+    return one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]
+
+
+MIN_OVERLAP_COLUMNS = 32
+"""Columns: a narrower piece costs more than it saves."""
+_EXACT = 1e-6
+"""Pixels by which a homography misses whole numbers that it means."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SeamCut:
+    """How two pictures become three pieces."""
+
+    left: ImageSize
+    right: ImageSize
+    matrix: Homography  #: from the right picture to the left one
+    seam: int  #: the left piece is columns 0 to seam - 1 of the left picture; may be 0
+    edge: int  #: the right piece is the right picture's columns from here on; may be its width
+    origin: tuple[int, int]  #: x, y of the middle's first pixel in the left picture, or before it
+    middle: ImageSize
+
+    @property
+    def to_middle(self) -> Homography:
+        """From the right picture to the middle piece."""
+        x, y = self.origin
+        shift: Homography = np.array([[1, 0, -x], [0, 1, -y], [0, 0, 1]], np.float64)
+        return shift @ self.matrix
+
+    @property
+    def left_in_middle(self) -> Rect:
+        """The part of the left picture from the seam on, in pixels of the middle piece."""
+        x, y = self.origin
+        return Rect(self.seam - x, -y, self.left[0] - x, self.left[1] - y)
+
+    @property
+    def left_kept(self) -> float:
+        """Pixels of the left and middle pieces together, in left pictures."""
+        width, height = self.left
+        return (self.seam * height + self.middle[0] * self.middle[1]) / (width * height)
+
+    @property
+    def right_kept(self) -> float:
+        """Pixels of the right piece, in right pictures."""
+        return 1 - self.edge / self.right[0]
+
+
+def cut_at_seam(matrix: Homography, left: ImageSize, right: ImageSize) -> SeamCut | None:
+    """The cut that leaves as much as possible to the middle; all its numbers are even, unless they
+    are the pictures' own.
+
+    None where the right picture begins to the left of the left one, or has no columns within it.
+    """
+    quad = projected_outline(matrix, right)
+    polygon = np.zeros((0, 2)) if quad is None else common_polygon(quad, left)
+    edge = _right_edge(matrix, left, right) if len(polygon) else 0
+    if edge < MIN_OVERLAP_COLUMNS:
+        return None
+    seam = _even_down(max(0.0, polygon[:, 0].min() + 0.5))
+    if seam < MIN_OVERLAP_COLUMNS:
+        seam = 0
+    taken = project_points(matrix, _outer_centres(edge, right[1]))
+    low, high = taken.min(axis=0), taken.max(axis=0)
+    x, y = min(seam, _even_down(low[0])), min(0, _even_down(low[1]))
+    if x < -MIN_OVERLAP_COLUMNS:
+        return None
+    bottom = max(left[1], math.ceil(high[1] - _EXACT) + 1)
+    return SeamCut(
+        left, right, matrix, seam, edge, (x, y), (_even_up(left[0] - x), _even_up(bottom - y))
+    )
+
+
+def _right_edge(matrix: Homography, left: ImageSize, right: ImageSize) -> int:
+    """How many columns of the right picture have their centres on columns of the left one, or to
+    the left of them."""
+    width, height = right
+    last = left[0] - 1
+    if (project_points(matrix, _outer_centres(width, height))[:, 0] <= last).all():
+        return width
+    # The left picture's last column is a line in the right one, so its ends are enough.
+    a, b, c = matrix[0] - last * matrix[2]
+    if a <= 0:
+        return 0
+    found = min(-(b * y + c) / a for y in (0, height - 1))
+    edge = _even_down(min(width, math.floor(found) + 1))
+    return edge if edge <= width - MIN_OVERLAP_COLUMNS else _even_down(width - MIN_OVERLAP_COLUMNS)
+
+
+def _outer_centres(columns: int, rows: int) -> PointArray:
+    """Centres of the outermost pixels of the first columns."""
+    return np.array([[0, 0], [columns - 1, 0], [columns - 1, rows - 1], [0, rows - 1]], np.float64)
+
+
+def _even_down(value: float) -> int:
+    return math.floor((value + _EXACT) / 2) * 2
+
+
+def _even_up(value: int) -> int:
+    return value + value % 2

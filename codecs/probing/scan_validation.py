@@ -1,0 +1,239 @@
+"""Decides whether a packet scan can be trusted without a full decode: known reasons for doubt, and
+trial decodes of a few runs of packets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from av.error import FFmpegError
+from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
+from av.video.stream import VideoStream
+
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.packet_inspector import INTRA_CODECS
+from vfsd.codecs.bitstreams.picture_headers import PacketTrait
+from vfsd.codecs.containers.detect_container import Container
+from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.frames.planes import fingerprint
+from vfsd.codecs.probing.packet_scan import NO_TIMESTAMP, DecoderOutput, PacketScan
+from vfsd.codecs.pyav import decode
+from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
+
+MAX_CUT_PACKETS = 300
+"""Packets that an edit list may leave out at the beginning."""
+_DTS_CONTAINERS = ("asf", "mxf", "rm", "nut")
+"""Containers that may tell when pictures are decoded where they should tell when they are shown."""
+_FRAME_CONTAINERS = ("mp4", "mov", "matroska", "webm")
+"""Containers whose packets hold both fields of a picture."""
+
+
+def packet_scan_problem(stream: VideoStream, scanned: PacketScan) -> str:
+    """Why no table can be read off these packets; empty where one can be."""
+    codec = stream.codec_context.codec.canonical_name
+    traits = scanned.traits
+    if not scanned.inspected:
+        return f"packets of {codec} are not looked into"
+    if scanned.error or scanned.corrupt.any():
+        return "the container is damaged"
+    if (traits[scanned.size > 0] & PacketTrait.DAMAGED != 0).any():
+        return "a packet is damaged"
+    if scanned.discard.any() and not _is_single_cut(scanned):
+        return "an edit list that is more than one cut"
+    if scanned.reconfigured or (traits & PacketTrait.FOREIGN != 0).any():
+        return "the codec configuration changes on the way"
+    if (traits & PacketTrait.ODD != 0).any():
+        return "key pictures that may not be exact"
+    return ""
+
+
+def timestamp_order_problem(container: Container, stream: VideoStream, scanned: PacketScan) -> str:
+    """Why the order of pictures is not that of their time stamps; empty where it is.
+
+    Of packets that a table can be read off.
+    """
+    codec = stream.codec_context.codec.canonical_name
+    if not scanned.size.all():
+        return "a packet is damaged"
+    if not scanned.traits[0] & PacketTrait.STARTS:
+        return "it does not start with a key picture"
+    if (scanned.pts == NO_TIMESTAMP).any():
+        return "not every picture has a time stamp"
+    if not container.timed and not (codec in INTRA_CODECS and (np.diff(scanned.pts) > 0).all()):
+        return f"{container.name} files do not time pictures"
+    is_reordered = stream.codec_context.reorder_depth > 0
+    if container.name in _DTS_CONTAINERS and is_reordered and (scanned.pts == scanned.dts).all():
+        return "time stamps that may be those of decoding"
+    if _has_odd_parameters(container, codec, stream.codec_context.extradata or b""):
+        return "fields or hidden pictures may have packets of their own"
+    if not _keys_separate_frames(scanned):
+        return "time stamps that contradict the key pictures"
+    return ""
+
+
+def _is_single_cut(scanned: PacketScan) -> bool:
+    """Whether an edit list leaves pictures out, but repeats none, and keeps their order.
+
+    What is cut off the beginning is so short that a trial can decode it.
+    """
+    kept = np.flatnonzero(~scanned.discard)
+    return bool(
+        len(kept)
+        and kept[0] <= MAX_CUT_PACKETS
+        and len(np.unique(scanned.position)) == len(scanned)
+        and (scanned.dts != NO_TIMESTAMP).all()
+        and (np.diff(scanned.dts) > 0).all()
+    )
+
+
+def _has_odd_parameters(container: Container, codec: str, extradata: bytes) -> bool:
+    try:
+        for unit in nal.parameter_sets(codec, extradata) if codec in ("h264", "hevc") else ():
+            kind = nal.unit_type(codec, unit)
+            if codec == "hevc" and kind == nal.HEVC_PPS and nal.hevc_pps_hides_pictures(unit):
+                return True
+            if codec == "h264" and kind == nal.H264_SPS and container.name not in _FRAME_CONTAINERS:
+                return nal.parse_h264_sps(unit).has_fields
+    except nal.DamagedError:
+        return True
+    return False
+
+
+def _keys_separate_frames(scanned: PacketScan) -> bool:
+    """Whether time stamps are unique, and run over a key picture as its kind allows."""
+    is_shown = (scanned.traits & PacketTrait.HIDDEN == 0) & ~scanned.discard
+    pts, traits = scanned.pts[is_shown], scanned.traits[is_shown]
+    if len(np.unique(pts)) < len(pts):
+        return False
+    keys = np.flatnonzero(traits & PacketTrait.STARTS)
+    before = np.maximum.accumulate(pts)
+    after = np.minimum.accumulate(pts[::-1])[::-1]
+    resets = keys[traits[keys] & PacketTrait.RESETS != 0]
+    return bool(
+        (before[keys] == pts[keys]).all()
+        and (after[resets] == pts[resets]).all()
+        and (after[keys[1:]] > pts[keys[:-1]]).all()
+    )
+
+
+_RUN_PACKETS = 12
+_ALIVE_PACKETS = 16
+_MAX_RUN_PACKETS = 300
+"""Runs of more packets are left out, but for the first one."""
+_REPORTED_TRAITS = (PacketTrait.UNREFERENCED, PacketTrait.UNPACKED, PacketTrait.HIDDEN)
+
+_FoundFrames = list[tuple[int, int, int]]
+"""(packet of a picture, packet that it came out at, checksum)"""
+
+
+class TrialDecode:
+    """The packets of a table, and what a decoder is thought to make of them."""
+
+    def __init__(
+        self,
+        reader: PacketReader,
+        columns: PacketColumns,
+        scanned: PacketScan,
+        output: DecoderOutput,
+        alive: Callable[[], None],
+    ) -> None:
+        """`alive` is called now and then, and may raise to cancel."""
+        self._reader = reader
+        self._alive = alive
+        self._scanned = scanned
+        self._output = output
+        self._context: VideoCodecContext | None = None
+        self._packets = len(columns)
+        self._hidden = columns.flags & PacketFlag.HIDDEN != 0
+        self._leading = columns.flags & PacketFlag.LEADING != 0
+        self._keys = np.flatnonzero(columns.flags & PacketFlag.KEY)
+
+    def agrees(self, first_prints: Sequence[int]) -> bool:
+        """Whether each run gives the pictures that it should, when it should, and the first
+        pictures of all have these checksums."""
+        end = min(int(self._output.order[0]) + _RUN_PACKETS, self._packets)
+        first = self._decoded(0, end)
+        if not self._is_as_thought(0, end, first):
+            return False
+        prints = [print_ for packet, _, print_ in first if not self._hidden[packet]]
+        if prints[: len(first_prints)] != list(first_prints)[: len(prints)]:
+            return False
+        runs = sorted(set(self._runs()))
+        if not all(self._is_as_thought(*run, self._decoded(*run)) for run in runs):
+            return False
+        return self._second_key_agrees()
+
+    def _runs(self) -> Iterator[tuple[int, int]]:
+        """(key packet, end)"""
+        for trait in _REPORTED_TRAITS:
+            places = np.flatnonzero(self._scanned.traits & trait)
+            if len(places):
+                yield from self._around(int(places[0]))
+        empty = np.flatnonzero(self._scanned.size == 0)
+        if len(empty):
+            yield from self._around(int(empty[0]))
+        if len(self._keys):
+            yield from self._around(int(self._keys[len(self._keys) // 2]))
+            last = int(self._keys[-1])
+            if self._packets - last <= _MAX_RUN_PACKETS:
+                yield last, self._packets
+
+    def _around(self, packet: int) -> Iterator[tuple[int, int]]:
+        keys = self._keys[self._keys <= packet]
+        start = int(keys[-1]) if len(keys) else 0
+        if packet - start <= _MAX_RUN_PACKETS:
+            yield start, min(packet + _RUN_PACKETS, self._packets)
+
+    def _second_key_agrees(self) -> bool:
+        """Whether pictures are the same where decoding starts at a key packet, and goes through."""
+        keys = self._keys[self._keys > 0]
+        if not len(keys) or keys[0] > _MAX_RUN_PACKETS:
+            return True
+        key = int(keys[0])
+        end = min(key + _RUN_PACKETS, self._packets)
+        through = {packet: print_ for packet, _, print_ in self._decoded(0, end)}
+        alone = {packet: print_ for packet, _, print_ in self._decoded(key, end)}
+        wanted = [p for p in range(key, end) if not self._hidden[p] and not self._leading[p]]
+        return all(through.get(p) == alone.get(p) for p in wanted)
+
+    def _is_as_thought(self, start: int, end: int, found: _FoundFrames) -> bool:
+        order, fed = self._output.order, self._output.fed
+        inside = (order >= start) & (order < end) & ((fed < end) | (end == self._packets))
+        thought = list(zip(order[inside].tolist(), fed[inside].tolist(), strict=True))
+        got = [(packet, at) for packet, at, _ in found if not self._hidden[packet]]
+        if start:
+            following = self._keys[self._keys > start][:1].tolist() or [self._packets]
+            led = set((np.flatnonzero(self._leading[start : following[0]]) + start).tolist())
+            thought = [one for one in thought if one[0] not in led]
+            got = [one for one in got if one[0] not in led]
+        return got == thought
+
+    def _decoded(self, start: int, end: int) -> _FoundFrames:
+        """What comes out; the decoder is drained where `end` is that of the file."""
+        if self._context is None:
+            self._context = self._reader.context()
+        else:
+            self._context.flush_buffers()
+        found: _FoundFrames = []
+        for packet in self._reader.packets(start, end):
+            assert packet.pts is not None
+            if (packet.pts - start) % _ALIVE_PACKETS == 0:
+                self._alive()
+            found += _decoded_frames(self._context, packet, packet.pts)
+        if end == self._packets:
+            found += _decoded_frames(self._context, None, end)
+        return found
+
+
+def _decoded_frames(
+    context: VideoCodecContext, packet: Packet[VideoStream] | None, at: int
+) -> _FoundFrames:
+    try:
+        frames = decode(context, packet)
+    except MemoryError:
+        raise
+    except FFmpegError:
+        return []
+    return [(frame.pts, at, fingerprint(frame)) for frame in frames if frame.pts is not None]

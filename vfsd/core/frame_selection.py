@@ -1,0 +1,338 @@
+"""Converts what a caller gives (numbers, slices, masks, ranges, times and rates) to frame numbers.
+`FrameTimes` makes every conversion from time to frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from reprlib import repr as shown
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.core.detections import Ints as DetectionsInts
+from vfsd.core.detections import runs
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import Ints
+from vfsd.core.model import PhysicalVideo
+from vfsd.errors import OutOfRangeError, UsageError
+
+_MOST_LISTED = 5
+_HINT = "give whole numbers, a slice of them, or a mask of the video's length"
+
+
+def sliced(whole: range, key: slice) -> range:
+    """``whole[key]``.  Raises `UsageError` for a step of 0 and for what are no whole numbers."""
+    try:
+        return whole[key]
+    except (TypeError, ValueError) as error:
+        is_zero = isinstance(error, ValueError)
+        raise UsageError(
+            f"a slice of frames must have whole numbers, got {key.start}:{key.stop}:{key.step}",
+            hint="the step must not be 0" if is_zero else "for times give a span",
+        ) from None
+
+
+def frame_numbers(
+    indices: slice | Sequence[int] | Ints | npt.NDArray[np.bool_], count: int
+) -> Ints:
+    """The frames, of `count`, that `indices` mean: numbers from 0 on, in the order of `indices`.
+
+    Negative ones count from the end; of truth values, one for each frame, those are meant that are
+    true.  Raises `OutOfRangeError` for numbers of no frame, and `UsageError` for what is neither:
+    floats, text, more than one dimension.
+    """
+    if isinstance(indices, slice):
+        indices = sliced(range(count), indices)
+    if isinstance(indices, range) and indices:
+        _require_within(_one_axis((indices[0], indices[-1])), count)  # before it takes memory
+    numbers = _one_axis(indices)
+    if numbers.dtype.kind == "b":
+        if len(numbers) != count:
+            raise UsageError(
+                f"a mask must have {count} values, one for each frame, got {len(numbers)}",
+                hint=_HINT,
+            )
+        return np.flatnonzero(numbers)
+    _require_within(numbers, count)
+    numbers = numbers.astype(np.int64)
+    return np.where(numbers < 0, numbers + count, numbers)
+
+
+def frames_in_range(
+    indices: Sequence[int] | Ints | npt.NDArray[np.bool_] | int, count: int
+) -> Ints:
+    """As `frame_numbers`, of one number, too; numbers of no frame are left out."""
+    numbers = raw_indices(indices, count)
+    return frame_numbers(numbers[(numbers >= -count) & (numbers < count)], count)
+
+
+def raw_indices(indices: Any, count: int) -> npt.NDArray[Any]:
+    """As they are given, one or many, whatever frames there are; of a mask what is true.
+
+    Raises `UsageError` as `frame_numbers` does.
+    """
+    one = isinstance(indices, (int, np.integer)) or getattr(indices, "ndim", 1) == 0
+    numbers = _one_axis([indices] if one else indices)
+    return frame_numbers(numbers, count) if numbers.dtype.kind == "b" else numbers
+
+
+def selected_frames(
+    frames: range | Sequence[int] | Ints | npt.NDArray[np.bool_] | int, count: int
+) -> range | Ints:
+    """As `frames_in_range`; what a range without negative numbers means stays one, ascending."""
+    if not isinstance(frames, range):
+        return frames_in_range(frames, count)
+    ascending = frames[::-1] if frames.step < 0 else frames
+    first, end = (_steps_to(at, ascending) for at in (-count, count))
+    within = ascending[first:end]  # before it takes memory
+    return frames_in_range(within, count) if within and within[0] < 0 else within
+
+
+def in_ranges(numbers: Ints, ranges: Sequence[range]) -> npt.NDArray[np.bool_]:
+    """Of each number whether it is in one of `ranges`, which ascend and do not overlap."""
+    if not ranges:
+        return np.zeros(len(numbers), np.bool_)
+    starts = np.array([part.start for part in ranges])
+    stops = np.array([part.stop for part in ranges])
+    place = np.searchsorted(starts, numbers, side="right") - 1
+    found: npt.NDArray[np.bool_] = (place >= 0) & (numbers < stops[place])
+    return found
+
+
+def count_in_ranges(numbers: Ints, ranges: Sequence[range] | None) -> int | None:
+    """How many of `numbers` are in `ranges`; None where these are not known."""
+    return None if ranges is None else int(in_ranges(numbers, ranges).sum())
+
+
+def _steps_to(number: int, ascending: range) -> int:
+    """How many of a range's numbers are below `number`, or more."""
+    return max(0, -((ascending.start - number) // ascending.step))
+
+
+def _one_axis(indices: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Integers, truth values, or nothing."""
+    try:
+        found = np.asarray(indices)
+    except (ValueError, TypeError):  # lists of several lengths, or of what is no number
+        found = np.empty(())
+    if found.ndim == 1:
+        if not found.size:
+            return found.astype(np.int64)
+        if found.dtype.kind in "biu" or all(type(one) is int for one in found.tolist()):
+            return found  # those beyond 64 bits are Python's
+    raise UsageError(
+        f"frames must be whole numbers, a slice or a mask, got {shown(indices)}", hint=_HINT
+    )
+
+
+def _require_within(numbers: npt.NDArray[Any], count: int) -> None:
+    beyond = numbers[(numbers < -count) | (numbers >= count)]
+    if len(beyond):
+        some = ", ".join(str(number) for number in beyond[:_MOST_LISTED])
+        more = ", ..." if len(beyond) > _MOST_LISTED else ""
+        raise OutOfRangeError(f"frames {some}{more} were asked for; the video has {count}")
+
+
+FrameBounds = tuple[int, int]
+"""First frame, and the one after the last."""
+
+
+def frame_ranges(frames: Iterable[int] | Iterable[range] | DetectionsInts) -> list[range]:
+    """What callers call a set of frames."""
+    if isinstance(frames, range) and frames.step == 1:
+        return [frames] if len(frames) else []
+    several = list(frames)
+    parts = [part for part in several if isinstance(part, range)]
+    if parts and len(parts) == len(several):
+        return [
+            range(*pair) for pair in merge_ranges(pair for part in parts for pair in _pairs(part))
+        ]
+    return runs(np.unique(np.asarray(several, dtype=np.int64)))
+
+
+def merge_ranges(ranges: Iterable[FrameBounds]) -> list[FrameBounds]:
+    """All of them, in order, without overlaps."""
+    made: list[FrameBounds] = []
+    for start, stop in sorted(ranges):
+        if made and start <= made[-1][1]:
+            made[-1] = (made[-1][0], max(made[-1][1], stop))
+        else:
+            made.append((start, stop))
+    return made
+
+
+def subtract_ranges(ranges: Iterable[FrameBounds], gone: Sequence[range]) -> list[FrameBounds]:
+    """What `gone` leaves of `ranges`, both in order and without overlaps."""
+    left: list[FrameBounds] = []
+    at = 0
+    for start, stop in ranges:
+        while at < len(gone) and gone[at].stop <= start:
+            at += 1
+        for number in range(at, len(gone)):
+            one = gone[number]
+            if one.start >= stop:
+                break
+            if one.start > start:
+                left.append((start, one.start))
+            start = one.stop
+        if start < stop:
+            left.append((start, stop))
+    return left
+
+
+def _pairs(part: range) -> list[FrameBounds]:
+    return [(run.start, run.stop) for run in frame_ranges(part)]
+
+
+_PRINTED = Fraction(1, 2_000_000)
+"""Seconds by which a time of six digits is wrong."""
+_SAME_RATE = Fraction(1, 10_000_000)
+"""Relative difference up to which a rate is another one, written with too few digits."""
+_MOST_TIMES = 10
+"""Multiples and fractions of the nominal rate that are recognised."""
+_FINE = 4
+"""Ticks that a frame lasts on average, where time stamps of a variable rate count as rounded."""
+
+
+class FrameTimes:
+    """When the frames of a stored encoding are shown, by its frame table."""
+
+    def __init__(self, physical: PhysicalVideo, table: FrameTable) -> None:
+        self._physical = physical
+        self._table = table
+        self._base = physical.time_base
+        self._rate = physical.constant_rate
+        self._rounding = self._base / 2 if self._is_rounded() else Fraction(0)
+
+    def _is_rounded(self) -> bool:
+        if self._rate is not None:
+            return (self._rate * self._base).numerator != 1
+        physical = self._physical
+        return physical.end_pts - physical.first_pts >= _FINE * physical.frames
+
+    def at(self, time: Fraction) -> int:
+        """The frame that is on the screen at `time`.
+
+        Raises `OutOfRangeError` before the first frame, and at or after the end of the last.
+        """
+        end = self._physical.duration
+        if time < 0 or time >= end:
+            raise OutOfRangeError(
+                f"nothing is shown at {float(time):g} seconds: the video runs from 0 to "
+                f"{float(end):g}",
+                hint="times count from the first frame, and the end is exclusive",
+            )
+        time = self._meant_time(time)
+        found = int(self._stamped(time, Fraction(0), 1)[0])
+        if self._rate is not None:
+            due = min((time * self._rate).__floor__(), len(self._table) - 1)
+            if due > found and self._are_on_time(np.array([due], np.int64))[0]:
+                return due
+        return found
+
+    def between(self, start: Fraction, stop: Fraction | None = None) -> range:
+        """The frames that appear in ``start <= t < stop``; None: to the end.
+
+        Spans that touch share no frame and leave none out.
+        """
+        first = self._first_from(start)
+        return range(
+            first, len(self._table) if stop is None else max(first, self._first_from(stop))
+        )
+
+    def at_rate(self, fps: Fraction, start: Fraction, stop: Fraction | None = None) -> Ints:
+        """The frame on the screen at each ``start + k / fps`` before `stop`; None: to the end.
+
+        The first is always there.  Raises `OutOfRangeError` where `start` is after the end.
+        """
+        self.require_before_end(start)
+        end, fps, rate = self._physical.duration, self._meant_rate(fps), self._rate
+        first = self._meant_time(start)
+        if rate is not None:  # the frame on the screen may be due a little later
+            shown = self.at(first)
+            if self._are_on_time(np.array([shown], np.int64))[0]:
+                first = max(first, shown / rate)
+        if stop is None or stop >= end:
+            length = end - first - self._rounding
+        else:
+            length = self._meant_time(stop) - first
+        count = max(1, (length * fps).__ceil__())
+        if rate is None:
+            return self._stamped(first, 1 / fps, count)
+        found = np.minimum(_floors(first * rate, rate / fps, count), len(self._table) - 1)
+        odd = ~self._are_on_time(found)
+        if odd.any():
+            found[odd] = self._stamped(first, 1 / fps, count)[odd]
+        return found
+
+    def _meant_rate(self, fps: Fraction) -> Fraction:
+        if self._rate is None:
+            return fps
+        times = max(fps / self._rate, self._rate / fps)
+        whole = round(times)
+        if not 1 <= whole <= _MOST_TIMES or abs(times - whole) > whole * _SAME_RATE:
+            return fps
+        return self._rate * whole if fps > self._rate * Fraction(3, 4) else self._rate / whole
+
+    def _meant_time(self, time: Fraction) -> Fraction:
+        """The time of a frame, or of a tick, that `time` is with six digits; else `time`."""
+        units = (self._base,) if self._rate is None else (1 / self._rate, self._base)
+        for unit in units:
+            exact = round(time / unit) * unit
+            if abs(exact - time) <= min(_PRINTED, self._base / 2):
+                return exact
+        return time
+
+    def require_before_end(self, time: Fraction) -> None:
+        """Raises `OutOfRangeError` for a time at which the video is over."""
+        end = self._physical.duration
+        if time >= end:
+            raise OutOfRangeError(
+                f"{float(time):.3f} s is after the end of the video at {float(end):.3f} s"
+            )
+
+    def _stamped(self, start: Fraction, step: Fraction, count: int) -> Ints:
+        """By their time stamps, the frames on the screen at `start`, and at `count` - 1 times
+        more, `step` apart."""
+        most = self._physical.end_pts - 1
+        ticks = _floors((start + self._rounding) / self._base, step / self._base, count)
+        found = self._table.last_not_after(np.minimum(self._physical.first_pts + ticks, most))
+        return np.maximum(found, 0)
+
+    def _first_from(self, time: Fraction) -> int:
+        """The first frame that appears at `time` or later; one past the last frame: none."""
+        if time >= self._physical.duration:
+            return len(self._table)
+        time = self._meant_time(max(time, Fraction(0)))
+        if self._rounding:
+            ticks = ((time - self._rounding) / self._base).__floor__() + 1
+        else:
+            ticks = (time / self._base).__ceil__()
+        before = np.array([self._physical.first_pts + ticks - 1], np.int64)
+        found = int(self._table.last_not_after(before)[0]) + 1
+        if self._rate is not None:
+            due = (time * self._rate).__ceil__()
+            if due < found and self._are_on_time(np.array([due], np.int64))[0]:
+                return due
+        return found
+
+    def _are_on_time(self, frames: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Whether the time stamps of frames are nearer to their nominal times than to others.
+
+        They are, unless the table is not what the rate says.
+        """
+        assert self._rate is not None
+        step = float(1 / (self._rate * self._base))
+        late = self._table.pts_of(frames) - self._physical.first_pts - frames * step
+        found: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.abs(late) < step / 2
+        return found
+
+
+def _floors(start: Fraction, step: Fraction, count: int) -> Ints:
+    """The whole part of ``start + k * step`` for each ``k < count``, exactly."""
+    below = start.denominator * step.denominator
+    first, each = start.numerator * step.denominator, step.numerator * start.denominator
+    return np.fromiter(((first + k * each) // below for k in range(count)), np.int64, count)

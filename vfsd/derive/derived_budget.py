@@ -1,0 +1,299 @@
+"""Budgets and pins of derived data: limits, usage and what eviction would remove.
+
+`BudgetHeadroom` tells the tuner whether a proposed segment would fit before it is encoded.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from vfsd.catalog import Transaction
+from vfsd.core.budgets import ChargedSegment, Eviction, Limit, Pin, Usage, WhatIf, by_benefit
+from vfsd.core.model import LogicalVideo, Role
+from vfsd.errors import NotFoundError, ReadOnlyError, UsageError
+from vfsd.read.read_context import ReadContext
+from vfsd.storage.context import StoreContext
+from vfsd.storage.enforce_budget import (
+    LEAD,
+    choose,
+    entries,
+    exceeded,
+    make_room,
+    make_room_in_store,
+)
+from vfsd.storage.reclaim import clear_away
+from vfsd.tiling import overlaps
+from vfsd.validation import how_many
+
+
+class DerivedBudget:
+    """What the tiles and renditions of a video, or of all videos together, take and may take.
+
+    What is pinned is not charged, and what is charged never exceeds the limit: what is to be stored
+    takes the place of what saves least for its bytes.
+    """
+
+    def __init__(self, parts: StoreContext, tools: ReadContext, video: LogicalVideo | None) -> None:
+        self._parts = parts
+        self._tools = tools
+        self._video = video
+        self._id = None if video is None else video.id
+
+    @property
+    def limit(self) -> Limit:
+        with self._parts.catalog.reading() as seen:
+            return seen.holdings.limit(self._id)
+
+    def usage(self) -> Usage:
+        """What there is, in bytes."""
+        with self._parts.catalog.reading() as seen:
+            return _usage(seen, self._id, seen.holdings.held(self._id))
+
+    def set(self, limit: Limit | str | int | None) -> list[ChargedSegment]:
+        """Allow so many bytes, ``"20M"``, ``"10x"`` (of the originals) or ``"none"``: no limit.
+
+        None: as where nothing was said, which is 10x for a video and no limit for the store.  Gives
+        what had to go.  Raises `UsageError`, `ReadOnlyError`, `NotFoundError` for a video that has
+        gone.
+        """
+        chosen = _checked_limit(limit)
+        _require_writable(self._parts)
+        self._tools.reads.flush()
+
+        def allow(change: Transaction) -> list[ChargedSegment]:
+            if self._video is not None:
+                change.videos.require(self._video)
+            change.holdings.set_limit(self._id, chosen)
+            return _evict_to_fit(change, self._id)
+
+        gone = self._parts.write_with_reserve(allow)
+        _reclaim(self._parts, gone)
+        return gone
+
+    def what_if(self, limit: Limit | str | int) -> WhatIf:
+        """What would go under another limit, and what reads have had of it.  Changes nothing.
+
+        Raises `UsageError`.
+        """
+        chosen = _checked_limit(limit)
+        if chosen is None:
+            raise UsageError(
+                "limit must be a budget such as 2GiB, 10x or none, got None",
+                hint="none removes the limit",
+            )
+        self._tools.reads.flush()
+        with self._parts.catalog.reading() as seen:
+            held = seen.holdings.held(self._id)
+            read = seen.holdings.newest_read()
+            now = replace(_usage(seen, self._id, held), limit=chosen)
+            over = 0 if now.allowed is None else now.used - now.allowed
+            gone = (choose(seen, held, over, read=read) or []) if over > 0 else []
+            numbers = {one.id for one in gone}
+            left = [one for one in held if one.id not in numbers]
+            after = replace(_usage(seen, self._id, left), limit=chosen)
+        return WhatIf(
+            after,
+            tuple(gone),
+            sum(one.uses_at(read) for one in gone),
+            sum(one.saved_at(read) for one in gone),
+        )
+
+    def evictions(self, limit: int | None = None) -> list[Eviction]:
+        """What went to make room, the newest first."""
+        most = None if limit is None else how_many(limit, "limit")
+        with self._parts.catalog.reading() as seen:
+            return seen.evictions.newest(self._id, most)
+
+
+def pin(
+    parts: StoreContext,
+    video: LogicalVideo,
+    frames: range,
+    role: Role | None = None,
+    size: tuple[int, int] | None = None,
+) -> Pin:
+    """Keep what there is, or will be, of those frames, whatever budgets say.
+
+    `role` and `size` are as of a `Pin`.  What is pinned already is not pinned twice.
+    """
+    _require_writable(parts)
+
+    def add(change: Transaction) -> Pin:
+        change.videos.require(video)
+        for one in change.holdings.pins(video.id):
+            if (one.role, one.size) == (role, size) and _covers(one.frames, frames):
+                return one
+        return change.holdings.pin(Pin(0, video.id, frames, role, size, time.time_ns()))
+
+    return parts.write_with_reserve(add)
+
+
+def unpin(
+    parts: StoreContext,
+    video: LogicalVideo,
+    frames: range | None = None,
+    role: Role | None = None,
+    size: tuple[int, int] | None = None,
+) -> list[ChargedSegment]:
+    """Take back the pins of those frames (None: all), of one kind if `role` is given.
+
+    A pin of more frames stays for the others.  Gives what had to go, as it is charged now: to this
+    video, or, of what is joined, to the other one, whose share was pinned with it.  Raises
+    `NotFoundError` where there is no such pin.
+    """
+    _require_writable(parts)
+
+    def take_back(change: Transaction) -> list[ChargedSegment]:
+        found = [
+            one
+            for one in change.holdings.pins(video.id)
+            if (role is None or (one.role, one.size) == (role, size))
+            and (frames is None or overlaps(one.frames, frames))
+        ]
+        if not found:
+            raise NotFoundError(
+                f"{video.name} has no such pin",
+                hint=f"see `vfsd budget show {shlex.quote(video.name)}`",
+            )
+        change.holdings.unpin(one.id for one in found)
+        for one in found:
+            for rest in _pin_remainder(one.frames, frames):
+                change.holdings.pin(replace(one, frames=rest))
+        together = change.holdings.shared_with(change.holdings.held(video.id))
+        gone = _evict_to_fit(change, video.id)
+        for partner in sorted({one.video_id for one in together}):
+            gone += _evict_to_fit(change, partner)
+        return gone
+
+    gone = parts.write_with_reserve(take_back)
+    _reclaim(parts, gone)
+    return gone
+
+
+def pins(parts: StoreContext, video: LogicalVideo | None) -> list[Pin]:
+    """Those of a video, or of all, by video and first frame."""
+    with parts.catalog.reading() as seen:
+        return seen.holdings.pins(None if video is None else video.id)
+
+
+# -- inside
+
+_ROLE_NAMES = {Role.TILED: "tiles", Role.RENDITION: "renditions", Role.JOINED: "joined"}
+
+
+def _usage(seen: Transaction, video_id: int | None, held: Iterable[ChargedSegment]) -> Usage:
+    sums = dict.fromkeys(("tiles", "renditions", "joined", "retired", "pinned"), 0)
+    for one in held:
+        if one.is_pinned:
+            kind = "pinned"
+        elif one.is_retired:
+            kind = "retired"
+        else:
+            kind = _ROLE_NAMES[one.role]
+        sums[kind] += one.bytes
+    return Usage(seen.holdings.original_bytes(video_id), seen.holdings.limit(video_id), **sums)
+
+
+def _evict_to_fit(change: Transaction, video_id: int | None) -> list[ChargedSegment]:
+    now = time.time_ns()
+    if video_id is None:
+        return make_room_in_store(change, now_ns=now)
+    return make_room(change, video_id, now_ns=now)
+
+
+def _reclaim(parts: StoreContext, gone: Sequence[ChargedSegment]) -> None:
+    if gone:
+        clear_away(parts, keys={one.object_key for one in gone})
+
+
+def _checked_limit(given: Limit | str | int | None) -> Limit | None:
+    if isinstance(given, str):
+        return Limit.parse(given)
+    return given if given is None or isinstance(given, Limit) else Limit(bytes=given)
+
+
+def _require_writable(parts: StoreContext) -> None:
+    if parts.read_only:
+        raise ReadOnlyError("the store was opened read-only")
+
+
+def _pin_remainder(frames: range, gone: range | None) -> list[range]:
+    """What is left of `frames`; None: nothing."""
+    if gone is None:
+        return []
+    parts = (
+        range(frames.start, min(frames.stop, gone.start)),
+        range(max(frames.start, gone.stop), frames.stop),
+    )
+    return [part for part in parts if part]
+
+
+def _covers(some: range, others: range) -> bool:
+    return some.start <= others.start and others.stop <= some.stop
+
+
+class BudgetHeadroom:
+    """What is left of the budgets of a video and of the store, as one transaction sees them.
+
+    Looks at segments only where there is too little; then once, however often it is asked.
+    """
+
+    def __init__(self, seen: Transaction, video_id: int) -> None:
+        self._pins = seen.holdings.pins(video_id)
+        self._read = seen.holdings.newest_read()
+        self._scopes = [_BudgetScope(seen, number, self._read) for number in (video_id, None)]
+
+    def fits(
+        self,
+        role: Role,
+        frames: range,
+        size: tuple[int, int],
+        *,
+        bytes: int,
+        worth: float,
+        replaced: Collection[int],
+    ) -> bool:
+        """Whether such a segment, of the displayed frame in that size, could be published.
+
+        `worth`: CPU seconds that it is expected to save; what would be evicted has to be worth
+        less.  `replaced` are the numbers of those whose place it would take.
+        """
+        if any(pin.holds(role, frames, size) for pin in self._pins):
+            return True
+        return all(scope.fits(bytes, worth, replaced) for scope in self._scopes)
+
+
+class _BudgetScope:
+    """A video, or the store."""
+
+    def __init__(self, seen: Transaction, video_id: int | None, read: int) -> None:
+        self._seen = seen
+        self._id = video_id
+        self._read = read
+        self._over = exceeded(seen, video_id)
+
+    def fits(self, bytes: int, worth: float, replaced: Collection[int]) -> bool:
+        if self._over is None or self._over + bytes <= 0:
+            return True
+        over = self._over + bytes
+        freed = sum(one.bytes for one in self._order if one.id in replaced)
+        lost = 0.0
+        for one in self._order:
+            if freed >= over:
+                break
+            if one.id not in replaced:
+                freed += one.bytes
+                lost += 0.0 if one.is_retired else one.worth_at(self._read)
+        return freed >= over and LEAD * lost <= worth
+
+    @cached_property
+    def _order(self) -> list[ChargedSegment]:
+        """What may go, what goes first first."""
+        held = self._seen.holdings.held(self._id)
+        free = {one.id: one for one in held if not one.is_pinned}
+        order = by_benefit(one for one in entries(held, self._read) if one.id in free)
+        return [free[one.id] for one in order]

@@ -1,0 +1,167 @@
+"""Promotes cached view segments to renditions without encoding them again.
+
+`ViewPromoter` builds a pack from the cached packets, and decodes it once to verify it and measure
+its quality; `CandidatePromoter` carries out the proposals of the tuner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import replace
+
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.cells.pack import CellStream
+from vfsd.codecs.cells.tile_codecs import VIEW_CODECS, verified_likeness
+from vfsd.codecs.frames.quality import SitedFrameComparer
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.model import Cell, LogicalVideo, MediaInfo, PhysicalVideo, Segment
+from vfsd.derive.promotion_candidates import CandidateIndex, PromotionCandidate
+from vfsd.derive.proposals import Proposal, TunableVideo
+from vfsd.derive.tile_encoder import BetweenPictures, OnPublish, SegmentMaker
+from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.errors import DamagedFileError, IntegrityError, OutdatedError, UsageError
+from vfsd.read.decoder_pool import DecoderPool
+from vfsd.read.read_context import ReadContext
+from vfsd.storage.context import StoreContext
+
+FROM_VIEW = "view"
+"""What encodings of such renditions say that they are from."""
+
+
+class ViewPromoter:
+    """Publishes segments of one video that were encoded for views.  Not thread-safe."""
+
+    def __init__(
+        self,
+        parts: StoreContext,
+        pool: DecoderPool,
+        video: LogicalVideo,
+        table: FrameTable,
+        codec: str,
+        between: BetweenPictures | None = None,
+    ) -> None:
+        """`codec` is one of `VIEW_CODECS`; `between` is as for `vfsd.derive.retile.Retiler`.
+
+        Raises `UsageError` where the pictures are of another kind.
+        """
+        found = VIEW_CODECS[codec]
+        if video.original.media.pixel_format not in found.pixel_formats:
+            raise UsageError(f"views of {video.name} do not become renditions")
+        settings = TileSettings(codec, quality=0)
+        self._work = _PromotionMaker(parts, pool, video, table, found, settings, between)
+
+    def admit(
+        self,
+        plan: PlannedSegment,
+        stream: CellStream,
+        quality: int,
+        *,
+        beside: OnPublish | None = None,
+        worth: float | None = None,
+    ) -> Segment:
+        """Let reads use `stream`, the whole picture of the planned frames.
+
+        `quality` is what the encoder was given.  `beside` and `worth` are as for
+        `vfsd.derive.retile.Retiler`.  Raises `IntegrityError` where it, or the original, does not
+        decode, `NoSpaceError`, `OverBudgetError`; the store is then as it was.
+        """
+        return self._work.admit(plan, stream, quality, beside, worth)
+
+
+class _PromotionMaker(SegmentMaker):
+    """Measures and publishes what is there."""
+
+    def admit(
+        self,
+        plan: PlannedSegment,
+        stream: CellStream,
+        quality: int,
+        beside: OnPublish | None,
+        worth: float | None,
+    ) -> Segment:
+        media = self._media_of(plan.layout)
+        comparer = SitedFrameComparer(media, media.width, media.height)
+        with closing(self._pictures(plan.frames)) as pictures:
+            likeness = verified_likeness(
+                stream.codec,
+                stream.extradata,
+                stream.packets,
+                self._shots(pictures, media),
+                comparer,
+            )
+        against_first = self._against_first(likeness, plan.layout)
+        cell = Cell(0, plan.layout.tile(0), 0, 0, quality, *against_first.figures)
+        sited = replace(stream, siting=comparer.siting)
+        return self._publish(plan, [sited], [cell], beside, worth)
+
+    def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
+        """Decoders go on from the segment before: these begin where nobody has put a key frame."""
+        for run in self._table.decode_runs(frames):
+            with self._pool.decoder(self._video.original, self._table, run) as decoder:
+                for _, picture in decoder.decode(run, before_packet=self._pause):
+                    yield picture
+
+    def _described(self, media: MediaInfo, now_ns: int) -> PhysicalVideo:
+        parameters = {"profile": self._codec.name, "from": FROM_VIEW}
+        return replace(super()._described(media, now_ns), parameters=parameters)
+
+
+PublishSegment = Callable[[OnPublish], Segment]
+"""Makes a segment, and calls something in the transaction that publishes it."""
+
+
+class CandidatePromoter:
+    """Takes candidates over.  Not thread-safe; several, in any processes, get along."""
+
+    def __init__(
+        self, parts: StoreContext, tools: ReadContext, between: Callable[[], None]
+    ) -> None:
+        """`between` is called before each packet of an original that is looked at."""
+        self._parts = parts
+        self._tools = tools
+        self._between = between
+        self._candidates = CandidateIndex.of_store(parts)
+        self._of: dict[tuple[int, str], ViewPromoter] = {}
+
+    def of(
+        self, video: TunableVideo, candidate: PromotionCandidate, proposal: Proposal
+    ) -> PublishSegment:
+        """What makes a part of a rendition of `candidate`, and has the cache give it up then.
+
+        Raises `OutdatedError` where it is in the cache no longer; what is given, as
+        `ViewPromoter.admit`.
+        """
+        made = candidate.made
+        stream = self._candidates.stream(candidate)
+        if stream is None:
+            self._candidates.drop(candidate)  # the next reader has it made again
+            raise OutdatedError(
+                f"what was encoded for views of {video.name} has left the cache",
+                hint="ask for proposals again",
+            )
+        admission = self._admission(video, made.codec)
+
+        def admit(beside: OnPublish) -> Segment:
+            try:
+                segment = admission.admit(
+                    proposal.plan, stream, made.quality, beside=beside, worth=proposal.saved
+                )
+            except DamagedFileError:
+                raise  # of the original: what is in the cache may be all that is left of it
+            except IntegrityError:
+                self._candidates.drop(candidate)
+                raise
+            # Views are served from the rendition from now on.
+            self._candidates.drop(candidate)
+            return segment
+
+        return admit
+
+    def _admission(self, video: TunableVideo, codec: str) -> ViewPromoter:
+        key = video.original.id, codec
+        if key not in self._of:
+            self._of[key] = ViewPromoter(
+                self._parts, self._tools.pool, video.info, video.table, codec, self._between
+            )
+        return self._of[key]

@@ -1,0 +1,175 @@
+"""The settings of a store, in ``config.toml`` next to the catalog."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from vfsd.core.timebase import QuietHours, byte_count, byte_text
+from vfsd.disk.tempfiles import put_in_place
+from vfsd.errors import UsageError
+from vfsd.validation import not_one_of
+
+_HELP = {
+    "verify": "decode every new video once in the background and correct its frame table",
+    "workers": "threads of the mount that judge and index new files",
+    "examine_memory": "bytes of memory that examining one file may take",
+    "examine_seconds": "seconds of CPU time that examining one file may take, and 20 more a MB",
+    "decoder_memory": "bytes of pictures, in each process, that decoders kept warm may hold",
+    "minimum_psnr": "dB of luma that tiles need so that reads which ask for none may use them, "
+    "unless the policy of a video says otherwise",
+    "view_cache_bytes": "disk space for rendered views",
+    "remembered_reads": "reads, the newest of all videos together, that are remembered",
+    "tune": "let mounts make tiles where reads would have paid for them, in idle time",
+    "tune_cpu": "percent of one core that this may take, over a minute",
+    "tune_max_load": "percent of all cores that may be busy with other things meanwhile",
+    "tune_bytes": "disk space for all tiles that mounts make by themselves",
+    "tune_quiet_hours": "hours, as in 22-6, in which alone it is done; empty: at any time",
+    "admit_views": "measure what is encoded for views, so that it may be kept as renditions",
+    "compress": "let mounts compress lossless tiles as budgets fill, at such times",
+}
+
+_BYTES = ("examine_memory", "decoder_memory", "view_cache_bytes", "tune_bytes")
+"""These take units."""
+
+_LEAST = {"examine_memory": 64 << 20}
+"""Less is no bound, but the end of all videos: 1080p takes about so much, and with next to nothing
+whoever examines cannot even say that it is too little, and seems to hang."""
+
+_MOST = {
+    **dict.fromkeys(_BYTES, 1 << 60),
+    "examine_seconds": 30 * 24 * 3600,
+    "workers": 64,
+    "minimum_psnr": 100,
+    "remembered_reads": 10**9,
+    "tune_cpu": 100_000,
+    "tune_max_load": 100,
+}
+"""What is beyond the system's own limits, or of no use.
+
+Both are for what is typed; stores in which less or more was set before are still opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """The settings of a store; `describe` tells what each does."""
+
+    verify: bool = True
+    workers: int = 1
+    examine_memory: int = 4 << 30
+    examine_seconds: int = 600
+    decoder_memory: int = 768 << 20
+    minimum_psnr: int = 40
+    view_cache_bytes: int = 1 << 30
+    remembered_reads: int = 100_000
+    tune: bool = True
+    tune_cpu: int = 100
+    tune_max_load: int = 50
+    tune_bytes: int = 10 << 30
+    tune_quiet_hours: str = ""
+    admit_views: bool = True
+    compress: bool = True
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if type(value) is not type(field.default):
+                raise UsageError(f"the setting {field.name!r} takes {_kind(field.default)}")
+            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+                raise UsageError(f"the setting {field.name!r} has to be at least 1")
+        QuietHours.parse(self.tune_quiet_hours)
+
+    @classmethod
+    def load(cls, path: Path) -> StoreSettings:
+        """The settings in `path`; the defaults where there is no such file.
+
+        Raises `UsageError` for unknown keys and wrong types.
+        """
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return cls()
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{path}: {error}", hint="correct it, or delete it") from error
+        unknown = sorted(set(values) - set(_HELP))
+        if unknown:
+            wrong = not_one_of("a setting", unknown[0], _HELP)
+            raise UsageError(f"{path}: {wrong}", hint=wrong.hint)
+        try:
+            return cls(**values)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}", hint="correct it, or delete it") from error
+
+    def save(self, path: Path) -> None:
+        lines = []
+        for field in dataclasses.fields(self):
+            text = _toml(getattr(self, field.name))
+            lines += [f"# {_HELP[field.name]}", f"{field.name} = {text}", ""]
+        put_in_place(path, "\n".join(lines))
+
+    def with_text(self, key: str, text: str) -> StoreSettings:
+        """One setting changed, its value given as the user typed it.  Raises `UsageError`."""
+        if key not in _HELP:
+            raise not_one_of("a setting", key, _HELP)
+        if isinstance(getattr(self, key), bool):
+            if text.lower() not in ("true", "false"):
+                raise UsageError(
+                    f"the setting {key!r} takes true or false",
+                    hint=f"as in `vfsd config {key} true`",
+                )
+            return self._with(key, text.lower() == "true")
+        if isinstance(getattr(self, key), str):
+            return self._with(key, text)
+        return self._with(key, _within_bounds(key, _number(key, text)))
+
+    def _with(self, key: str, value: object) -> StoreSettings:
+        return StoreSettings(**(dataclasses.asdict(self) | {key: value}))
+
+
+def describe(key: str) -> str:
+    """What a setting does, in a line."""
+    return _HELP[key]
+
+
+def _number(key: str, text: str) -> int:
+    try:
+        return byte_count(text) if key in _BYTES else int(text)
+    except ValueError:
+        kind = "a number of bytes" if key in _BYTES else "a whole number"
+        default = getattr(StoreSettings(), key)
+        raise UsageError(
+            f"the setting {key!r} takes {kind}",
+            hint=f"as in `vfsd config {key} {_told(key, default)}`",
+        ) from None
+
+
+def _within_bounds(key: str, number: int) -> int:
+    least, most = _LEAST.get(key, 1), _MOST.get(key, number)
+    if least <= number <= most:
+        return number
+    bound = f"least {_told(key, least)}" if number < least else f"most {_told(key, most)}"
+    raise UsageError(
+        f"the setting {key!r} has to be at {bound}",
+        hint=f"its default is {_told(key, getattr(StoreSettings(), key))}",
+    )
+
+
+def _told(key: str, number: int) -> str:
+    """As somebody would type it."""
+    return byte_text(number) if key in _BYTES else str(number)
+
+
+def _kind(default: object) -> str:
+    if isinstance(default, bool):
+        return "true or false"
+    return "a text" if isinstance(default, str) else "a whole number"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    # A basic string of TOML takes every escape that JSON writes.
+    return json.dumps(value) if isinstance(value, str) else str(value)

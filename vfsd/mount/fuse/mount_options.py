@@ -1,0 +1,214 @@
+"""Parses mount options (``-o``): those of vfsd, those for libfuse and the kernel, and those of
+mount(8) that are ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from vfsd.errors import UsageError
+
+_DESCRIBED = {
+    "ro, rw": "read only, or for writing too, which is the default",
+    "allow_other": "other users may enter, as modes and owners of the files allow",
+    "allow_root": "root may enter, though somebody else has mounted",
+    "nonempty": "the directory may hold something, which is hidden by the mount",
+    "passthrough": "the kernel reads videos itself; needs root, Linux 6.9 and libfuse 3.14",
+    "dev, suid": "devices and set-uid programs count, which only root can ask for",
+    "noexec": "nothing in it is run",
+    "sync, dirsync": "every write, or every change of a name, is on the disk when it returns",
+    "uid=N, gid=N, umask=N": "everything is shown as belonging to them, with that umask (octal)",
+    "attr_timeout=S": "for how many seconds the kernel remembers attributes (1)",
+    "entry_timeout=S": "for how many seconds it remembers names (1)",
+    "negative_timeout=S": "for how many seconds it remembers that a name does not exist (0)",
+    "max_threads=N": "how many requests are answered at once (1088)",
+    "max_idle_threads=N": "how many threads stay when there is nothing to do (16)",
+    "max_background=N": "how many requests the kernel sends ahead (1024)",
+    "max_read=BYTES": "the largest request for reading",
+    "auto_unmount": "unmounted, too, when the process that serves it is killed",
+    "noforget, remember=S": "file handles stay good as long as the mount lasts, or for S seconds: "
+    "for servers of NFS in user space",
+    "clone_fd": "each thread has a channel to the kernel of its own",
+    "log=FILE": "what it has to say goes there (no commas in the name); else see --log",
+    "log_level=LEVEL": "from where on things are worth a line: error, warning, info or debug",
+    "debug": "every request is written to the log",
+}
+_SWITCHES = frozenset(
+    [
+        "allow_other",
+        "allow_root",
+        "default_permissions",
+        "auto_unmount",
+        "clone_fd",
+        "noforget",
+        "debug",
+        "suid",
+        "nosuid",
+        "dev",
+        "nodev",
+        "exec",
+        "noexec",
+        "async",
+        "sync",
+        "dirsync",
+        "noatime",
+    ]
+)
+_LARGEST = (1 << 32) - 1
+_NUMBERS = {
+    "uid": _LARGEST - 1,  # the largest is -1, which is nobody's
+    "gid": _LARGEST - 1,
+    "umask": 0o7777,
+    "remember": _LARGEST,
+    "max_threads": _LARGEST,
+    "max_idle_threads": _LARGEST,
+    "max_background": _LARGEST,
+    "max_read": _LARGEST,
+}
+"""The largest that each takes."""
+_OCTAL = frozenset(["umask"])
+_SECONDS = frozenset(("attr_timeout", "entry_timeout", "negative_timeout"))
+_DECIMAL = re.compile(r"[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
+LOG_LEVELS = ("error", "warning", "info", "debug")
+_OURS = ("ro", "rw", "nonempty", "passthrough", "log", "log_level")
+_FOR_OTHERS = frozenset(
+    [
+        "defaults",
+        "auto",
+        "noauto",
+        "user",
+        "nouser",
+        "users",
+        "owner",
+        "group",
+        "nofail",
+        "_netdev",
+        "atime",
+        "diratime",
+        "nodiratime",
+        "relatime",
+        "norelatime",
+        "strictatime",
+        "nostrictatime",
+        "lazytime",
+        "nolazytime",
+        "loud",
+        "silent",
+        "iversion",
+        "noiversion",
+        "mand",
+        "nomand",
+    ]
+)
+_FOR_OTHERS_PREFIXES = ("x-", "X-", "comment=", "user=")
+
+
+@dataclass(frozen=True)
+class MountOptions:
+    """What a mount was asked to be."""
+
+    read_only: bool = False
+    nonempty: bool = False  #: the mountpoint may have something in it
+    passthrough: bool = False  #: the kernel reads stored videos without asking
+    log: Path | None = None  #: where the mount writes what it has to say
+    log_level: str | None = None  #: one of `LOG_LEVELS`
+    passed_on: tuple[str, ...] = ()  #: words for libfuse and the kernel, as they were given
+
+    def value(self, key: str) -> str | None:
+        """The value of a word ``key=value`` that is passed on; the last one counts."""
+        values = [word.partition("=")[2] for word in self.passed_on if word.startswith(key + "=")]
+        return values[-1] if values else None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other users than the one who mounts may enter."""
+        return "allow_other" in self.passed_on or "allow_root" in self.passed_on
+
+    @property
+    def syncs_names(self) -> bool:
+        """Whether a change of a name is to be on the disk when it returns.
+
+        The kernel leaves that to file systems; of what is written it tells us each time.
+        """
+        return "sync" in self.passed_on or "dirsync" in self.passed_on
+
+
+def described_options() -> Mapping[str, str]:
+    """Words that a mount knows, or several that belong together, and what they are for."""
+    return MappingProxyType(_DESCRIBED)
+
+
+def parse_options(given: Iterable[str]) -> MountOptions:
+    """Read ``-o`` arguments, each of one or several words with commas between them.
+
+    What only `mount` and systemd care for in an fstab line is skipped.  Raises `UsageError` for
+    words that nobody knows, and for values that they do not take.
+    """
+    read_only = nonempty = passthrough = False
+    log: Path | None = None
+    log_level: str | None = None
+    passed_on: list[str] = []
+    for word in (word.strip() for argument in given for word in argument.split(",")):
+        if word in ("ro", "rw"):
+            read_only = word == "ro"
+        elif word == "nonempty":
+            nonempty = True
+        elif word == "passthrough":
+            passthrough = True
+        elif word.startswith("log="):
+            log = _log_file(word)
+        elif word.startswith("log_level="):
+            log_level = _log_level(word)
+        elif word in _SWITCHES or _is_setting(word):
+            passed_on.append(word)
+        elif word == "remount":
+            raise UsageError(
+                "a mount keeps the options that it began with, and cannot be remounted",
+                hint="unmount it with `vfsd umount DIR`, and mount it with the others",
+            )
+        elif word and word not in _FOR_OTHERS and not word.startswith(_FOR_OTHERS_PREFIXES):
+            known = sorted({*_SWITCHES, *_NUMBERS, *_SECONDS, *_OURS})
+            raise UsageError(f"unknown mount option {word!r}", hint=f"known: {', '.join(known)}")
+    return MountOptions(read_only, nonempty, passthrough, log, log_level, tuple(passed_on))
+
+
+def _log_file(word: str) -> Path:
+    name = word.partition("=")[2]
+    if not name:
+        raise UsageError("the mount option 'log' takes a file", hint="as in log=/var/log/vfsd.log")
+    return Path(name)
+
+
+def _log_level(word: str) -> str:
+    level = word.partition("=")[2]
+    if level not in LOG_LEVELS:
+        raise UsageError(
+            f"the mount option 'log_level' takes no {level!r}",
+            hint=f"one of {', '.join(LOG_LEVELS)}",
+        )
+    return level
+
+
+def _is_setting(word: str) -> bool:
+    key, equals, value = word.partition("=")
+    if not equals or (key not in _NUMBERS and key not in _SECONDS):
+        return False
+    # Python takes blanks, signs and underscores, too, which libfuse and the kernel do not.
+    number: float = -1
+    with suppress(ValueError):
+        if key in _SECONDS and _DECIMAL.fullmatch(value):
+            number = float(value)
+        elif key in _NUMBERS and value.isascii() and value.isdecimal():
+            number = int(value, 8 if key in _OCTAL else 10)
+    largest = _NUMBERS.get(key, _LARGEST)
+    if not 0 <= number <= largest:
+        wanted = (
+            f"an octal number up to {largest:o}" if key in _OCTAL else f"a number up to {largest}"
+        )
+        raise UsageError(f"the mount option {key!r} takes {wanted}, not {value!r}")
+    return True

@@ -1,0 +1,124 @@
+"""Uncompressed views: raw pictures, or Y4M with a header before each picture.
+
+All slots have the same size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import MappingProxyType
+
+import numpy as np
+
+from vfsd.codecs.frames.color import media_coding
+from vfsd.core.frames import Pixels
+from vfsd.core.view_path import ViewForm
+from vfsd.core.view_request import View
+from vfsd.storage.file_cache import Bytes
+from vfsd.views.decode_cursors import DecodeCursor
+from vfsd.views.render_cache import ByteBuffer
+from vfsd.views.render_context import RenderContext
+from vfsd.views.view_frames import PictureConverter, ViewTimeline, decoded_picture_form
+from vfsd.views.view_input import ViewInput
+from vfsd.views.view_slots import DecodedFrames, FixedSizeSlots, RenderedPart, Slots, ViewPart
+
+_Y4M_FRAME = b"FRAME\n"
+_Y4M_LAYOUTS = {
+    "yuv420p": "C420mpeg2 XYSCSS=420MPEG2",
+    "yuv422p": "C422 XYSCSS=422",
+    "yuv444p": "C444 XYSCSS=444",
+    "yuv420p10": "C420p10 XYSCSS=420P10",
+}
+"""As FFmpeg writes them."""
+
+
+class RawView:
+    """A file with one slot for each picture.  Slot 0 is the header of Y4M, or empty."""
+
+    storable = range(0)
+    made = "decoded"
+    marks: Mapping[str, str] = MappingProxyType({})
+    is_work = True
+
+    def __init__(
+        self, key: str, footage: ViewInput, view: View, form: ViewForm, showing: ViewTimeline
+    ) -> None:
+        self.key = key
+        self.digest = footage.digest
+        self.memory = showing.memory
+        self._footage = footage
+        self._showing = showing
+        self._pictures = decoded_picture_form(footage.physical.media, view, form)
+        self._header = self._prefix = b""
+        if form.container == "y4m":
+            self._header, self._prefix = self._y4m_header(), _Y4M_FRAME
+        each = len(self._prefix) + self._pictures.bytes
+        self.slots: Slots = FixedSizeSlots(len(self._header), each, len(showing))
+
+    def make(self, slot: int, workshop: RenderContext) -> Bytes:
+        whole = np.empty(self.slots[slot].size, np.uint8)
+        self.fill(slot, workshop, whole)
+        return whole.data
+
+    def fill(self, slot: int, workshop: RenderContext, place: ByteBuffer) -> None:
+        """As `make`, in `place`, which has just as many bytes as the slot."""
+        if not slot:
+            place[:] = np.frombuffer(self._header, np.uint8)
+            return
+        number = slot - 1
+        converter = PictureConverter(self._pictures)
+        samples = self._samples(place, converter)
+        with self._cursor(workshop, converter, number) as cursor:
+            ((picture, held),) = cursor.pictures(number, number + 1)
+            converter.convert(picture, held, samples)
+
+    def stream(self, workshop: RenderContext) -> Generator[Bytes, None, None]:
+        """What `make` gives for each slot, in order.  Each is valid until the next is asked for."""
+        yield self._header
+        converter = PictureConverter(self._pictures)
+        # One place for all: new memory for each would take as long as filling it.
+        whole = np.empty(len(self._prefix) + converter.bytes, np.uint8)
+        samples = self._samples(whole, converter)
+        with self._cursor(workshop, converter, 0) as cursor:
+            for picture, held in cursor.pictures(0, len(self._showing)):
+                converter.convert(picture, held, samples)
+                yield whole.data
+
+    def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
+        places = [slot - 1 for slot in slots if slot]
+        if not places:
+            return None
+        return DecodedFrames(self._footage, self._showing.frames[places], self._pictures)
+
+    @property
+    def parts(self) -> Sequence[ViewPart]:
+        shown = DecodedFrames(self._footage, self._showing.frames, self._pictures)
+        return [RenderedPart(shown, None, self.slots.size)]
+
+    def _cursor(
+        self, workshop: RenderContext, converter: PictureConverter, place: int
+    ) -> AbstractContextManager[DecodeCursor]:
+        """Its decoder goes on while a picture is copied, handed on and the next one asked for."""
+        footage, frames = self._footage, self._showing.frames
+        threads = workshop.pool.threads_ahead(footage.physical.media)
+        return workshop.cursor(self.key, footage, converter, frames, place, threads)
+
+    def _samples(self, place: ByteBuffer, converter: PictureConverter) -> Pixels:
+        """Where the samples of a picture go; what stands before them is there already."""
+        place[: len(self._prefix)] = np.frombuffer(self._prefix, np.uint8)
+        return place[len(self._prefix) :].view(converter.dtype).reshape(converter.shape)
+
+    def _y4m_header(self) -> bytes:
+        width, height = self._pictures.size
+        rate = self._showing.mean_rate
+        full = media_coding(self._pictures.media).is_full
+        ratio = self._pictures.sample_aspect_ratio
+        shape = "0:0" if ratio is None else f"{ratio.numerator}:{ratio.denominator}"
+        # Of fields nobody knows which comes first.
+        scanning = "?" if self._pictures.media.interlaced else "p"
+        return (
+            f"YUV4MPEG2 W{width} H{height} F{rate.numerator}:{rate.denominator} "
+            f"I{scanning} A{shape} {_Y4M_LAYOUTS[self._pictures.pixel_format]} "
+            f"XCOLORRANGE={'FULL' if full else 'LIMITED'}\n"
+        ).encode()

@@ -1,0 +1,278 @@
+"""`RenderContext`: what all renders of a process share.
+
+It holds the pools of decoders and packet readers, the decode locks, and the CPU time that encoders
+took.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from copy import copy
+from typing import TypeVar
+
+from vfsd.codecs.audio.audio_decoder import AudioDecoder
+from vfsd.codecs.audio.audio_packets import AudioPacketReader, audio_packet_reader
+from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import Ints
+from vfsd.core.model import PhysicalVideo, Sound
+from vfsd.derive.promotion_candidates import CandidateIndex
+from vfsd.read.read_context import ReadContext
+from vfsd.storage.quarantine import Quarantine
+from vfsd.views.decode_cursors import CursorPool, DecodeCursor
+from vfsd.views.render_cache import Checkpoint
+from vfsd.views.view_frames import PictureConverter
+from vfsd.views.view_input import ViewInput
+
+T = TypeVar("T")
+
+_SINGLE_THREADED_CODECS = ("h264", "mjpeg")
+"""Codecs whose encoders work in the thread that calls them; others have threads of their own."""
+
+
+class EncodeTimes:
+    """Sums of pixels and CPU seconds, by codec.  Thread-safe."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._sums: dict[str, tuple[int, float]] = {}
+
+    def add(self, codec: str, pixels: int, seconds: float) -> None:
+        """Encoding so many pixels took `seconds` of CPU time of the calling thread."""
+        if codec not in _SINGLE_THREADED_CODECS:
+            return
+        with self._guard:
+            before = self._sums.get(codec, (0, 0.0))
+            self._sums[codec] = before[0] + pixels, before[1] + seconds
+
+    def take(self, least: int) -> dict[str, float]:
+        """Remove sums of at least `least` pixels; CPU seconds for a pixel, by codec."""
+        with self._guard:
+            full = {codec: one for codec, one in self._sums.items() if one[0] >= least}
+            for codec in full:
+                del self._sums[codec]
+        return {codec: seconds / pixels for codec, (pixels, seconds) in full.items()}
+
+
+class EncodeTimer:
+    """CPU time of this thread within an encoder, without the time for the pictures given to it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def given(self, pictures: Iterator[T]) -> Iterator[T]:
+        """`pictures`, whose time does not count."""
+        while True:
+            began = time.thread_time()
+            picture = next(pictures, None)
+            self.seconds -= time.thread_time() - began
+            if picture is None:
+                return
+            yield picture
+
+    def taken(self, packets: Iterator[bytes]) -> Iterator[bytes]:
+        """`packets`, whose time counts."""
+        while True:
+            began = time.thread_time()
+            packet = next(packets, None)
+            self.seconds += time.thread_time() - began
+            if packet is None:
+                return
+            yield packet
+
+
+ViewAudioReader = AudioPacketReader | AudioDecoder
+
+_MAX_IDLE_READERS = 4
+_CHECK_SECONDS = 0.1
+_NEARBY_FRAMES = 512
+"""Pictures between two places in a rendition that hardly have a group of pictures in common."""
+
+
+def _never_cancelled() -> None:
+    """What nobody will give up."""
+
+
+class PacketReaders:
+    """Idle packet readers, at most `_READERS`.  Thread-safe.
+
+    A reader of a container that cannot be sliced knows its way on from where it stands.
+    """
+
+    def __init__(self, suspects: Quarantine) -> None:
+        self._suspects = suspects
+        self._idle: list[tuple[str, ViewAudioReader]] = []
+        self._most = _MAX_IDLE_READERS
+        self._guard = threading.Lock()
+
+    @contextmanager
+    def reader(self, footage: ViewInput) -> Iterator[PacketReader]:
+        """A reader of this block's own.  Raises `OSError`."""
+        physical = footage.physical
+
+        def make() -> PacketReader:
+            return PacketReader(footage.path, physical.media, physical.access, footage.table)
+
+        with self._lent(physical, footage.key, make) as reader:
+            assert isinstance(reader, PacketReader)
+            yield reader
+
+    @contextmanager
+    def reader_of_sound(
+        self, footage: ViewInput, sound: Sound, table: FrameTable
+    ) -> Iterator[AudioPacketReader]:
+        """As `reader`, of packets of sound."""
+
+        def make() -> ViewAudioReader:
+            return audio_packet_reader(footage.path, footage.physical.media, sound, table)
+
+        with self._lent(footage.physical, f"{footage.key}/sound", make) as reader:
+            assert not isinstance(reader, AudioDecoder)
+            yield reader
+
+    @contextmanager
+    def samples_of_sound(
+        self, footage: ViewInput, sound: Sound, table: FrameTable, layout: str
+    ) -> Iterator[AudioDecoder]:
+        """As `reader`, of decoded sound in a layout of channels."""
+
+        def make() -> ViewAudioReader:
+            media = footage.physical.media
+            return AudioDecoder(footage.path, media, sound, table, layout, footage.damage)
+
+        with self._lent(footage.physical, f"{footage.key}/samples/{layout}", make) as reader:
+            assert isinstance(reader, AudioDecoder)
+            yield reader
+
+    @contextmanager
+    def _lent(
+        self, physical: PhysicalVideo, key: str, make: Callable[[], ViewAudioReader]
+    ) -> Iterator[ViewAudioReader]:
+        with self._suspects.decoding(physical):  # some containers only FFmpeg takes apart
+            reader = self._take(key) or make()
+            try:
+                yield reader
+            except BaseException:
+                reader.close()
+                raise
+        with self._guard:
+            self._idle.append((key, reader))
+            surplus = self._idle[: max(0, len(self._idle) - self._most)]
+            del self._idle[: len(surplus)]
+        for _, old in surplus:
+            old.close()
+
+    def close(self) -> None:
+        with self._guard:
+            self._most = 0
+            idle, self._idle = self._idle, []
+        for _, reader in idle:
+            reader.close()
+
+    def _take(self, key: str) -> ViewAudioReader | None:
+        with self._guard:
+            for number in range(len(self._idle) - 1, -1, -1):
+                if self._idle[number][0] == key:
+                    return self._idle.pop(number)[1]
+        return None
+
+
+class DecodeLocks:
+    """Lets one thread at a time decode in one part of a rendition: of those who wait, the foremost.
+
+    Parts of a file are made side by side.  If each had a decoder of its own, each would first have
+    to decode what another is just decoding.  Who is far from all others does not wait for them.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._busy: list[tuple[str, int]] = []
+        self._waiting: list[tuple[str, int]] = []
+
+    @contextmanager
+    def turn(self, key: str, place: int, check: Checkpoint = _never_cancelled) -> Iterator[None]:
+        """Wait for the turn of who is at `place`.  Raises what `check` does."""
+        me = (key, place)
+        with self._changed:
+            self._waiting.append(me)
+            try:
+                while not self._changed.wait_for(lambda: self._may_start(me), _CHECK_SECONDS):
+                    check()
+                self._busy.append(me)
+            finally:
+                self._waiting.remove(me)
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy.remove(me)
+                self._changed.notify_all()
+
+    def _may_start(self, me: tuple[str, int]) -> bool:
+        foremost = all(me <= other for other in self._waiting if _are_nearby(me, other))
+        return foremost and not any(_are_nearby(me, other) for other in self._busy)
+
+
+def _are_nearby(one: tuple[str, int], other: tuple[str, int]) -> bool:
+    return one[0] == other[0] and abs(one[1] - other[1]) <= _NEARBY_FRAMES
+
+
+class RenderContext:
+    """The tools that renditions are made with, shared by all of a process."""
+
+    def __init__(
+        self,
+        tools: ReadContext,
+        memory: int,
+        suspects: Quarantine,
+        candidates: CandidateIndex | None = None,
+    ) -> None:
+        """`memory` is what idle decoders may hold: bytes.
+
+        `candidates` are told of what may become a part of a rendition; None: nothing shall.
+        """
+        self.candidates = candidates
+        self.times = EncodeTimes()  #: shared with the copies of `checked`
+        self.pool = tools.pool
+        self.packs = tools.packs
+        self.mender = tools.mender
+        self.check: Checkpoint = _never_cancelled
+        self.readers = PacketReaders(suspects)
+        self._tools = tools
+        self._cursors = CursorPool(tools, memory)
+        self._turns = DecodeLocks()
+
+    def checked(self, check: Checkpoint) -> RenderContext:
+        """The same tools for one piece of work that ends with what `check` raises."""
+        mine = copy(self)
+        mine.check = check
+        return mine
+
+    def cursor(
+        self,
+        key: str,
+        footage: ViewInput,
+        wanted: PictureConverter,
+        frames: Ints,
+        place: int,
+        threads: int,
+    ) -> AbstractContextManager[DecodeCursor]:
+        """See `CursorPool.at`."""
+        return self._cursors.at(key, footage, wanted, frames, place, self.check, threads)
+
+    def turn(self, key: str, place: int) -> AbstractContextManager[None]:
+        """See `Turns.turn`."""
+        return self._turns.turn(key, place, self.check)
+
+    def cool(self, seconds: float) -> None:
+        """Give up decoders, and pictures, that nobody has used for so long."""
+        self._cursors.cool(seconds)
+        self._tools.cool(seconds)
+
+    def close(self) -> None:
+        self._cursors.close()
+        self.readers.close()

@@ -1,0 +1,303 @@
+"""The audio of a view: packets of the original that begin while the view lasts, copied
+(`CopiedViewAudio`) or transcoded (`TranscodedViewAudio`). `SegmentedAudio` cuts them where the
+segments of the file begin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.codecs.audio.audio_segments import (
+    AudioSegmentFormat,
+    SegmentSamples,
+    audio_configuration,
+    audio_segment_format,
+    encode_audio_packets,
+    resampled,
+)
+from vfsd.codecs.containers.segment_muxer import (
+    MIN_PADDING,
+    AudioPackets,
+    AudioTrack,
+    Muxer,
+    scaled_ticks,
+)
+from vfsd.core.damaged_frames import as_ranges
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import Ints
+from vfsd.core.model import Sound
+from vfsd.core.timebase import ticks_at_or_after
+from vfsd.core.view_path import ViewForm
+from vfsd.core.view_request import View
+from vfsd.errors import IntegrityError
+from vfsd.views.info_files import AUDIO_NOT_INDEXED, copied_audio_track, view_audio_codec
+from vfsd.views.render_context import RenderContext
+from vfsd.views.view_frames import ViewTimeline
+from vfsd.views.view_input import ViewInput, undamaged_packets
+
+MAX_AUDIO_TICKS = (1 << 31) - 1
+"""Samples that a packet may last in mp4, silence after it included: 12 hours at 48 kHz."""
+
+
+class ViewAudio(Protocol):
+    """The packets of sound that a view carries."""
+
+    @property
+    def track(self) -> AudioTrack: ...
+
+    @property
+    def origin(self) -> str:
+        """The codec of the stored sound, FFmpeg's name."""
+
+    @property
+    def times(self) -> Ints:
+        """When each begins, in samples from the start of the view; ascending."""
+
+    @property
+    def end(self) -> int:
+        """When the packet after the last one begins."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether packets take just the bytes that `rooms` tells; else fewer."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that its arrays take up."""
+
+    def rooms(self, cuts: Ints, stops: Ints) -> Ints:
+        """Bytes for the packets ``cut <= p < stop`` together, of each pair."""
+
+    def payloads(self, first: int, stop: int, workshop: RenderContext) -> list[bytes]:
+        """The packets ``first <= p < stop``.  Raises `IntegrityError`, `OSError`."""
+
+
+@dataclass(frozen=True)
+class CopiedViewAudio:
+    """Packets as they are stored, one array element each."""
+
+    track: AudioTrack
+    stored: Sound
+    footage: ViewInput
+    table: FrameTable
+    packets: Ints  #: which, counted as in `table`; ascending
+    times: Ints
+    sizes: Ints  #: bytes
+    end: int
+
+    is_exact = True
+
+    @property
+    def origin(self) -> str:
+        return self.stored.codec
+
+    @property
+    def memory(self) -> int:
+        return self.packets.nbytes + self.times.nbytes + self.sizes.nbytes
+
+    def rooms(self, cuts: Ints, stops: Ints) -> Ints:
+        before = np.concatenate(([0], np.cumsum(self.sizes)))
+        rooms: Ints = before[stops] - before[cuts]
+        return rooms
+
+    def payloads(self, first: int, stop: int, workshop: RenderContext) -> list[bytes]:
+        own = self.packets[first:stop].tolist()
+        with workshop.readers.reader_of_sound(self.footage, self.stored, self.table) as reader:
+            stored = [
+                data for run in as_ranges(own) for _, data in reader.read(run.start, run.stop)
+            ]
+        if [len(data) for data in stored] != self.sizes[first:stop].tolist():
+            raise IntegrityError("the sound of the video is not where it was")
+        return stored
+
+
+@dataclass(frozen=True)
+class TranscodedViewAudio:
+    """Packets that are decoded and encoded in another codec, on a grid of the view's own."""
+
+    track: AudioTrack
+    form: AudioSegmentFormat
+    stored: Sound
+    footage: ViewInput
+    table: FrameTable
+    first: int  #: the packet of the grid that is the first
+    begin: int  #: the sample of the stored sound that sounds when the view begins
+    times: Ints
+    end: int
+
+    is_exact = False
+
+    @property
+    def origin(self) -> str:
+        return self.stored.codec
+
+    @property
+    def memory(self) -> int:
+        return self.times.nbytes
+
+    def rooms(self, cuts: Ints, stops: Ints) -> Ints:
+        return self.form.room(stops - cuts)
+
+    def payloads(self, first: int, stop: int, workshop: RenderContext) -> list[bytes]:
+        if first == stop:
+            return []
+        form, sound = self.form, self.stored
+        (room,) = form.room(np.array([stop - first])).tolist()
+        lent = workshop.readers.samples_of_sound(self.footage, sound, self.table, form.layout)
+        with lent as samples:
+
+            def stored(low: int, high: int) -> SegmentSamples:
+                return samples.read(self.begin + low, self.begin + high)
+
+            def wanted(low: int, high: int) -> SegmentSamples:
+                rates = sound.sample_rate, form.sample_rate
+                return resampled(stored, *rates, form.layout, low, high)
+
+            return encode_audio_packets(form, wanted, self.first + first, self.first + stop, room)
+
+
+def find_audio(
+    footage: ViewInput, view: View, form: ViewForm, showing: ViewTimeline
+) -> ViewAudio | str:
+    """The sound of a view, or why it has none, in words."""
+    if form.container not in ("mp4", "matroska"):
+        return f"{form.container} holds pictures only"
+    if not form.sound:
+        return "none is asked for"
+    if footage.sound is None:
+        if any(stream.kind == "audio" for stream in footage.physical.media.side_streams):
+            return AUDIO_NOT_INDEXED
+        return "the video has none"
+    if view.frames is not None and view.frames[2] > 1:
+        return "the view runs faster than the video"
+    sound, table = footage.sound
+    silence = sound.reason
+    if silence is not None:
+        return silence
+    codec = view_audio_codec(form.container, sound, form.sound_codec)
+    begin = _view_start(footage, view, showing)
+    base = sound.time_base
+    packets = table.frames_starting_between(
+        ticks_at_or_after(begin, base), ticks_at_or_after(begin + showing.duration, base)
+    )
+    if codec != sound.codec:
+        return _transcoded_audio(footage, sound, table, codec, begin, showing)
+    if not packets:
+        return "the video is silent then"
+    columns = table.columns(packets.start, packets.stop)
+    following = packets.stop
+    end = table.frame_pts(following) if following < len(table) else sound.end_pts
+    samples = scaled_ticks(np.append(columns.pts, end), base * sound.sample_rate)
+    times = np.maximum(0, samples - round(begin * sound.sample_rate))
+    whole = undamaged_packets(columns, footage.damage)
+    if not whole.any():
+        return "its packets are damaged on disk"
+    if form.container == "mp4" and _max_packet_samples(times, whole) > MAX_AUDIO_TICKS:
+        return f"there are {MAX_AUDIO_TICKS} samples or more without a packet, and mp4 cannot tell"
+    return CopiedViewAudio(
+        copied_audio_track(sound),
+        sound,
+        footage,
+        table,
+        np.arange(packets.start, packets.stop)[whole],
+        times[:-1][whole],
+        columns.size[whole],
+        int(times[-1]),
+    )
+
+
+def _transcoded_audio(
+    footage: ViewInput,
+    sound: Sound,
+    table: FrameTable,
+    codec: str,
+    begin: Fraction,
+    showing: ViewTimeline,
+) -> ViewAudio | str:
+    form = audio_segment_format(codec, sound.sample_rate, sound.channels)
+    grid = Fraction(form.samples, form.sample_rate)
+    heard = sound.first_pts * sound.time_base - begin, sound.end_pts * sound.time_base - begin
+    first = max(0, int(heard[0] / grid))
+    stop = -int(-min(showing.duration, heard[1]) // grid)
+    if stop <= first:
+        return "the video is silent then"
+    numbers = np.arange(first, stop, dtype=np.int64)
+    track = AudioTrack(
+        codec,
+        audio_configuration(form),
+        form.sample_rate,
+        form.channels,
+        language=sound.language,
+    )
+    return TranscodedViewAudio(
+        track,
+        form,
+        sound,
+        footage,
+        table,
+        first,
+        round(begin * sound.sample_rate),
+        numbers * form.samples,
+        stop * form.samples,
+    )
+
+
+def _max_packet_samples(times: Ints, whole: npt.NDArray[np.bool_]) -> int:
+    """Samples that a packet lasts at most, where only those that are `whole` are there.
+
+    `times` has the end of the last one besides.
+    """
+    there = np.append(np.flatnonzero(whole), len(whole))
+    return int(np.diff(times[there]).max())
+
+
+def _view_start(footage: ViewInput, view: View, showing: ViewTimeline) -> Fraction:
+    """When the view begins: seconds of the file's own timeline."""
+    if view.fps is None:
+        return footage.table.frame_pts(int(showing.frames[0])) * showing.time_base
+    origin = footage.physical.first_pts * footage.physical.time_base
+    return origin + (view.span[0] if view.span is not None else 0)
+
+
+class SegmentedAudio:
+    """The sound of a view, cut where the segments of its file are."""
+
+    def __init__(
+        self,
+        sound: ViewAudio | None,
+        muxer: Muxer,
+        shown: Ints,
+        starts: Ints,
+        time_base: Fraction,
+    ) -> None:
+        """`shown` is when the picture of each packet appears, in ticks of `time_base`; `starts` are
+        the packets that segments begin with.
+        """
+        self._sound = sound
+        self.sizes = np.zeros(len(starts), np.int64)  #: bytes that it adds to each segment
+        if sound is None:
+            return
+        begins = np.maximum.accumulate(shown[starts])
+        edges = scaled_ticks(begins, time_base * sound.track.sample_rate)
+        self._cuts = np.searchsorted(sound.times, edges)
+        self._cuts[0] = 0
+        self._stops = np.append(self._cuts[1:], len(sound.times))
+        self.sizes = sound.rooms(self._cuts, self._stops)
+        self.sizes += muxer.sound_overheads(sound.times, self._cuts, shown, starts)
+        if not sound.is_exact:
+            self.sizes += MIN_PADDING
+
+    def packets(self, number: int, workshop: RenderContext) -> AudioPackets | None:
+        """Those of a segment.  Raises `IntegrityError`, `OSError`."""
+        sound = self._sound
+        if sound is None:
+            return None
+        first, stop = int(self._cuts[number]), int(self._stops[number])
+        stored = sound.payloads(first, stop, workshop)
+        end = int(sound.times[stop]) if stop < len(sound.times) else sound.end
+        return AudioPackets(sound.times[first:stop], end, stored)

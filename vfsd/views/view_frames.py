@@ -1,0 +1,229 @@
+"""The frames of a view.
+
+`ViewTimeline` lists which frames are shown and when, starting at 0; `PictureForm` and
+`PictureConverter` crop, scale and convert each frame.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.frames.pixel_layouts import lossless_layout
+from vfsd.codecs.frames.to_array import FrameRegion, RawPixelConverter
+from vfsd.core.display_geometry import scaled_aspect, upright_aspect
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import Ints
+from vfsd.core.frames import Pixels
+from vfsd.core.model import MediaInfo, PhysicalVideo
+from vfsd.core.view_path import ViewForm
+from vfsd.core.view_request import View
+from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.read.read_output import ReadOutput
+from vfsd.read.read_plan import select_frames
+from vfsd.tiling import Rect
+from vfsd.views.rate_control import is_lossless
+
+MAX_VIEW_PIXELS = 1 << 26
+"""Of one picture of a view: 8192 x 8192."""
+
+
+@dataclass(frozen=True, slots=True)
+class PictureForm(ReadOutput):
+    """What each picture of a view is: a region of the displayed frame, scaled, in a format."""
+
+    @property
+    def bytes(self) -> int:
+        """Of one picture."""
+        return PictureConverter(self).bytes
+
+    @property
+    def sample_aspect_ratio(self) -> Fraction | None:
+        """How wide a pixel is for its height; None: not told."""
+        told = upright_aspect(self.media)
+        region = (self.region.width, self.region.height)
+        return None if told is None else scaled_aspect(told, region, self.size)
+
+
+def picture_form(media: MediaInfo, view: View, pixel_format: str) -> PictureForm:
+    """Raises `OutOfRangeError` for a region outside the frame, `UsageError` for vast sizes."""
+    full = media.frame_rect
+    region = view.region or full
+    if not full.contains(region):
+        raise OutOfRangeError(f"the region {region} reaches outside the frame of {full}")
+    width, height = view.size or (region.width, region.height)
+    if width * height > MAX_VIEW_PIXELS:
+        raise UsageError(
+            f"{width}x{height} is larger than the {MAX_VIEW_PIXELS} pixels that are served"
+        )
+    return PictureForm(media, region, (width, height), pixel_format)
+
+
+def even_picture_form(media: MediaInfo, view: View, pixel_format: str) -> PictureForm:
+    """As `picture_form`, with an even width and height."""
+    whole = picture_form(media, view, pixel_format)
+    region, (width, height) = whole.region, whole.size
+    width, height = max(2, width // 2 * 2), max(2, height // 2 * 2)
+    if view.size is None and region.width > 1 and region.height > 1:
+        region = Rect(region.x1, region.y1, region.x1 + width, region.y1 + height)
+    return PictureForm(media, region, (width, height), pixel_format)
+
+
+def decoded_picture_form(media: MediaInfo, view: View, form: ViewForm) -> PictureForm:
+    """Of a view that is decoded to be made in that form.  Raises as `picture_form`."""
+    if form.is_raw:
+        return picture_form(media, view, form.layout)
+    if form.codec is not None and is_lossless(form.codec):
+        return picture_form(media, view, form.pixel_format or lossless_layout(media).layout)
+    return even_picture_form(media, view, form.layout)
+
+
+class PictureConverter:
+    """Turns decoded frames into pictures of a form.  Not thread-safe."""
+
+    def __init__(self, form: PictureForm) -> None:
+        self.form = form
+        scaled = form.size != (form.region.width, form.region.height)
+        self._converter = RawPixelConverter(
+            form.media,
+            pixel_format=form.pixel_format,
+            region=None if form.region == form.media.frame_rect else form.region,
+            size=form.size if scaled else None,
+        )
+        self.shape = self._converter.shape  #: of the array of a picture
+        self.dtype = self._converter.dtype  #: of its samples
+        self.samples = math.prod(self.shape)  #: of a picture
+        self.bytes = self.samples * self.dtype.itemsize  #: of a picture
+
+    def needed_of(self, width: int, height: int) -> Rect | None:
+        """As `PixelConverter.needed_of`."""
+        return self._converter.needed_of(width, height)
+
+    def convert(
+        self, frame: VideoFrame, held: FrameRegion | None = None, out: Pixels | None = None
+    ) -> Pixels:
+        """The picture's samples, in the order in which raw forms store them: `out` if given.
+
+        `held` is what `frame` is; None: all of the stored picture.
+        """
+        if held is None:
+            return self._converter.convert(frame, out)
+        converter = self._converter.of_scaled(*held.picture)
+        assert converter is not None
+        return converter.convert(frame, out, held=held.rect)
+
+
+SEGMENT_SECONDS = 1
+MAX_SEGMENTS = 60_000
+"""The index of an MP4 file lists up to 65,535."""
+_MAX_PICTURE_SECONDS = 1001  # seconds, as far as headers tell
+MAX_PICTURES = 1 << 23
+"""More pictures than 77 hours of 30 a second are taken for a slip of the pen."""
+
+
+@dataclass(frozen=True)
+class ViewTimeline:
+    """The pictures of a view, one array element each."""
+
+    frames: Ints  #: frame index in the video; ascending, repeats allowed
+    starts: Ints  #: ticks of `time_base`, from 0
+    end: int  #: when the last picture stops being shown, in ticks
+    time_base: Fraction  #: seconds per tick
+    rate: Fraction | None  #: frames per second where it is constant
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that its arrays take up."""
+        return self.frames.nbytes + self.starts.nbytes
+
+    @property
+    def duration(self) -> Fraction:
+        """Seconds."""
+        return self.end * self.time_base
+
+    @property
+    def mean_rate(self) -> Fraction:
+        """Frames per second, as a number that every header can hold."""
+        rate = self.rate or len(self) / self.duration
+        return max(rate.limit_denominator(_MAX_PICTURE_SECONDS), Fraction(1, _MAX_PICTURE_SECONDS))
+
+    def part(self, first: int, stop: int) -> ViewTimeline:
+        """The pictures ``first <= p < stop``, with a timeline of their own."""
+        start, end = int(self.starts[first]), int(self.ends(first, stop)[-1])
+        return ViewTimeline(
+            self.frames[first:stop],
+            self.starts[first:stop] - start,
+            end - start,
+            self.time_base,
+            self.rate,
+        )
+
+    def ends(self, first: int, stop: int) -> Ints:
+        """When the pictures ``first <= p < stop`` cease to be shown, in ticks."""
+        if stop < len(self):
+            return self.starts[first + 1 : stop + 1]
+        return np.append(self.starts[first + 1 :], self.end)
+
+
+def segment_ticks(showing: ViewTimeline, least_pictures: int = 1) -> int:
+    """How long the segments of a file are: a second, or longer where the pictures are few.
+
+    At least `least_pictures` fit in; and there are no more than an index can list.
+    """
+    pictures = showing.duration * least_pictures / len(showing)
+    seconds = max(Fraction(SEGMENT_SECONDS), pictures, showing.duration / MAX_SEGMENTS)
+    return max(1, int(seconds / showing.time_base))
+
+
+def timeline_of_view(view: View, physical: PhysicalVideo, table: FrameTable) -> ViewTimeline:
+    """What `view` shows of a stored encoding.
+
+    With a rate, pictures are as far apart as it says; without, each keeps the time that it has in
+    the video, and the last one lasts until the next would have come.  Raises `OutOfRangeError`
+    outside the timeline, `UsageError` for rates and numbers that cannot be meant.
+    """
+    if view.fps is not None:
+        _require_sane_rate(view, physical)
+    frames = select_frames(view, physical, table)
+    if not len(frames):
+        raise no_frame_error(view, physical.duration)
+    if view.fps is not None:
+        count = len(frames)
+        return ViewTimeline(frames, np.arange(count), count, 1 / view.fps, view.fps)
+    step = view.frames[2] if view.frames is not None else 1
+    first, last = int(frames[0]), int(frames[-1])
+    pts = table.pts(first, last + 1)[::step]
+    following = last + step
+    end = table.frame_pts(following) if following < len(table) else table.end_pts
+    end = max(end, int(pts[-1]) + 1)
+    media = physical.media
+    rate = None
+    if not media.variable_rate and media.average_rate is not None:
+        rate = media.average_rate / step
+    return ViewTimeline(frames, pts - pts[0], end - int(pts[0]), media.time_base, rate)
+
+
+def no_frame_error(view: View, duration: Fraction) -> OutOfRangeError:
+    """What is raised where a view shows nothing of a video that lasts `duration` seconds."""
+    start, stop = view.span or (Fraction(0), None)
+    until = "the end" if stop is None else f"{float(stop):.9g} s"
+    return OutOfRangeError(
+        f"no frame appears between {float(start):.9g} s and {until} of the video's "
+        f"{float(duration):.9g} s",
+        hint="a frame counts where it appears; with a rate, what is on the screen does",
+    )
+
+
+def _require_sane_rate(view: View, physical: PhysicalVideo) -> None:
+    assert view.fps is not None
+    start, stop = view.span or (Fraction(0), None)
+    stop = physical.duration if stop is None else min(stop, physical.duration)
+    if (stop - start) * view.fps > MAX_PICTURES:
+        raise UsageError(f"these are more than {MAX_PICTURES} pictures")

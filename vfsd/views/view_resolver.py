@@ -1,0 +1,284 @@
+"""`ViewResolver` turns a path below `NAME@/` into a `RenderedView` and keeps recent ones in
+memory. Paths below `why/` give the error for a path as a text.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from vfsd.core import view_path
+from vfsd.core.hostinfo import host_name
+from vfsd.core.model import LogicalVideo
+from vfsd.errors import NotFoundError, StoreError, VfsdError
+from vfsd.read.read_context import ReadContext
+from vfsd.storage.context import StoreContext
+from vfsd.views.cached_views import RenderHistory
+from vfsd.views.info_files import info_json, readme_text
+from vfsd.views.layout_image import is_below_layout, layout_view
+from vfsd.views.object_crops import OBJECTS_DIR, ObjectTree
+from vfsd.views.rendered_view import RenderedView, StillView, TextView, plan_view, require_frame
+from vfsd.views.view_explanation import explain_file, is_below_explain
+from vfsd.views.view_input import (
+    OtherStreams,
+    ViewInput,
+    split_stream,
+    stream_dir,
+    tiles_for_views,
+    view_input_of,
+)
+
+WHY_DIR = "why"
+
+
+def is_below_why(path: str) -> bool:
+    return path == WHY_DIR or path.startswith(WHY_DIR + "/")
+
+
+def path_in_question(path: str) -> str:
+    """The path below ``NAME@/`` that a path in ``why/`` is about; "" for ``why`` itself."""
+    return path.removeprefix(WHY_DIR).removeprefix("/")
+
+
+def reason_text(path: str, plan: Callable[[str], object]) -> TextView:
+    """The file at `path`, which is in ``why/``.
+
+    `plan` raises what opening its argument, a path below ``NAME@/``, would.  Errors of the store as
+    a whole are raised here too.  Raises `NotFoundError` for names that begin with a dot, which
+    shells and file managers look for in every directory.
+    """
+    asked = path_in_question(path)
+    if asked.startswith(".") or is_below_why(asked):
+        raise NotFoundError(f"no such view: {path!r}")
+    try:
+        plan(asked)
+    except StoreError:
+        raise
+    except VfsdError as error:
+        lines = [f"{asked} cannot be opened: {error}"]
+        if error.hint is not None:
+            lines.append(f"hint: {error.hint}")
+        lines.append("README.txt describes the names of views.")
+    else:
+        lines = [f"{asked} can be opened."]
+    return TextView(("\n".join(lines) + "\n").encode("utf-8", "replace"))
+
+
+INFO_FILE = "info.json"
+README_FILE = "README.txt"
+FRAMES_DIR = "frames"
+
+_MAX_KNOWN_VIDEOS = 64
+_RECENT_VIEW_BYTES = 32 << 20
+_ENTRY_BYTES = 2048
+"""What the least of renditions takes up: it, its key and its place among the others."""
+
+Key = TypeVar("Key")
+
+WrapView = Callable[[RenderedView, int, str], RenderedView]
+"""What becomes of a rendition that somebody has asked for, at which path of which inode."""
+
+
+@dataclass
+class KnownVideo:
+    """A video as the catalog described it last."""
+
+    info: LogicalVideo
+    footage: ViewInput
+    key: str  #: of the footage
+    objects: ObjectTree
+    fresh: int  #: counts changes of the catalog, of which it was the last
+    info_file: RenderedView | None = None
+    prefix: str = ""  #: of all paths: the folder of another stream, with a slash
+
+
+class RecentViews(Generic[Key]):
+    """Those used last, in about 32 MiB; the newest is kept in any case.  Thread-safe."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._held: OrderedDict[Key, RenderedView] = OrderedDict()
+        self._taken = 0
+
+    def get(self, key: Key) -> RenderedView | None:
+        with self._guard:
+            found = self._held.get(key)
+            if found is not None:
+                self._held.move_to_end(key)
+            return found
+
+    def put(self, key: Key, rendition: RenderedView) -> None:
+        with self._guard:
+            replaced = self._held.pop(key, None)
+            if replaced is not None:
+                self._taken -= _memory_of(replaced)
+            self._held[key] = rendition
+            self._taken += _memory_of(rendition)
+            while self._taken > _RECENT_VIEW_BYTES and len(self._held) > 1:
+                self._taken -= _memory_of(self._held.popitem(last=False)[1])
+
+
+def _memory_of(rendition: RenderedView) -> int:
+    return _ENTRY_BYTES + rendition.memory
+
+
+class ViewResolver:
+    """Those of all videos of a store, the ones asked for lately in memory.  Thread-safe.
+
+    Everything raises `NotFoundError` for a name that says nothing (or an inode that is no video),
+    `UsageError` and `OutOfRangeError` for one that asks for what cannot be had.
+    """
+
+    def __init__(self, parts: StoreContext, tools: ReadContext, finish: WrapView) -> None:
+        """Each rendition goes through `finish` once, by whoever asks for it first."""
+        self._parts = parts
+        self._tools = tools
+        self._finish = finish
+        self._watch = parts.catalog.watch()
+        self._guard = threading.Lock()
+        self._fresh = 0  # counts changes of the catalog
+        self._videos: OrderedDict[int, tuple[int, KnownVideo]] = OrderedDict()
+        self._recent = RecentViews[tuple[str, str]]()
+        self._streams = OtherStreams(parts)
+
+    def located(self, ino: int, path: str) -> tuple[KnownVideo, str]:
+        """What is known of the stream that a path leads into, and the rest of the path.
+
+        Another stream than the video's is examined when it is first asked for, but its folder.
+        """
+        return self.within(self.known(ino), path)
+
+    def within(self, known: KnownVideo, path: str) -> tuple[KnownVideo, str]:
+        """As `located`, in the folder of the video that is `known`."""
+        stream, rest = split_stream(path)
+        if stream is None:
+            return known, path
+        self._streams.require(known.info, stream)
+        if not rest or stream == known.info.original.media.stream_index:
+            return known, rest
+        if is_below_objects(rest) or is_below_layout(rest):
+            raise NotFoundError(
+                f"{path!r} is not there: labels and tiles belong to the video's own stream"
+            )
+        info, footage = self._streams.footage(known.info, stream)
+        prefix = f"{stream_dir(stream)}/"
+        objects = self._objects(info, footage)
+        return KnownVideo(info, footage, footage.key, objects, known.fresh, prefix=prefix), rest
+
+    def known(self, ino: int) -> KnownVideo:
+        """What the catalog says of a video now; asked anew only when it has changed."""
+        with self._guard:
+            if self._watch.changed():
+                self._fresh += 1
+            fresh = self._fresh
+            found = self._videos.get(ino)
+            if found is not None and found[0] == fresh:
+                self._videos.move_to_end(ino)
+                return found[1]
+        with self._parts.catalog.reading() as seen:
+            info = seen.videos.of_inode(ino)
+        if found is not None and found[1].footage.physical == info.original:
+            tiles = tiles_for_views(self._parts, self._tools, info)
+            # That of old videos is looked for late.  What is there already has its pages.
+            sound, before = self._parts.catalog.sound(info.original), found[1].footage.sound
+            if sound is not None and before is not None and sound[0] == before[0]:
+                sound = before
+            damage = self._parts.catalog.damaged_bytes(info.original)
+            footage = replace(found[1].footage, tiles=tiles, sound=sound, damage=damage)
+        else:
+            footage = view_input_of(self._parts, self._tools, info)
+        known = KnownVideo(info, footage, footage.key, self._objects(info, footage), fresh)
+        with self._guard:
+            self._videos[ino] = (fresh, known)
+            while len(self._videos) > _MAX_KNOWN_VIDEOS:
+                self._videos.popitem(last=False)
+        return known
+
+    def described(self, info: LogicalVideo) -> KnownVideo:
+        """A video as `info` has it, whatever the catalog says by now."""
+        footage = view_input_of(self._parts, self._tools, info)
+        return KnownVideo(info, footage, footage.key, self._objects(info, footage), self._fresh)
+
+    def at(self, known: KnownVideo, path: str) -> RenderedView:
+        """What lies at a path of the folder of a video."""
+        if path == INFO_FILE:
+            return self._info(known)
+        if is_below_layout(path):
+            return self._layout(known, path)
+        # Detections may be corrected, and videos renamed; the pixels of a frame stay as they are.
+        is_changing = (
+            path == README_FILE
+            or is_below_objects(path)
+            or is_below_explain(path)
+            or is_below_why(path)
+        )
+        state = f"/{known.fresh}" if is_changing else ""
+        key = (known.key + state, path)
+        found = self._recent.get(key)
+        if found is None:
+            found = self._finish(self._make(known, path), known.info.ino, known.prefix + path)
+            self._recent.put(key, found)
+        return found
+
+    def close(self) -> None:
+        self._watch.close()
+
+    def _make(self, known: KnownVideo, path: str) -> RenderedView:
+        if is_below_objects(path):
+            return known.objects.rendition(path)
+        footage = known.footage
+        if path == README_FILE:
+            return TextView(readme_text(known.info, footage.table))
+        if is_below_why(path):
+            return reason_text(path, lambda asked: self._planned(known, asked))
+        if is_below_explain(path):
+            # The file is remembered, so it does not tell what is in the cache just now.
+            facts = RenderHistory(self._parts.catalog.encode_costs(host_name()))
+            return explain_file(known.info.name, footage, self._tools.packs, path, facts)
+        folder, slash, name = path.rpartition("/")
+        if not slash:
+            return plan_view(footage, view_path.parse_view_path(name), self._tools.packs)
+        if folder != FRAMES_DIR:
+            raise NotFoundError(f"no such view: {path!r}")
+        index, suffix = view_path.parse_still_name(name)
+        require_frame(footage, index)
+        return StillView(footage, index, footage.physical.media.frame_rect, suffix)
+
+    def _planned(self, known: KnownVideo, path: str) -> RenderedView:
+        """As `at`, for a path whose rendition is not needed: no picture is made for its size."""
+        if path == INFO_FILE:
+            return self._info(known)
+        if is_below_layout(path):
+            return self._layout(known, path)
+        if is_below_objects(path):
+            known.objects.is_folder(path)  # raises for an unknown label, with a better sentence
+        return self._make(known, path)
+
+    def _layout(self, known: KnownVideo, path: str) -> RenderedView:
+        return layout_view(self._parts.catalog, self._tools, known.info, known.footage, path)
+
+    def _objects(self, info: LogicalVideo, footage: ViewInput) -> ObjectTree:
+        catalog = self._parts.catalog
+        return ObjectTree(
+            footage,
+            self._tools.packs,
+            lambda: [summary.label for summary in catalog.labels(info)],
+            lambda label: catalog.detections(info, label).columns(),
+        )
+
+    def _info(self, known: KnownVideo) -> RenderedView:
+        if known.info_file is None:
+            physicals = self._parts.catalog.physicals(known.info)
+            sound = known.footage.sound
+            data = info_json(
+                known.info, physicals, known.footage.table, None if sound is None else sound[0]
+            )
+            known.info_file = TextView(data)
+        return known.info_file
+
+
+def is_below_objects(path: str) -> bool:
+    return path == OBJECTS_DIR or path.startswith(OBJECTS_DIR + "/")

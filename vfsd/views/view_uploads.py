@@ -1,0 +1,214 @@
+"""Views open for writing.
+
+`ViewUpload` spools the data; on close, frames in the size of the view become a rendition of the
+video.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from io import BufferedReader, FileIO
+from typing import Protocol
+
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.decoding.frame_decoder import FrameDecoder
+from vfsd.codecs.frames.pixel_layouts import PIXEL_FORMATS, pixel_layout
+from vfsd.core import view_path
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frames import Pixels
+from vfsd.core.model import LogicalVideo, PhysicalVideo
+from vfsd.core.view_path import ViewSpec
+from vfsd.derive.import_rendition import (
+    arrays_to_stored_format,
+    frames_to_stored_format,
+    require_importable,
+)
+from vfsd.disk.enospc import NO_SPACE
+from vfsd.errors import NoSpaceError, NotFoundError, RefusedMediaError, UsageError, VfsdError
+from vfsd.read.read_plan import select_frames
+from vfsd.storage.context import StoreContext
+from vfsd.write.frame_input import iter_raw_frames
+from vfsd.write.y4m import MAGIC, read_y4m_frames, read_y4m_header
+
+_BUFFER_BYTES = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=1024)
+def upload_request(path: str) -> ViewSpec | None:
+    """What is asked for by a path of which frames may be offered: all of the picture, in a size."""
+    try:
+        request = view_path.parse_view_path(path)
+    except (NotFoundError, UsageError):
+        return None
+    view = request.view
+    is_partial = (view.region or request.crop or view.fps) is not None
+    step = 1 if view.frames is None else view.frames[2]
+    return None if is_partial or step != 1 else request
+
+
+class FrameSink(Protocol):
+    """A video that accepts frames in another size; see `vfsd.api.uploads.VideoWrites`."""
+
+    @property
+    def info(self) -> LogicalVideo: ...
+
+    @property
+    def original(self) -> PhysicalVideo: ...
+
+    @property
+    def table(self) -> FrameTable: ...
+
+    def take(
+        self,
+        offered: Iterator[VideoFrame],
+        size: tuple[int, int],
+        frames: range,
+        *,
+        given_as: str | None = None,
+    ) -> object: ...
+
+
+OpenFrameSink = Callable[[LogicalVideo], FrameSink]
+"""Opens a video for frames that are written to one of its views."""
+
+
+class ViewUpload:
+    """A view that somebody writes.  Thread-safe.
+
+    Raises `UsageError` for a size in which the video takes no frames.
+    """
+
+    def __init__(self, parts: StoreContext, video: FrameSink, path: str) -> None:
+        request = upload_request(path)
+        if request is None:
+            raise UsageError(f"{path!r} is not all of the picture in another size")
+        info = video.info
+        media = info.original.media
+        view = request.sized(media.display_width, media.display_height)
+        self._size = view.size or (media.display_width, media.display_height)
+        require_importable(media, *self._size)
+        self._form = request.form
+        if self._form.container == "raw" and self._form.layout not in PIXEL_FORMATS:
+            raise UsageError(f"frames in {self._form.layout} are not taken")
+        self._name = f"{info.name}@/{path}"
+        self._examiner = parts.examiner
+        self._video = video
+        chosen = select_frames(view, info.original, self._video.table)
+        self._frames = range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
+        self._guard = threading.Lock()
+        self._is_new = False  # whether anything was written that was not looked at
+        self._is_expected = False  # whether something is to be, as it was emptied for that
+        self._file = parts.objects.nameless_file()
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def readinto(self, buffer: memoryview, offset: int) -> int:
+        return os.preadv(self._file.fileno(), (buffer,), offset)
+
+    def expect(self) -> None:
+        """It was opened to be written from the start: nothing at all is not enough."""
+        with self._guard:
+            self._is_expected = True
+
+    def write(self, data: bytes | bytearray | memoryview, offset: int) -> int:
+        """How much was written.  Raises `OSError`."""
+        with self._guard:
+            self._is_new = True
+            return os.pwrite(self._file.fileno(), data, offset)
+
+    def truncate(self, length: int) -> None:
+        with self._guard:
+            self._is_new = True
+            os.ftruncate(self._file.fileno(), length)
+
+    def commit(self) -> None:
+        """Keep what was written, if anything was, or was to be, since the last time.
+
+        Raises `UsageError` while it is not as long as the view, `RefusedMediaError` where it holds
+        other pictures, `NoSpaceError`, `OverBudgetError`.
+        """
+        with self._guard:
+            if not self._is_expected and not (self._is_new and self.size):
+                return
+            try:
+                self._take()
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                raise NoSpaceError(f"no room for {self._name}: {error.strerror}") from error
+            except VfsdError as error:
+                # Shells close a descriptor of what they redirect to before anything is written.
+                level = logging.WARNING if self.size else logging.INFO
+                hint = f"; {error.hint}" if error.hint else ""
+                _log.log(level, "%s was refused: %s%s", self._name, error, hint)
+                raise
+            self._is_new = self._is_expected = False
+            _log.info("%s: %d frames were taken", self._name, len(self._frames))
+
+    def close(self) -> None:
+        """What was not kept is forgotten."""
+        self._file.close()
+
+    def _take(self) -> None:
+        self._file.seek(0)
+        if self._form.container == "raw":
+            offered = self._of_samples()
+        elif self._form.container == "y4m":
+            offered = self._of_y4m()
+        else:
+            offered = self._of_packets()
+        given_as = self._form.layout if self._form.container == "raw" else None
+        self._video.take(offered, self._size, self._frames, given_as=given_as)
+
+    def _of_samples(self) -> Iterator[VideoFrame]:
+        layout = pixel_layout(self._form.layout)
+        each = layout.bytes(*self._size)
+        if self.size != len(self._frames) * each:
+            raise UsageError(
+                f"{len(self._frames)} frames of {each} bytes are wanted, and {self.size} bytes "
+                "were written"
+            )
+        arrays = iter_raw_frames(self._file, self._form.layout, self._size)
+        return self._stored(arrays, self._form.layout)
+
+    def _of_y4m(self) -> Iterator[VideoFrame]:
+        file = BufferedReader(FileIO(self._file.fileno(), closefd=False), _BUFFER_BYTES)
+        if file.read(len(MAGIC)) != MAGIC:
+            raise RefusedMediaError("the file must begin as YUV4MPEG2")
+        file.seek(0)
+        header = read_y4m_header(file)
+        self._require_size(header.width, header.height)
+        return self._stored(read_y4m_frames(file, header), header.pixel_format)
+
+    def _of_packets(self) -> Iterator[VideoFrame]:
+        media = self._video.original.media
+        # In full: it is decoded in this process next, all of it, and nobody has seen it before.
+        found = self._examiner.examine_open(self._file.fileno(), "what was written", full=True)
+        self._require_size(found.media.display_width, found.media.display_height)
+        if len(found.order) != len(self._frames) or found.media.is_turned:
+            raise RefusedMediaError(
+                f"{len(self._frames)} frames are wanted, and {len(found.order)} were written"
+            )
+        table = FrameTable.in_memory(
+            found.columns, found.order, time_base=found.media.time_base, end_pts=found.end_pts
+        )
+        decoder = FrameDecoder(self._file.fileno(), found.media, found.access, table)
+        return frames_to_stored_format((picture for _, picture in decoder.stream()), media)
+
+    def _stored(self, arrays: Iterator[Pixels], pixel_format: str) -> Iterator[VideoFrame]:
+        return arrays_to_stored_format(arrays, pixel_format, self._size, self._video.original.media)
+
+    def _require_size(self, width: int, height: int) -> None:
+        if (width, height) != self._size:
+            raise RefusedMediaError(
+                f"its pictures have {width}x{height}, not {self._size[0]}x{self._size[1]}"
+            )

@@ -1,0 +1,129 @@
+"""Cleans up after processes that died: classifies spooled files, deletes orphaned inodes, and
+removes temporary files that have no owner.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+
+from vfsd.catalog import ROOT, Transaction
+from vfsd.core.model import FileState, Node
+from vfsd.disk.safe_open import STAYS
+from vfsd.disk.store_layout import fsync_path
+from vfsd.disk.tempfiles import delete_file as take_file_away
+from vfsd.disk.tempfiles import is_locked
+from vfsd.storage.context import StoreContext
+from vfsd.write.ingest_file import AcceptedVideo, classify_file, file_version, publish_verdict
+from vfsd.write.partial_files import UnfinishedRecording, unfinished_recordings
+from vfsd.write.pending_object import pending_own_file
+
+
+def classify_spooled_file(parts: StoreContext, node: Node) -> Node | None:
+    """Judge a spooled file that nobody writes, and publish the verdict.
+
+    Returns the node as it is afterwards, or None where somebody changed it meanwhile.
+    """
+    spool = parts.directory.spool_file(node.ino)
+    before = spool.stat()
+    verdict = classify_file(parts, spool)
+    if isinstance(verdict, AcceptedVideo):
+        fsync_path(spool)  # here it may take its time: nobody waits for a lock
+    with ExitStack() as arriving, parts.catalog.writing() as change:
+        now = change.tree.nodes([node.ino]).get(node.ino)
+        if now is None or (now.state, now.generation) != (FileState.SPOOLED, node.generation):
+            return None
+        found = spool.stat()
+        if file_version(found) != file_version(before):
+            return None
+        if isinstance(verdict, AcceptedVideo):
+            # Not before it is known that these are the bytes that were hashed.
+            own = pending_own_file(parts, spool, verdict.digest, verdict.size)
+            arriving.enter_context(own).ensure()
+        change.tree.update(node.ino, size=found.st_size, mtime_ns=found.st_mtime_ns)
+        publish_verdict(change, node, verdict)
+        settled = change.tree.node(node.ino)
+    if settled.state is FileState.VIDEO:
+        parts.catalog.sync()  # the private name may go only when the new one is sure to stay
+        with parts.catalog.writing() as change:
+            now = change.tree.nodes([node.ino]).get(node.ino)
+            if now is None or now.state is FileState.VIDEO:  # else somebody writes there by now
+                spool.unlink(missing_ok=True)
+    return settled
+
+
+def delete_orphans(change: Transaction) -> int:
+    """Delete files that lost their name while they were open, where nobody can have them open.
+
+    One whose name was taken only to let a rename over it follow gets it back, if the rename never
+    came, and the directory is still there.  One that is held gets a name at the top of the store:
+    it must not go.  Only for a store that is not mounted.  Returns how many there were.
+    """
+    now = time.time_ns()
+    orphans = change.tree.orphans()
+    parents = change.tree.nodes(former[0] for _, former in orphans if former is not None)
+    for ino, former in orphans:
+        if former is not None and former[0] in parents and change.tree.lookup(*former) is None:
+            change.tree.adopt_orphan(ino, *former, now_ns=now)
+        elif change.originals.is_held(ino):
+            name = unused_name(change, ROOT, f"held-{ino}")
+            change.tree.adopt_orphan(ino, ROOT, name, now_ns=now)
+        else:
+            change.tree.delete(ino)
+    return len(orphans)
+
+
+def unused_name(seen: Transaction, directory: int, wanted: str) -> str:
+    """A name that nothing in a directory has: `wanted`, or one of `numbered`."""
+    return next(
+        name for name in numbered_names(wanted) if seen.tree.lookup(directory, name) is None
+    )
+
+
+def numbered_names(name: str) -> Iterator[str]:
+    """A name, and those that people give to the second and third."""
+    yield name
+    for number in count(1):
+        yield f"{name}.{number}"
+
+
+_log = logging.getLogger(__name__)
+
+
+def find_leftovers(
+    parts: StoreContext, *, but: Sequence[UnfinishedRecording] | None = None
+) -> list[Path]:
+    """Bytes that nobody writes any more, and that belong to nobody: objects, files beside the
+    catalog, and copies that a mount or a backup made.  Not those of recordings, `but` of these, or
+    of all."""
+    kept = {one.path for one in (unfinished_recordings(parts) if but is None else but)}
+    own = [path for path in parts.objects.leftovers() if parts.objects.main_file(path) not in kept]
+    beside = [*parts.directory.files_on_their_way(), *parts.directory.spool_copies()]
+    return [*own, *(path for path in beside if not is_locked(path))]
+
+
+def delete_leftover(parts: StoreContext, path: Path) -> bool:
+    """Delete one of the `leftovers`; whether it is gone, or somebody has it in hand by now.
+
+    Raises `IntegrityError` for a directory that is not empty, `OSError`.
+    """
+    if path.parent == parts.directory.objects_tmp:
+        return parts.objects.take_away(path)
+    return take_file_away(path)
+
+
+def delete_leftovers(parts: StoreContext, left: Sequence[Path]) -> list[Path]:
+    """Delete `leftovers`; those that are gone.  Others have come into somebody's hands since, or
+    cannot be deleted."""
+    gone = []
+    for path in left:
+        try:
+            if delete_leftover(parts, path):
+                gone.append(path)
+        except STAYS as error:
+            _log.warning("%s", error)
+    return gone
