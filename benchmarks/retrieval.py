@@ -405,7 +405,8 @@ def show_rule(rows: list[dict[str, Any]]) -> None:
     ):
         lost = int((gains[chosen] < 0).sum())
         print(
-            f"{lost} of {chosen.sum()} layouts with {name} {PARTITION_ALPHA} of the pixels lost time"
+            f"{lost} of {chosen.sum()} layouts with {name} {PARTITION_ALPHA} "
+            "of the pixels lost time"
         )
 
 

@@ -200,7 +200,8 @@ class PushedAudio:
             if self._missed is not None:
                 raise UsageError(
                     f"sound from {self._told(self._missed)} on is too late: pictures were "
-                    f"{MAX_OFFSET_SECONDS} s ahead of it, and up to {self._told(self._end)} it is silent",
+                    f"{MAX_OFFSET_SECONDS} s ahead of it, "
+                    f"and up to {self._told(self._end)} it is silent",
                     hint="say where it goes on, with first",
                 )
             first = self._end

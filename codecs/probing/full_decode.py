@@ -168,7 +168,8 @@ class _DecodedFrames:
                 self._form = form
             if form != self._form:
                 raise RefusedMediaError(
-                    f"the picture changes on the way, from {_form_text(self._form)} to {_form_text(form)}"
+                    f"the picture changes on the way, "
+                    f"from {_form_text(self._form)} to {_form_text(form)}"
                 )
             if frame.pts is None or frame.pts in self.prints:
                 raise RefusedMediaError("a packet holds several pictures")

@@ -62,7 +62,7 @@ class VideoTiles(VideoLabels, VideoFrames):
 
         `partition` is `vfsd.tiling.fine_layout`, which tells objects apart, or
         `vfsd.tiling.coarse_layout`. Only the tiles that hold something are to be stored, unless
-        the codec needs all of them; to have all stored anyway: ``[one.whole() for one in video.around("car")]``.
+        the codec needs all of them.  ``[one.whole() for one in video.around("car")]`` stores all.
         """
         media = self.original.media
         padding = pixels_around(padding)

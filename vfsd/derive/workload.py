@@ -60,7 +60,8 @@ class WorkloadQuery:
             start, end = span_ends(self.span)
             if seconds(start) < 0 or (end is not None and seconds(end) <= seconds(start)):
                 raise UsageError(
-                    f'"span" is {_parse_seconds(start)} to {_parse_seconds(end)}, in which there is nothing'
+                    f'"span" is {_parse_seconds(start)} to {_parse_seconds(end)}, '
+                    "in which there is nothing"
                 )
         if self.frames is not None and not (
             0 <= self.frames.start < self.frames.stop and self.frames.step == 1

@@ -120,9 +120,9 @@ class DecoderPool:
 
     Pictures that were decoded on the way to others are kept as well, where readers come back to the
     same groups of pictures.  Together with the idle decoders they hold
-    `StoreSettings.decoder_memory` bytes at most, or as many as one decoder takes.  What goes when
-    that is full is chosen by GreedyDual-Size (Cao and Irani, "Cost-aware WWW proxy caching algorithms", USITS 1997): what is
-    worth least for its size, with its age counted in.
+    `StoreSettings.decoder_memory` bytes at most, or as many as one decoder takes.  A full pool
+    evicts by GreedyDual-Size (Cao and Irani, "Cost-aware WWW proxy caching algorithms", USITS
+    1997): the entry worth least for its size, with its age counted in.
 
     Safe to use from several threads; each decoder and each kept picture has one user at a time.
     After a fork the child starts with an empty pool.
