@@ -6,6 +6,7 @@ python -m scripts.make_cli_docs --check    end with 1 when it is out of date
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import sys
@@ -18,6 +19,9 @@ from vfsd.cli.app import App, cli
 from vfsd.cli.command import Command, common_options
 from vfsd.cli.command_table import SECTIONS
 from vfsd.cli.exit_codes import error_classes, exit_codes, exit_codes_of_every_command
+from vfsd.core.timebase import byte_text
+from vfsd.disk.store_config import StoreSettings, describe
+from vfsd.mount.fuse.mount_options import described_options
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 
@@ -101,6 +105,7 @@ def _command(command: Command) -> Iterator[str]:
     common = {option.name for option in common_options()}
     own = [p for p in command.params if isinstance(p, click.Option) and p.name not in common]
     yield from _options(own)
+    yield from _values_of(command.name)
     yield "Examples:\n"
     yield "\n".join(f"    {example}" for example in command.examples) + "\n"
     yield f"With `--json`, {'one object a line' if command.listing else 'one object'}:\n"
@@ -111,6 +116,28 @@ def _command(command: Command) -> Iterator[str]:
     if command.exits:
         codes = [f"{code} ({exit_codes()[code]})" for code in command.exits]
         yield f"Exit codes, besides those of every command: {', '.join(codes)}.\n"
+
+
+def _values_of(name: str | None) -> Iterator[str]:
+    """The settings of `vfsd config`, and the words of `vfsd mount -o`."""
+    if name == "config":
+        rows = [
+            (f"`{field.name}`", _default_of(field.default), describe(field.name))
+            for field in dataclasses.fields(StoreSettings)
+        ]
+        yield from _table(("setting", "default", "meaning"), rows)
+    elif name == "mount":
+        options = [
+            (", ".join(f"`{word}`" for word in words.split(", ")), text)
+            for words, text in described_options().items()
+        ]
+        yield from _table(("`-o`", "meaning"), options)
+
+
+def _default_of(value: object) -> str:
+    if isinstance(value, int) and value >= 1 << 20:
+        return byte_text(value)
+    return str(value).lower() or "empty"
 
 
 def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
@@ -153,12 +180,15 @@ def _exit_codes() -> Iterator[str]:
         "machine.\n"
     )
     names: dict[int, list[str]] = {}
+    numbers: dict[int, dict[str, None]] = {}
     for error in error_classes():
         names.setdefault(error.code, []).append(f"`{error.name}`")
+        numbers.setdefault(error.code, {})[f"`{error.errno}`"] = None
     rows = [
-        (str(code), text, ", ".join(names.get(code, []))) for code, text in exit_codes().items()
+        (str(code), text, ", ".join(numbers.get(code, {})), ", ".join(names.get(code, [])))
+        for code, text in exit_codes().items()
     ]
-    yield from _table(("code", "meaning", "errors"), rows)
+    yield from _table(("code", "meaning", "errno in a mount", "errors"), rows)
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:

@@ -20,12 +20,12 @@ SYSTEM_TEXTS = {"EMFILE", "too many open files"}
 
 
 def test_all_settings_are_documented() -> None:
-    rows = set(re.findall(r"^\| `([a-z_]+)` \|", (REFERENCE / "config.md").read_text(), re.M))
+    rows = set(re.findall(r"^\| `([a-z_]+)` \|", _section("### vfsd config"), re.M))
     assert {field.name for field in dataclasses.fields(StoreSettings)} <= rows
 
 
 def test_all_mount_options_are_documented() -> None:
-    text = (REFERENCE / "config.md").read_text()
+    text = _section("### vfsd mount")
     missing = [
         word
         for words in described_options()
@@ -36,9 +36,15 @@ def test_all_mount_options_are_documented() -> None:
 
 
 def test_all_exit_codes_are_documented() -> None:
-    text = (REFERENCE / "config.md").read_text()
-    part = text[text.index("## Exit codes") :]
-    assert [int(code) for code in re.findall(r"^\| (\d+) \|", part, re.M)] == list(exit_codes())
+    rows = re.findall(r"^\| (\d+) \|", _section("## Exit codes"), re.M)
+    assert [int(code) for code in rows] == list(exit_codes())
+
+
+def _section(heading: str) -> str:
+    """The text of the reference of commands below a heading, up to the next one."""
+    text = (REFERENCE / "cli.md").read_text()
+    part = text[text.index(f"\n{heading}\n") + 1 :]
+    return part[: part.find("\n#", 1)]
 
 
 def test_messages_exist() -> None:

@@ -14,22 +14,27 @@ from vfsd.errors import UsageError
 from vfsd.validation import not_one_of
 
 _HELP = {
-    "verify": "decode every new video once in the background and correct its frame table",
-    "workers": "threads of the mount that judge and index new files",
-    "examine_memory": "bytes of memory that examining one file may take",
-    "examine_seconds": "seconds of CPU time that examining one file may take, and 20 more a MB",
-    "decoder_memory": "bytes of pictures, in each process, that decoders kept warm may hold",
-    "minimum_psnr": "dB of luma that tiles need so that reads which ask for none may use them, "
-    "unless the policy of a video says otherwise",
-    "view_cache_bytes": "disk space for rendered views",
-    "remembered_reads": "reads, the newest of all videos together, that are remembered",
-    "tune": "let mounts make tiles where reads would have paid for them, in idle time",
-    "tune_cpu": "percent of one core that this may take, over a minute",
-    "tune_max_load": "percent of all cores that may be busy with other things meanwhile",
-    "tune_bytes": "disk space for all tiles that mounts make by themselves",
-    "tune_quiet_hours": "hours, as in 22-6, in which alone it is done; empty: at any time",
-    "admit_views": "measure what is encoded for views, so that it may be kept as renditions",
-    "compress": "let mounts compress lossless tiles as budgets fill, at such times",
+    "verify": "the mount decodes every new video once in the background, and corrects its frame "
+    "table",
+    "workers": "threads of the mount that examine and index new files, at most 64",
+    "examine_memory": "bytes of memory for the examination of one file, at least 64MiB",
+    "examine_seconds": "CPU seconds for the examination of one file; 20 more for each MB of it",
+    "decoder_memory": "bytes of frames that idle decoders keep, in each process",
+    "minimum_psnr": "dB of luma that tiles and renditions need for reads that ask for none; a "
+    "policy with `reads` takes precedence",
+    "view_cache_bytes": "disk space for rendered views; with `-o passthrough`, a quarter holds "
+    "whole views",
+    "remembered_reads": "reads that the store remembers, the newest of all videos",
+    "tune": "mounts make tiles and renditions in idle time, where past reads would have paid for "
+    "them",
+    "tune_cpu": "percent of one core for that, over a minute",
+    "tune_max_load": "pause it while other processes use more than this percent of all cores; "
+    "100: never",
+    "tune_bytes": "disk space for all tiles that mounts make",
+    "tune_quiet_hours": "hours that allow it, in local time, such as 22-6 or 12:30-13:15,19-7; "
+    "empty: always",
+    "admit_views": "segments that were encoded for views may become renditions",
+    "compress": "mounts compress lossless tiles as budgets fill",
 }
 
 _BYTES = ("examine_memory", "decoder_memory", "view_cache_bytes", "tune_bytes")
