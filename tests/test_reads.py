@@ -172,7 +172,7 @@ def test_reads_are_found_by_video_and_time_and_forgotten(place: Path) -> None:
 def test_a_store_that_stays_open_writes_what_it_has(place: Path) -> None:
     with Store.open(place) as store:
         store[NAME][0]
-        end = time.monotonic() + 20
+        end = time.monotonic() + 120
         while not list(store.catalog.reads()):
             assert time.monotonic() < end
             time.sleep(0.05)
@@ -204,7 +204,7 @@ def test_a_busy_catalog_costs_the_note_and_not_the_read(place: Path) -> None:
         began = time.monotonic()
         assert video[5].index == 5
         store.close()
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60  # far less than the lock is held
         other.execute("ROLLBACK")
         other.close()
     assert remembered(place) == []
@@ -234,7 +234,7 @@ def test_a_program_that_closes_nothing_is_remembered_as_well(place: Path) -> Non
         "store = Store.open(sys.argv[1])\n"
         "store['traffic.mp4'][11]\n"
     )
-    subprocess.run([sys.executable, "-c", program, place], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program, place], check=True, timeout=300)
     assert [one.first_frame for one in remembered(place)] == [11]
 
 
@@ -281,7 +281,7 @@ def test_a_program_ends_in_the_middle_of_a_read(place: Path, begun: str) -> None
         f"{begun}\n"
         "raise SystemExit(7)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, place], timeout=60)
+    done = subprocess.run([sys.executable, "-c", program, place], timeout=300)
     assert done.returncode == 7
 
 
@@ -295,7 +295,7 @@ def test_stores_that_nobody_closes_leave_nothing_behind(place: Path) -> None:
     before = held()
     for number in range(5):
         Store.open(place)[NAME][number]
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while held() > before:
         assert time.monotonic() < end, f"{held()} descriptors and threads, not {before}"
         time.sleep(0.1)

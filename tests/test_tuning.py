@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -141,21 +142,24 @@ def test_progress_is_told_and_may_give_up(store: Store, video: Video) -> None:
     assert [one.state for one in store.catalog.decisions()] == ["undone", "in use"]
 
 
-def test_whoever_waits_between_pictures_is_not_counted(store: Store, video: Video) -> None:
-    slept = [0.0]
+def test_whoever_waits_between_pictures_is_not_counted(
+    store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    perf_counter = time.perf_counter
+    waits = itertools.count(1)
+    waited = [0]
 
     def wait() -> None:
-        began = time.perf_counter()
-        time.sleep(0.02)
-        slept[0] += time.perf_counter() - began
+        waited[0] = 1000 * next(waits)
 
+    monkeypatch.setattr(time, "perf_counter", lambda: perf_counter() + waited[0])
     tuner = store.tuner(between=wait)
     proposal = tuner.next()
     assert proposal is not None
-    began = time.perf_counter()
+    before = waited[0]
     made = tuner.make(proposal)
-    assert slept[0] > 0.5
-    assert made.seconds < time.perf_counter() - began - 0.5
+    assert waited[0] > before
+    assert made.seconds < 500
 
 
 def test_nothing_is_made_where_nothing_may_be_written(store: Store, video: Video) -> None:

@@ -27,10 +27,11 @@ def archive(tmp_path: Path) -> Iterator[Path]:
     seen.mkdir()
     for words in (["--bind", str(store), str(seen)], ["-o", "remount,ro,bind", str(seen)]):
         if subprocess.run(["mount", *words], capture_output=True, check=False).returncode:
-            subprocess.run(["umount", str(seen)], capture_output=True, check=False)
+            subprocess.run(["umount", "-l", str(seen)], capture_output=True, check=False)
             pytest.skip("nothing can be mounted here")
     yield seen
-    subprocess.run(["umount", str(seen)], check=True)
+    # Another process that looks at all mounts may keep this one busy for a moment.
+    subprocess.run(["umount", "-l", str(seen)], check=True)
 
 
 def test_it_can_be_looked_at(archive: Path) -> None:
