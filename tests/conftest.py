@@ -86,15 +86,23 @@ def footage_folder() -> Path | None:
     return folder if folder.is_dir() else None
 
 
+@pytest.fixture(scope="session")
+def examined(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of examinations, for all processes of this run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "examined"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
-def warm_workers() -> Iterator[None]:
+def warm_workers(examined: Path) -> Iterator[None]:
     """All stores of this process share the processes that examine files, as in a mount, and the
     results.  To start a process or to examine a file takes longer than the rest of most tests."""
     workers = SandboxPool()
+    examiner = partial(RememberingExaminer, folder=examined, workers=workers)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "vfsd.storage.context.Examiner", partial(RememberingExaminer, workers=workers)
-        )
+        patch.setattr("vfsd.storage.context.Examiner", examiner)
         yield
     workers.close()
 
@@ -119,14 +127,14 @@ def statements_compiled_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def forked_daemons() -> Iterator[None]:
+def forked_daemons(examined: Path) -> Iterator[None]:
     """Mounts that these processes start; those of processes which tests start are not."""
     starter: MountStarter | None = None
 
     def launch(pipe: str, task: str, log: Path) -> None:
         nonlocal starter
         if starter is None:
-            starter = MountStarter()
+            starter = MountStarter(examined)
         starter.launch(pipe, task, log)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,7 +1,9 @@
 """A process that has imported all that a mount needs, and forks the daemons of mounts.
 
 To import it takes most of the second that a mount takes to come up, and hundreds of tests mount.
-What a forked daemon does from its `main` on is what any other does.
+What a forked daemon does from its `main` on is what any other does, but that its examiner
+remembers results of earlier tests, starts no process before it has a file to examine, and that the
+tuner looks more often at what there is to do.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from vfsd.core.subprocess_entry import child_environment, gc_paused
@@ -20,18 +23,21 @@ _ROOT = Path(__file__).resolve().parent.parent
 _MOST = 1 << 20
 """Bytes of what is asked for: the environment is most of it."""
 
+_PERIODS = ("_TICK_SECONDS", "_IDLE_TICK_SECONDS", "_LOOK_SECONDS", "_LOAD_SECONDS")
+
 
 class MountStarter:
     """Takes the place of `vfsd.mount.control._launch`.  Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, examined: Path) -> None:
+        """`examined` holds results for the examiners of the daemons."""
         self._turn = threading.Lock()
         self._asking, answering = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with answering:
             for end in (self._asking, answering):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(answering.fileno())],
+                [sys.executable, "-m", __name__, str(answering.fileno()), str(examined)],
                 cwd=_ROOT,
                 env=child_environment(),
                 pass_fds=[answering.fileno()],
@@ -81,5 +87,10 @@ def _become_daemon(orders: socket.socket) -> list[str]:
 
 if __name__ == "__main__":
     with gc_paused():
-        from vfsd.mount import daemon
+        from tests.examining import RememberingExaminer
+        from vfsd.mount import daemon, tune_scheduler
+        from vfsd.storage import context
+
+    vars(tune_scheduler).update(dict.fromkeys(_PERIODS, 0.2))
+    vars(context)["Examiner"] = partial(RememberingExaminer, folder=Path(sys.argv[2]))
     daemon.main(_become_daemon(socket.socket(fileno=int(sys.argv[1]))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +71,8 @@ def test_info_names_reason(
     (folder / "av").mkdir()
     init.write_text(broken)
     _end_workers(mounted.pid)
-    (at / "v.mp4").write_bytes((FOLDER / "portrait.mp4").read_bytes())
+    unseen = struct.pack(">I4s8x", 16, b"free")  # no earlier test has examined these bytes
+    (at / "v.mp4").write_bytes((FOLDER / "portrait.mp4").read_bytes() + unseen)
     mounted.wait_for(lambda: cause in _attribute(at / "v.mp4", "reason"), "no reason")
     assert cause in run_command("info", at / "v.mp4").out
     init.unlink()

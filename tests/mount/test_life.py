@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import resource
 import shutil
@@ -23,6 +24,7 @@ from tests import disks
 from tests.fs.driver import Driver
 from tests.mount.conftest import Mounted
 from vfsd.api.store import Store
+from vfsd.cli import mount_helper
 from vfsd.core.model import FileState
 from vfsd.disk.mount_queries import mount_at
 from vfsd.errors import (
@@ -341,17 +343,20 @@ def test_whoever_supervises_it_is_told(mounted: Mounted, tmp_path: Path) -> None
         assert told.recv(100) == b"STOPPING=1"
 
 
-def run_helper(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "vfsd.cli.mount_helper", *words],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run_helper(*words: str | Path) -> tuple[object, str]:
+    """The exit code, and what is printed to stderr."""
+    code: object = 0
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        try:
+            mount_helper.main([str(word) for word in words])
+        except SystemExit as end:
+            code = end.code
+    return code, errors.getvalue()
 
 
 def test_a_line_of_fstab(mounted: Mounted, tmp_path: Path) -> None:
+    helper = [sys.executable, "-m", "vfsd.cli.mount_helper"]
     line = (
         mounted.store,
         mounted.at,
@@ -360,27 +365,27 @@ def test_a_line_of_fstab(mounted: Mounted, tmp_path: Path) -> None:
         "-o",
         "rw,noauto,nofail,user=root,x-systemd.automount",
     )
-    assert run_helper(*line, "-f").returncode == 0
+    assert run_helper(*line, "-f")[0] == 0
     assert mount_at(mounted.at) is None
-    assert run_helper(*line).returncode == 0
+    subprocess.run([*helper, *line], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
     (mounted.at / "a").write_text("x")
-    busy = run_helper(*line)
-    assert (busy.returncode, "is mounted at" in busy.stderr) == (32, True)
+    code, said = run_helper(*line)
+    assert (code, "is mounted at" in said) == (32, True)
     mounted.unmount()
     logged = ("-o", f"log={tmp_path / 'fstab.log'},log_level=debug")
-    assert run_helper(mounted.store, mounted.at, *logged).returncode == 0
+    assert run_helper(mounted.store, mounted.at, *logged)[0] == 0
     (mounted.at / "a.mp4").write_text("x")
     mounted.unmount()
     told = (tmp_path / "fstab.log").read_text()
     assert "INFO serving" in told
     assert "DEBUG " in told
     for wrong_log in ("log=", "log_level=", "log_level=loud"):
-        assert run_helper(mounted.store, mounted.at, "-o", wrong_log, "-f").returncode == 1
-    wrong = run_helper(mounted.store, mounted.at, "-o", "colour")
-    assert (wrong.returncode, "unknown mount option" in wrong.stderr) == (1, True)
-    assert run_helper(mounted.store).returncode == 1
-    missing = run_helper(tmp_path / "none", mounted.at)
-    assert (missing.returncode, "vfsd init" in missing.stderr) == (32, True)
+        assert run_helper(mounted.store, mounted.at, "-o", wrong_log, "-f")[0] == 1
+    code, said = run_helper(mounted.store, mounted.at, "-o", "colour")
+    assert (code, "unknown mount option" in said) == (1, True)
+    assert run_helper(mounted.store)[0] == 1
+    code, said = run_helper(tmp_path / "none", mounted.at)
+    assert (code, "vfsd init" in said) == (32, True)
 
 
 def test_the_log_is_where_state_belongs(
