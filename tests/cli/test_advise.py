@@ -67,8 +67,8 @@ def test_a_table_for_people(run: Run) -> None:
     assert [line.split()[0] for line in done.lines[1:-1]] == [
         *("none", "known", "all", "lazy", "more", "regret", "ledger", "foreseen")
     ]
-    assert done.lines[-1] == "best: no tiles: none would pay for themselves"
-    assert "1 of 2 queries find nothing" in done.err
+    assert done.lines[-1] == "best: no tiles: no tile would pay for itself"
+    assert "1 of 2 queries have no result" in done.err
 
 
 def test_reads_are_a_workload_and_another_strategy_may_be_chosen(run: Run) -> None:

@@ -36,7 +36,10 @@ def test_budgets_are_shown_and_set(run: Run, place: Path) -> None:
     assert len(logged) == done["evicted"] == len(foretold["gone"])
     assert sum(one["bytes"] for one in logged) == done["bytes"]
     assert len(run("budget", "log", TRAFFIC, "--limit", "1").lines) == 2
-    assert run("budget", "log", "cam1/open-gop.mkv").err.strip() == "nothing had to go"
+    assert (
+        run("budget", "log", "cam1/open-gop.mkv").err.strip()
+        == "nothing was deleted for lack of space"
+    )
     (back,) = run("budget", "set", TRAFFIC, "default", "--json").objects
     assert back["limit"] == "10x"
 

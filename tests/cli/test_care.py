@@ -48,7 +48,7 @@ def damage(path: Path) -> None:
 def test_fsck_is_silent_when_all_is_well(run: Run) -> None:
     done = run("fsck", "--deep")
     assert (done.code, done.out) == (0, "")
-    assert "nothing is wrong" in done.err
+    assert "no problems" in done.err
 
 
 def test_fsck_finds_a_missing_object(run: Run, place: Path) -> None:
@@ -429,7 +429,7 @@ def test_doctor_tells_of_a_log_that_piles_up(
                 change.tree.set_xattr(ROOT, b"user.x", bytes([number]) * 60_000)
         (found,) = (one for one in run("doctor", "--json").objects if one["check"] == "log")
     assert (found["status"], "MiB" in found["message"]) == ("warn", True)
-    assert "shrinks" in found["advice"]
+    assert "shrink the log" in found["advice"]
 
 
 @pytest.mark.thorough
@@ -484,7 +484,7 @@ def test_backup(run: Run, place: Path) -> None:
     assert (done["videos"], done["damaged"]) == (len(run("find").lines), [])
     assert done["copied"] == done["bytes"] > 0
     assert run_command("-s", target, "ls", "cam1").out == run("ls", "cam1").out
-    assert "0 B were new" in run("backup", target).out
+    assert "0 B of them new" in run("backup", target).out
     the_object(run, place).unlink()
     shutil.rmtree(target)
     damaged = run("backup", target)
@@ -502,7 +502,7 @@ def test_restore(run: Run, place: Path) -> None:
     assert Path(done["replaced"], "catalog.sqlite3").exists()
     assert run("ls", "cam1").out == names
     again = run_command("restore", "copy", "videos")
-    assert "0 B were copied" in again.out
+    assert "0 B of them copied" in again.out
     assert "replaced-" in again.err
     the_object(run, place).unlink()
     key = run("info", TRAFFIC, "--json").object["digest"]

@@ -101,13 +101,13 @@ def test_unused_tiles_grouped(run: Run) -> None:
     assert len(found) == 3
     lines = run("explain", TRAFFIC, "--psnr", "90").lines
     (line,) = (line for line in lines if line.startswith("not used"))
-    assert "320x240, 3 layouts, 3 segments: too coarse" in line
+    assert "320x240, 3 layouts, 3 segments: quality too low" in line
 
 
 @pytest.mark.parametrize(
     ("view", "hint"),
     [
-        ("frames=3-31.mp4", "key frames are 1.0 s apart here; a copy could begin at 0:00.00 or"),
+        ("frames=3-31.mp4", "key frames are 1.0 s apart here; a copy could start at 0:00.00 or"),
         ("frames=0-60,size=160x120.mp4", "without size it is copied"),
         ("t=0-2,codec=hevc.mp4", "without codec=hevc it is copied"),
     ],

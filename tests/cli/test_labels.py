@@ -53,7 +53,7 @@ def test_what_replaces_boxes_says_how_many_went(imported: Run, place: Path) -> N
     assert imported(*words, "--json").object["removed"] == 4
     (place / "traffic.txt").write_text("")
     done = imported("labels", "import", VIDEO, "traffic.txt", "--replace")
-    assert done.err == f"0 boxes into {VIDEO}\n4 boxes of before were taken out\n"
+    assert done.err == f"0 boxes into {VIDEO}\n4 earlier boxes were removed\n"
     assert imported("labels", "query", VIDEO, "--count").lines == ["0"]
 
 
@@ -100,7 +100,7 @@ def test_several_sources_have_not_all_examined_the_images_of_a_file(run: Run, pl
         )
     )
     done = run("labels", "import", VIDEO, "two.json")
-    assert "does not tell which of its 2 sources" in done.err
+    assert "does not say which of its 2 sources" in done.err
     with Store.open(place / "videos") as store:
         assert store[VIDEO].examined() == []
     assert run("labels", "import", VIDEO, "two.json", "--source", "c", "--json").object["examined"]
@@ -290,7 +290,7 @@ def test_what_clip_leaves_out_is_said(run: Run, place: Path) -> None:
     words = ("labels", "export", VIDEO, "--format", "csv")
     done = run(*words, "-o", "clipped.csv", "--clip")
     assert done.err == (
-        "cam1/traffic.mp4: 2 boxes outside of the frame were left out\n1 boxes to clipped.csv\n"
+        "cam1/traffic.mp4: 2 boxes outside of the frame were skipped\n1 boxes to clipped.csv\n"
     )
     done = run(*words, "-o", "json.csv", "--clip", "--json")
     assert (done.object["boxes"], done.object["outside"]) == (1, 2)
@@ -319,7 +319,7 @@ def test_ls_sums_up(imported: Run) -> None:
     words = ["car", "traffic", "2", "boxes", "2", "frames", "1", "tracks", "0-5"]
     assert lines[0].split() == words
     assert lines[-2:] == [
-        "traffic: it is not known which frames were examined",
+        "traffic: the examined frames are not known",
         f"b: examined 0-{frames - 1}",
     ]
 

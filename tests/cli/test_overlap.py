@@ -29,7 +29,7 @@ def test_find(run: Run) -> None:
     heading, line = done.lines
     assert heading.split()[:2] == ["left", "right"]
     assert line.split()[:4] == ["gate/west.mp4", "gate/east.mp4", "join", "fixed"]
-    assert "1 pairs; of 4 videos" in done.err
+    assert "1 pairs; compared 6 pairs of 4 videos" in done.err
     (found,) = run("overlap", "find", "gate/*", "--json").objects
     assert found["shares"] == pytest.approx([0.5, 0.5], abs=0.03)
     assert min(found["psnr"]) > 30
@@ -47,7 +47,7 @@ def test_a_video_that_cannot_be_read_is_told(place: Path, run: Run) -> None:
     done = run("overlap", "find")
     assert done.code == 30
     assert len(done.lines) == 2
-    assert "portrait.mp4 was left out" in done.err
+    assert "portrait.mp4 was skipped" in done.err
 
 
 @pytest.mark.usefixtures("cameras")
@@ -55,9 +55,7 @@ def test_show_draws_both_together(place: Path, run: Run) -> None:
     done = run("overlap", "show", "gate/east.mp4", "gate/west.mp4", "-o", "both.png")
     assert done.code == 0, done.err
     assert "verdict    join" in done.lines
-    assert any(
-        line.startswith("saves      nothing while both originals stay") for line in done.lines
-    )
+    assert any(line.startswith("saves      nothing, as both originals stay") for line in done.lines)
     picture = cv2.imread("both.png")
     assert picture is not None
     assert picture[-100:].std() > 10  # below the lines of text there is something to see
@@ -87,7 +85,7 @@ def test_join_and_split(run: Run) -> None:
     assert done.code == 0, done.err
     assert "left           gate/west.mp4" in done.lines
     assert f"joined         {FRAMES} frames in 1 segments" in done.lines
-    assert " are more: originals stay" in done.out
+    assert " are added, as the originals stay" in done.out
     (listed,) = run("overlap", "ls", "gate/east.mp4", "--json").objects
     assert (listed["left"], listed["right"]) == ("gate/west.mp4", "gate/east.mp4")
     assert listed["bytes"] == pytest.approx(foretold["bytes"], rel=0.05)

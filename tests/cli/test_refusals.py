@@ -45,7 +45,7 @@ BEYOND = str(10**20)
         (("tag", TRAFFIC, "--add", ""), 2, "not empty", ""),
         (("tag", TRAFFIC, "--set", f"k={10**20}"), 2, "k = 1000", "1e30"),
         (("ingest", "footage", "--tag", " "), 2, "not empty", ""),
-        (("age", "--quick", "--apply"), 2, "--dry-run", "leave one"),
+        (("age", "--quick", "--apply"), 2, "--dry-run", "leave out"),
         (("init", "videos"), 4, "already", "another directory"),
         (("init", "footage"), 4, "not an empty", "empty"),
         (("info", "nothing.mp4"), 3, "is not in the store", "vfsd ls"),

@@ -69,7 +69,7 @@ def test_what_would_be_made_is_told_in_full(run: Run, busy: Path) -> None:
     assert all(one["allowed"] for one in found)
     dear = run("tune", "--json", "--budget-bytes", "1K").objects
     assert [one["allowed"] for one in dear] == [False, False]
-    assert "go beyond the budget" in run("tune", "--budget-seconds", "0").err
+    assert "exceed the budget" in run("tune", "--budget-seconds", "0").err
 
 
 def test_what_was_made_is_told_and_remembered(run: Run, busy: Path) -> None:
@@ -102,17 +102,17 @@ def test_a_damaged_video_holds_up_no_other(run: Run, busy: Path) -> None:
         file.write(bytes(4096))
     done = run("tune", "--apply", "--json")
     assert done.code == 30
-    assert f"{TRAFFIC} is left out" in done.err
+    assert f"{TRAFFIC} is skipped" in done.err
     assert {one["name"] for one in done.objects} == {WIDE}
     assert len(done.objects) == 2
 
 
 def test_a_decision_is_taken_back(run: Run, busy: Path) -> None:
-    assert "2 segments made" in run("tune", "--apply").out
+    assert "made 2 segments" in run("tune", "--apply").out
     first, second = (one["id"] for one in run("tune", "history", "--json").objects[::-1])
     done = run("tune", "undo", "--last", "--json").object
     assert (done["id"], done["restored"]) == (second, 0)
-    assert f"decision {first} is taken back" in run("tune", "undo", str(first)).err
+    assert f"decision {first} is undone" in run("tune", "undo", str(first)).err
     assert [one["state"] for one in run("tune", "history", "--json").objects] == ["undone"] * 2
     for words, code in (
         (["undo", str(first)], 4),

@@ -1,4 +1,4 @@
-"""``vfsd advise``: what to tile for a workload, and what each strategy would come to."""
+"""``vfsd advise``: simulates tiling strategies on a workload."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vfsd.derive.workload import WorkloadQuery
 
 _NEWEST = 1000
-_HEADINGS = ("strategy", "", "decoding", "making", "together", "of untiled", "tiles take")
+_HEADINGS = ("strategy", "", "decoding", "making", "together", "of untiled", "size of tiles")
 _COLOURS = {
     "none": (120, 120, 120),
     "present": (60, 60, 60),
@@ -55,51 +55,51 @@ _COLOURS = {
     ],
     fields={
         "name": "path from the root of the store",
-        "queries": "number of queries, each as often as it is asked",
-        "idle": "number of these that find nothing",
+        "queries": "number of queries, including repetitions",
+        "idle": "number of queries without a result",
         "regions": "number of different regions among them",
-        "patches": "number of areas that strategies which learn took these regions for, to decide",
-        "strategies": "list of objects: strategy (a word), title, decoding and making (CPU "
-        "seconds), seconds (both), relative (in parts of what it takes without tiles), bytes (of "
-        "the tiles in the end), and segments and tiles (how many there are then)",
-        "best": "the strategy that takes least in all",
+        "patches": "number of areas into which learning strategies merge these regions",
+        "strategies": "list of objects: strategy (its name), title, decoding and making (CPU "
+        "seconds), seconds (their sum), relative (to the cost without tiles), bytes (of the "
+        "tiles at the end), segments and tiles (their numbers at the end)",
+        "best": "the strategy with the lowest total cost",
         "advised": "the strategy of the layouts: the best, or that of --strategy",
         "layouts": "list of objects: frames ([first, end]), layout (widths x heights, on the "
-        "displayed frame) and tiles (numbers of those to be stored)",
+        "displayed frame) and tiles (numbers of the tiles to store)",
     },
     exits=[NotFoundError, ExistsError, OutOfRangeError, EXIT_INTERRUPTED],
 )
 @click.argument("name", metavar="VIDEO")
 @click.argument("workload", metavar="[WORKLOAD]", required=False, type=click.Path(path_type=Path))
-@click.option("--from-reads", is_flag=True, help="What the store remembers of reads instead.")
+@click.option("--from-reads", is_flag=True, help="Use the read log as workload.")
 @click.option(
     "--newest",
     metavar="N",
     type=click.IntRange(1),
-    help=f"With --from-reads: so many of them; {_NEWEST} if nothing is said.",
+    help=f"With --from-reads: number of reads, newest first; the default is {_NEWEST}.",
 )
 @click.option(
     "--codec",
     type=click.Choice(("fast", "small", "stitchable")),
     default="fast",
-    help="Of the tiles, as of `vfsd retile`.",
+    help="Codec of the tiles, as for `vfsd retile`.",
 )
 @click.option(
     "--strategy",
     metavar="WORD",
-    help="Advise what this one of the table makes, not the best.",
+    help="Advise the layouts of this strategy, instead of the best one.",
 )
 @click.option(
     "--layouts",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write the advised layouts there, for `vfsd retile --layout-file`.",
+    help="Write the advised layouts to FILE, for `vfsd retile --layout-file`.",
 )
 @click.option(
     "--plot",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Draw what all queries up to each one take: a .png to write.",
+    help="Draw the cumulative cost of the queries, into a .png.",
 )
 @click.option(
     "-f",
@@ -107,7 +107,7 @@ _COLOURS = {
     "--replace",
     "replace",
     is_flag=True,
-    help="Write over a FILE that is there.",
+    help="Replace an existing FILE.",
 )
 @click.pass_obj
 def advise(
@@ -122,22 +122,22 @@ def advise(
     plot: Path | None,
     replace: bool,
 ) -> None:
-    """Say what to tile for a workload, and what that would come to.
+    """Simulate tiling strategies on a workload.
 
-    TASM's strategies and ours are replayed on it, with what work costs on this host, and the boxes
-    and the tiles that the store has of the video.  Nothing is encoded; `vfsd retile --dry-run`
-    tries a segment.  TASM's tile whole pictures, ours what is wanted of them; "ours, queries known"
-    may look ahead, "ours, query by query" may not.
+    The strategies of TASM and vfsd are replayed on the workload, with the cost model of this host
+    and the stored boxes and tiles of the video. Nothing is encoded; `vfsd retile --dry-run` tries a
+    segment. TASM's strategies tile whole pictures, those of vfsd only the requested areas. "ours,
+    queries known" knows all queries in advance, "ours, query by query" does not.
 
-    A WORKLOAD is a file with {"queries": [QUERY, ...]}.  A QUERY is an object: "labels" (an
-    expression as of `vfsd labels query`) or a "region" ("WxH+X+Y" of the displayed frame), or both,
-    which means boxes that share a part of it; "span" ([from, to] in seconds) or "frames" ([first,
-    end]), else all of the video is meant; and "times", if it is asked more than once.
+    A WORKLOAD is a file with {"queries": [QUERY, ...]}. A QUERY is an object with "labels" (an
+    expression of `vfsd labels query`), a "region" ("WxH+X+Y" of the displayed frame), or both,
+    which selects boxes that overlap the region. "span" ([from, to] in seconds) or "frames" ([first,
+    end]) limits the frames; the default is the whole video. "times" repeats the query.
     """
     if (workload is None) != from_reads:
-        raise UsageError("give either a file with a WORKLOAD or --from-reads")
+        raise UsageError("give either a WORKLOAD file or --from-reads")
     if newest is not None and not from_reads:
-        raise UsageError("--newest goes with --from-reads")
+        raise UsageError("--newest needs --from-reads")
     if plot is not None and plot.suffix.lower() != ".png":
         raise UsageError(f"the plot must be a .png file, got {str(plot)!r}", hint="name a .png")
     for path in (layouts, plot):
@@ -179,7 +179,7 @@ def _write_file(data: bytes, path: Path, replace: bool) -> None:
 
 
 def _layout_file(video: Video, planned: Sequence[PlannedSegment]) -> bytes:
-    """A line for each segment."""
+    """One line for each segment."""
     lines = ",\n".join(f"  {json.dumps(_segment_record(video, plan))}" for plan in planned)
     return f"[\n{lines}\n]\n".encode() if lines else b"[]\n"
 
@@ -190,11 +190,11 @@ def _plot(video: Video, advice: Advice) -> bytes:
 
     curves = {one.title: one.curve[None] for one in advice.outcomes}
     colours = {one.title: _COLOURS[one.name] for one in advice.outcomes}
-    title = f"{video.name}: decoding and making tiles, all together"
+    title = f"{video.name}: decoding and making tiles, cumulative"
     return encode_png(panel(title, "queries", curves, colours, above="CPU seconds"))
 
 
-# --------------------------------------------------------------------------------- for programs
+# --------------------------------------------------------------------------------------------- JSON
 
 
 def _advice_record(video: Video, advice: Advice, advised: StrategyOutcome) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def _segment_record(video: Video, plan: PlannedSegment) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------------------------- for people
+# --------------------------------------------------------------------------------------------- text
 
 
 def _print_advice(
@@ -269,14 +269,14 @@ def _print_advice(
 def _conclusion_text(advice: Advice) -> str:
     best = advice.best
     if best.name == "none":
-        return "no tiles: none would pay for themselves"
+        return "no tiles: no tile would pay for itself"
     if best.name == "present":
-        return "the tiles that are there: more would not pay for themselves"
+        return "the existing tiles: more tiles would not pay for themselves"
     count = len(best.tilings)
     what = "1 segment" if count == 1 else f"{count} segments"
     return (
-        f"{best.name} ({best.title}), {what} of "
-        f"{sum(len(tiling.tiles) for tiling in best.tilings.values())} tiles together"
+        f"{best.name} ({best.title}), {what} with "
+        f"{sum(len(tiling.tiles) for tiling in best.tilings.values())} tiles"
     )
 
 
@@ -285,13 +285,13 @@ def _remarks(
 ) -> Iterator[str]:
     if advice.idle:
         yield (
-            f"{advice.idle} of {advice.queries} queries find nothing: see "
-            f"`vfsd labels ls {printable(shlex.quote(video.name))}`"
+            f"{advice.idle} of {advice.queries} queries have no result: see `vfsd labels ls "
+            f"{printable(shlex.quote(video.name))}`"
         )
     if advice.patches < advice.regions:
         yield (
-            f"of {advice.regions} different regions, strategies that learn have made "
-            f"{advice.patches} areas that hold them, to decide what to tile"
+            f"strategies that learn merge {advice.regions} different regions into "
+            f"{advice.patches} areas"
         )
     if layouts is not None:
         yield (
@@ -300,4 +300,4 @@ def _remarks(
             f"--layout-file {printable(shlex.quote(str(layouts)))}` makes them"
         )
     elif advice.best.making.any():
-        yield "--layouts FILE writes what to make"
+        yield "--layouts FILE writes the advised layouts"

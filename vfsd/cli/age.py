@@ -38,26 +38,26 @@ if TYPE_CHECKING:
 
 LOG_FIELDS: Mapping[str, str] = MappingProxyType(
     {
-        "id": "number of the line",
+        "id": "number of the entry",
         "at": "ISO 8601, UTC",
-        "action": "replaced, decayed, deleted, left (nothing could be done, or saved), held or "
+        "action": "replaced, decayed, deleted, left (impossible, or nothing saved), held or "
         "released",
-        "name": "path from the root of the store, as it was then",
+        "name": "path from the root of the store at that time",
         "reason": "why",
-        "digest": "blake3 of the file before",
-        "bytes": "of the file before",
-        "new_digest": "blake3 of the file afterwards; null: it is the same, or the file is gone",
-        "new_bytes": "of the file afterwards, or null",
-        "saved": "bytes that are free since: of those that other files had, too, none; negative "
-        "where they stay beside the new ones",
-        "psnr": "dB that each picture has at least against the very first original, or null",
-        "details": "object: what was measured, and how it was made",
+        "digest": "BLAKE3 of the file before",
+        "bytes": "size of the file before",
+        "new_digest": "BLAKE3 of the file afterwards; null if unchanged or deleted",
+        "new_bytes": "size of the file afterwards, or null",
+        "saved": "bytes freed: 0 if another file has the same bytes; negative if they stay in "
+        "addition to the new ones",
+        "psnr": "minimum dB of each picture against the very first original, or null",
+        "details": "object: measurements and encoder settings",
     }
 )
 
 
 def log_record(entry: OriginalLogEntry) -> dict[str, Any]:
-    """The values of `ENTRY_FIELDS`."""
+    """The values of `LOG_FIELDS`."""
     return {
         "id": entry.id,
         "at": iso_time(entry.at_ns),
@@ -75,7 +75,7 @@ def log_record(entry: OriginalLogEntry) -> dict[str, Any]:
 
 
 def log_text(entry: OriginalLogEntry) -> str:
-    """For people."""
+    """The line for people."""
     text = f"{entry.action.value} {printable(entry.name)} ({entry.reason})"
     if entry.new_size is not None:
         text += f": {human_bytes(entry.size)} became {human_bytes(entry.new_size)}"
@@ -92,17 +92,17 @@ def log_text(entry: OriginalLogEntry) -> str:
     ],
     fields={
         "name": "path from the root of the store",
-        "stage": "replace, decay or delete; held: it would be due, and nobody may change it; left: "
-        "nothing can be done, or would be saved",
-        "reason": "what its policy says; of held ones null",
-        "bytes": "of the file",
-        "saved": "bytes that would be free afterwards, about: of those that other files have, too, "
-        "none; negative where they stay beside the new ones; null: not known",
-        "psnr": "dB of the worst picture among those that were encoded, against the very first "
-        "original, where it decays of the areas that are kept; null: nothing was encoded",
-        "frames": "that were encoded",
-        "failed": "why nothing could be encoded, or nothing can be done, if that was found out "
-        "just now; or null",
+        "stage": "replace, decay or delete; held: due, but protected by a hold; left: "
+        "impossible, or nothing would be saved",
+        "reason": "rule of the policy; null for held",
+        "bytes": "size of the file",
+        "saved": "estimated bytes freed: 0 if another file has the same bytes; negative if they "
+        "stay in addition to the new ones; null: not known",
+        "psnr": "dB of the worst encoded picture against the very first original, for decay in "
+        "the kept regions; null if nothing was encoded",
+        "frames": "number of frames encoded",
+        "failed": "why the sample could not be encoded, or the action is impossible, if that was "
+        "found in this run; else null",
     },
     variants={"--apply": LOG_FIELDS},
     exits=[
@@ -121,34 +121,36 @@ def log_text(entry: OriginalLogEntry) -> str:
     "--apply/--dry-run",
     "apply",
     default=False,
-    help="Do it, or (the rule) only say what would be done, and measure what it would save and "
-    "lose.",
+    help="Apply the policies, or only print what would be done, with measured savings and losses "
+    "(the default).",
 )
-@click.option("--quick", is_flag=True, help="With --dry-run: encode nothing to measure it.")
+@click.option("--quick", is_flag=True, help="With --dry-run: measure nothing, so encode nothing.")
 @click.option(
     "--clock-is-right",
     is_flag=True,
-    help="Believe the clock although nothing was written down for a week, something at a time that "
-    "is still to come, or earlier than what came before it, or most videos would go.",
+    help="Trust the clock. It is suspect if the last entry is a week old or lies in the future, "
+    "if the clock ran backwards, or if most videos would be deleted.",
 )
 @click.pass_obj
 def age(
     session: Session, names: tuple[str, ...], apply: bool, quick: bool, clock_is_right: bool
 ) -> None:
-    """Replace, and delete, what is old enough, as policies have it.
+    """Replace and delete old videos according to their policies.
 
-    A PATH is a video, a pattern, or a directory with all below it; without one all videos are
-    meant.  Ages count from the last change of a file, or from when the store got it if that was
-    later.  The oldest come first.  What is held, or indexed in place, is left alone, and so is all
-    while the clock of this machine does not agree with what the store has written down; with
-    --apply it is remembered that the clock was believed, so that --clock-is-right need not be said
-    twice of the same.  Meant to be run by cron; what fails for one video (exit code 30) does not
-    stop the others.
+    A PATH is a video, a pattern, or a directory with everything below it; the default is all
+    videos. The age counts from the last change of a file, or from its arrival in the store if that
+    was later. The oldest videos come first. Videos with a hold, or indexed in place, are not
+    changed.
+
+    Nothing is changed while the clock of this machine contradicts the times in the store. With
+    --apply, the store remembers that --clock-is-right was given, so that it need not be repeated
+    for the same contradiction. The command is meant for cron: an error of one video (exit code 30)
+    does not stop the others.
     """
     from vfsd.maintenance.age import RetentionExecutor
 
     if apply and quick:
-        raise UsageError("--quick goes with --dry-run", hint="leave one of --quick and --apply out")
+        raise UsageError("--quick needs --dry-run", hint="leave out --quick or --apply")
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root, writing=apply) as store:
         ager = RetentionExecutor(
@@ -194,14 +196,14 @@ def _progress_callback(progress: Progress) -> OnProgress:
 def _apply_plan(
     session: Session, ager: RetentionExecutor, plan: RetentionPlan, progress: Progress
 ) -> int:
-    """How many failed."""
+    """Apply the plan. Returns the number of failures."""
     done, failed = 0, 0
     for due in plan.due:
         try:
             entry = ager.apply(due, _progress_callback(progress))
         except NoSpaceError:
             raise
-        except OutdatedError as error:  # nothing has failed: who asks again sees what is due now
+        except OutdatedError as error:  # not a failure: the next run has a new plan
             with progress.aside():
                 session.remark(printable(str(error)))
             continue
@@ -271,7 +273,7 @@ def _print_forecasts(
 
 
 def _print_left(session: Session, due: DueStep, why: str | None = None) -> None:
-    """`why` is given where it was found out just now."""
+    """Print a video that stays unchanged. `why` is set if the reason was found in this run."""
     aged = due.aged
     if session.json:
         print_json({**_other_record(aged.name, "left", due.reason, aged.size), "failed": why})
@@ -280,24 +282,26 @@ def _print_left(session: Session, due: DueStep, why: str | None = None) -> None:
 
 
 def _nothing_due_text(plan: RetentionPlan) -> str:
-    """Why nothing is due, or when something will be."""
+    """Why nothing is due, or when the next action is due."""
     from vfsd.maintenance.due_rules import NS
 
     if plan.waiting:
         left, aged = plan.waiting[0]
         return f"nothing is due; the next is {printable(aged.name)}, in {human_wait(left / NS)}"
     if plan.held or plan.left:
-        return "nothing is due but what is held, or cannot be made smaller"
+        return "nothing is due, except videos with a hold or without possible savings"
     if plan.goes_by_room:
-        return "nothing is due: there is as much room as policies ask for"
-    return "nothing is due, nor will it be: `vfsd policy set` says what becomes of videos, and when"
+        return "nothing is due: the disk has as much space as the policies require"
+    return "nothing is due, and no policy will make it so: see `vfsd policy set`"
 
 
 def _saved_bytes(
     due: DueStep, told: ReencodeForecast | None, given_up: FreedSpace, made: set[object]
 ) -> int | None:
-    """Bytes that would be free afterwards; None: that is not known.  What is `made` of the same
-    bytes in the same way is the same file, and stored once."""
+    """Bytes that would be freed, or None if unknown.
+
+    Equal results of equal bytes are one file, stored once; `made` has those counted so far.
+    """
     if due.stage.value == "delete":
         return given_up.by(due.aged)
     if told is None:
@@ -353,7 +357,7 @@ def _forecast_text(due: DueStep, record: dict[str, Any]) -> str:
     elif saved is not None:
         parts.append(f"about {human_bytes(saved)} of {human_bytes(due.aged.size)} saved")
     if record["psnr"] is not None:
-        where = " around what is kept," if due.stage.value == "decay" else ""
+        where = " in the kept regions," if due.stage.value == "decay" else ""
         parts.append(f"{record['psnr']:.1f} dB{where} in the worst of {record['frames']} frames")
     if record["failed"]:
         parts.append(record["failed"])
@@ -370,9 +374,9 @@ def _forecast_text(due: DueStep, record: dict[str, Any]) -> str:
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
 @click.pass_obj
 def age_log(session: Session, names: tuple[str, ...], limit: int | None) -> None:
-    """List what became of originals and why, the newest first.
+    """List changes of originals and their reasons, newest first.
 
-    Lines about videos that are gone stay; a NAME is what a video was called then.
+    Entries of deleted videos stay; a NAME is the name of a video at that time.
     """
     root, paths = session.places(names) if names else (session.root(), [])
     with session.looked_into(root) as parts, parts.catalog.reading() as seen:
@@ -396,6 +400,6 @@ def age_log(session: Session, names: tuple[str, ...], limit: int | None) -> None
             )
         )
     if not found:
-        session.remark("nothing has become of any original")
+        session.remark("no original was changed")
     for line in column_lines(rows, "<<>>><<"):
         print_line(line)

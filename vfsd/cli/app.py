@@ -76,7 +76,7 @@ class App(SuggestingGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # click would make it a failure
+        except BrokenPipeError:  # click would report a failure
             discard_stdout()
             ctx.exit(EXIT_BROKEN_PIPE)
 
@@ -124,7 +124,7 @@ def _open_closed_streams() -> None:
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
             if nowhere == number:
-                os.set_inheritable(number, True)  # the same holds for the processes that it starts
+                os.set_inheritable(number, True)  # child processes need them open, too
             else:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
@@ -137,7 +137,7 @@ def main() -> None:
     limit_blas_threads()
     reduce_gc()
     for stream in (sys.stdout, sys.stderr):
-        # Names of files need not be UTF-8; what came in as bytes goes out as the same bytes.
+        # File names need not be UTF-8: write the bytes that were read.
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="surrogateescape")

@@ -33,15 +33,15 @@ from vfsd.errors import (
     ],
     fields={
         "videos": "number of videos in the backup",
-        "files": "number of files in it that are not videos",
-        "bytes": "that they all take, with tiles and renditions",
-        "copied": "bytes that were not there from the last backup",
-        "linked": "videos whose bytes are outside of the store, and not in the backup",
+        "files": "number of other files in it",
+        "bytes": "their size, with tiles and renditions",
+        "copied": "bytes that the last backup did not have",
+        "linked": "videos indexed in place, whose bytes are not in the backup",
         "damaged": "keys of objects that are damaged or missing, and not in the backup",
-        "forbidden": "keys of objects that may not be read, and are not in the backup",
-        "unread": "files that are not videos and could not be read; the last backup's copy stays",
-        "tables": "videos whose frame tables are damaged, in the store and so in the backup",
-        "seconds": "that it took",
+        "forbidden": "keys of objects without read permission, which are not in the backup",
+        "unread": "other files that could not be read; the copy of the last backup stays",
+        "tables": "videos with damaged frame tables, in the store and in the backup",
+        "seconds": "duration",
     },
     exits=[
         UsageError,
@@ -59,13 +59,13 @@ from vfsd.errors import (
 )
 @click.pass_obj
 def backup(session: Session, target: Path, no_tiles: bool) -> None:
-    """Copy the store to DIR, or bring the copy there up to date.
+    """Copy a store to DIR, or update the copy there.
 
-    The copy is a store as it was at one moment, with all bytes compared with their checksums: it
-    can be opened and mounted, or copied back.  The store may be mounted and in use meanwhile.
-    Until the end DIR holds the last backup; what was interrupted goes on when it is said again.
-    What has gone from the store goes from the backup.  Ends with 30 where something is damaged, or
-    may not be read: that is named, and all else is in the backup.
+    The copy is a store at one moment, with all bytes compared with their checksums. It can be
+    opened, mounted, or copied back. The store may be mounted and in use. Until the end DIR holds
+    the last backup; after an interruption the same command continues. Data that is deleted from the
+    store is deleted from the backup. Ends with 30 if data is damaged or unreadable: it is named,
+    and the rest is in the backup.
     """
     from vfsd.maintenance.backup import back_up
 
@@ -93,25 +93,25 @@ def backup(session: Session, target: Path, no_tiles: bool) -> None:
         )
     else:
         print_line(
-            f"{done.videos} videos and {done.files} other files, {human_bytes(done.bytes)}, of "
-            f"which {human_bytes(done.copied)} were new"
+            f"{done.videos} videos and {done.files} other files, {human_bytes(done.bytes)}, "
+            f"{human_bytes(done.copied)} of them new"
         )
     for name in done.linked:
-        session.remark(f"{printable(name)} lies outside of the store, and is not in the backup")
+        session.remark(f"{printable(name)} is outside of the store, and not in the backup")
     for key in done.damaged:
         session.remark(f"object {key} is damaged or missing, and is not in the backup")
     for key in done.forbidden:
         session.remark(f"object {key} may not be read, and is not in the backup")
     for name in done.unread:
         session.remark(
-            f"{printable(name)} could not be read: the backup has it as the last one did, if at all"
+            f"{printable(name)} could not be read: the backup keeps its last copy, if it has one"
         )
     if done.damaged or done.forbidden:
-        session.remark("`vfsd fsck --deep` tells what they belong to")
+        session.remark("`vfsd fsck --deep` names their files")
     for name in done.tables:
         session.remark(
-            f"{printable(name)} has a damaged frame table, in the backup, too: "
-            "`vfsd fsck --repair`, here or there, makes it again"
+            f"{printable(name)} has a damaged frame table, in the backup, too: `vfsd fsck "
+            "--repair`, here or there, rebuilds it"
         )
     if done.damaged or done.forbidden or done.unread or done.tables:
         click.get_current_context().exit(EXIT_FINDINGS)
@@ -125,15 +125,15 @@ def backup(session: Session, target: Path, no_tiles: bool) -> None:
     ],
     fields={
         "videos": "number of videos in the store",
-        "files": "number of files in it that are not videos",
-        "bytes": "that they all take, with tiles and renditions",
+        "files": "number of other files in it",
+        "bytes": "their size, with tiles and renditions",
         "copied": "bytes that were copied from the backup",
-        "linked": "videos whose bytes are outside of the store, and never were in the backup",
-        "missing": "keys of objects that neither the store nor the backup has as they were",
-        "emptied": "files that are not videos, and whose bytes the backup lacks; they are empty",
-        "unused": "number of objects that belong to nothing any more; `vfsd gc` deletes them",
+        "linked": "videos indexed in place, whose bytes are not in the backup",
+        "missing": "keys of objects that are missing or damaged in both the store and the backup",
+        "emptied": "other files whose bytes are not in the backup; they are empty now",
+        "unused": "number of objects without references; `vfsd gc` deletes them",
         "replaced": "directory with the catalog and the private files from before, or null",
-        "seconds": "that it took",
+        "seconds": "duration",
     },
     exits=[
         UsageError,
@@ -151,15 +151,14 @@ def backup(session: Session, target: Path, no_tiles: bool) -> None:
 @click.argument("target", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.pass_obj
 def restore(session: Session, backup: Path, target: Path) -> None:
-    """Make the store in DIR what BACKUP has, or make it there.
+    """Restore the store in DIR from BACKUP, or create it there.
 
-    BACKUP is a copy that `vfsd backup` made of that store.  Neither of the two may be mounted, and
-    nobody may have DIR open.  Until the end DIR holds what it did; what was interrupted goes on
-    when it is said again.  Names, times and labels go back to the backup's, and so do files that
-    are not videos.  The catalog and such files from before are kept in DIR/replaced-TIME, which may
-    be deleted.  Videos that came since lose their names, but their bytes stay until `vfsd gc`.
-    All of it is compared with its checksums, also what DIR has already.  Ends with 30 where objects
-    or bytes of such files are missing.
+    BACKUP is a copy of that store by `vfsd backup`. Both must be unmounted, and DIR must not be
+    open in any process. Until the end DIR keeps its state; after an interruption the same command
+    continues. Names, times, labels and files that are not videos are restored. The earlier catalog
+    and such files are kept in DIR/replaced-TIME, which may be deleted. Newer videos lose their
+    names, but their bytes stay until `vfsd gc`. All bytes are compared with their checksums, also
+    those that DIR has already. Ends with 30 if objects or bytes of files are missing.
     """
     from vfsd.maintenance.restore import restore
 
@@ -184,22 +183,20 @@ def restore(session: Session, backup: Path, target: Path) -> None:
         )
     else:
         print_line(
-            f"{done.videos} videos and {done.files} other files, {human_bytes(done.bytes)}, of "
-            f"which {human_bytes(done.copied)} were copied"
+            f"{done.videos} videos and {done.files} other files, {human_bytes(done.bytes)}, "
+            f"{human_bytes(done.copied)} of them copied"
         )
     if done.replaced is not None:
         session.remark(printable(f"the catalog and files from before are in {done.replaced}"))
     if done.unused:
-        session.remark(
-            f"{done.unused} objects belong to nothing any more; `vfsd gc` deletes them for good"
-        )
+        session.remark(f"{done.unused} objects have no references; `vfsd gc` deletes them for good")
     for name in done.linked:
-        session.remark(f"{printable(name)} lies outside of the store, and was not in the backup")
+        session.remark(f"{printable(name)} is outside of the store, and was not in the backup")
     for key in done.missing:
         session.remark(f"object {key} is damaged or missing in the backup, and not in the store")
     for name in done.emptied:
         session.remark(f"{printable(name)} is empty: its bytes are not in the backup")
     if done.missing:
-        session.remark("`vfsd fsck` tells what they belong to")
+        session.remark("`vfsd fsck` names their files")
     if done.missing or done.emptied:
         click.get_current_context().exit(EXIT_FINDINGS)

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 LIMIT_FIELDS: Mapping[str, str] = MappingProxyType(
     {
-        "name": "path from the root of the store; null: of the whole store",
-        "limit": "bytes, Nx (times the originals as they were written) or none",
-        "allowed": "bytes that it comes to, null without a limit",
-        "used": "bytes that are charged",
+        "name": "path from the root of the store; null for the whole store",
+        "limit": "bytes, Nx (times the originals as first written) or none",
+        "allowed": "the limit in bytes, null without a limit",
+        "used": "bytes that count for the budget",
     }
 )
 
 Subject = tuple[str | None, "DerivedBudget"]
-"""A video's name, or None: the store; and its budget."""
+"""The name of a video, or None for the store; and the budget."""
 
 
 def budgets_of(store: Store, names: Sequence[str]) -> list[Subject]:
-    """The videos with these names; without any, the store.  Raises `NotFoundError`."""
+    """The budgets of these videos, or of the store. Raises `NotFoundError`."""
     if not names:
         return [(None, store.budget)]
     return [(video.name, video.budget) for video in select_video_list(store, names)]
@@ -55,14 +55,14 @@ def limit_record(name: str | None, usage: Usage) -> dict[str, Any]:
 
 
 def limit_text(limit: Limit) -> str:
-    """For people."""
+    """The limit for people."""
     if limit.bytes is not None:
         return human_bytes(limit.bytes)
     return "no limit" if limit.times is None else f"{limit} originals"
 
 
 def kind_text(held: ChargedSegment) -> str:
-    """What a segment is, in a word or two."""
+    """The kind of a segment."""
     from vfsd.core.model import Role
     from vfsd.tiling.cost import VIEW_PROFILES
 
@@ -77,7 +77,7 @@ def kind_text(held: ChargedSegment) -> str:
 
 
 def budget_argument(function: Callable[..., None]) -> Callable[..., None]:
-    """The last word of a line: a budget."""
+    """The budget, as the last argument."""
     return click.argument("limit", metavar="BUDGET", type=budget_value)(function)
 
 
@@ -92,12 +92,12 @@ UsageRow = tuple[str | None, "Usage", "Sequence[Pin]"]
     examples=["vfsd -s videos budget show", "vfsd -s videos budget show cam1/traffic.mp4 --json"],
     fields={
         **LIMIT_FIELDS,
-        "original": "bytes of the originals as they were written, before others took their places",
+        "original": "bytes of the originals as first written",
         "tiles": "bytes of tiles that reads may use",
         "renditions": "bytes of renditions that reads may use",
-        "joined": "bytes of what is joined with other cameras' videos: its share",
-        "retired": "bytes of what is kept for a step back",
-        "pinned": "bytes of what is pinned, which are not charged",
+        "joined": "bytes of data joined with other videos: the share of this one",
+        "retired": "bytes kept for a rollback",
+        "pinned": "bytes of pinned data, which do not count",
         "pins": "list of objects with frames ([first, end]) and what (all, tiles, or a size WxH)",
     },
     exits=[NotFoundError],
@@ -106,10 +106,10 @@ UsageRow = tuple[str | None, "Usage", "Sequence[Pin]"]
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
 @click.pass_obj
 def budget_show(session: Session, names: tuple[str, ...]) -> None:
-    """Show what tiles and renditions take, and may take.
+    """Show the size of tiles and renditions, and their budgets.
 
-    A VIDEO is a name or a pattern; without one the store as a whole is shown, and the videos that
-    have any, or of which somebody has said something.
+    A VIDEO is a name or a pattern. The default is the store, and all videos with tiles, renditions,
+    pins or a budget of their own.
     """
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root) as store:
@@ -173,7 +173,7 @@ def _usage_cells(name: str | None, usage: Usage, _: Sequence[Pin]) -> tuple[str,
     return (
         allowed,
         *(human_bytes(part) for part in parts),
-        "all of the store" if name is None else printable(name),
+        "the whole store" if name is None else printable(name),
     )
 
 
@@ -192,7 +192,7 @@ def _pin_text(pin: Pin) -> str:
     ],
     fields={
         **LIMIT_FIELDS,
-        "evicted": "number of segments that had to go",
+        "evicted": "number of segments deleted",
         "bytes": "their size",
     },
     exits=[NotFoundError, ReadOnlyError],
@@ -204,11 +204,11 @@ def _pin_text(pin: Pin) -> str:
 def budget_set(session: Session, names: tuple[str, ...], limit: Limit | None) -> None:
     """Set how much tiles and renditions may take.
 
-    A VIDEO is a name or a pattern; without one all videos together are meant.  The BUDGET is a
-    number of bytes (500000, 20M, 2G), a multiple of the original's bytes (5x), none: no limit,
-    or default: 10x for a video and no limit for the store.  What is above it goes at once: first
-    what is kept for a step back, then what saves least for its bytes.  What is pinned is neither
-    counted nor taken away.
+    A VIDEO is a name or a pattern; the default is the budget of the store. The BUDGET is a number
+    of bytes (500000, 20M, 2G), a multiple of the original's bytes (5x), none for no limit, or
+    default: 10x for a video and no limit for the store. Data above the budget is deleted at once:
+    first data kept for a rollback, then the data that saves least per byte. Pinned data is not
+    counted and not deleted.
     """
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root, writing=True) as store:
@@ -221,7 +221,7 @@ def budget_set(session: Session, names: tuple[str, ...], limit: Limit | None) ->
                 continue
             text = f"{'the store' if name is None else printable(name)}: {limit_text(usage.limit)}"
             if gone:
-                text += f"; {len(gone)} segments, {human_bytes(freed)}, had to go"
+                text += f"; {len(gone)} segments, {human_bytes(freed)}, were deleted"
             session.remark(text)
 
 
@@ -233,14 +233,14 @@ def budget_set(session: Session, names: tuple[str, ...], limit: Limit | None) ->
     ],
     fields={
         **LIMIT_FIELDS,
-        "used": "bytes that would be charged",
-        "segments": "number of segments that would go",
+        "used": "bytes that would count",
+        "segments": "number of segments that would be deleted",
         "bytes": "their size",
-        "uses": "reads that used them, those of long ago counting less",
-        "saved": "CPU seconds that they saved these reads, counted likewise",
-        "gone": "list of objects with name, what (tiles, rendition WxH, rendition WxH of a view, "
-        "joined, retired), frames ([first, end]), bytes and saved (up to its last use), what goes "
-        "first first",
+        "uses": "reads that used them, weighted less with age",
+        "saved": "CPU seconds that they saved in these reads, with the same weights",
+        "gone": "list of objects in order of deletion: name, what (tiles, rendition WxH, "
+        "rendition WxH of a view, joined, retired), frames ([first, end]), bytes and saved (up "
+        "to the last use)",
     },
     exits=[NotFoundError],
     listing=True,
@@ -249,14 +249,14 @@ def budget_set(session: Session, names: tuple[str, ...], limit: Limit | None) ->
 @budget_argument
 @click.pass_obj
 def budget_what_if(session: Session, names: tuple[str, ...], limit: Limit | None) -> None:
-    """Tell what another budget would cost.
+    """Show the cost of another budget.
 
-    Nothing is changed.  VIDEO and BUDGET are as for `vfsd budget set`.  The cost is what the
-    segments that would go have saved the reads that used them: half of it fades with every 500
-    reads of the store, so that it tells what as many reads as lately would take more.
+    Nothing is changed. VIDEO and BUDGET are as for `vfsd budget set`. The cost is the CPU time that
+    the deleted segments have saved in reads. Its weight halves with every 500 reads of the store,
+    so it predicts the extra time of as many reads as lately.
     """
     if limit is None:
-        raise UsageError("a budget is wanted: 20M, 10x or none")
+        raise UsageError("BUDGET must be a size, a multiple or none, such as 20M or 10x")
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root) as store:
         of_number = {video.id: video.name for video in store.catalog.find()}
@@ -297,7 +297,7 @@ def _print_what_if(
         f"{'the store' if name is None else printable(name)} with {limit_text(found.usage.limit)}"
     )
     if not found.gone:
-        session.remark(f"{whose}: nothing would go")
+        session.remark(f"{whose}: nothing would be deleted")
         return
     sums: dict[tuple[str, str], list[int]] = {}
     for one in found.gone:
@@ -306,8 +306,8 @@ def _print_what_if(
         entry[1] += one.bytes
     size = sum(one.bytes for one in found.gone)
     print_line(
-        f"{whose}: {len(found.gone)} segments, {human_bytes(size)}, would go; they have saved "
-        f"{duration_text(found.saved)} in {found.uses:.1f} uses lately"
+        f"{whose}: {len(found.gone)} segments, {human_bytes(size)}, would be deleted; they have "
+        f"saved {duration_text(found.saved)} in {found.uses:.1f} recent uses"
     )
     rows = [
         (printable(video), kind, str(count), human_bytes(part))
@@ -322,21 +322,20 @@ def _print_what_if(
     examples=["vfsd -s videos budget log --limit 20", "vfsd -s videos budget log --json"],
     fields={
         "name": "path from the root of the store",
-        "at": "when it went, ISO 8601, UTC",
-        "why": "whose budget was full: video, partner (that of the video that it was joined with; "
-        "its own may have had room) or store",
+        "at": "time of the deletion, ISO 8601, UTC",
+        "why": "the full budget: video, partner (of a joined video) or store",
         "what": "tiles, rendition or joined",
         "size": "[width, height] of the displayed frame",
         "frames": "[first, end]",
-        "layout": "of the stored picture",
-        "codec": "of the tiles: fast, small, stitchable or lossless; h264, hevc or av1 where they "
-        "were encoded for a view; joined-left or joined-right",
-        "bytes": "of the segment",
-        "retired": "whether it was only kept for a step back",
+        "layout": "layout of the coded picture",
+        "codec": "codec: fast, small, stitchable or lossless; h264, hevc or av1 if encoded for a "
+        "view; joined-left or joined-right",
+        "bytes": "size of the segment",
+        "retired": "whether it was kept for a rollback only",
         "created": "when it was made, ISO 8601, UTC",
-        "used": "when it was last read, ISO 8601, UTC; null: never",
-        "uses": "reads that used it, those of long ago counting less",
-        "saved": "CPU seconds that it saved these reads, counted likewise",
+        "used": "time of the last read, ISO 8601, UTC; null: never",
+        "uses": "reads that used it, weighted less with age",
+        "saved": "CPU seconds that it saved in these reads, with the same weights",
     },
     exits=[NotFoundError],
     listing=True,
@@ -345,9 +344,9 @@ def _print_what_if(
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
 @click.pass_obj
 def budget_log(session: Session, names: tuple[str, ...], limit: int | None) -> None:
-    """List what went to make room, the newest first.
+    """List segments deleted for lack of space, newest first.
 
-    The newest 100000 are remembered.
+    The log has the newest 100000 deletions.
     """
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root) as store:
@@ -364,7 +363,7 @@ def budget_log(session: Session, names: tuple[str, ...], limit: int | None) -> N
     if session.json:
         return
     if not newest:
-        session.remark("nothing had to go")
+        session.remark("nothing was deleted for lack of space")
         return
     for line in column_lines(rows, "<<<<>><"):
         print_line(line)

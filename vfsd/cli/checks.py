@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 _REPAIR_HINT = (
-    "`vfsd scrub --from BACKUP` puts back bytes that are damaged or gone, and so does "
-    "`vfsd ingest` of the same files"
+    "`vfsd scrub --from BACKUP` puts back damaged or missing bytes, and so does `vfsd ingest` of "
+    "the same files"
 )
 
 
@@ -47,23 +47,22 @@ _REPAIR_HINT = (
     "fsck",
     examples=["vfsd -s videos fsck", "vfsd -s videos fsck --deep --repair"],
     fields={
-        "check": "name of the check that found it",
-        "message": "what is wrong",
-        "repaired": "whether it has been put right",
+        "check": "name of the check",
+        "message": "the problem",
+        "repaired": "whether it was repaired",
     },
     exits=[BusyError, EXIT_FINDINGS],
     listing=True,
 )
-@click.option("--repair", is_flag=True, help="Put right what can be put right.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired.")
 @click.option("--deep", is_flag=True, help="Read every byte and compare it with its checksum.")
 @click.pass_obj
 def fsck(session: Session, repair: bool, deep: bool) -> None:
-    """Check the store.
+    """Check a store for problems.
 
-    Prints a line for each thing that is wrong; nothing when all is well.  Ends with 30 when
-    something is left that was not repaired.  What only a store at rest can be asked is left out
-    while it is mounted.  Recordings that were not finished are told, and left to `vfsd recover`.
-    Originals without sums of their blocks are not wrong: how many there are
+    Prints a line for each problem, and nothing for a sound store. Ends with 30 if a problem is
+    left. Checks that need an idle store are skipped while it is mounted. Unfinished recordings are
+    reported for `vfsd recover`. Originals without block checksums are not a problem; their number
     goes to stderr.
     """
     from vfsd.maintenance import fsck
@@ -94,16 +93,16 @@ def fsck(session: Session, repair: bool, deep: bool) -> None:
         session.remark(f"{unsummed}; {checksum_registry.SUMS_ADVICE}")
     if under_way:
         session.remark(
-            f"{under_way} files were in use when this backup was made: who mounts what is restored "
-            "of it sees to them"
+            f"{under_way} files were in use when this backup was made; the next mount of a "
+            "restored store completes them"
         )
     left = sum(not finding.repaired for finding in findings)
     if not findings:
-        session.remark("nothing is wrong")
+        session.remark("no problems")
     elif not left:
         session.remark(f"{len(findings)} repaired")
     else:
-        # Of these each line tells itself what can be done.
+        # The messages of these checks have their own advice.
         told = all(
             finding.repaired or finding.check in ("recordings", "permissions")
             for finding in findings
@@ -131,15 +130,15 @@ _DAY_SECONDS = 86400.0
     ],
     fields={
         "kind": "original, linked (indexed in place) or tiles (or renditions, or joined)",
-        "names": "the videos that it belongs to",
+        "names": "names of the videos that it belongs to",
         "object": "key of the object; null for a linked file",
-        "path": "of a linked file; null for an object",
-        "message": "what is wrong",
-        "bytes": "[first, end] of each range of bytes that is damaged; empty: it is gone",
-        "frames": "[first, end] of each range of frames that need them; of originals; null where "
-        "nobody can tell, as the frame table is damaged, too",
-        "repaired": "put back, dropped (tiles: they can be made again), counted anew (its sums "
-        "were damaged), recorded (its row had gone), or null",
+        "path": "path of a linked file; null for an object",
+        "message": "the problem",
+        "bytes": "list of [first, end] of damaged bytes; empty if the file is missing",
+        "frames": "list of [first, end] of frames that need them, for originals; null if "
+        "unknown, since the frame table is damaged, too",
+        "repaired": "put back, dropped (tiles, which can be made again), "  # prose: ok
+        "counted anew (its checksums were damaged), recorded (its row was missing), or null",
     },
     exits=[
         NotFoundError,
@@ -156,13 +155,13 @@ _DAY_SECONDS = 86400.0
     "--rate",
     metavar="BYTES",
     type=byte_count_value,
-    help="Read so many bytes a second at most: 50MiB.",
+    help="Read at most this many bytes per second: 50MiB.",
 )
 @click.option(
     "--older-than",
     metavar="DAYS",
     type=Number(0),
-    help="Leave out what was looked at since then.",
+    help="Skip files checked within this time.",
 )
 @click.option(
     "--from",
@@ -170,7 +169,7 @@ _DAY_SECONDS = 86400.0
     metavar="STORE",
     multiple=True,
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Take good copies of what is damaged from this store or backup.",
+    help="Take good copies of damaged data from this store or backup.",
 )
 @click.pass_obj
 def scrub(
@@ -180,19 +179,18 @@ def scrub(
     older_than: float | None,
     sources: tuple[Path, ...],
 ) -> None:
-    """Read all that is stored, and compare it with its checksums.
+    """Read all stored data, and compare it with its checksums.
 
-    Originals, files indexed in place, tiles and renditions: of the VIDEOs, which are names or
-    patterns, or of all.  What was not looked at for longest comes first, and what was interrupted
-    goes on where it was, within a file too.  It may run while the store is mounted and in use, and
-    stands back for all others.
+    Checks originals, files indexed in place, tiles and renditions: of the VIDEOs, which are names
+    or patterns, or of all. Data that was not checked for longest comes first. After an
+    interruption, the same command continues, also inside a file. It may run while the store is
+    mounted, and gives way to all other work.
 
-    Damaged tiles and renditions are dropped; damaged originals are put back if a store given with
-    --from has them, else a line tells which bytes and frames are lost, also of those that are left
-    out and known to be damaged.  What cannot be put back, as where the disk is full, is told at the
-    end, and the rest is.  Ends with 30 when anything was damaged, else with 1 when there was
-    something that may not be read, or a file indexed in place that cannot be reached: that is
-    named, and the rest is looked at.
+    Damaged tiles and renditions are deleted. Damaged originals are put back if a store given with
+    --from has them; otherwise a line names the lost bytes and frames. Skipped files with known
+    damage get a line, too. If a repair fails, for example on a full disk, the command continues and
+    prints the error at the end. Ends with 30 if data was damaged, else with 1 if a file could not
+    be read or a linked file could not be reached.
     """
     from vfsd.core.process_control import set_idle_priority
     from vfsd.disk.object_store import ObjectStore
@@ -216,7 +214,7 @@ def scrub(
                 on_progress=progress.reach,
             )
             if scrubber.goes_on:
-                session.remark("going on with what was interrupted")
+                session.remark("continuing an interrupted scrub")
             for damage in scrubber.run():
                 found.append(damage)
                 with progress.aside():
@@ -239,8 +237,8 @@ def _outcome_text(found: list[ScrubDamage], unread: int) -> str:
     outcome = "nothing is damaged"
     if found:
         left = sum(damage.repaired is None for damage in found)
-        outcome = f"{len(found)} damaged, of which {left} could not be put right"
-    return f"{outcome}; {unread} could not be looked at" if unread else outcome
+        outcome = f"{len(found)} damaged, {left} of them not repaired"
+    return f"{outcome}; {unread} could not be read" if unread else outcome
 
 
 def _print_damage(session: Session, damage: ScrubDamage) -> None:
@@ -279,13 +277,12 @@ class _VerifyOutcome(NamedTuple):
     examples=["vfsd -s videos verify cam1/traffic.mp4", "vfsd -s videos verify --all --json"],
     fields={
         "name": "path from the root of the store",
-        "status": "right, corrected (the frame table was wrong, or damaged, or what is known of "
-        "the pictures was), broken, or forbidden (it may not be read, or is indexed in place and "
-        "cannot be reached)",
-        "frames": "number of displayed frames, as it is now known",
-        "damaged": "number of frames that show damage the file came with, null where it is broken "
-        "or forbidden",
-        "reason": "why it is broken or forbidden, and what to do, else null",
+        "status": "right, corrected (the frame table or properties of the pictures were wrong or "
+        "damaged), broken, or forbidden (unreadable, or indexed in place and out of reach)",
+        "frames": "number of displayed frames, after the check",
+        "damaged": "number of frames with damage that the file had on arrival, null if broken or "
+        "forbidden",
+        "reason": "why it is broken or forbidden, with a hint; else null",
     },
     exits=[NotFoundError, EXIT_FINDINGS],
     listing=True,
@@ -295,25 +292,25 @@ class _VerifyOutcome(NamedTuple):
     "--all",
     "everything",
     is_flag=True,
-    help="Every video that was not verified, or examined for damage, yet.",
+    help="All videos that were not verified or not examined for damage yet.",
 )
 @click.pass_obj
 def verify(session: Session, names: tuple[str, ...], everything: bool) -> None:
     """Decode videos from end to end, to check their frames.
 
-    A frame table that turns out to be wrong, or is damaged, is corrected, and so is what is known
-    of the pictures: their times, codec, colours, how they are turned.  Videos that go meanwhile are
-    passed over.  Frames that show damage the file came with are counted; `vfsd info` lists them,
-    and they do not make the command fail.
+    A frame table that is wrong or damaged is corrected, as are properties of the pictures: times,
+    codec, colours, rotation. Videos that are deleted during the run are skipped. Frames with damage
+    that the file had on arrival are counted; `vfsd info` lists them, and they do not make the
+    command fail.
 
-    Ends with 30 when a video does not decode, else with 1 if a file may not be read, or is indexed
+    Ends with 30 if a video cannot be decoded, else with 1 if a file cannot be read, or is indexed
     in place and cannot be reached.
     """
     if everything == bool(names):
         raise UsageError("name the videos, or give --all")
     root, paths = (session.root(), []) if everything else session.places(names)
     with session.opened(root, writing=True) as store:
-        store.parts.require_filled()  # else all of them would be broken
+        store.parts.require_filled()  # without objects, all videos would be broken
         if everything:
             videos = [v for v in store.catalog.find() if not _is_examined(v)]
         else:
@@ -323,7 +320,7 @@ def verify(session: Session, names: tuple[str, ...], everything: bool) -> None:
         with Progress("verifying", total, shown=session.shows_progress, in_bytes=True) as progress:
             done = 0
             for video in videos:
-                # What has gone meanwhile is nobody's any more, and the others are.
+                # Videos may be deleted during the run.
                 with suppress(NotFoundError):
                     outcome = _verify_video(store, video, progress, done, total)
                     statuses.add(outcome.status)
@@ -347,7 +344,7 @@ def _verify_video(
     progress.label(f"verifying {info.name}")
     video = store.open_video(info)
 
-    def tell(done: int, of: int) -> None:  # of what is read twice each time is half of it
+    def tell(done: int, of: int) -> None:  # a file that is read twice reports both passes
         progress.reach(before + info.size * done // max(1, of), total)
 
     try:
@@ -392,33 +389,33 @@ def _print_verified(session: Session, name: str, outcome: _VerifyOutcome) -> Non
         "vfsd -s videos gc --recordings 0",
     ],
     fields={
-        "objects": "list of the objects' keys",
+        "objects": "list of the keys of the objects",
         "files": "number of private and temporary files, and of rendered parts of views",
-        "bytes": "how much room they took",
-        "dry_run": "whether they are still there",
-        "recordings": "number of recordings that were not finished, and stay",
-        "stuck": "list of what stays: directories in the places of files, in which something lies, "
-        "and what may not be deleted",
+        "bytes": "their size",
+        "dry_run": "whether nothing was deleted",
+        "recordings": "number of unfinished recordings that stay",
+        "stuck": "list of paths that could not be deleted: directories in the place of files, "
+        "and files without permission",
     },
     exits=[EXIT_FINDINGS],
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @click.option(
     "--recordings",
     metavar="DAYS",
     type=Number(0),
     default=30,
     show_default=True,
-    help="How old a recording that was not finished has to be to go.",
+    help="Minimum age of unfinished recordings to delete.",
 )
 @click.pass_obj
 def gc(session: Session, dry_run: bool, recordings: float) -> None:
-    """Take away what nothing refers to.
+    """Delete data without references.
 
-    Objects that no file uses, what was rendered of videos that have gone, and what was left
-    half-written by a process that died.  Recordings that were not finished go when nobody has
-    written to them for 30 days: `vfsd recover` makes videos of them.  Ends with 30 where something
-    stays: a directory in which something lies, or what may not be deleted.
+    Deletes objects without a file, rendered views of deleted videos, and partial files of processes
+    that died. Unfinished recordings are deleted after 30 days without a write; `vfsd recover` makes
+    videos of them before that. Ends with 30 if something could not be deleted: a directory with
+    contents, or a file without permission.
     """
     from vfsd.maintenance import fsck
 
@@ -438,12 +435,12 @@ def gc(session: Session, dry_run: bool, recordings: float) -> None:
     elif not session.quiet:
         print_line(
             f"{len(found.objects)} objects and {len(found.files)} files, "
-            f"{human_bytes(found.bytes)}" + (", could go" if dry_run else "")
+            f"{human_bytes(found.bytes)}" + (", could be deleted" if dry_run else "")
         )
     if found.kept:
         session.remark(
-            f"recordings that were not finished stay: {len(found.kept)}; `vfsd recover --dry-run` "
-            "lists them"
+            f"unfinished recordings that stay: {len(found.kept)}; `vfsd recover --dry-run` lists "
+            "them"
         )
     for path in found.stuck:
         session.remark(f"{printable(str(path))} {_stuck_text(path)}")
@@ -452,9 +449,9 @@ def gc(session: Session, dry_run: bool, recordings: float) -> None:
 
 
 def _stuck_text(path: Path) -> str:
-    """What is to be done about something that stays."""
+    """Hint for a path that could not be deleted."""
     from vfsd.disk.safe_open import is_full_directory
 
     if is_full_directory(path):
-        return "is a directory in which something lies: move it away"
-    return "may not be deleted: look at the permissions of the directory that it is in"
+        return "is a directory with contents: move it away"
+    return "may not be deleted: check the permissions of its directory"

@@ -50,7 +50,7 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            error.ctx = error.ctx or ctx  # some come without, and could not say whose help to read
+            error.ctx = error.ctx or ctx  # the error names the help to read
             raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -37,12 +37,12 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
         },
         "Tiles": {
             "retile": Entry("retile", "Store pixels in tiles, for cheap reads of regions."),
-            "tune": Entry("tune", "Say which tiles pay, going by what was read, and make them."),
-            "tune history": Entry("tune", "List what was made because of reads, the newest first."),
-            "tune undo": Entry("tune", "Take a decision back: reads use what was there before."),
+            "tune": Entry("tune", "List tiles that pay for the logged reads, and make them."),
+            "tune history": Entry("tune", "List the decisions of the tuner, newest first."),
+            "tune undo": Entry("tune", "Undo a decision: reads use the data from before."),
             "layout show": Entry("layout", "Show the tiles of videos that reads may use."),
             "layout diff": Entry(
-                "layout_changes", "Compare the tiles of videos with those of the step before."
+                "layout_changes", "Compare the present tiles of videos with the earlier ones."
             ),
             "layout history": Entry("layout", "List the present and past tiles of videos."),
             "layout rollback": Entry(
@@ -50,12 +50,8 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             ),
             "layout drop": Entry("layout_changes", "Delete tiles."),
             "compress": Entry("compress", "Compress lossless tiles and renditions."),
-            "explain": Entry(
-                "explain", "Say what a read decodes, and what a view copies and encodes."
-            ),
-            "advise": Entry(
-                "advise", "Say what to tile for a workload, and what that would come to."
-            ),
+            "explain": Entry("explain", "Explain the work of a read or a view."),
+            "advise": Entry("advise", "Simulate tiling strategies on a workload."),
         },
         "Renditions": {
             "render": Entry("rendition", "Store whole frames in a smaller size as well."),
@@ -65,64 +61,60 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "rendition drop": Entry("rendition", "Delete renditions of videos."),
         },
         "Budget": {
-            "budget show": Entry("budget", "Show what tiles and renditions take, and may take."),
+            "budget show": Entry(
+                "budget", "Show the size of tiles and renditions, and their budgets."
+            ),
             "budget set": Entry("budget", "Set how much tiles and renditions may take."),
-            "budget what-if": Entry("budget", "Tell what another budget would cost."),
-            "budget log": Entry("budget", "List what went to make room, the newest first."),
+            "budget what-if": Entry("budget", "Show the cost of another budget."),
+            "budget log": Entry("budget", "List segments deleted for lack of space, newest first."),
             "pin": Entry("pin", "Keep tiles and renditions even over budget."),
             "unpin": Entry("pin", "Remove pins of `vfsd pin`."),
         },
         "Originals": {
-            "policy show": Entry("policy", "Show what may become of originals."),
-            "policy set": Entry("policy", "Decide what may become of originals."),
-            "replace": Entry("replace", "Put smaller encodings in the place of originals."),
-            "hold add": Entry("policy", "Forbid everybody to change or remove videos."),
+            "policy show": Entry("policy", "Show the policies of originals."),
+            "policy set": Entry("policy", "Set the policy of originals."),
+            "replace": Entry("replace", "Replace originals by smaller encodings."),
+            "hold add": Entry("policy", "Forbid changes to videos, and their removal."),
             "hold remove": Entry("policy", "Lift the holds of videos."),
-            "hold ls": Entry("policy", "List which videos nobody may change or remove, and why."),
-            "age": Entry("age", "Replace, and delete, what is old enough, as policies have it."),
-            "age log": Entry("age", "List what became of originals and why, the newest first."),
+            "hold ls": Entry("policy", "List the holds of videos, and their reasons."),
+            "age": Entry("age", "Replace and delete old videos according to their policies."),
+            "age log": Entry("age", "List changes of originals and their reasons, newest first."),
         },
         "Labels": {
-            "detect": Entry("labels", "Find objects in VIDEOs, and keep their boxes."),
-            "labels import": Entry(
-                "labels_files", "Put the boxes of a label file into the index of a VIDEO."
-            ),
-            "labels export": Entry("labels_files", "Write the boxes of videos as label files."),
+            "detect": Entry("labels", "Find objects in VIDEOs, and store their boxes."),
+            "labels import": Entry("labels_files", "Import the boxes of a label file for a VIDEO."),
+            "labels export": Entry("labels_files", "Export the boxes of videos to label files."),
             "labels query": Entry("labels", "Find boxes of videos, by frame."),
             "labels ls": Entry("labels", "List the labels of videos, and frames examined."),
             "labels rm": Entry("labels", "Remove boxes of videos."),
         },
         "Cameras": {
             "overlap find": Entry("overlap", "Find pairs of videos that show the same place."),
-            "overlap show": Entry("overlap", "Show how two videos of one place lie to each other."),
+            "overlap show": Entry("overlap", "Show how the frames of two videos overlap."),
             "overlap join": Entry(
                 "overlap", "Join two videos that show the same place at the same time."
             ),
-            "overlap ls": Entry(
-                "overlap", "List videos that are joined, or who one is joined with."
-            ),
-            "overlap split": Entry("overlap", "Take away what is kept together of two videos."),
+            "overlap ls": Entry("overlap", "List joined videos, or the partners of one video."),
+            "overlap split": Entry("overlap", "Delete the joined data of two videos."),
         },
         "Mount": {
             "mount": Entry("mount", "Show a store as a directory, until `vfsd umount`."),
-            "umount": Entry("mount", "End a mount, once what was written to it is safe."),
-            "stats": Entry("stats", "Show what a store holds, and what its mount has done."),
-            "top": Entry("stats", "Show what a mount does, again and again."),
-            "metrics": Entry("stats", "Give the figures of `vfsd stats` to Prometheus."),
+            "umount": Entry("mount", "End a mount, once all writes are safe."),
+            "stats": Entry("stats", "Show the contents of a store, and statistics of its mount."),
+            "top": Entry("stats", "Show the activity of a mount, again and again."),
+            "metrics": Entry("stats", "Export the statistics of `vfsd stats` for Prometheus."),
         },
         "Store": {
-            "init": Entry("store", "Make a store."),
+            "init": Entry("store", "Create a store."),
             "config": Entry("store", "Show or change the settings of a store."),
-            "fsck": Entry("checks", "Check the store."),
-            "scrub": Entry("checks", "Read all that is stored, and compare it with its checksums."),
-            "gc": Entry("checks", "Take away what nothing refers to."),
-            "backup": Entry("backup", "Copy the store to DIR, or bring the copy there up to date."),
-            "restore": Entry("backup", "Make the store in DIR what BACKUP has, or make it there."),
+            "fsck": Entry("checks", "Check a store for problems."),
+            "scrub": Entry("checks", "Read all stored data, and compare it with its checksums."),
+            "gc": Entry("checks", "Delete data without references."),
+            "backup": Entry("backup", "Copy a store to DIR, or update the copy there."),
+            "restore": Entry("backup", "Restore the store in DIR from BACKUP, or create it there."),
             "verify": Entry("checks", "Decode videos from end to end, to check their frames."),
-            "calibrate": Entry("store", "Measure what decoding costs on this host."),
-            "doctor": Entry(
-                "doctor", "See what is missing on this machine, and what ails a store."
-            ),
+            "calibrate": Entry("store", "Measure the cost of decoding on this host."),
+            "doctor": Entry("doctor", "Check the machine and a store for problems."),
         },
         "Help": {
             "help": Entry("help", "Explain a command, or the topics `exit-codes` and `views`."),

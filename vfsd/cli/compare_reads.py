@@ -20,18 +20,18 @@ from vfsd.read.read_plan import ReadPlan
 
 _TRIES = 3
 _MOST_BYTES = 1 << 30
-"""Of a result; there are two of them in memory."""
+"""Limit for a result; two results are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadComparison:
-    """Each the best of a few tries, in seconds from the call to the array."""
+    """The best of a few tries each, in seconds from the call to the array."""
 
     seconds: float
     cpu_seconds: float  #: of all cores
     untiled_seconds: float
     untiled_cpu_seconds: float
-    psnr: float | None  #: dB of the one result against the other; None: they are equal
+    psnr: float | None  #: dB between the results; None: equal
 
     @property
     def gain(self) -> float:
@@ -57,18 +57,17 @@ def compare_reads(
     psnr: float | None,
     on_try: Callable[[], None],
 ) -> ReadComparison:
-    """Read `view` both ways, with tiles from `psnr` dB on (None: as the store has it).
+    """Read `view` with tiles of at least `psnr` dB (None: the store's minimum), and without tiles.
 
-    Raises `UsageError` where the result is too large to be compared.
-
-    Each try opens the store anew (`open_input`), so that no decoder and no picture is kept from
-    before; opening, and reading the frame table, is not timed.
+    Each try opens the store again, so that no decoder or frame is warm. Opening the store and
+    reading the frame table are not timed. Raises `UsageError` if the result is too large for a
+    comparison.
     """
     size = len(plan.frames) * plan.size[0] * plan.size[1] * 3
     if size > _MOST_BYTES:
         raise UsageError(
-            f"the result would take {human_bytes(size)} of memory, twice",
-            hint="choose less, with --span, --region or --size",
+            f"the comparison would need two results of {human_bytes(size)} in memory",
+            hint="read less, with --span, --region or --size",
         )
     ways = (psnr, math.inf)
     best = [(math.inf, math.inf) for _ in ways]

@@ -48,20 +48,20 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
     "doctor",
     examples=["vfsd -s videos doctor", "vfsd doctor --json"],
     fields={
-        "check": "what was looked at",
+        "check": "name of the check",
         "status": "ok, warn or fail",
-        "message": "what was found",
-        "advice": "what to do about it, else null",
+        "message": "the result",
+        "advice": "how to fix it, else null",
     },
     exits=[EXIT_FINDINGS],
     listing=True,
 )
 @click.pass_obj
 def doctor(session: Session) -> None:
-    """See what is missing on this machine, and what ails a store.
+    """Check the machine and a store for problems.
 
-    The store is looked at where --store, the mount around the working directory or VFSD_STORE name
-    one.  Ends with 30 when something has to be put right; warnings do not count.
+    The store is checked if --store, the mount around the working directory or VFSD_STORE names one.
+    Ends with 30 if a check fails; warnings do not count.
     """
 
     failed = False
@@ -79,7 +79,7 @@ def doctor(session: Session) -> None:
 
 
 def _print_diagnosis(session: Session, found: Diagnosis) -> bool:
-    """Print what was found; whether it is a failure."""
+    """Print a result. Returns whether the check failed."""
     if session.json:
         print_json(
             {
@@ -101,8 +101,8 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 
 _DECODERS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mpeg2video", "mjpeg")
 _REINSTALL = (
-    "install PyAV from its wheels: pip install --force-reinstall --only-binary av av; `pip check` "
-    "lists packages whose versions do not fit"
+    "install PyAV from its wheels: pip install --force-reinstall --only-binary av av; `pip "
+    "check` lists packages with conflicting versions"
 )
 _LOW_SPACE = 1 << 30
 _LARGE_LOG = 64 << 20
@@ -112,16 +112,16 @@ _FUSE_CONF = Path("/etc/fuse.conf")
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What one look has shown."""
+    """The result of a check."""
 
     check: str
     status: str  #: `OK`, `WARN` or `FAIL`
     message: str
-    advice: str | None = None  #: what to do about it
+    advice: str | None = None  #: how to fix it
 
 
 def machine_checks() -> Iterator[Diagnosis]:
-    """Everything that does not depend on a store."""
+    """Checks that need no store."""
     yield Diagnosis("python", OK, f"{platform.python_version()}, {sys.executable}")
     yield _check_ffmpeg()
     yield _check_codecs("decoders", _DECODERS, _has_decoder)
@@ -135,7 +135,7 @@ def machine_checks() -> Iterator[Diagnosis]:
 
 
 def store_checks(root: Path) -> Iterator[Diagnosis]:
-    """One store; what cannot be asked because something else fails is left out."""
+    """Checks of a store. Checks that depend on a failed one are skipped."""
     from vfsd.disk.store_layout import StoreDirectory
 
     try:
@@ -157,7 +157,7 @@ def store_checks(root: Path) -> Iterator[Diagnosis]:
     yield _check_free_space(directory.root)
 
 
-# ----------------------------------------------------------------------------------- the machine
+# ------------------------------------------------------------------------------------------ machine
 
 
 def _check_ffmpeg() -> Diagnosis:
@@ -165,7 +165,7 @@ def _check_ffmpeg() -> Diagnosis:
         from vfsd.codecs import library_versions
 
         return Diagnosis("ffmpeg", OK, library_versions())
-    except Exception as error:  # a binding that does not fit its libraries may raise any
+    except Exception as error:  # a mismatched binary may raise anything
         return _no_pyav("ffmpeg", error)
 
 
@@ -208,14 +208,14 @@ def _has_encoder(codec: str) -> bool:
 def _check_opencv() -> Diagnosis:
     try:
         import cv2
-    except ImportError as error:  # its wheels load libraries that bare machines lack
+    except ImportError as error:  # its wheels need libraries that minimal systems lack
         advice = "apt install libgl1 libglib2.0-0"
         return Diagnosis("opencv", FAIL, f"OpenCV cannot be loaded: {error}", advice)
     return Diagnosis("opencv", OK, cv2.__version__)
 
 
 def _check_examiner() -> Diagnosis:
-    """Have a video with a subtitle stream examined, as every file that comes into a store is."""
+    """Examine a video with a subtitle stream in the sandbox, as for every new file."""
     try:
         found = _examined_sample()
     except BusyError as error:
@@ -250,7 +250,7 @@ def _check_fuse_device() -> Diagnosis:
         )
     if not os.access(_FUSE_DEVICE, os.R_OK | os.W_OK):
         return Diagnosis(
-            "fuse", FAIL, f"{_FUSE_DEVICE} may not be opened", f"chmod 666 {_FUSE_DEVICE} (as root)"
+            "fuse", FAIL, f"{_FUSE_DEVICE} cannot be opened", f"chmod 666 {_FUSE_DEVICE} (as root)"
         )
     return Diagnosis("fuse", OK, f"{_FUSE_DEVICE} can be opened")
 
@@ -300,7 +300,7 @@ def _check_allow_other() -> Diagnosis:
 
 
 def _check_mounts() -> Iterator[Diagnosis]:
-    """Mounts of ours that answer, and those whose process has died."""
+    """Mounts of vfsd, including those whose process has died."""
     from vfsd.disk.mount_queries import mounts, require_answer
 
     for mount in mounts():
@@ -323,7 +323,7 @@ def _check_mounts() -> Iterator[Diagnosis]:
             yield Diagnosis("mount", OK, f"{mount.source} at {mount.place}")
 
 
-# --------------------------------------------------------------------------------------- a store
+# -------------------------------------------------------------------------------------------- store
 
 
 def _check_access(root: Path) -> Diagnosis:
@@ -337,7 +337,7 @@ def _settings_text(directory: StoreDirectory) -> str:
 
     now, first = asdict(StoreSettings.load(directory.settings)), asdict(StoreSettings())
     changed = [key for key, value in now.items() if value != first[key]]
-    return f"changed: {', '.join(changed)}" if changed else "as they were at first"
+    return f"changed: {', '.join(changed)}" if changed else "all settings have their defaults"
 
 
 def _check_catalog(directory: StoreDirectory) -> Diagnosis:
@@ -349,25 +349,24 @@ def _check_catalog(directory: StoreDirectory) -> Diagnosis:
 
 
 def _check_catalog_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
-    """Whether what was changed in the catalog piles up beside it; nothing where it does not."""
+    """Warn if the SQLite write-ahead log has grown large."""
     try:
         with _open_catalog(directory) as catalog:
             size = catalog.log_bytes()
     except VfsdError:
-        return  # told already
+        return  # another check reports it
     if size > _LARGE_LOG:
         yield Diagnosis(
             "log",
             WARN,
-            f"the catalog's log has {human_bytes(size)}",
-            "some process has looked at one state of the catalog for long: end what has had the "
-            "store open longest; the log shrinks with the changes that follow",
+            f"the write-ahead log of the catalog has {human_bytes(size)}",
+            "a process has kept an old snapshot of the catalog open: end the process that opened "
+            "the store first; later changes shrink the log",
         )
 
 
 def _check_checksums(directory: StoreDirectory) -> Iterator[Diagnosis]:
-    """Whether what is read is compared, and what is known to be damaged; nothing where the catalog
-    cannot be asked."""
+    """Checksums and known damage; nothing if the catalog cannot be read."""
     from vfsd.storage.checksum_registry import SUMS_ADVICE, without_sums
 
     try:
@@ -376,19 +375,21 @@ def _check_checksums(directory: StoreDirectory) -> Iterator[Diagnosis]:
             with catalog.reading() as seen:
                 damaged = len(seen.integrity.damaged())
     except VfsdError:
-        return  # told already
+        return  # another check reports it
     if damaged:
         have = "file has" if damaged == 1 else "files have"
-        advice = "`vfsd fsck` names what that concerns, and how to put it right"
+        advice = "`vfsd fsck` names the files and their repair"
         yield Diagnosis("damage", FAIL, f"{damaged} stored {have} damaged bytes", advice)
     if found is None:
-        yield Diagnosis("sums", OK, "all originals have sums of their blocks")
+        yield Diagnosis("sums", OK, "all originals have block checksums")
     else:
         yield Diagnosis("sums", WARN, found, SUMS_ADVICE)
 
 
 def _check_open_store(directory: StoreDirectory) -> Iterator[Diagnosis]:
-    """What only an open store tells: nothing where it cannot be opened, which is told elsewhere."""
+    """Checks that need an open store; nothing if it cannot be opened, which another check
+    reports.
+    """
     from vfsd.api.store import Store
 
     with ExitStack() as opened:
@@ -402,8 +403,7 @@ def _check_open_store(directory: StoreDirectory) -> Iterator[Diagnosis]:
 
 
 def _check_objects(store: Store) -> Iterator[Diagnosis]:
-    """Whether all are missing, as where their disk is not mounted; nothing where some exist,
-    or need not be."""
+    """Fail if all objects are missing, as with an unmounted disk."""
     try:
         store.parts.require_filled()
     except StoreError as error:
@@ -411,14 +411,14 @@ def _check_objects(store: Store) -> Iterator[Diagnosis]:
 
 
 def _check_recordings(found: Sequence[UnfinishedRecording]) -> Iterator[Diagnosis]:
-    """Those that were not finished; nothing without them."""
+    """Warn about unfinished recordings."""
     if found:
-        were = "recording was" if len(found) == 1 else "recordings were"
+        were = "recording" if len(found) == 1 else "recordings"
         size = human_bytes(sum(one.size for one in found))
         yield Diagnosis(
             "recordings",
             WARN,
-            f"{len(found)} {were} not finished ({size}), the newest of {found[-1].name!r}",
+            f"{len(found)} unfinished {were} ({size}), the newest of {found[-1].name!r}",
             "`vfsd recover` makes videos of them, `vfsd gc --recordings 0` deletes them",
         )
 
@@ -436,14 +436,13 @@ def _check_mounted(directory: StoreDirectory) -> Diagnosis:
 
 
 def _check_mount_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
-    """Where the mount of the store writes its log, or the last one by this user has; nothing
-    without such a log."""
+    """The log of the present mount, or of the last one by this user, if it exists."""
     from vfsd.mount.log_file import default_places
 
     try:
         told = (directory.mounted_by() or {}).get("log")
     except StoreError:
-        return  # told already
+        return  # another check reports it
     places = default_places(directory) if told is None else [Path(str(told))]
     for path in places:
         if path.is_file():
@@ -452,7 +451,7 @@ def _check_mount_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
 
 
 def _check_tuner(directory: StoreDirectory) -> Iterator[Diagnosis]:
-    """What the mount says of the tiles that it makes by itself; nothing without a mount."""
+    """State of the tuner in the mount, if it runs."""
     from vfsd.disk.mount_queries import own_attribute
     from vfsd.mount.fs.inode_metadata import TUNER
 
@@ -461,7 +460,7 @@ def _check_tuner(directory: StoreDirectory) -> Iterator[Diagnosis]:
         own = directory.identity
         state = own_attribute(str(place), TUNER, own).decode(errors="replace") if place else ""
     except (OSError, BusyError):
-        return  # that the mount does not answer is told elsewhere
+        return  # another check reports it
     if state:
         failed = state.startswith("off:")
         advice = "read the log of the mount, and mount the store again" if failed else None
@@ -472,13 +471,13 @@ def _check_free_space(root: Path) -> Diagnosis:
     free = shutil.disk_usage(root).free
     text = f"{human_bytes(free)} free"
     if free < _LOW_SPACE:
-        return Diagnosis("space", WARN, text, "make room, or run `vfsd gc`")
+        return Diagnosis("space", WARN, text, "free space on the disk, or run `vfsd gc`")
     return Diagnosis("space", OK, text)
 
 
 @contextmanager
 def _open_catalog(directory: StoreDirectory) -> Iterator[Catalog]:
-    """The catalog, in whose place no other comes while it is opened."""
+    """The catalog, protected against a restore while it is opened."""
     from vfsd.catalog import Catalog
     from vfsd.disk.disk_reserve import with_reserve
     from vfsd.storage.catalog_swap import settled, with_log
@@ -494,7 +493,7 @@ def _open_catalog(directory: StoreDirectory) -> Iterator[Catalog]:
 
 
 def _checked(check: str, look: Callable[[], str]) -> Diagnosis:
-    """Whatever goes wrong while looking is what was to be found."""
+    """Run a check. An exception is its result."""
     try:
         return Diagnosis(check, OK, look())
     except Exception as error:

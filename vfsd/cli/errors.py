@@ -29,7 +29,7 @@ from vfsd.errors import (
 class CommandFailure:
     """An error as it is printed."""
 
-    error: str  #: name of the error's class
+    error: str  #: name of the exception class
     message: str
     hint: str | None
     exit_code: int

@@ -43,7 +43,7 @@ class ErrorClass:
 
     name: str
     code: int
-    errno: str  #: name of the errno that the mount answers with
+    errno: str  #: name of the errno that a mount returns
     meaning: str
 
 

@@ -48,50 +48,50 @@ if TYPE_CHECKING:
     ],
     fields={
         "name": "path from the root of the store",
-        "view": "name of the view; null: pixels are read, and the next five are null as well",
-        "made": "copied, stitched (from tiles), spliced (copied but for its ends, which are "
-        "encoded), encoded, or decoded (bare pixels and pictures)",
-        "why": "why no packets are copied of what is encoded, else null",
-        "lost": "what the view has not of the source: samples of a lossless one, that pictures are "
-        "of fields, side data of pictures, streams and tags; else null",
-        "sound": "the codec of the sound that the view carries, null where it has none",
-        "sound_made": "copied or transcoded, null where it has none",
-        "sound_from": "the codec of the stored sound, null where the view has none",
-        "silence": "why it has none, else null",
-        "damaged": "number of frames of the result that show damage of the file, null: no full "
-        "decode has examined the video",
-        "cached": "number of parts of a view that the cache holds, which need no decoding or "
-        "encoding; null: unknown, or pixels are read",
-        "cacheable": "number of parts that the cache can hold",
-        "steps": "list of objects, by time: does (copy, decode or encode), frames ([first, end]), "
-        "count, from (original, tiles or joined; null of what is encoded), codec, bytes (of what "
-        "is encoded the most that it may take) and seconds (predicted CPU time, 0 of a copy)",
+        "view": "name of the view; null for a read of pixels, which also has null in the next "
+        "five keys",
+        "made": "copied, stitched (from tiles), spliced (copied, with encoded ends), encoded, or "
+        "decoded (raw pixels and pictures)",
+        "why": "reason why packets are encoded instead of copied, else null",
+        "lost": "losses against the source: samples of a lossless one, interlacing, side data of "
+        "frames, streams and tags; else null",
+        "sound": "codec of the sound of the view, null without sound",
+        "sound_made": "copied or transcoded, null without sound",
+        "sound_from": "codec of the stored sound, null without sound in the view",
+        "silence": "reason why the view has no sound, else null",
+        "damaged": "number of frames of the result with damage of the file, null before the "
+        "first full decode of the video",
+        "cached": "number of cached parts of the view, which need no decoding or encoding; null: "
+        "unknown, or a read of pixels",
+        "cacheable": "maximum number of cached parts",
+        "steps": "list of objects, by time: does (copy, decode or encode), frames ([first, "
+        "end]), count, from (original, tiles or joined; null for encode), codec, bytes (for "
+        "encode the maximum) and seconds (predicted CPU time, 0 for copy)",
         "frames": "number of frames of the result",
         "width": "pixels of a frame of the result",
         "height": "pixels of a frame of the result",
-        "psnr": "dB that the result has at least in each plane or channel, 0 where nobody has "
-        "measured it, null where all comes from the original as it was first written",
-        "sources": "list of objects, what is decoded, by time: source (original, tiles or joined), "
-        "frames ([first, end]), count (frames wanted of them), layout, codec and tiles "
-        "(numbers; null for the original), from_view (whether it was encoded for a view), "
-        "starts, pictures, pixels, bytes, seconds",
+        "psnr": "minimum dB of the result, per plane or channel; 0: not measured; null: all from "
+        "the original as first written",
+        "sources": "list of objects, decoded data by time: source (original, tiles or joined), "
+        "frames ([first, end]), count (of requested frames), layout, codec and tiles (numbers; "
+        "null for the original), from_view (whether it was encoded for a view), starts, "
+        "pictures, pixels, bytes, seconds",
         "decoded": "object: starts (decoders that start at a key frame), pictures (packets), "
         "pixels, bytes, and seconds (predicted CPU time)",
-        "untiled": "object: the same if all came from the original",
-        "pixel_gain": "how many times fewer pixels are decoded than without tiles",
-        "time_gain": "how many times less time is predicted than without tiles",
-        "passed_over": "list of objects, tiles of these frames that are not used, by time: source "
-        "(tiles or joined), frames ([first, end]), count (frames that come from elsewhere), "
-        "layout, codec, from_view, tiles, why (size: pictures of their size are of no use; "
-        "missing: some are not stored; quality: they may be less like the original than is asked "
-        "for; others: other tiles cost less; cost: they cost no less than the original, or hardly; "
-        "time: they cost less, but the original is there no later, as several cores work at it or "
-        "the frames before need it anyway), psnr (dB that the result would have at least, 0 where "
-        "nobody has measured it), seconds (predicted CPU time; of size and missing both are null), "
-        "original_seconds (that of the original for the same frames)",
+        "untiled": "object: the same from the original alone",
+        "pixel_gain": "reduction of the decoded pixels by tiles, as a factor",
+        "time_gain": "reduction of the predicted time by tiles, as a factor",
+        "passed_over": "list of objects, unused tiles of these frames by time: source (tiles or "
+        "joined), frames ([first, end]), count (frames read from elsewhere), layout, codec, "
+        "from_view, tiles, why (size: wrong size of pictures; missing: some are not stored; "
+        "quality: possibly below the requested quality; others: other tiles are cheaper; cost: "
+        "not clearly cheaper than the original; time: cheaper, but the original is as early, "
+        "since several cores decode it or frames before need it), psnr (minimum dB of the "
+        "result, 0 if not measured), seconds (predicted CPU time; null with psnr for size and "
+        "missing), original_seconds (the same for the original)",
         "measured": "with --run, object: seconds and cpu_seconds, untiled_seconds and "
-        "untiled_cpu_seconds, gain (of seconds), and psnr of the results (null: they are "
-        "equal); else null",
+        "untiled_cpu_seconds, gain (of seconds), and psnr between the results (null: equal); "
+        "else null",
     },
     exits=[NotFoundError, OutOfRangeError],
     listing=True,
@@ -99,12 +99,17 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="VIDEO")
 @click.argument("asked", metavar="VIEW", required=False)
 @view_options
-@click.option("--codec", type=click.Choice(tuple(CODECS)), help="Of a video, as of `vfsd read`.")
 @click.option(
-    "--as", "ending", type=click.Choice(ENDINGS), help="The file that `vfsd read` would write."
+    "--codec", type=click.Choice(tuple(CODECS)), help="Codec of a video, as in `vfsd read`."
+)
+@click.option(
+    "--as",
+    "ending",
+    type=click.Choice(ENDINGS),
+    help="Type of the file that `vfsd read` would write.",
 )
 @sound_options("mp4 and mkv")
-@click.option("--run", is_flag=True, help="Read it both ways as well, and measure.")
+@click.option("--run", is_flag=True, help="Also read with and without tiles, and measure.")
 @click.pass_obj
 def explain(
     session: Session,
@@ -124,26 +129,28 @@ def explain(
     sound: str | None,
     run: bool,
 ) -> None:
-    """Say what a read decodes, and what a view copies and encodes.
+    """Explain the work of a read or a view.
 
-    VIDEO is a name or a pattern; of several videos, those that the options lie outside of are
-    skipped with a warning.  The options are those of `vfsd read`.  With --codec or --as they
-    describe the file that it would write: without --as an mp4, or another container that holds the
-    codec.  A VIEW is the name of one in a mount (`vfsd help views`), or frames/000123.png, and
-    takes no options.
+    A read decodes frames; a view also copies and encodes them.
+
+    VIDEO is a name or a pattern; with several videos, those that the options lie outside of are
+    skipped with a warning. The options are those of `vfsd read`. With --codec or --as they describe
+    the file that it would write. Without --as this is an mp4, or another container for the codec. A
+    VIEW is the name of a view in a mount (`vfsd help views`), or frames/000123.png, and takes no
+    options.
 
     Tiles that exist but are not used are listed with the reason.
 
-    Seconds are predicted CPU time.  For decoding, the prediction is usually within a tenth.  For
+    Seconds are predicted CPU time. For decoding, the prediction is usually within a tenth. For
     encoding to h264 and mjpeg, it follows earlier encodes on this host; without any, and for other
-    codecs, it can be off by a factor of two.  Parts in the cache cost nothing.  `--run` reads
-    pixels both ways, each as the best of three cold reads, and compares the results.
+    codecs, it can be off by a factor of two. Cached parts cost nothing. `--run` reads pixels both
+    ways, each as the best of three cold reads, and compares the results.
     """
     require_one_selection(span, chosen, moment)
     options = (span, chosen, moment, region, size, fps, pixel_format, psnr, codec, ending)
     wanted = sound_choice(silent, sound)
     if asked is not None and (wanted is not None or any(option is not None for option in options)):
-        raise UsageError("a view is said by its name alone", hint="leave out the options")
+        raise UsageError("a VIEW takes no options that select pixels", hint="leave out the options")
     form_asked = None
     if asked is None and (codec is not None or ending is not None or wanted is not None):
         form_asked = file_form(codec, ending, pixel_format, wanted)
@@ -211,7 +218,7 @@ def _measured(
 
     with Progress(f"reading {video.name}", None, shown=session.shows_progress) as progress:
         return compare_reads(
-            lambda: Store.open(root, read_only=True),  # a try is no read to be remembered
+            lambda: Store.open(root, read_only=True),  # keeps it out of the read log
             video.name,
             found.plan,
             view,
@@ -221,7 +228,7 @@ def _measured(
         )
 
 
-# ------------------------------------------------------------------------------ for programs
+# --------------------------------------------------------------------------------------------- JSON
 
 
 def _read_record(
@@ -237,7 +244,7 @@ def _read_record(
     }
 
 
-# -------------------------------------------------------------------------------- for people
+# --------------------------------------------------------------------------------------------- text
 
 
 def _print_read(video: Video, found: ReadExplanation, measured: ReadComparison | None) -> None:
@@ -259,7 +266,7 @@ def _print_read(video: Video, found: ReadExplanation, measured: ReadComparison |
 
 
 def _similar_sources(sources: Sequence[SourceRun]) -> Iterator[list[SourceRun]]:
-    """Sources that follow each other and are alike, as one line."""
+    """Similar consecutive sources, as one line."""
     for _, group in groupby(
         sources,
         lambda one: (
@@ -279,7 +286,7 @@ def _source_cells(video: Video, together: Sequence[SourceRun]) -> tuple[str, ...
     start, end = span_of(video, frames)
     origin = f"original, {video.original.media.codec}"
     if first.segment is not None and first.segment.is_joined:
-        origin = "joined with another video: pieces put together"
+        origin = "joined with another video: pieces combined"
         if first.segment.profile == JOINED_RIGHT:
             origin += ", and projected back"
         if len(together) > 1:
@@ -323,7 +330,7 @@ def _read_facts(
     if found.plan.tiled:
         yield "gain", gain_text(found)
         psnr = found.plan.psnr
-        yield "quality", f"at least {psnr:.1f} dB" if psnr else "nobody has measured it"
+        yield "quality", f"at least {psnr:.1f} dB" if psnr else "not measured"
     else:
         yield "gain", "none: everything comes from the original"
     if measured is None:
@@ -346,7 +353,7 @@ def _read_facts(
 def file_form(
     codec: str | None, ending: str | None, pixel_format: str | None, sound: str | None
 ) -> ViewForm:
-    """The form of the file that options ask for: mp4 where none says another.
+    """The form of the file in the options; the default is mp4.
 
     Raises `UsageError`.
     """
@@ -358,7 +365,7 @@ def file_form(
 
 
 def view_keys_of_read(video: Video, found: ReadExplanation) -> dict[str, Any]:
-    """The keys of a view, of a read of bare pixels."""
+    """The keys of a view for a read of raw pixels."""
     from vfsd.core.frame_selection import count_in_ranges
     from vfsd.views.view_explanation import decode_step
 
@@ -375,7 +382,7 @@ def view_keys_of_read(video: Video, found: ReadExplanation) -> dict[str, Any]:
 
 
 def print_view(session: Session, video: Video, found: ViewExplanation) -> None:
-    """Print it, for people or for programs."""
+    """Print the explanation of a view, for people or programs."""
     if session.json:
         print_json({"name": video.name, **found.record, "measured": None})
         return
@@ -436,7 +443,7 @@ def _view_facts(video: Video, found: ViewExplanation) -> Iterator[tuple[str, str
 
 
 def gain_text(found: DecodeSummary) -> str:
-    """What tiles save."""
+    """The savings by tiles."""
     return (
         f"{found.pixel_gain:.1f} times fewer pixels, {found.time_gain:.1f} times less time "
         "(predicted CPU time of decoding)"
@@ -455,10 +462,10 @@ def unused_facts(video: Video, found: DecodeSummary) -> Iterator[tuple[str, str]
 
 
 def _unused_text(video: Video, together: Sequence[UnusedTiles]) -> str:
-    """What is not used, as displayed."""
+    """The unused tiles, as displayed."""
     first = together[0].segment
     layouts = {one.segment.layout for one in together}
-    name = "what is joined with another video"
+    name = "data joined with another video"
     if not first.is_joined:
         is_turned = video.original.media.rotation in (90, 270)
         width, height = first.picture[::-1] if is_turned else first.picture
@@ -470,7 +477,7 @@ def _unused_text(video: Video, together: Sequence[UnusedTiles]) -> str:
 
 
 def _missing_text(together: Sequence[UnusedTiles]) -> str:
-    """Tile numbers mean something within one layout only."""
+    """Missing tiles. Numbers are meaningful within one layout only."""
     gone = {
         (one.segment.layout, tile)
         for one in together
@@ -486,7 +493,7 @@ def _missing_text(together: Sequence[UnusedTiles]) -> str:
 
 
 def _copy_hint(video: Video, found: ViewExplanation) -> str | None:
-    """How to ask for a similar view that is copied, where there is one."""
+    """How to request a similar view that is copied, if there is one."""
     from vfsd.core import view_path
     from vfsd.core.view_request import View
 
@@ -515,7 +522,7 @@ def _copy_hint(video: Video, found: ViewExplanation) -> str | None:
 
 
 def _key_hint(video: Video, found: ViewExplanation, request: ViewSpec) -> str | None:
-    """Where a copy could begin, of a view that does not begin at a key frame."""
+    """Where a copy could start, for a view that does not start at a key frame."""
     from vfsd.cli.layout import start_of
     from vfsd.core.view_request import View
 
@@ -533,7 +540,7 @@ def _key_hint(video: Video, found: ViewExplanation, request: ViewSpec) -> str | 
     ]
     if not good:
         return None
-    hint = f"a copy could begin at {' or '.join(good)}"
+    hint = f"a copy could start at {' or '.join(good)}"
     if len(near) == 2:
         apart = float(start_of(video, near[1]) - start_of(video, near[0]))
         hint = f"key frames are {apart:.1f} s apart here; {hint}"
@@ -548,7 +555,7 @@ def _is_copied(video: Video, request: ViewSpec) -> bool:
 
 
 _MOST_TILES = 6
-"""How many tile numbers are listed."""
+"""Maximum number of tile numbers in a line."""
 
 
 def _reason_text(together: Sequence[UnusedTiles]) -> str:
@@ -556,26 +563,26 @@ def _reason_text(together: Sequence[UnusedTiles]) -> str:
 
     first = together[0]
     if first.why == UnusedReason.SIZE:
-        return "pictures of that size are of no use here"
+        return "pictures of that size do not fit this read"
     if first.why == UnusedReason.MISSING:
         return _missing_text(together)
     if first.why == UnusedReason.QUALITY:
         least = min(one.psnr or 0.0 for one in together)
         luma = min(one.segment.cell(tile).psnr for one in together for tile in one.tiles)
-        result = f"{least:.1f} dB in the result" if least else "a result that was never measured"
-        return f"too coarse, with {luma:.1f} dB of luma and {result}"
+        result = f"{least:.1f} dB in the result" if least else "an unmeasured result"
+        return f"quality too low, with {luma:.1f} dB of luma and {result}"
     seconds = duration_text(sum(one.seconds or 0.0 for one in together))
     original = duration_text(sum(one.original_seconds for one in together))
     if first.why == UnusedReason.OTHERS:
         return f"{seconds}, and other tiles take less"
     if first.why == UnusedReason.TIME:
         return (
-            f"{seconds}, and the original's {original} are over earlier, as several cores work at "
-            "it or the frames before need it anyway"
+            f"{seconds}, but the {original} of the original end earlier: several cores decode "
+            "it, or the frames before need it"
         )
-    return f"{seconds} are not clearly less than the original's {original}"
+    return f"{seconds} are not clearly less than the {original} of the original"
 
 
 def duration_text(seconds: float) -> str:
-    """Milliseconds, or seconds where there are many."""
+    """A duration in milliseconds, or in seconds from one second on."""
     return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

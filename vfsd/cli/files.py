@@ -132,7 +132,7 @@ def mv(session: Session, old: str, new: str, replace: bool) -> None:
     root, (old_name, new_name) = session.places([old, new])
     new_name = new_name or "/"
     if new.endswith("/") and new_name != "/":
-        new_name += "/"  # which is how a directory that is not there yet is told
+        new_name += "/"  # marks a directory that may not exist yet
     with session.opened(root, writing=True) as store:
         store.move(old_name, new_name, replace=replace)
     if session.json:
@@ -164,7 +164,7 @@ def rm(session: Session, paths: tuple[str, ...], recursive: bool, yes: bool) -> 
     root, names = session.places(paths)
     with session.opened(root, writing=True) as store:
         for name in names:
-            store.node(name)  # a slip in the last name should not cost the others
+            store.node(name)  # check all names before the first removal
         for name in names:
             if not yes and sys.stdin.isatty() and not _confirm_removal(store, name, recursive):
                 continue

@@ -30,9 +30,9 @@ _NUMBERED = re.compile(r"%0?\d*d")
 class OutputTarget:
     """The output file and its format."""
 
-    out: str  #: as the user gave it; ``-`` for stdout
+    out: str  #: the argument; ``-`` for stdout
     kind: str  #: "array", "still", "raw" or "video"
-    form: ViewForm  #: of a video: container and codec; else its pixel format counts
+    form: ViewForm  #: container and codec of a video; else only the pixel format is used
 
     @property
     def is_stdout(self) -> bool:
@@ -47,13 +47,13 @@ class OutputTarget:
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
     files: list[str]
-    size: int  #: bytes, of all of them
+    size: int  #: bytes of all files
 
 
 @dataclass(frozen=True, slots=True)
 class _OutputFormat:
     kind: str
-    formats: tuple[str, ...] = ()  #: layouts of pixels that it can hold, the default first
+    formats: tuple[str, ...] = ()  #: possible layouts of pixels, the default first
 
 
 _PICTURES = ("rgb24", "gray")

@@ -209,7 +209,7 @@ def _summarize(session: Session, outcomes: Sequence[IngestOutcome], planned: int
     if len(outcomes) < planned:
         parts.append(f"{planned - len(outcomes)} not done")
     session.remark(", ".join(parts) or "nothing to ingest")
-    # `ingest DIR --to odd` makes odd/DIR/, which the option alone does not tell.
+    # `ingest DIR --to odd` makes odd/DIR/, which is not obvious from the option.
     went_in = [o for o in outcomes if o.status in ("ingested", "planned")]
     folders = Counter(posixpath.dirname(o.source.name) for o in went_in)
     for folder, count in list(folders.items())[:_MOST_FOLDERS]:
@@ -243,7 +243,7 @@ class IngestOutcome:
     reason: str | None = None
     exit_code: int = 0
     video: LogicalVideo | None = None
-    corrected: bool | None = None  #: whether a full decode had to correct the frame table
+    corrected: bool | None = None  #: whether a full decode corrected the frame table
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class Ingester:
     tags: Sequence[str]
     verify: bool
     stream: int | None = None
-    size: str | None = None  #: first, largest, or None for no wish
+    size: str | None = None  #: first, largest, or None for the default
 
     def foretell(self, source: SourceFile) -> IngestOutcome:
         """The outcome of `ingest`, as far as it is known without reading the file."""
@@ -297,7 +297,7 @@ class Ingester:
             corrected = None
             if self.verify and not video.original.verified:
                 progress.label(f"verifying {os.path.basename(source.name)}")
-                # The bytes are counted already; this is to be stopped all the same.
+                # The bytes are counted already; this call makes Ctrl-C work.
                 corrected = video.verify(on_progress=lambda *_: progress.advance(0))
             return IngestOutcome(source, "ingested", video=video.info, corrected=corrected)
         except BusyError as error:  # the file changed while it was read
@@ -307,7 +307,7 @@ class Ingester:
         except ExistsError as error:
             if not self._is_there(source):
                 return _failure_of(source, error)
-            # Somebody else has taken in the same file meanwhile.
+            # Another process has ingested the same file.
             self._tag(self.store.catalog.video(source.name))
             return IngestOutcome(source, "skipped")
         except (RefusedMediaError, NotFoundError, OSError) as error:

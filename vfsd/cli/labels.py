@@ -1,5 +1,6 @@
-"""``vfsd detect``, and ``vfsd labels`` without its file formats: find, query, list and remove
-boxes.
+"""``vfsd detect`` and ``vfsd labels``: find, query, list and remove boxes.
+
+`labels_files` has the import and export of label files.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 FORMATS = ("coco", "mot", "yolo", "voc", "csv")
-"""Those of `vfsd.labels`, which help does not wait for."""
+"""The formats of `vfsd.labels`, repeated here so that help need not import them."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -47,8 +48,8 @@ def source_options(text: str) -> Callable[[_F], _F]:
 
     def decorate(function: _F) -> _F:
         for option in (
-            click.option("--version", metavar="WORD", help="Of the model."),
-            click.option("--model", metavar="WORD", help="What the source ran."),
+            click.option("--version", metavar="WORD", help="Version of the model."),
+            click.option("--model", metavar="WORD", help="Model of the source."),
             click.option("--source", metavar="NAME", help=text),
         ):
             function = option(function)
@@ -65,13 +66,13 @@ def numbering_options(function: _F) -> _F:
             "--pixel-base",
             type=base,
             metavar="0|1",
-            help="Number of the first pixel in the file; 1 in mot and voc, else 0.",
+            help="Number of the first pixel in the file; the default is 1 for mot and voc, else 0.",
         ),
         click.option(
             "--frame-base",
             type=base,
             metavar="0|1",
-            help="Number of the first frame in the file; 1 in mot, else 0.",
+            help="Number of the first frame in the file; the default is 1 for mot, else 0.",
         ),
     ):
         function = option(function)
@@ -81,10 +82,10 @@ def numbering_options(function: _F) -> _F:
 def source_selection(
     name: str | None, model: str | None, version: str | None
 ) -> str | Source | None:
-    """A name alone means every source of that name."""
+    """The sources that the options select; a name alone selects every source of that name."""
     if name is None:
         if model or version:
-            raise UsageError("--model and --version are those of a --source", hint="name it, too")
+            raise UsageError("--model and --version need a --source", hint="name the source, too")
         return None
     if model is None and version is None:
         return name
@@ -106,41 +107,47 @@ _ROWS_AT_ONCE = 10_000
     fields={
         "name": "path from the root of the store",
         "frame": "number of the frame, from 0",
-        "seconds": "when it appears",
-        "label": "what the box is labelled",
+        "seconds": "time at which the frame is shown",
+        "label": "label of the box",
         "box": "x1, y1, x2, y2 in pixels of the displayed frame, x2 and y2 exclusive",
-        "confidence": "as its source gave it, or null",
+        "confidence": "confidence from its source, or null",
         "track": "number of the object within its source, or null",
-        "source": "who found it",
-        "model": "what the source ran, or empty",
-        "version": "of the model, or empty",
-        "attributes": "object of what else is known",
+        "source": "source of the box",
+        "model": "model of the source, or empty",
+        "version": "version of the model, or empty",
+        "attributes": "object with further values",
     },
-    variants={"--count": {"name": "path from the root of the store", "boxes": "their number"}},
+    variants={"--count": {"name": "path from the root of the store", "boxes": "number of boxes"}},
     exits=[NotFoundError, OutOfRangeError],
     listing=True,
 )
 @click.argument("name", metavar="VIDEO")
 @click.argument("expression", metavar="[LABELS]", required=False)
 @click.option(
-    "--span", metavar="A-B", type=span_value, help="In frames that appear in these seconds."
+    "--span", metavar="A-B", type=span_value, help="Only frames shown during these seconds."
 )
 @click.option(
-    "--frames", "chosen", metavar="A:B:S", type=frame_slice, help="In frames A to B - 1, or one."
+    "--frames",
+    "chosen",
+    metavar="A:B:S",
+    type=frame_slice,
+    help="Only frames A to B - 1, or one frame.",
 )
-@click.option("--region", metavar="WxH+X+Y", type=region_value, help="That share a part of it.")
-@source_options("That this source found.")
-@click.option("--min-confidence", type=float, help="With this confidence, or more.")
-@click.option("--track", type=int, help="Of this track.")
+@click.option(
+    "--region", metavar="WxH+X+Y", type=region_value, help="Only boxes that overlap this region."
+)
+@source_options("Only boxes of this source.")
+@click.option("--min-confidence", type=float, help="Minimum confidence.")
+@click.option("--track", type=int, help="Only this track.")
 @click.option(
     "--attribute",
     "attributes",
     metavar="KEY=VALUE",
     type=pair_value,
     multiple=True,
-    help="With this.",
+    help="Only boxes with this attribute.",
 )
-@click.option("--count", "only_count", is_flag=True, help="Only say how many there are.")
+@click.option("--count", "only_count", is_flag=True, help="Only print the number of boxes.")
 @click.pass_obj
 def labels_query(
     session: Session,
@@ -159,14 +166,12 @@ def labels_query(
 ) -> None:
     """Find boxes of videos, by frame.
 
-    VIDEO is a name or a pattern in quotes.  With several videos, each has its name above its boxes,
+    VIDEO is a name or a pattern in quotes. With several videos, each has its name above its boxes,
     and videos that --span or --frames lie outside of are skipped with a warning.
 
-    LABELS is a label, several of which one has to fit (`car|truck` or `car,truck`), or several such
-    that have to fit the same object (`car|truck & red`); a label with | or & or a comma in it is
-    put into double quotes.
-    Everything that is given must hold.  A line gives frame, time, label, box, confidence, track
-    and source.
+    LABELS is a label, alternatives (`car|truck` or `car,truck`), or several labels of one object
+    (`car|truck & red`). A label that contains |, & or a comma needs double quotes. A box must meet
+    all options. A line has frame, time, label, box, confidence, track and source.
     """
 
     if span is not None and chosen is not None:
@@ -202,7 +207,7 @@ def labels_query(
 
 
 def _print_boxes(session: Session, video: Video, found: DetectionQuery) -> int:
-    """The number of boxes."""
+    """Print the boxes, and return their number."""
     rows = found.columns()
     first, base = video.original.first_pts, video.original.time_base
     for at in range(0, len(rows), _ROWS_AT_ONCE):
@@ -219,7 +224,7 @@ def _print_boxes(session: Session, video: Video, found: DetectionQuery) -> int:
 
 
 def _print_counts(counts: Mapping[str, int]) -> None:
-    """A number alone for one video; of several each with its name, and the total."""
+    """Print a number for one video; for several videos one line each, and the total."""
     if len(counts) == 1:
         print_line(str(*counts.values()))
         return
@@ -268,9 +273,9 @@ _MOST_RANGES = 6
     fields={
         "name": "path from the root of the store",
         "labels": "list of objects, one for each label of each source: label, source, model, "
-        "version, boxes, frames (that have one), tracks, first_frame, end_frame (exclusive)",
-        "sources": "list of objects: name, model, version, parameters, examined (list of "
-        "[first frame, end frame), what was looked at)",
+        "version, boxes, frames (with boxes), tracks, first_frame, end_frame (exclusive)",
+        "sources": "list of objects: name, model, version, parameters, examined (list of [first, "
+        "end) frames)",
     },
     exits=[NotFoundError],
     listing=True,
@@ -280,12 +285,11 @@ _MOST_RANGES = 6
 def labels_ls(session: Session, names: tuple[str, ...]) -> None:
     """List the labels of videos, and frames examined.
 
-    A NAME is a name or a pattern.  With several videos, each is headed by its name.
+    A NAME is a name or a pattern. With several videos, each is headed by its name.
 
-    A line gives a label, its source, the number of boxes, of frames that have one and of tracks,
-    and the first and last such frame.  Sources are never added up: two sources that saw the same
-    car have a line each.  A frame that a source has examined and that has no box of it is empty,
-    as far as that source can tell.
+    A line has a label, its source, the number of boxes, of frames with boxes and of tracks, and the
+    first and last such frame. Each source has its own line, and sources are never added up. A frame
+    that a source has examined without a box contains nothing that this source detects.
     """
     root, paths = session.places(names)
     with session.opened(root) as store:
@@ -358,7 +362,7 @@ def _source_text(name: str, model: str, version: str) -> str:
 
 def _examined_text(examined: list[list[int]]) -> str:
     if not examined:
-        return "it is not known which frames were examined"
+        return "the examined frames are not known"
     parts = [f"{start}-{stop - 1}" for start, stop in examined[:_MOST_RANGES]]
     more = len(examined) - len(parts)
     return f"examined {', '.join(parts)}{f' and {more} more ranges' if more else ''}"
@@ -372,14 +376,14 @@ def _examined_text(examined: list[list[int]]) -> str:
     ],
     fields={
         "name": "path from the root of the store",
-        "boxes": "number of boxes that were removed",
+        "boxes": "number of boxes removed",
     },
     exits=[NotFoundError, OutOfRangeError],
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @click.option("--label", "labels", metavar="WORD", multiple=True, help="Only with this label.")
-@source_options("Only what this source said.")
+@source_options("Only boxes of this source.")
 @click.option(
     "--frames", "chosen", metavar="A:B", type=frame_slice, help="Only in frames A to B - 1, or one."
 )
@@ -406,7 +410,7 @@ def labels_rm(
         raise UsageError("--frames must be A:B or one number, without a step")
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
-        # A range outside one video is an error before any box is removed.
+        # Check the range for all videos before the first removal.
         ranges = {
             path: (video, None if chosen is None else frame_range(chosen, len(video)))
             for path, video in select_videos(store, paths).items()
@@ -432,10 +436,10 @@ def labels_rm(
     ],
     fields={
         "name": "path from the root of the store",
-        "source": "object of name, model and version: who has looked",
-        "boxes": "number of boxes that went in",
+        "source": "object: name, model and version of the detector",
+        "boxes": "number of new boxes",
         "frames": "number of frames that this run examined",
-        "examined": "number of frames that this source has examined by now",
+        "examined": "number of frames that this source has examined in total",
     },
     exits=[NotFoundError, OutOfRangeError, ExtraMissingError],
     listing=True,
@@ -446,7 +450,7 @@ def labels_rm(
     "detector_text",
     metavar="motion|onnx:MODEL",
     required=True,
-    help="The detector: motion before a fixed camera, or an ONNX model in a file.",
+    help="motion: moving objects, for a fixed camera; onnx:MODEL: objects of a model file.",
 )
 @click.option("--every", metavar="N", type=click.IntRange(1), help="Only every n-th frame.")
 @click.option("--keyframes", is_flag=True, help="Only frames at which decoding can start.")
@@ -455,18 +459,20 @@ def labels_rm(
     "--min-confidence",
     type=Number(0, 1),
     metavar="C",
-    help="Only boxes with this confidence, or more; not for motion.",
+    help="Minimum confidence; not for motion.",
 )
-@click.option("--label", metavar="WORD", help="What to call all that is found.")
+@click.option("--label", metavar="WORD", help="Label for all boxes.")
 @click.option(
     "--names",
     "classes",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Names of the model's classes: one a line, or a data.yaml; else what the model says.",
+    help="Names of the model's classes: one per line, or a data.yaml; the default is in the model.",
 )
 @click.option(
-    "--replace", is_flag=True, help="Look again, and take out what the same source said before."
+    "--replace",
+    is_flag=True,
+    help="Examine all frames again, and remove earlier boxes of the same source.",
 )
 @click.pass_obj
 def detect(
@@ -481,14 +487,14 @@ def detect(
     classes: Path | None,
     replace: bool,
 ) -> None:
-    """Find objects in VIDEOs, and keep their boxes.
+    """Find objects in VIDEOs, and store their boxes.
 
-    What was found goes into the index a portion of frames at a time, with the note that these
-    frames were examined.  Frames that the very same detector with the same settings has examined
-    are not looked at again, so what was interrupted is finished by saying it again.
+    Boxes are stored after each group of frames, with a note that these frames are examined. Frames
+    that the same detector with the same settings has examined are skipped, so after an interruption
+    the same command continues.
     """
     if every is not None and keyframes:
-        raise UsageError("give either --every or --keyframes")
+        raise UsageError("give either --every or --keyframes, not both")
     from vfsd.labels.detectors import make_detector
 
     rhythm: Every = "key" if keyframes else every or 1
@@ -515,7 +521,7 @@ def _detect(
     with Progress(f"examining {video.name}", None, shown=session.shows_progress) as progress:
         boxes = video.detect(detector, span, every, progress.reach, replace)
     examined = _examined_frames(video, source)
-    # A detector of motion reads more frames than it judges: only judged ones are counted.
+    # A motion detector reads more frames than it examines: count only examined ones.
     looked_at = examined - before
     if session.json:
         print_json(
@@ -534,7 +540,7 @@ def _detect(
     else:
         session.remark(
             f"{boxes} boxes by {source} on {looked_at} frames of {printable(video.name)}"
-            + ("" if looked_at else ", which it has examined before")
+            + ("" if looked_at else ", which it had examined before")
         )
 
 

@@ -34,45 +34,47 @@ if TYPE_CHECKING:
     ],
     fields={
         "name": "path from the root of the store",
-        "file": "what was read",
-        "format": "as what",
-        "sources": "list of who has found the boxes: objects of name, model, version",
-        "boxes": "number of boxes that went in",
-        "removed": "number of boxes of before that --replace took out",
+        "file": "path of the file",
+        "format": "format of the file",
+        "sources": "list of the sources of the boxes: objects of name, model, version",
+        "boxes": "number of new boxes",
+        "removed": "number of earlier boxes that --replace removed",
         "labels": "list of their labels",
-        "skipped": "boxes without area that --skip-empty left out",
-        "examined": "number of frames that the sources have looked at, according to the file",
+        "skipped": "number of boxes without area, skipped by --skip-empty",
+        "examined": "number of frames that the sources have examined, according to the file",
     },
     exits=[ExistsError, NotFoundError, OutOfRangeError],
 )
 @click.argument("name", metavar="VIDEO")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--format", "format_", type=click.Choice(FORMATS), help="Else as FILE looks.")
-@source_options("Who found them; else what the file says, else the file's name.")
-@click.option("--replace", is_flag=True, help="Take out what the same source said before.")
+@click.option(
+    "--format", "format_", type=click.Choice(FORMATS), help="The default is derived from FILE."
+)
+@source_options("Source of the boxes; the default is in the file, else the file's name.")
+@click.option("--replace", is_flag=True, help="Remove earlier boxes of the same source.")
 @numbering_options
 @click.option(
     "--frame-from",
     type=click.Choice(("auto", "field", "name", "id", "order")),
     default="auto",
-    help="How a picture tells its frame: a field (coco: frame_index, frame_id), the number in its "
-    "file's name, its id (coco), or its place; auto: field or name.",
+    help="Where the frame number of a picture is: in a field (coco: frame_index, frame_id), in "
+    "its file name, its id (coco), or its position; auto: field or name.",
 )
 @click.option(
     "--names",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Names of classes: one a line, or a data.yaml.",
+    help="Names of classes: one per line, or a data.yaml.",
 )
-@click.option("--label", metavar="WORD", help="The label of boxes that have none.")
+@click.option("--label", metavar="WORD", help="Label for boxes without one.")
 @click.option(
     "--examined",
     type=click.Choice(("auto", "all", "none")),
     default="auto",
-    help="Which frames the sources have looked at: those that the file is about (coco, yolo, voc), "
-    "if it does not leave open which of several has, all, or it is not known.",
+    help="Frames that count as examined by the sources. auto: the frames in the file (coco, "
+    "yolo, voc), unless it has several sources and does not separate them.",
 )
-@click.option("--skip-empty", is_flag=True, help="Leave boxes without area out.")
+@click.option("--skip-empty", is_flag=True, help="Skip boxes without area.")
 @click.pass_obj
 def labels_import(
     session: Session,
@@ -91,12 +93,12 @@ def labels_import(
     examined: str,
     skip_empty: bool,
 ) -> None:
-    """Put the boxes of a label file into the index of a VIDEO.
+    """Import the boxes of a label file for a VIDEO.
 
     FILE is COCO JSON, MOT text, CSV with a header, or for YOLO and Pascal VOC the folder with a
-    file for each frame.  Everything goes in, or, where one line of it cannot be, nothing; neither
-    where the same source has said some of it before, unless --replace is given.  What the boxes
-    belong to are the pixels of the video: all its encodings share them.
+    file for each frame. All boxes are imported, or none if a line has an error. Boxes of a source
+    that has some in the file's frames already need --replace. Boxes refer to the pixels of the
+    video, so all its encodings share them.
     """
     from vfsd.labels import LabelReadOptions, format_of, names_for, read_labels
     from vfsd.validation import no_such_file
@@ -155,11 +157,11 @@ def labels_import(
         by = ", ".join(map(str, rows.sources))
         session.remark(f"{len(rows)} boxes{f' by {by}' if by else ''} into {printable(video.name)}")
         if removed:
-            session.remark(f"{removed} boxes of before were taken out")
+            session.remark(f"{removed} earlier boxes were removed")
         if examined == "auto" and found.examined and not looked and len(sources) > 1:
             session.remark(
-                f"the file does not tell which of its {len(sources)} sources has looked at which "
-                "frames: none counts as examined"
+                f"no frame counts as examined: the file does not say which of its {len(sources)} "
+                "sources examined which frames"
             )
         _warn_of_doubts(session, video, found, rows)
 
@@ -170,17 +172,17 @@ def _warn_of_doubts(
     outside = len(rows) - len(rows.clipped(video.width, video.height))
     if outside:
         session.remark(
-            f"{outside} of them lie outside of its {video.width}x{video.height} pixels: "
-            "are they of another video, or of another size of it?"
+            f"{outside} of them lie outside of its {video.width}x{video.height} pixels: the file "
+            "may belong to another video, or to another size of this one"
         )
     if found.skipped:
-        session.remark(f"{found.skipped} boxes without area were left out")
+        session.remark(f"{found.skipped} boxes without area were skipped")
 
 
 def _rows_with_sources(
     rows: DetectionColumns, file: Path, who: str | Source | None
 ) -> DetectionColumns:
-    """Each row with the source that was named, else its own, else one called as the file is."""
+    """Each row with the source from the options, else its own, else one named like the file."""
     from vfsd.core.detections import source_from
 
     fallback = source_from(file.stem if who is None else who)
@@ -191,7 +193,7 @@ def _rows_with_sources(
 def _file_sources(
     found: LabelFile, rows: DetectionColumns, file: Path, who: str | Source | None
 ) -> list[Source]:
-    """Whom the file is from: of one without boxes, somebody has made it all the same."""
+    """The sources of a file. A file without boxes has one, too."""
     from vfsd.core.detections import source_from
 
     told = [*rows.sources]
@@ -203,8 +205,10 @@ def _file_sources(
 def _examined_ranges(
     found: LabelFile, rule: str, sources: list[Source], frames: int
 ) -> list[Examined]:
-    """What each of the sources has looked at.  Where nobody tells which of several has looked at
-    the frames of a file, none has."""
+    """The frames that each source has examined.
+
+    If a file has several sources and does not separate their frames, no frame counts as examined.
+    """
     from vfsd.core.detections import Examined
 
     if rule == "none":
@@ -234,11 +238,11 @@ _STREAMS = ("coco", "csv")
     ],
     fields={
         "name": "path from the root of the store",
-        "format": "the file format",
-        "files": "number of files that were written, for all videos together",
+        "format": "format of the files",
+        "files": "number of files written, for all videos together",
         "boxes": "number of boxes of this video in them",
-        "outside": "number of boxes outside of the frame, which --clip left out",
-        "lost": "list of what the format cannot store",
+        "outside": "number of boxes outside of the frame, skipped by --clip",
+        "lost": "list of values that the format cannot store",
     },
     exits=[NotFoundError, ExistsError, OutOfRangeError],
     listing=True,
@@ -256,14 +260,14 @@ _STREAMS = ("coco", "csv")
     help="A file; a folder for yolo and voc, and for several videos (except coco); - is stdout, "
     "for coco and csv.",
 )
-@source_options("Only what this source says.")
+@source_options("Only boxes of this source.")
 @click.option("--span", metavar="A-B", type=span_value, help="Only frames in these seconds.")
-@click.option("--min-confidence", type=float, help="Only boxes with this confidence, or more.")
+@click.option("--min-confidence", type=float, help="Minimum confidence.")
 @click.option(
     "--clip",
     "clipped",
     is_flag=True,
-    help="Cut boxes off at the edge of the frame, and leave out those outside.",
+    help="Clip boxes at the edge of the frame, and skip those outside.",
 )
 @numbering_options
 @click.option(
@@ -272,7 +276,7 @@ _STREAMS = ("coco", "csv")
     "--replace",
     "replace",
     is_flag=True,
-    help="Write over a file that is there.",
+    help="Replace an existing file.",
 )
 @click.pass_obj
 def labels_export(
@@ -291,23 +295,22 @@ def labels_export(
     pixel_base: int | None,
     replace: bool,
 ) -> None:
-    """Write the boxes of videos as label files.
+    """Export the boxes of videos to label files.
 
-    VIDEO is a name or a pattern in quotes.  Of several videos, coco makes one file with a list of
-    `videos`; other formats make a folder OUT with a file or folder called after each video.  Videos
+    VIDEO is a name or a pattern in quotes. For several videos, coco makes one file with a list of
+    `videos`; other formats make a folder OUT with a file or folder named after each video. Videos
     that --span lies outside of are skipped with a warning.
 
-    LABELS chooses among the boxes, as in `vfsd labels query`.  Importing the file
-    gives the same boxes; the command reports what a format cannot store (attributes in yolo,
-    sources in most).  In coco, yolo and voc, each frame that was examined has an image or file;
-    coco has the source as well.  A mot file a.txt comes with a.labels.txt, the names of its
-    classes.
+    LABELS selects boxes, as in `vfsd labels query`. An import of the file gives the same boxes; the
+    command reports values that a format cannot store (attributes in yolo, sources in most). In
+    coco, yolo and voc, each examined frame has an image or file; coco has the source as well. A mot
+    file a.txt comes with a.labels.txt, the names of its classes.
     """
     from vfsd.labels import LabelExport, LabelWriteOptions, write_dataset, write_labels
 
     place = session.place(name)
     if out == "-" and format_ not in _STREAMS:
-        raise UsageError(f"{format_} is several files", hint="name a file or folder with -o")
+        raise UsageError(f"{format_} makes several files", hint="name a file or folder with -o")
     if out == "-" and session.json:
         raise UsageError("labels and JSON cannot both go to stdout", hint="name a file")
     who = source_selection(source, model, version)
@@ -331,7 +334,7 @@ def labels_export(
         videos = select_videos(store, [place.name])
         if out == "-" and len(videos) > 1 and format_ != "coco":
             raise UsageError(
-                f"{format_} is a file for each video; {len(videos)} match {place.name!r}",
+                f"{format_} makes a file for each video, and {len(videos)} match {place.name!r}",
                 hint="name a folder with -o",
             )
         for_each(session, videos, collect, headed=False)
@@ -382,7 +385,7 @@ def _report_export(
         )
         return
     if outside:
-        session.remark(f"{printable(path)}: {outside} boxes outside of the frame were left out")
+        session.remark(f"{printable(path)}: {outside} boxes outside of the frame were skipped")
     if lost:
         session.remark(f"{printable(path)}: {format_} cannot store {', '.join(lost)}")
 
@@ -400,7 +403,7 @@ def _with_progress(files: Files, progress: Progress) -> Files:
 
 
 def _write_files(files: Files, format_: str, out: str, replace: bool) -> int:
-    """Whole files or none under their names; how many."""
+    """Write whole files under their names, or none. Returns the number of files."""
     if out == "-":
         for _, pieces in files:
             sys.stdout.writelines(pieces)
@@ -412,8 +415,8 @@ def _write_files(files: Files, format_: str, out: str, replace: bool) -> int:
     from vfsd.labels import export_path
 
     several = [(export_path(path, format_, name), pieces) for name, pieces in files]
-    # One after the other they get their names when all are written: the last first, so that
-    # nobody finds boxes without the names of their classes.
+    # The files get their names when all are written, the last one first.  So boxes never appear
+    # without the names of their classes.
     with ExitStack() as all_of_them:
         opened = [all_of_them.enter_context(whole_file(place, replace)) for place, _ in several]
         for file, (_, pieces) in zip(opened, several, strict=True):
@@ -423,7 +426,7 @@ def _write_files(files: Files, format_: str, out: str, replace: bool) -> int:
 
 
 def _write_dataset(files: Files, format_: str, out: str, replace: bool) -> int:
-    """The files of several videos: one for coco, else a tree below a new folder."""
+    """Write the files of several videos: one for coco, else a tree in a new folder."""
     if format_ == "coco":
         return _write_files(files, format_, out, replace)
     return _write_folder(files, Path(out))

@@ -31,20 +31,19 @@ if TYPE_CHECKING:
 
 SEGMENT_FIELDS: Mapping[str, str] = MappingProxyType(
     {
-        "frames": "[first, end]: its frames, the end not included",
+        "frames": "[first, end) of its frames",
         "span": "[from, to] in seconds",
         "layout": "widths x heights of its columns and rows, on the displayed frame",
         "codec": "name of the tile codec: fast, small, stitchable or lossless",
         "size": "bytes",
         "psnr": "dB of its worst tile",
         "created": "when it was made, ISO 8601, UTC",
-        "tiles": "list of objects, one for each tile that is stored: tile (its number), "
-        "region (WxH+X+Y of the displayed frame), size (bytes), quality (rate factor; of "
-        "lossless, how hard it is compressed) and "
-        "psnr (dB)",
+        "tiles": "list of objects, one for each stored tile: tile (its number), region (WxH+X+Y "
+        "of the displayed frame), size (bytes), quality (rate factor; for lossless, the "
+        "compression level) and psnr (dB)",
     }
 )
-"""What is said of a segment of tiles."""
+"""Keys of a segment of tiles."""
 
 SHOW_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -56,11 +55,11 @@ SHOW_FIELDS: Mapping[str, str] = MappingProxyType(
         + "; ".join(f"{key}: {text}" for key, text in SEGMENT_FIELDS.items()),
     }
 )
-"""What `vfsd layout show --json` prints, and `vfsd retile --layout-file` takes."""
+"""Keys of `vfsd layout show --json`, which `vfsd retile --layout-file` reads."""
 
 
 def start_of(video: Video, frame: int) -> Fraction:
-    """Seconds at which a frame appears; for the frame after the last, the end."""
+    """Time in seconds at which a frame is shown; for the frame after the last, the end."""
     if frame >= len(video):
         return video.duration
     return (video.table.frame_pts(frame) - video.original.first_pts) * video.original.time_base
@@ -78,7 +77,7 @@ def displayed_layout_of(video: Video, segment: Segment) -> str:
 
 
 def tiles_text(segment: Segment) -> str:
-    """How many are stored, and of how many where that is not all."""
+    """Number of stored tiles, with the total if some are missing."""
     stored = str(len(segment.cells))
     return stored if segment.is_whole else f"{stored} of {segment.layout.count}"
 
@@ -114,7 +113,7 @@ RUN_ALIGNMENT = "<<>><>><"
 
 
 def runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Segments that follow each other with the same tiles and codec."""
+    """Consecutive segments with the same tiles and codec."""
     place = 0
 
     def key(pair: tuple[int, Segment]) -> tuple[object, ...]:
@@ -130,7 +129,7 @@ def runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 
 def run_cells(video: Video, run: Sequence[Segment]) -> tuple[str, ...]:
-    """A line about segments in a row, under `HEADINGS`."""
+    """A line for consecutive segments, under `RUN_HEADINGS`."""
     frames = range(run[0].first_frame, run[-1].end_frame)
     start, end = span_of(video, frames)
     return (
@@ -146,7 +145,7 @@ def run_cells(video: Video, run: Sequence[Segment]) -> tuple[str, ...]:
 
 
 span_option = click.option(
-    "--span", metavar="A-B", type=span_value, help="Only what touches these seconds."
+    "--span", metavar="A-B", type=span_value, help="Only segments that overlap these seconds."
 )
 
 
@@ -182,10 +181,14 @@ _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @span_option
 @click.option(
-    "--at", "moment", metavar="TIME", type=time_value, help="The tiles of the frame at this time."
+    "--at",
+    "moment",
+    metavar="TIME",
+    type=time_value,
+    help="Only the tiles of the frame at this time.",
 )
 @click.option(
-    "-o", "--out", metavar="FILE", help="Draw the tiles over a frame: a .png or .jpg to write."
+    "-o", "--out", metavar="FILE", help="Draw the tiles over a frame, into a .png or .jpg."
 )
 @click.option(
     "-f",
@@ -193,7 +196,7 @@ _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
     "--replace",
     "replace",
     is_flag=True,
-    help="Write over a FILE that is there.",
+    help="Replace an existing FILE.",
 )
 @click.pass_obj
 def layout_show(
@@ -206,14 +209,14 @@ def layout_show(
 ) -> None:
     """Show the tiles of videos that reads may use.
 
-    A VIDEO is a name or a pattern; of several, each has its name above its lines.  Segments in a
-    row with the same layout share a line; with --at, each tile of the frame at that time has a
-    line.  `vfsd retile --layout-file` takes the output of --json for one video.
+    A VIDEO is a name or a pattern; with several videos, each has its name above its lines.
+    Consecutive segments with the same layout share a line. With --at, each tile of the frame at
+    that time has a line. `vfsd retile --layout-file` takes the output of --json for one video.
 
-    The picture has the number, size and quality of each tile on a frame of the original (without
-    --at, one from the middle of the first segment), the boxes of that frame, faintly those of
-    the segment's other frames, and in colours how often each area of the segment was read (see
-    `vfsd reads`).
+    The picture shows a frame of the original: the one at --at, or one from the middle of the first
+    segment. It has the number, size and quality of each tile, the boxes of that frame, and faintly
+    those of the other frames of the segment. Colours show how often each area of the segment was
+    read (see `vfsd reads`).
     """
     if span is not None and moment is not None:
         raise UsageError("give either --span or --at, not both")
@@ -245,7 +248,7 @@ def layout_show(
         videos = select_videos(store, paths)
         if out is not None and len(videos) > 1:
             raise UsageError(
-                f"-o draws the tiles of one video; {len(videos)} match",
+                f"-o draws the tiles of one video, got {len(videos)}",
                 hint="name one video, or leave out -o",
             )
         for_each(session, videos, show)
@@ -293,7 +296,7 @@ def _draw_layout(
     out: str,
     replace: bool,
 ) -> None:
-    """Write the picture of one segment; of those that share the frame, the one made last."""
+    """Draw one segment: of several that share the frame, the newest."""
     from vfsd.views.layout_image import draw_layout
     from vfsd.views.layout_summary import layout_facts
 
@@ -303,7 +306,7 @@ def _draw_layout(
         )
     if not found:
         raise NotFoundError(
-            f"{video.name} has no tiles there", hint="see `vfsd layout show`, without -o"
+            f"{video.name} has no tiles there", hint="check `vfsd layout show`, without -o"
         )
     at = found[0].first_frame if frame is None else frame
     here = [segment for segment in found if at in segment.frames]
@@ -332,7 +335,7 @@ def _write_picture(picture: Picture, out: Path, replace: bool) -> None:
     fields={
         "name": "path from the root of the store",
         **SEGMENT_FIELDS,
-        "retired": "when another layout took its place, ISO 8601, UTC; null: reads may use it",
+        "retired": "when another layout replaced it, ISO 8601, UTC; null if reads may use it",
     },
     exits=[NotFoundError],
     listing=True,
@@ -342,9 +345,9 @@ def _write_picture(picture: Picture, out: Path, replace: bool) -> None:
 def layout_history(session: Session, names: tuple[str, ...]) -> None:
     """List the present and past tiles of videos.
 
-    A VIDEO is a name or a pattern; of several, each has its name above its lines.
+    A VIDEO is a name or a pattern; with several videos, each has its name above its lines.
 
-    Retired tiles are kept for `vfsd layout rollback`, until the layout changes again or until
+    Retired tiles are kept for `vfsd layout rollback`, until the next change of the layout or until
     `vfsd layout drop --retired`.
     """
     from vfsd.derive import layout_history
@@ -380,7 +383,7 @@ def layout_history(session: Session, names: tuple[str, ...]) -> None:
 
 
 def _history_runs(found: Sequence[Segment]) -> list[list[Segment]]:
-    """Segments of the same run of `retile` that follow each other, by when that was."""
+    """Runs of active and of retired segments, in order of creation."""
     steps: dict[tuple[int, bool], list[Segment]] = {}
     for segment in sorted(found, key=lambda one: (one.physical_id, one.first_frame)):
         steps.setdefault((segment.physical_id, segment.retired_ns is None), []).append(segment)

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     examples=["vfsd -s videos layout diff cam1/traffic.mp4"],
     fields={
         "name": "path from the root of the store",
-        "frames": "[first, end]: the frames that this is about, the end not included",
+        "frames": "[first, end) of the frames",
         "span": "[from, to] in seconds",
-        "before": "object: layout, codec, tiles (how many are stored), size and psnr before the "
-        "last change; null: no tiles",
-        "now": "object: the same of what is there now; null: no tiles",
+        "before": "object before the last change: layout, codec, tiles (number of stored ones), "
+        "size and psnr; null without tiles",
+        "now": "object: the same for the present tiles; null without tiles",
     },
     exits=[NotFoundError],
     listing=True,
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @click.pass_obj
 def layout_diff(session: Session, names: tuple[str, ...]) -> None:
-    """Compare the tiles of videos with those of the step before.
+    """Compare the present tiles of videos with the earlier ones.
 
-    A VIDEO is a name or a pattern.  The list shows what `vfsd layout rollback` would change, with
-    the state before on the left.
+    A VIDEO is a name or a pattern. The list shows what `vfsd layout rollback` would change, with
+    the earlier state on the left.
     """
 
     root, paths = session.places(names)
@@ -74,7 +74,7 @@ def layout_diff(session: Session, names: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Frames whose tiles are others now; either side may be empty."""
+    """Frames whose tiles changed. Either side may be empty."""
 
     frames: range
     before: tuple[Segment, ...]
@@ -90,7 +90,7 @@ class Difference:
         }
 
     def cells(self, video: Video) -> tuple[str, ...]:
-        """Seconds, then layout and size of both sides, and how the quality changed."""
+        """Seconds, layout and size of both sides, and the present quality."""
         start, end = span_of(video, self.frames)
         before, now = _side_record(video, self.before), _side_record(video, self.now)
         return (
@@ -107,9 +107,9 @@ class Difference:
 def differences(
     video: Video, before: Sequence[Segment], now: Sequence[Segment]
 ) -> list[Difference]:
-    """By time, where there is or was anything; neighbours with the same change are one.
+    """Changes by time, with equal neighbours merged.
 
-    `before` are the segments that are retired, `now` those in use.
+    `before` has the retired segments, `now` the active ones.
     """
     edges = sorted({edge for one in (*before, *now) for edge in (one.first_frame, one.end_frame)})
     found = [
@@ -126,7 +126,7 @@ def differences(
 
 
 def _merge_adjacent(changes: list[Difference]) -> list[Difference]:
-    """Those that touch, as one."""
+    """Merge adjacent changes."""
     joined: list[Difference] = []
     for change in changes:
         if joined and joined[-1].frames.stop == change.frames.start:
@@ -170,7 +170,7 @@ def _side_record(video: Video, segments: Sequence[Segment]) -> dict[str, Any] | 
     examples=["vfsd -s videos layout rollback cam1/traffic.mp4 --span 0-1"],
     fields={
         "name": "path from the root of the store",
-        "retired": "number of segments that reads use no longer",
+        "retired": "number of retired segments",
         "restored": "number of segments that reads use again",
     },
     exits=[NotFoundError, OutOfRangeError, ReadOnlyError],
@@ -182,15 +182,15 @@ def _side_record(video: Video, segments: Sequence[Segment]) -> dict[str, Any] | 
 def layout_rollback(session: Session, names: tuple[str, ...], span: Span | None) -> None:
     """Go back to the layouts before the present ones.
 
-    A VIDEO is a name or a pattern.  The command works segment by segment: on all segments of a
-    video, or on those that --span touches.  A second call undoes the first.  Segments without an
+    A VIDEO is a name or a pattern. The command works segment by segment: on all segments of a
+    video, or on those that --span overlaps. A second call undoes the first. Segments without an
     earlier layout are read from the original.
     """
     from vfsd.derive import layout_history
 
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
-        # A span outside one video is an error before any video changes.
+        # Check the span for all videos before the first change.
         chosen = [(video, video.frames_in(span)) for video in select_videos(store, paths).values()]
         for video, frames in chosen:
             retired, restored = layout_history.rollback(store.parts, video.info, frames)
@@ -211,7 +211,7 @@ def layout_rollback(session: Session, names: tuple[str, ...], span: Span | None)
     ],
     fields={
         "name": "path from the root of the store",
-        "segments": "number of segments that were taken away",
+        "segments": "number of deleted segments",
         "bytes": "their size",
     },
     exits=[NotFoundError, OutOfRangeError, ReadOnlyError],
@@ -219,7 +219,7 @@ def layout_rollback(session: Session, names: tuple[str, ...], span: Span | None)
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @span_option
-@click.option("--retired", is_flag=True, help="Only what is kept for a step back.")
+@click.option("--retired", is_flag=True, help="Only the tiles kept for a rollback.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def layout_drop(
@@ -232,7 +232,7 @@ def layout_drop(
     """
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
-        # A span outside one video is an error before any tile is deleted.
+        # Check the span for all videos before the first deletion.
         chosen = [(video, video.frames_in(span)) for video in select_videos(store, paths).values()]
         for video, frames in chosen:
             found = _drop_segments(store, video, frames, retired, yes)
@@ -248,7 +248,7 @@ def layout_drop(
 def _drop_segments(
     store: Store, video: Video, frames: range, retired: bool, yes: bool
 ) -> Sequence[Segment]:
-    """The segments that were deleted."""
+    """Delete segments, and return them."""
     from vfsd.derive import layout_history
 
     old, active = retired_and_active(store, video)

@@ -57,7 +57,7 @@ def _entries(path: Path, known: Mapping[str, frozenset[str]]) -> tuple[list[Any]
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise no_such_file(path) from None
-    except (ValueError, RecursionError) as error:  # numbers may have too many digits, too
+    except (ValueError, RecursionError) as error:  # also for numbers with too many digits
         raise UsageError(
             f"{path} must be a JSON file: {error}", hint="write one with `vfsd layout show --json`"
         ) from error

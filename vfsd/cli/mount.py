@@ -25,28 +25,28 @@ from vfsd.mount import mount_log
     examples=["vfsd mount videos mnt", "vfsd mount videos mnt -o ro,noatime"],
     fields={
         "store": "the store's directory",
-        "mountpoint": "where it is to be seen",
-        "pid": "the process that serves it, null with --foreground",
-        "log": "the file that its log is written to, null for stderr",
+        "mountpoint": "mount point",
+        "pid": "process that serves the mount, null with --foreground",
+        "log": "log file, null for stderr",
     },
     exits=[NoStoreError, BusyError, FuseMissingError, ExaminerError, MountError],
 )
 @click.argument("places", metavar="[STORE] DIR", nargs=-1, required=True)
 @click.option("-f", "--foreground", is_flag=True, help="Serve in this process, until unmounted.")
 @click.option(
-    "-o", "options", metavar="WORDS", multiple=True, help="Mount options, as in ro,allow_other."
+    "-o", "options", metavar="WORDS", multiple=True, help="Mount options, such as ro,allow_other."
 )
 @click.option(
     "--log",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Where the log is written.  [default: a file in ~/.local/state/vfsd, limited to 10 MiB; "
-    "with --foreground stderr]",
+    help="Log file. [default: a file in ~/.local/state/vfsd, limited to 10 MiB; with "
+    "--foreground stderr]",
 )
 @click.option(
     "--log-level",
     type=click.Choice(list(mount_log.LEVELS)),
-    help=f"From where on things are worth a line.  [default: {mount_log.DEFAULT}]",
+    help=f"Minimum severity to log. [default: {mount_log.DEFAULT}]",
 )
 @click.pass_obj
 def mount(
@@ -59,15 +59,15 @@ def mount(
 ) -> None:
     """Show a store as a directory, until `vfsd umount`.
 
-    STORE may be left out where --store or VFSD_STORE name it; DIR is an empty directory.  In the
-    background, which is the default, this ends as soon as the mount answers, and prints where its
-    log is written.  The log is a file in the user's state directory, or `mount.log` in the store
-    where that directory cannot be used.  A log of more than 10 MiB becomes FILE.1.
+    STORE may be omitted if --store or VFSD_STORE names it; DIR is an empty directory. In the
+    background (the default), the command ends as soon as the mount answers, and prints the name of
+    the log. The log is a file in the user's state directory, or `mount.log` in the store if that
+    directory cannot be used. A log of more than 10 MiB becomes FILE.1.
 
     Options are those of mount(8) and FUSE (ro, allow_other, uid=N, attr_timeout=S, ...), and
-    passthrough: the kernel reads videos itself, nearly as fast as from the disk, and nobody may
-    write into one while it is being read.  log=FILE and log_level=LEVEL are --log and --log-level
-    for /etc/fstab.
+    passthrough. With passthrough the kernel reads videos directly, nearly as fast as from the disk,
+    and a video cannot be written while it is open for reading. log=FILE and log_level=LEVEL are
+    --log and --log-level for /etc/fstab.
     """
     from vfsd.disk.store_layout import StoreDirectory
     from vfsd.mount import control
@@ -89,7 +89,7 @@ def mount(
         daemon.mount_in_foreground(root, mountpoint, options, log=file)
     else:
         file = control.mount(root, mountpoint, options, log_file=log, log_level=log_level)
-        # A store that cannot be written does not tell by whom it is mounted.
+        # A read-only store has no record of its mount.
         holder = StoreDirectory.open(root).mounted_by() or {}
         pid = holder.get("pid") or control.daemon_of(mountpoint)
         _report(session, root, mountpoint, pid, file)
@@ -113,15 +113,17 @@ def _report(session: Session, root: Path, mountpoint: Path, pid: object, log: Pa
 @define(
     "umount",
     examples=["vfsd umount mnt"],
-    fields={"mountpoint": "where the store was to be seen"},
+    fields={"mountpoint": "mount point"},
     exits=[BusyError, MountError],
 )
-@click.argument("mountpoint", metavar="DIR", type=Path)  # click's own paths ask for their stat
+@click.argument(
+    "mountpoint", metavar="DIR", type=Path
+)  # click.Path would stat it, and a dead mount hangs
 @click.pass_obj
 def umount(session: Session, mountpoint: Path) -> None:
-    """End a mount, once what was written to it is safe.
+    """End a mount, once all writes are safe.
 
-    Ends with 12 while somebody has a file open in it, and where it does not answer.
+    Ends with 12 while a process has a file open in it, or if it does not answer.
     """
     from vfsd.mount import control
 

@@ -1,4 +1,9 @@
-"""``mount.fuse.vfsd``: the helper that mount(8) runs for lines of fstab."""
+"""``mount.fuse.vfsd``: the helper that mount(8) runs for lines of fstab, such as
+
+    /srv/videos  /mnt/v  fuse.vfsd  allow_other,nofail  0  0
+
+It takes the arguments of all mount helpers, and ends with the exit codes of mount(8).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from typing import NoReturn
 from vfsd.errors import UsageError, VfsdError
 
 _USAGE, _FAILED = 1, 32
-"""See mount(8), exit status."""
+"""Exit codes of mount(8)."""
 
 
 class _HelperParser(argparse.ArgumentParser):
@@ -22,11 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The console script."""
     parser = _HelperParser("mount.fuse.vfsd")
     parser.add_argument("store", help="the store's directory")
-    parser.add_argument("place", help="where it is to be seen")
+    parser.add_argument("place", help="mount point")
     parser.add_argument("-o", dest="options", action="append", default=[], metavar="WORDS")
-    parser.add_argument("-f", dest="fake", action="store_true", help="only look at the options")
+    parser.add_argument("-f", dest="fake", action="store_true", help="only check the options")
     parser.add_argument("-t", dest="kind", help=argparse.SUPPRESS)
-    for word in ("-s", "-n", "-v"):  # sloppy, no mtab, verbose: nothing changes
+    for word in ("-s", "-n", "-v"):  # sloppy, no mtab, verbose: without effect
         parser.add_argument(word, action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     from vfsd.mount import control

@@ -75,7 +75,7 @@ def print_remark(text: str) -> None:
 
 
 def _escaped(char: str) -> str:
-    if "\udc80" <= char <= "\udcff":  # a byte that is no UTF-8, see os.fsdecode
+    if "\udc80" <= char <= "\udcff":  # not UTF-8: a byte that os.fsdecode escaped
         return f"\\x{ord(char) - 0xDC00:02x}"
     return char.encode("unicode_escape").decode("ascii")
 

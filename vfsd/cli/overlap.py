@@ -41,25 +41,23 @@ if TYPE_CHECKING:
 PAIR_FIELDS = {
     "left": "path from the root of the store",
     "right": "path from the root of the store",
-    "verdict": "same (both have the same bytes, which are stored once), copy (one shows just what "
-    "the other does), join (they agree at all moments), "
-    "partly (at some) or refused",
-    "why": "it is refused, only partly good, or how far it is not known; else empty",
-    "fixed": "whether one homography holds at all moments: false where the cameras move against "
+    "verdict": "same (same bytes, stored once), copy (one shows exactly what the other shows), "
+    "join (they agree at all moments), partly (at some moments) or refused",
+    "why": "why it is refused or agrees only partly, or what is unknown; else empty",
+    "fixed": "whether one homography fits all moments: false if the cameras move relative to "
     "each other",
-    "shares": "[left, right]: the part of each frame that the other one sees",
-    "psnr": "[left, right]: dB of what each shows there, as the other one shows it",
-    "movement": "1: what moves is the same on both, 0: it has nothing to do with each other; null: "
-    "nothing moves",
+    "shares": "[left, right]: fraction of each frame that the other one sees",
+    "psnr": "[left, right]: dB of the common part against the other one",
+    "movement": "1: the same objects move in both, 0: unrelated movement; null: nothing moves",
     "moments": "list of objects: seconds, psnr ([left, right]) and homography (3 rows; from "
     "right to left, pixels of displayed frames)",
-    "exposure": "object: gains and offsets (red, green, blue) from the right one's levels to the "
-    "left one's",
-    "cut": "object: seam (columns of the left frame before it are left only) and edge (columns of "
-    "the right frame from there on are right only), at the first moment; null without one",
-    "common_bytes": "of what both see, about, in the file that has it in fewer; 0 where it is "
-    "stored once. Joining does not save them while the originals stay: it takes more",
-    "common": "the same as a part of both files",
+    "exposure": "object: gains and offsets (red, green, blue) from levels of the right one to "
+    "levels of the left one",
+    "cut": "object: seam (left columns before it are in the left frame only) and edge (right "
+    "columns from it on are in the right frame only), at the first moment; null without a cut",
+    "common_bytes": "estimated bytes of the common part, in the file that has fewer; 0 if stored "
+    "once. Joining takes more space, since the originals stay",
+    "common": "the same as a fraction of both files",
 }
 
 
@@ -115,14 +113,14 @@ def pair_cells(pair: VideoPair) -> tuple[str, ...]:
 JOINED_FIELDS = {
     "left": "path from the root of the store",
     "right": "path from the root of the store",
-    "frames": "of either, that are joined",
+    "frames": "number of joined frames of each video",
     "segments": "list of objects: left and right ([first, end] of the frames), psnr ([left, "
     "right]: dB of the worst plane of the worst picture), bytes",
-    "copied_frames": "of the right one, that are nothing but those of the left one",
-    "bytes": "that are stored for both, beside the originals",
+    "copied_frames": "number of frames of the right video that are equal to those of the left one",
+    "bytes": "bytes stored for both, in addition to the originals",
     "psnr": "[left, right]: dB of the worst plane of the worst picture",
 }
-JOINED_HEADINGS = ("left", "right", "frames", "segments", "beside originals", "worst dB")
+JOINED_HEADINGS = ("left", "right", "frames", "segments", "added to originals", "worst dB")
 JOINED_ALIGNMENT = "<<>>>>"
 
 
@@ -158,7 +156,7 @@ def joined_cells(pair: JoinedPair) -> tuple[str, ...]:
 
 
 def psnr_text(psnr: tuple[float, float]) -> str:
-    """The left one's and the right one's."""
+    """The values of the left and the right video."""
     return f"{psnr[0]:.1f}, {psnr[1]:.1f}"
 
 
@@ -174,21 +172,22 @@ def psnr_text(psnr: tuple[float, float]) -> str:
 )
 @click.argument("names", metavar="[VIDEO...]", nargs=-1)
 @click.option(
-    "--refused", is_flag=True, help="Also pairs that show the same place, but not the same pixels."
+    "--refused",
+    is_flag=True,
+    help="Also list pairs that show the same place, but not the same pixels.",
 )
 @click.pass_obj
 def overlap_find(session: Session, names: tuple[str, ...], refused: bool) -> None:
     """Find pairs of videos that show the same place.
 
-    Looks at all videos of a store, or at those that are named: at a few frames of each, when 0.5,
-    1, 2, 4 ... seconds have passed.  All are taken to have started at the same time.  A pair agrees
-    at a moment if what both see has 24 dB on either side, and its cameras are fixed if one
-    homography holds at all moments.  Videos whose moving things are not the same were taken at
-    different times, and are refused.
+    Compares a few frames of all videos, or of the named ones: those at 0.5, 1, 2, 4 ... seconds.
+    All videos are assumed to start at the same time. A pair agrees at a moment if the common part
+    has 24 dB on either side. Its cameras are fixed if one homography fits all moments. Videos with
+    different movements were taken at different times, and are refused.
 
-    What a pair has in common is an estimate, in bytes of the file that has it in fewer.  Joining
-    does not save them: originals stay, and what is joined is stored besides.  Files with the very
-    same bytes are stored once in any case.  Ends with 30 when a video could not be read.
+    The size of the common part is an estimate, in bytes of the file that has fewer. Joining does
+    not save these bytes, since the originals stay and the joined data is added. Files with equal
+    bytes are stored once in any case. Ends with 30 if a video cannot be read.
     """
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root) as store:
@@ -202,11 +201,11 @@ def overlap_find(session: Session, names: tuple[str, ...], refused: bool) -> Non
                 print_line(line)
     left_out = len(report.pairs) - len(pairs)
     session.remark(
-        f"{len(pairs)} pairs; of {report.videos} videos {report.compared} pairs were compared"
-        + (f"; {left_out} more are refused (--refused)" if left_out else "")
+        f"{len(pairs)} pairs; compared {report.compared} pairs of {report.videos} videos"
+        + (f"; {left_out} more are refused (--refused lists them)" if left_out else "")
     )
     for name, error in report.unreadable.items():
-        click.echo(f"{printable(name)} was left out: {error}", err=True)
+        click.echo(f"{printable(name)} was skipped: {error}", err=True)
     if report.unreadable:
         click.get_current_context().exit(EXIT_FINDINGS)
 
@@ -217,7 +216,7 @@ def _find_pairs(session: Session, store: Store, names: list[str]) -> OverlapRepo
     from vfsd.overlap.cameras import overlaps
 
     chosen = [video.name for video in select_video_list(store, names)] if names else None
-    with Progress("looking at videos", None, shown=session.shows_progress) as progress:
+    with Progress("comparing videos", None, shown=session.shows_progress) as progress:
 
         def tell(what: str, done: int, total: int) -> None:
             progress.label(what)
@@ -241,11 +240,9 @@ _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 )
 @click.argument("one", metavar="VIDEO")
 @click.argument("other", metavar="VIDEO")
+@click.option("-o", "--out", metavar="FILE", help="Draw both videos combined, into a .png or .jpg.")
 @click.option(
-    "-o", "--out", metavar="FILE", help="Draw both put together: a .png or .jpg to write."
-)
-@click.option(
-    "--at", "moment", metavar="TIME", type=time_value, help="Their frames at this time are drawn."
+    "--at", "moment", metavar="TIME", type=time_value, help="Draw the frames at this time."
 )
 @click.option(
     "-f",
@@ -253,7 +250,7 @@ _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
     "--replace",
     "replace",
     is_flag=True,
-    help="Write over a FILE that is there.",
+    help="Replace an existing FILE.",
 )
 @click.pass_obj
 def overlap_show(
@@ -264,12 +261,12 @@ def overlap_show(
     moment: Fraction | None,
     replace: bool,
 ) -> None:
-    """Show how two videos of one place lie to each other.
+    """Show how the frames of two videos overlap.
 
-    Pairs that `overlap find` refuses are shown as well.  The picture has the left frame in its
-    place and the right one projected to it, with the left one's exposure; where both are it has the
-    mean of the two.  Lines are drawn around what each sees, at the seam (where the left frame would
-    be cut) and at the edge (where the right one would).
+    Pairs that `overlap find` refuses are shown as well. The picture has the left frame, and the
+    right one projected onto it with the exposure of the left one. The common part is the mean of
+    the two. Lines mark the area of each video, the seam (where the left frame would be cut) and the
+    edge (where the right one would).
     """
     if out is not None and Path(out).suffix.lower() not in _PICTURE_SUFFIXES:
         raise UsageError(
@@ -284,7 +281,7 @@ def overlap_show(
         if pair is None:
             raise NotFoundError(
                 f"{names[0]!r} and {names[1]!r} do not show the same place",
-                hint="see `vfsd overlap find` for pairs that do",
+                hint="`vfsd overlap find` lists pairs that do",
             )
         if out is not None:
             _draw_pair(session, store, pair, moment, Path(out), replace)
@@ -302,17 +299,17 @@ def _pair_facts(pair: VideoPair) -> Iterator[tuple[str, str]]:
     yield "left", printable(pair.left.name)
     yield "right", printable(pair.right.name)
     yield "verdict", verdict
-    yield "cameras", "fixed to each other" if found.fixed else "moving against each other"
+    yield "cameras", "fixed" if found.fixed else "moving relative to each other"
     yield "both see", f"{found.shares[0]:.0%} of the left, {found.shares[1]:.0%} of the right"
     yield "agree", f"{seen.psnr_left:.1f} dB on the left, {seen.psnr_right:.1f} dB on the right"
     if seen.movement is not None:
-        yield "movement", f"{seen.movement:.2f} (1: the same on both, 0: other times)"
+        yield "movement", f"{seen.movement:.2f} (1: the same in both, 0: different times)"
     if found.cut is not None:
         yield "cut", f"left at column {found.cut.seam}, right at column {found.cut.edge}"
     if found.common:
         yield "in common", f"about {human_bytes(found.common)}, {pair.common:.0%} of both"
     if found.verdict in _JOINABLE:
-        yield "saves", "nothing while both originals stay: what is joined is stored besides"
+        yield "saves", "nothing, as both originals stay and the joined data is added"
 
 
 def _draw_pair(
@@ -346,20 +343,22 @@ def _draw_pair(
         "vfsd -s videos overlap join cam1/west.mp4 cam1/east.mp4 --merge unprojected --dry-run",
     ],
     fields={
-        "left": "path of the video that is the left one",
-        "right": "path of the other",
-        "frames": "of either, that were joined",
-        "before": "frames of either that were joined with each other before",
-        "left_as_they_are": "object: why frames stay as they are, as by being joined with another "
-        "video already, and how many of either",
-        "too_poor": "[from, to]: dB that segments would have had that have too few; null: none",
-        "unpaired": "frames of the left video at whose time the right one has none",
-        "segments": "number of segments that were joined",
-        "copies": "number of those in which the right one is nothing but the left one",
-        "same": "whether both have the same bytes, which are stored once: nothing is joined then",
-        "bytes": "that were stored for both: by so much the store grows, as the originals stay",
-        "original_bytes": "of the packets of the same frames in both files",
-        "psnr": "[left, right]: dB of the worst plane of the worst picture; null: none is joined",
+        "left": "path of the left video",
+        "right": "path of the right video",
+        "frames": "number of newly joined frames of each video",
+        "before": "number of frames that were joined with each other before",
+        "left_as_they_are": "object: reason why frames are not joined, such as a join with "
+        "another video, and their number for each video",
+        "too_poor": "[minimum, maximum] dB of the segments below the requested quality; null "
+        "without such segments",
+        "unpaired": "number of left frames without a right frame at their time",
+        "segments": "number of joined segments",
+        "copies": "number of segments whose right frames are equal to the left ones",
+        "same": "whether both have the same bytes, which are stored once; nothing is joined then",
+        "bytes": "bytes stored for both, the growth of the store",
+        "original_bytes": "bytes of the same frames in both originals",
+        "psnr": "[left, right]: dB of the worst plane of the worst picture; null if nothing is "
+        "joined",
         "stored": "false with --dry-run",
     },
     exits=[
@@ -379,38 +378,38 @@ def _draw_pair(
     "--merge",
     type=click.Choice(("mean", "unprojected")),
     default="mean",
-    help="What is kept of what both see: the mean of the two (the rule), or what the left one saw, "
-    "whose pictures are then only encoded.",
+    help="Content of the common part: the mean of both videos (the default), or the encoded "
+    "pixels of the left one.",
 )
 @click.option(
     "--psnr",
     metavar="DB",
     type=Number(24, 100),
     default=30.0,
-    help="What every picture of either has at least against the original, in every plane; 30 if "
-    "nothing is said.",
+    help="Minimum PSNR of every picture of both videos against the original, per plane; the "
+    "default is 30.",
 )
 @click.option(
     "--codec",
     type=click.Choice(("fast", "small")),
     default="fast",
-    help="Of the pieces: fast (H.264, the rule) or small (AV1).",
+    help="Codec of the pieces: fast (H.264, the default) or small (AV1).",
 )
 @click.option(
     "--quality",
     metavar="N",
     type=click.IntRange(0, 63),
-    help="One rate factor for all pieces; if nothing is said, what gives each 40 dB.",
+    help="One rate factor for all pieces; by default the one that gives each 40 dB.",
 )
-@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Segments at a time.")
+@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Number of parallel segments.")
 @click.option(
     "--seconds",
     metavar="S",
     type=Number(0, min_open=True),
     default=1.0,
-    help="How long a segment is, about; 1 if nothing is said.",
+    help="Approximate length of a segment; the default is 1.",
 )
-@click.option("--dry-run", is_flag=True, help="Do all of it, but store nothing.")
+@click.option("--dry-run", is_flag=True, help="Do everything but store the result.")
 @click.pass_obj
 def overlap_join(
     session: Session,
@@ -426,17 +425,16 @@ def overlap_join(
 ) -> None:
     """Join two videos that show the same place at the same time.
 
-    Beside the originals, which stay as they are, three pieces are stored: what only the left one
-    sees, what both see, and what only the right one sees.  Reads of either may use them where they
-    are good enough and cheaper; they count for the budgets of both, half for each what both need.
+    The originals stay. Three pieces are stored in addition: the part that only the left video sees,
+    the common part, and the part that only the right one sees. Reads of either video use them where
+    the quality suffices and the cost is lower. They count for the budgets of both videos, the
+    common part half each.
 
-    Segments of about a second are joined by themselves, each with the homography that holds in it.
-    Every picture of both is made again from the pieces and compared with the original before they
-    are stored; segments in which one has less than is asked for stay as they are.  What was
-    interrupted goes on when it is said again.  The store grows by the pieces, as the originals
-    stay; of two files with the same bytes nothing is joined.  Both videos are taken to have started
-    at the same time; pairs that `overlap find` refuses are refused.  Ends with 30 when nothing is
-    joined.
+    Segments of about a second are joined one by one, each with its own homography. Before a segment
+    is stored, every picture of both videos is rebuilt from the pieces and compared with the
+    original. Segments below the requested quality are not joined. After an interruption, the same
+    command continues. Both videos are assumed to start at the same time. Pairs that `overlap find`
+    refuses, and files with equal bytes, are not joined. Ends with 30 if nothing is joined.
     """
     from vfsd.overlap.join_settings import JoinSettings
 
@@ -520,7 +518,7 @@ def _join_facts(report: JoinReport, dry_run: bool) -> Iterator[tuple[str, str]]:
     if report.before:
         yield "before", f"{report.before} frames"
     for why, frames in report.reasons.most_common():
-        yield "as it is", f"{frames} frames: {why}"
+        yield "not joined", f"{frames} frames: {why}"
     if report.too_poor is not None:
         yield "would have", "{:.1f} to {:.1f} dB".format(*report.too_poor)
     if report.unpaired:
@@ -533,7 +531,7 @@ def _join_facts(report: JoinReport, dry_run: bool) -> Iterator[tuple[str, str]]:
             f"{human_bytes(report.original_bytes)}",
         )
         are = "would be" if dry_run else "are"
-        yield "store", f"{human_bytes(report.bytes)} {are} more: originals stay"
+        yield "store", f"{human_bytes(report.bytes)} {are} added, as the originals stay"
 
 
 @define(
@@ -546,7 +544,7 @@ def _join_facts(report: JoinReport, dry_run: bool) -> Iterator[tuple[str, str]]:
 @click.argument("name", metavar="[VIDEO]", required=False)
 @click.pass_obj
 def overlap_ls(session: Session, name: str | None) -> None:
-    """List videos that are joined, or who one is joined with."""
+    """List joined videos, or the partners of one video."""
     from vfsd.overlap.cameras import joined
 
     root, names = (session.root(), []) if name is None else session.places([name])
@@ -577,10 +575,10 @@ def overlap_ls(session: Session, name: str | None) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def overlap_split(session: Session, name: str, other: str | None, yes: bool) -> None:
-    """Take away what is kept together of two videos.
+    """Delete the joined data of two videos.
 
-    Of a video and another, or of one and all that it is joined with.  Reads then decode the
-    originals, which always stay.  At a terminal this asks first.
+    With one VIDEO, the joined data of all its partners is deleted. Reads then decode the originals,
+    which always stay. At a terminal the command asks first.
     """
     given = [name] if other is None else [name, other]
     from vfsd.overlap.cameras import split
@@ -589,7 +587,7 @@ def overlap_split(session: Session, name: str, other: str | None, yes: bool) -> 
     with session.opened(root, writing=True) as store:
         names = [single_path(store.catalog, name, "overlap split") for name in names]
         if not yes and sys.stdin.isatty():
-            whom = "those that it is joined with" if other is None else printable(names[1])
+            whom = "all its partners" if other is None else printable(names[1])
             if not click.confirm(f"split {printable(names[0])} from {whom}?", err=True):
                 return
         gone = split(store, *names)

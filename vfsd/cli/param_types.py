@@ -179,5 +179,5 @@ def _scalar(text: str) -> object:
     except (ValueError, RecursionError):
         return text
     if isinstance(value, float) and not math.isfinite(value):
-        return text  # JSON, which keeps it, has no such numbers
+        return text  # the catalog stores JSON, which has no such numbers
     return value if isinstance(value, (bool, int, float)) else text

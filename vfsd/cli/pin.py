@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def pin_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that say what of a video is meant."""
+    """Options that select the data of a video."""
     for option in (
         click.option(
             "--size", metavar="WxH", type=size_value, help="Only the rendition in that size."
         ),
         click.option("--tiles", is_flag=True, help="Only tiles."),
         click.option(
-            "--span", metavar="A-B", type=span_value, help="Only what appears in these seconds."
+            "--span", metavar="A-B", type=span_value, help="Only frames in these seconds."
         ),
     ):
         function = option(function)
@@ -35,7 +35,7 @@ def pin_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _displayed_size(video: Video, size: tuple[int, int] | None) -> tuple[int, int] | None:
-    """A size of the displayed frame of which one side may be 0: as the other has it."""
+    """A size of the displayed frame, with a side of 0 computed from the aspect ratio."""
     if size is None:
         return None
     from vfsd.cli.retile_plan import coded_size
@@ -72,15 +72,15 @@ def pin(
 ) -> None:
     """Keep tiles and renditions even over budget.
 
-    A VIDEO is a name or a pattern.  A pin covers present and future tiles and renditions that reads
-    may use; retired tiles are excluded.  Pinned bytes do not count for the budget.  `vfsd layout
-    drop` and `vfsd rendition drop` delete them all the same.
+    A VIDEO is a name or a pattern. A pin covers present and future tiles and renditions that reads
+    may use; retired tiles are excluded. Pinned bytes do not count for the budget. `vfsd layout
+    drop` and `vfsd rendition drop` delete pinned data, too.
     """
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
         videos = select_videos(store, paths)
         for video in videos.values():
-            video.frames_in(span)  # a span outside one video is an error before any is pinned
+            video.frames_in(span)  # check the span for all videos first
         for path, video in videos.items():
             picture = _displayed_size(video, size)
             pin = video.pin(span=span, tiles=tiles, size=picture)
@@ -105,7 +105,7 @@ def pin(
     ],
     fields={
         "name": "path from the root of the store",
-        "evicted": "number of segments that had to go, of videos that it is joined with, too",
+        "evicted": "number of segments deleted, including those of joined videos",
         "bytes": "their size",
     },
     exits=[NotFoundError, OutOfRangeError, ReadOnlyError],
@@ -123,15 +123,15 @@ def unpin(
 ) -> None:
     """Remove pins of `vfsd pin`.
 
-    A VIDEO is a name or a pattern.  The options select a pin; without options, all pins of a video
-    are removed.  With `--span`, the rest of a longer pin stays.  The bytes count for the budget
-    again, and tiles over budget are deleted.  Pieces of joined videos count for both budgets.
+    A VIDEO is a name or a pattern. The options select a pin; without options, all pins of a video
+    are removed. With `--span`, the rest of a longer pin stays. The bytes count for the budget
+    again, and tiles over budget are deleted. Joined data counts for both budgets.
     """
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
         videos = select_videos(store, paths)
         for video in videos.values():
-            video.frames_in(span)  # a span outside one video is an error before any pin goes
+            video.frames_in(span)  # check the span for all videos first
         for path, video in videos.items():
             gone = video.unpin(span=span, tiles=tiles, size=_displayed_size(video, size))
             freed = sum(one.bytes for one in gone)

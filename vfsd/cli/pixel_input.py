@@ -42,7 +42,7 @@ class PixelInput:
     fps: Fraction
     color_range: str | None = None
     sample_aspect_ratio: Fraction | None = None
-    count: int | None = None  #: of pictures; None: not known
+    count: int | None = None  #: number of frames; None: unknown
 
 
 @contextmanager
@@ -89,7 +89,7 @@ class _Piped(io.RawIOBase):
         if data:
             self._head = b""
         else:
-            data = self._stream.read1(len(buffer))  # what there is, at once
+            data = self._stream.read1(len(buffer))  # returns what is available, without waiting
         buffer[: len(data)] = data
         return len(data)
 
@@ -173,7 +173,8 @@ def _files(given: Path) -> list[Path]:
 
 
 def _picture(file: Path) -> Pixels:
-    # Only what cannot be transparent is turned upright as its EXIF data say.
+    # OpenCV applies the EXIF rotation only without IMREAD_UNCHANGED, which keeps transparency.
+    # JPEG has no transparency.
     how = cv2.IMREAD_UNCHANGED
     if file.suffix.lower() in (".jpg", ".jpeg"):
         how = cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH

@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 POLICY_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "name": "path from the root of the store",
-        "policy": "what counts for it, as `vfsd policy set` takes it",
-        "own": "whether it was said of that very file or directory",
+        "policy": "its policy, in the syntax of `vfsd policy set`",
+        "own": "whether it was set for this file or directory itself",
         "original": "keep or replaceable",
-        "psnr": "dB that what takes an original's place has at least, in each plane of each "
-        "picture, against the very first original",
-        "codec": "that originals are encoded in when they age",
-        "replace_after": "seconds of age at which `vfsd age` replaces an original, or null",
-        "decay_after": "seconds of age at which only what keep finds keeps its quality, or null",
+        "psnr": "minimum dB of a replacement, per plane of each picture, against the very first "
+        "original",
+        "codec": "codec for replacements",
+        "replace_after": "age in seconds at which `vfsd age` replaces an original, or null",
+        "decay_after": "age in seconds from which only regions with the labels of keep stay "
+        "sharp, or null",
         "keep": "labels, or null",
-        "delete_after": "seconds of age at which `vfsd age` deletes a video, or null",
-        "delete_below": "bytes: while less are free on the disk, `vfsd age` deletes the oldest; or "
-        "null",
-        "delete_above": "bytes: while the videos of the directory that it was said of have more, "
-        "`vfsd age` deletes the oldest; or null",
-        "reads": "dB of luma that tiles need so that reads which ask for none may use them, or "
-        "null: as the store has it in minimum_psnr",
+        "delete_after": "age in seconds at which `vfsd age` deletes a video, or null",
+        "delete_below": "bytes: `vfsd age` deletes the oldest videos while less is free on the "
+        "disk; or null",
+        "delete_above": "bytes: `vfsd age` deletes the oldest videos of the directory while it "
+        "has more; or null",
+        "reads": "minimum luma dB of tiles for reads without a minimum of their own; null for "
+        "the setting minimum_psnr",
     }
 )
 
@@ -70,10 +71,10 @@ def policy_record(name: str, policy: RetentionPolicy, own: bool) -> dict[str, An
 @click.argument("names", metavar="[PATH]...", nargs=-1)
 @click.pass_obj
 def policy_show(session: Session, names: tuple[str, ...]) -> None:
-    """Show what may become of originals.
+    """Show the policies of originals.
 
-    A PATH is a video, a directory, or a pattern for the names of videos.  Its policy is its own, or
-    that of the nearest directory above.  Without a PATH, all policies that were set are listed.
+    A PATH is a video, a directory, or a pattern for the names of videos. Its policy is its own, or
+    that of the nearest directory above. Without a PATH, all policies that were set are listed.
     """
     root, paths = session.places(names) if names else (session.root(), [])
     with session.looked_into(root) as parts, parts.catalog.reading() as seen:
@@ -117,30 +118,31 @@ def policy_show(session: Session, names: tuple[str, ...]) -> None:
 @click.argument("policy", metavar="POLICY")
 @click.pass_obj
 def policy_set(session: Session, names: tuple[str, ...], policy: str) -> None:
-    """Decide what may become of originals.
+    """Set the policy of originals.
 
-    A PATH is a video, a pattern for the names of videos, or a directory.  The policy of a directory
-    holds for all videos below it without a policy of their own.  With a slash at the end, a missing
-    directory is created.  A store as a whole has no policy.  The POLICY is original=keep, or
-    original=replaceable,psnr=DB: what has at least so many dB against the very first original, in
-    each plane of each picture, may take its place (40 if nothing is said; see `vfsd replace`).
-    original=keep says that nothing may; delete-after, delete-below and delete-above hold with it,
-    too.  default: as where nobody has said anything.
+    A PATH is a video, a pattern for the names of videos, or a directory. The policy of a directory
+    holds for all videos below it without a policy of their own. With a slash at the end, a missing
+    directory is created. The store as a whole has no policy.
 
-    What `vfsd age` does, and when: replace-after=AGE, decay-after=AGE with keep=LABELS (only what
-    was seen with these labels keeps its quality), delete-after=AGE, delete-below=BYTES (the oldest
-    go while less are free on the disk), delete-above=BYTES (of a directory: the oldest go while all
-    that goes by this policy has more), codec=h264, hevc or av1.  An AGE is 12h, 30d, 2w or 1y.
-    Nothing is done by this command alone.
+    The POLICY is original=keep, or original=replaceable,psnr=DB: an encoding with at least DB
+    against the very first original, per plane of each picture, may replace the original (the
+    default is 40; see `vfsd replace`). With original=keep no encoding may replace it; delete-after,
+    delete-below and delete-above are allowed. `default` removes the policy.
 
-    reads=DB, 0 to 100, is about tiles, renditions and joined pictures: so many dB of luma they need
-    so that reads and views which say no psnr may use them, instead of the store's minimum_psnr.
+    Rules for `vfsd age`: replace-after=AGE, decay-after=AGE with keep=LABELS (only regions with
+    these labels keep their quality), delete-after=AGE, delete-below=BYTES (delete the oldest while
+    less is free on the disk), delete-above=BYTES (for a directory: delete the oldest while the
+    videos under this policy have more), codec=h264, hevc or av1. An AGE is 12h, 30d, 2w or 1y. This
+    command alone changes no video.
+
+    reads=DB, 0 to 100, is the minimum luma PSNR of tiles, renditions and joined data for reads and
+    views without a psnr. It replaces the setting minimum_psnr of the store.
     """
     root, paths = session.places(names)
     chosen = None if policy == "default" else policy
     with session.opened(root, writing=True) as store:
         for given, name in zip(names, paths, strict=True):
-            if name and given.endswith("/"):  # a directory, which need not exist yet
+            if name and given.endswith("/"):  # a directory that may not exist yet
                 targets = [f"{name}/"]
             else:
                 targets = matched_paths(store.catalog, [name])
@@ -156,7 +158,7 @@ HOLD_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "name": "path from the root of the store",
         "id": "number of the hold",
-        "reason": "as it was given",
+        "reason": "text of --reason",
         "since": "ISO 8601, UTC",
     }
 )
@@ -180,13 +182,18 @@ def hold_record(name: str, hold: Hold) -> dict[str, Any]:
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
-@click.option("--reason", metavar="TEXT", required=True, help="Why; whoever is refused is told.")
+@click.option(
+    "--reason",
+    metavar="TEXT",
+    required=True,
+    help="Reason, which is part of the error for refused changes.",
+)
 @click.pass_obj
 def hold_add(session: Session, names: tuple[str, ...], reason: str) -> None:
-    """Forbid everybody to change or remove videos.
+    """Forbid changes to videos, and their removal.
 
-    A VIDEO is a name or a pattern; those that fit it later are not meant.  A video may have several
-    holds, and is free when the last is lifted.
+    A VIDEO is a name or a pattern; later videos that match the pattern are not held. A video may
+    have several holds, and is free when the last one is lifted.
     """
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
@@ -206,13 +213,13 @@ def hold_add(session: Session, names: tuple[str, ...], reason: str) -> None:
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
-@click.option("--reason", metavar="TEXT", required=True, help="Why; it is kept in the log.")
-@click.option("--id", "number", metavar="N", type=int, help="Only the hold of that number.")
+@click.option("--reason", metavar="TEXT", required=True, help="Reason, which is stored in the log.")
+@click.option("--id", "number", metavar="N", type=int, help="Only the hold with this number.")
 @click.pass_obj
 def hold_remove(session: Session, names: tuple[str, ...], reason: str, number: int | None) -> None:
     """Lift the holds of videos.
 
-    What was held, since when, and why the hold was lifted stays in the log (`vfsd age log`).
+    The log (`vfsd age log`) keeps the video, the time of the hold, and the reason for lifting it.
     """
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
@@ -221,7 +228,7 @@ def hold_remove(session: Session, names: tuple[str, ...], reason: str, number: i
                 if session.json:
                     print_json(hold_record(video.name, one))
                 else:
-                    session.remark(f"{printable(video.name)} is held no longer: {one.reason}")
+                    session.remark(f"{printable(video.name)} is released: {one.reason}")
 
 
 @define(
@@ -234,7 +241,7 @@ def hold_remove(session: Session, names: tuple[str, ...], reason: str, number: i
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
 @click.pass_obj
 def hold_ls(session: Session, names: tuple[str, ...]) -> None:
-    """List which videos nobody may change or remove, and why."""
+    """List the holds of videos, and their reasons."""
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root) as store:
         videos = select_video_list(store, paths) if paths else list(store.find())
@@ -248,6 +255,6 @@ def hold_ls(session: Session, names: tuple[str, ...]) -> None:
                 (str(one.id), local_time(one.at_ns), printable(name), printable(one.reason))
             )
     if not found:
-        session.remark("nothing is held")
+        session.remark("there are no holds")
     for line in column_lines(rows, "><<<"):
         print_line(line)

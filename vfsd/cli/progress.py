@@ -60,7 +60,7 @@ class DeferredInterrupt:
             raise KeyboardInterrupt
         self._asked = True
         if sys.stderr.isatty():
-            os.write(2, _STOPPING)  # sys.stderr may be in the middle of something
+            os.write(2, _STOPPING)  # sys.stderr may be inside a write
 
 
 DELAY_SECONDS = 1.0

@@ -169,7 +169,7 @@ def read(
         try:
             written = work(session, target, video, request, replace)
         except (IntegrityError, OutdatedError):
-            # The packets promised other frames than there are: see which, and start again.
+            # The frame table from the packets was wrong: correct it by a full decode, and retry.
             if target.is_stdout or was_verified or not isinstance(video, Video):
                 raise
             if not video.original.verified and not video.verify():

@@ -146,7 +146,7 @@ def render(
     with session.opened(root, writing=not dry_run) as store:
         videos = select_video_list(store, paths)
         for video in videos:
-            order.plan(video)  # what cannot be done should not cost the others
+            order.plan(video)  # check all videos before the first is encoded
         is_agreed = yes or dry_run or purpose == "decoding"
         if not is_agreed and not require_consent(session, store, videos, order, jobs):
             return

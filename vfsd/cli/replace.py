@@ -1,4 +1,4 @@
-"""``vfsd replace``: put smaller encodings in the place of originals."""
+"""``vfsd replace``: replace originals by smaller encodings."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 _FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "name": "path from the root of the store",
-        "codec": "of the new original: h264, hevc or av1",
-        "bytes": "of the file before",
-        "new_bytes": "of the file afterwards",
-        "measured": "dB of the worst plane of the worst picture against the original before; null: "
-        "nothing was lost",
-        "psnr": "dB that each picture has at least, in each plane, against the very first "
-        "original; null: nothing was lost",
+        "codec": "codec of the new original: h264, hevc or av1",
+        "bytes": "size of the file before",
+        "new_bytes": "size of the file afterwards",
+        "measured": "dB of the worst plane of the worst picture against the original before; "
+        "null: lossless",
+        "psnr": "minimum dB of each picture, per plane, against the very first original; null: "
+        "lossless",
     }
 )
 
@@ -55,13 +55,13 @@ _FIELDS: Mapping[str, str] = MappingProxyType(
     variants={
         "--dry-run": {
             **_FIELDS,
-            "new_bytes": "of the file afterwards, about",
-            "measured": "dB of the worst plane of the worst picture among those that were encoded; "
-            "with --keep of the areas that are kept",
-            "frames": "that were encoded",
-            "seconds": "that replacing it would take, about",
-            "refused": "why it may not be replaced as things are, or would not be (nothing would "
-            "be saved), or cannot be, of which nothing is encoded and no bytes are new; else null",
+            "new_bytes": "estimated size of the file afterwards",
+            "measured": "dB of the worst plane of the worst encoded picture; with --keep in the "
+            "kept regions",
+            "frames": "number of frames encoded",
+            "seconds": "estimated duration",
+            "refused": "why it may not, would not (no savings) or cannot be replaced; else null. "
+            "Without an encoding, frames is 0 and the new bytes are missing",
         }
     },
     exits=[
@@ -81,22 +81,22 @@ _FIELDS: Mapping[str, str] = MappingProxyType(
     "--codec",
     type=click.Choice(("h264", "hevc", "av1")),
     default="hevc",
-    help="What to encode in; hevc if nothing is said.",
+    help="Codec; the default is hevc.",
 )
 @click.option(
     "--psnr",
     metavar="DB",
     type=Number(20, 80),
-    help="What each picture has at least, in each plane, against the very first original; as the "
-    "policy has it if nothing is said, and no less.",
+    help="Minimum PSNR of each picture, per plane, against the very first original. The default "
+    "and the minimum are in the policy.",
 )
 @click.option(
     "--keep",
     metavar="LABELS",
-    help="Let all decay but what was seen with these labels: car|truck or an expression as of "
+    help="Keep the quality of regions with these labels only: car|truck or an expression of "
     "`vfsd labels query`.",
 )
-@click.option("--dry-run", is_flag=True, help="Encode a few seconds, and say what it comes to.")
+@click.option("--dry-run", is_flag=True, help="Encode a few seconds, and print an estimate.")
 @click.pass_obj
 def replace(
     session: Session,
@@ -106,17 +106,17 @@ def replace(
     keep: str | None,
     dry_run: bool,
 ) -> None:
-    """Put smaller encodings in the place of originals.
+    """Replace originals by smaller encodings.
 
-    A VIDEO is a name or a pattern, and its policy has to allow it (`vfsd policy set`).  Every
-    picture of the new file is decoded and compared with the original before anything changes;
-    frames, their times, sound and all other streams stay as they are.  Then the old bytes are
-    deleted, which cannot be taken back.  Until then the disk has to hold both.  What is known of
-    frames stays, with tiles and renditions; what would save nothing is left as it is.
+    A VIDEO is a name or a pattern, and its policy must allow it (`vfsd policy set`). Before
+    anything changes, every picture of the new file is decoded and compared with the original.
+    Frames, their times, sound and all other streams are kept. Then the old bytes are deleted for
+    good; until then the disk needs space for both. Labels, tiles and renditions stay. A video
+    without savings is left unchanged.
 
-    With --keep only areas around what was seen have that quality, against the original that there
-    is; the rest is blurred, stands still for two seconds at a time, and takes next to no bytes.
-    Tiles and renditions go then.  Somebody has to have looked at the whole video (`vfsd detect`).
+    With --keep, only regions around boxes keep that quality, against the present original. The rest
+    is blurred and updated every two seconds, and takes very few bytes. Tiles and renditions are
+    deleted. A detector must have examined the whole video (`vfsd detect`).
     """
     root, paths = session.places(names)
     with session.opened(root, writing=not dry_run) as store:
@@ -169,14 +169,14 @@ def _print_forecast(session: Session, name: str, told: ReencodeForecast, *, deca
         print_json({**_replacement_record(name, told), **measured})
         return
     if told.stays:
-        print_line(f"{printable(name)} would stay as it is: {refused}")
+        print_line(f"{printable(name)} would stay unchanged: {refused}")
         return
-    where = " around what is kept," if decays else ""
+    where = " in the kept regions," if decays else ""
     print_line(
         f"{printable(name)}: {human_bytes(told.size)} would become about "
-        f"{human_bytes(told.new_size)} of {told.codec} in {told.seconds:.0f} s; "
-        f"{told.frames} frames were encoded, with "
-        f"{told.psnr:.1f} dB{where} in the worst" + (f"; but {refused}" if refused else "")
+        f"{human_bytes(told.new_size)} of {told.codec} in {told.seconds:.0f} s; {told.frames} "
+        f"sample frames have at least {told.psnr:.1f} dB{where}"
+        + (f"; but {refused}" if refused else "")
     )
 
 

@@ -226,7 +226,7 @@ def retile(
     with session.opened(root, writing=not dry_run) as store:
         videos = select_video_list(store, paths)
         for video in videos:
-            order.plan(video)  # what cannot be done should not cost the others
+            order.plan(video)  # check all videos before the first is encoded
         for video in videos:
             if dry_run:
                 print_estimate(session, store, video, order, jobs)
@@ -234,7 +234,7 @@ def retile(
                 make_tiles(session, store, video, order, jobs)
 
 
-# ------------------------------------------------------------------------------------- for real
+# --------------------------------------------------------------------------------------------- make
 
 
 def make_tiles(
@@ -386,7 +386,7 @@ def _nothing_to_make_text(order: RetileOrder) -> str:
     )
 
 
-# -------------------------------------------------------------------------------------- dry run
+# ----------------------------------------------------------------------------------------- estimate
 
 
 def print_estimate(

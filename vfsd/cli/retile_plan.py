@@ -40,8 +40,8 @@ _UNIFORM = re.compile(r"uniform:(\d+)x(\d+)")
 class LayoutAround:
     """Layouts around detected objects."""
 
-    labels: str  #: an expression, as of `vfsd.core.label_query`
-    coarse: bool  #: one tile for everything, instead of tiles that tell it apart
+    labels: str  #: an expression of `vfsd.core.label_query`
+    coarse: bool  #: one tile for all boxes, instead of separate tiles
     padding: int  #: pixels around each box
 
     def plan(self, video: Video, span: Span | None, seconds: float, codec: str) -> Plans:
@@ -67,8 +67,8 @@ class RetileOrder:
     boxes: LayoutAround | None
     file: Path | None
     span: Span | None
-    seconds: float  #: that a segment lasts, about
-    whole: bool  #: store all tiles, not just those that hold what is wanted
+    seconds: float  #: approximate length of a segment
+    whole: bool  #: store all tiles, not only those with regions or boxes
     settings: TileSettings
     size: tuple[int, int] | None = None  #: whole frames in this size; a side may be 0
 
@@ -160,8 +160,7 @@ def layout_of_text(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:
     try:
         codec.rules.check(turned)
     except UsageError as error:
-        hint = "use uniform:RxC, or regions with --roi, whose edges are moved to allowed "
-        "positions"
+        hint = "use uniform:RxC, or regions with --roi, whose edges move to allowed positions"
         if media.is_turned:
             hint = _orientation_hint(media, turned)
         raise UsageError(str(error), hint=hint) from error
@@ -188,10 +187,10 @@ class RetileEstimate:
 
     planned: Sequence[PlannedSegment]
     missing: Sequence[PlannedSegment]
-    sample: SegmentSample | None  #: None where nothing is missing
-    bytes: int  #: of what is missing
-    seconds: float  #: until it is made
-    read: DecodeWork  #: a read of the regions, or of an average tile, from all that is planned
+    sample: SegmentSample | None  #: None if nothing is missing
+    bytes: int  #: of the missing segments
+    seconds: float  #: to make them
+    read: DecodeWork  #: a read of the regions, or of an average tile, of all planned segments
     read_seconds: float
     untiled: DecodeWork  #: the same from the original
     untiled_seconds: float
@@ -221,7 +220,7 @@ def estimate(store: Store, video: Video, order: RetileOrder, jobs: int | None) -
     costs = video.costs
     like = _segment_like(one, video)
     tiles: Sequence[int] = one.tiles
-    parts = len(tiles)  # a read of the average one
+    parts = len(tiles)  # a read of an average tile
     if order.regions:
         tiles, parts = one.layout.covering(order.needed(video.original.media)), 1
     whole = tile_work(like, tiles, one.frames[-1])

@@ -25,7 +25,7 @@ class StorePath:
     """A path in a store."""
 
     root: Path  #: the store's directory
-    name: str  #: counted from the root of the store; empty for the root itself
+    name: str  #: relative to the root of the store; empty for the root itself
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Session:
 
         absolute = [path for path in paths if path.startswith("/")]
         own, *others = resolve([str(given), *absolute], [given])
-        # A store may lie in a mount of another.
+        # A store may lie in a mount of another store.
         root = given if own is None or is_store(given) else own.root
         shown = dict(zip(absolute, others, strict=True))
         places = []

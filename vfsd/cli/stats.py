@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """What a store holds.  Bytes, but for `videos`, `damaged` and `without_sums`."""
+    """Contents of a store. Bytes, except `videos`, `damaged` and `without_sums`."""
 
     videos: int
-    damaged: int  #: files of which bytes are known to be damaged
+    damaged: int  #: files with known damage
     without_sums: int  #: originals that are read without being compared
     originals: int  #: what several videos have counts once
     tiles: int  #: that reads may use
@@ -43,17 +43,15 @@ class StoreStats:
 
 STORE_FIELDS = {
     "videos": "number of videos",
-    "damaged": "number of stored files with bytes that are known to be damaged: `vfsd fsck` names "
-    "them",
-    "without_sums": "number of originals that have no sums of their blocks yet: `vfsd scrub` makes "
-    "them",
-    "originals": "bytes of originals; what several videos have counts once",
+    "damaged": "number of stored files with known damage; `vfsd fsck` names them",
+    "without_sums": "number of originals without block checksums; `vfsd scrub` adds them",
+    "originals": "bytes of originals; shared bytes count once",
     "tiles": "bytes of tiles that reads may use",
     "renditions": "bytes of renditions that reads may use",
-    "joined": "bytes of pictures of cameras that are kept together",
-    "retired": "bytes of what is kept for a step back",
-    "pinned": "bytes of what is pinned",
-    "free": "bytes that are free on the disk",
+    "joined": "bytes of data joined with other videos",
+    "retired": "bytes kept for a rollback",
+    "pinned": "bytes of pinned data",
+    "free": "free bytes on the disk",
 }
 
 
@@ -78,7 +76,7 @@ def store_stats(store: Store) -> StoreStats:
 
 
 def mount_stats(root: Path) -> MountStats | None:
-    """How the mount of a store is doing; None where it is not mounted, or does not answer."""
+    """Statistics of the mount of a store; None without a mount, or if it does not answer."""
     from vfsd.disk.mount_queries import own_attribute
     from vfsd.disk.store_layout import StoreDirectory
     from vfsd.mount.fs.inode_metadata import STATS
@@ -126,19 +124,19 @@ _OPERATION_HEADINGS = ("operation", "count", "failed", "seconds", "p50", "p99", 
     examples=["vfsd -s videos stats", "vfsd -s videos stats --json"],
     fields={
         **STORE_FIELDS,
-        "mount": "null without a mount, else pid, seconds since it began, cpu_seconds, memory "
-        "(bytes), threads, descriptors, operations: by name count, failed, seconds, bytes, p50 and "
-        "p99 (seconds, to a factor of two), rendering: null, or pid, cpu_seconds, memory and "
-        "decoder_memory (bytes) of the process that makes views, and passthrough: null, or with "
-        "that option the number of files that the kernel reads by itself just now",
+        "mount": "null without a mount, else pid, seconds (uptime), cpu_seconds, memory (bytes), "
+        "threads, descriptors, operations: by name count, failed, seconds, bytes, p50 and p99 "
+        "(seconds, within a factor of two), rendering: null, or pid, cpu_seconds, memory and "
+        "decoder_memory (bytes) of the process that renders views, and passthrough: null, or "
+        "with that option the number of files that the kernel reads directly",
     },
 )
 @click.pass_obj
 def stats(session: Session) -> None:
-    """Show what a store holds, and what its mount has done.
+    """Show the contents of a store, and statistics of its mount.
 
-    Operations are those that the kernel asks for: what it answers from its own caches is not among
-    them.  `failed` has all answers that were errors, "no such file" included.
+    Operations are requests of the kernel, without those that its caches answer. `failed` counts all
+    errors, including "no such file".
     """
     root = session.root()
     with session.opened(root) as store:
@@ -159,9 +157,9 @@ def stats(session: Session) -> None:
 def _stats_facts(found: StoreStats, standing: MountStats | None) -> Iterator[tuple[str, str]]:
     yield "videos", str(found.videos)
     if found.damaged:
-        yield "damaged files", f"{found.damaged} (vfsd fsck names them)"
+        yield "damaged files", f"{found.damaged} (`vfsd fsck` names them)"
     if found.without_sums:
-        yield "without sums", f"{found.without_sums} (vfsd scrub makes them)"
+        yield "without checksums", f"{found.without_sums} (`vfsd scrub` adds them)"
     for name in ("originals", "tiles", "renditions", "joined", "retired", "pinned", "free"):
         yield name, human_bytes(getattr(found, name))
     if standing is None:
@@ -173,13 +171,13 @@ def _stats_facts(found: StoreStats, standing: MountStats | None) -> Iterator[tup
     yield "threads", str(standing.threads)
     yield "open files", str(standing.descriptors)
     if standing.passthrough is not None:
-        yield "passthrough", f"{standing.passthrough} files are read by the kernel itself"
+        yield "passthrough", f"{standing.passthrough} files are read by the kernel directly"
     made_by = standing.rendering
     if made_by is not None:
         yield "views", f"process {made_by.pid}"
         yield "their CPU", f"{made_by.cpu_seconds:.1f} s"
         decoders = human_bytes(made_by.decoder_memory)
-        yield "their memory", f"{human_bytes(made_by.memory)}, of which decoders keep {decoders}"
+        yield "their memory", f"{human_bytes(made_by.memory)}, including {decoders} of decoders"
 
 
 def _operation_rows(standing: MountStats) -> Iterator[tuple[str, ...]]:
@@ -197,14 +195,14 @@ def _operation_rows(standing: MountStats) -> Iterator[tuple[str, ...]]:
 
 
 def brief_seconds(seconds: float) -> str:
-    """A time in two or three digits."""
+    """A time with three significant digits."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds * 1e6:.0f} us"
 
 
-_TOP_HEADINGS = ("operation", "a second", "mean", "bytes a second")
+_TOP_HEADINGS = ("operation", "per second", "mean", "bytes per second")
 _INTERVAL_SECONDS = 2.0
 
 
@@ -212,12 +210,12 @@ _INTERVAL_SECONDS = 2.0
     "top",
     examples=["vfsd -s videos top", "vfsd -s videos top --every 10 --count 6 --json"],
     fields={
-        "seconds": "of the stretch of time that this is about",
-        "cpu": "cores that the mount has kept busy",
-        "memory": "bytes that are resident",
+        "seconds": "length of the interval",
+        "cpu": "number of busy cores",
+        "memory": "resident bytes",
         "threads": "number of threads",
         "descriptors": "open files of the process",
-        "operations": "by name: count, seconds and bytes in that time",
+        "operations": "by name: count, seconds and bytes in the interval",
     },
     exits=[NotFoundError, EXIT_INTERRUPTED],
     listing=True,
@@ -229,14 +227,19 @@ _INTERVAL_SECONDS = 2.0
     type=Number(0.1),
     default=_INTERVAL_SECONDS,
     show_default=True,
-    help="How long a stretch of time is.",
+    help="Length of an interval.",
 )
-@click.option("--count", metavar="N", type=click.IntRange(1), help="So many of them, then end.")
+@click.option(
+    "--count",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Number of intervals; the default is unlimited.",
+)
 @click.pass_obj
 def top(session: Session, interval: float, count: int | None) -> None:
-    """Show what a mount does, again and again.
+    """Show the activity of a mount, again and again.
 
-    Until Ctrl-C, or the end of the mount.
+    Ends with Ctrl-C, or with the mount.
     """
     root = session.root()
     before = _require_mount(root)
@@ -296,7 +299,7 @@ def _print_interval(session: Session, before: MountStats, now: MountStats) -> No
 
 
 def _changes(before: MountStats, now: MountStats) -> Iterator[tuple[str, tuple[int, float, int]]]:
-    """(count, seconds, bytes) of the operations that were asked for in between."""
+    """(count, seconds, bytes) of each operation in the interval."""
     for name, tally in now.operations.items():
         was: OperationTotals | None = before.operations.get(name)
         count = tally.count - (was.count if was else 0)
@@ -309,19 +312,19 @@ def _changes(before: MountStats, now: MountStats) -> Iterator[tuple[str, tuple[i
     "metrics",
     examples=["vfsd -s videos metrics"],
     fields={
-        "text": "the figures, null with --listen",
-        "address": "where they are to be had, null without --listen",
+        "text": "the metrics, null with --listen",
+        "address": "URL of the metrics, null without --listen",
     },
     exits=[ExtraMissingError, EXIT_INTERRUPTED],
 )
-@click.option("--listen", metavar="HOST:PORT", help="Answer HTTP there until Ctrl-C or SIGTERM.")
+@click.option("--listen", metavar="HOST:PORT", help="Serve HTTP there until Ctrl-C or SIGTERM.")
 @click.pass_obj
 def metrics(session: Session, listen: str | None) -> None:
-    """Give the figures of `vfsd stats` to Prometheus.
+    """Export the statistics of `vfsd stats` for Prometheus.
 
-    Needs the extra `metrics`.  Printed figures are for the textfile collector of node_exporter;
-    with `--listen 127.0.0.1:9185` Prometheus comes for them itself.  Each answer has the figures of
-    that moment.
+    Needs the extra `metrics`. The printed form is for the textfile collector of node_exporter. With
+    `--listen 127.0.0.1:9185` Prometheus can scrape the command. Each answer has the values at that
+    moment.
     """
     try:
         from prometheus_client import CollectorRegistry, generate_latest, start_http_server
@@ -344,25 +347,25 @@ def metrics(session: Session, listen: str | None) -> None:
         try:
             server, thread = start_http_server(port, host, registry)
         except OSError as error:
-            raise UsageError(f"{listen} cannot be listened to: {error.strerror}") from error
-        named = f"[{host}]" if ":" in host else host  # an address of IPv6, in a URL
+            raise UsageError(f"cannot listen at {listen}: {error.strerror}") from error
+        named = f"[{host}]" if ":" in host else host  # IPv6 addresses need brackets in a URL
         address = f"http://{named}:{server.server_port}/metrics"
         try:
             signal.signal(signal.SIGTERM, _stop)
             if session.json:
                 print_json({"text": None, "address": address})
             else:
-                session.remark(f"answering at {address}")
+                session.remark(f"serving {address}")
             thread.join()
         except _StoppedError:
-            pass  # as it should
+            pass
         finally:
             server.shutdown()
             server.server_close()
 
 
 class _StoppedError(Exception):
-    """Somebody has sent SIGTERM, which is how this ends."""
+    """SIGTERM arrived, which ends the server."""
 
 
 def _stop(*_: object) -> NoReturn:
@@ -370,7 +373,7 @@ def _stop(*_: object) -> NoReturn:
 
 
 class _Collector:
-    """Asked whenever somebody wants the figures."""
+    """Collects the metrics for each request."""
 
     def __init__(self, root: Path, store: Store) -> None:
         self._root = root
@@ -391,44 +394,46 @@ def _store_metrics(found: StoreStats) -> Iterator[Any]:
     yield _gauge("vfsd_damaged_files", "Stored files with damaged bytes.", found.damaged)
     yield _gauge(
         "vfsd_originals_without_sums",
-        "Originals that are read without being compared.",
+        "Originals without block checksums.",
         found.without_sums,
     )
     sizes = GaugeMetricFamily(
-        "vfsd_stored_bytes", "What the store holds, by kind.", labels=["kind"]
+        "vfsd_stored_bytes", "Contents of the store, by kind.", labels=["kind"]
     )
     for kind in ("originals", "tiles", "renditions", "joined", "retired", "pinned"):
         sizes.add_metric([kind], getattr(found, kind))
     yield sizes
-    yield _gauge("vfsd_free_bytes", "Free on the disk that holds the store.", found.free)
+    yield _gauge("vfsd_free_bytes", "Free bytes on the disk of the store.", found.free)
 
 
 def _mount_metrics(standing: MountStats) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
-    yield _gauge("vfsd_mount_start_seconds", "Unix time at which the mount began.", standing.since)
+    yield _gauge("vfsd_mount_start_seconds", "Unix time of the start of the mount.", standing.since)
     yield _gauge("vfsd_mount_memory_bytes", "Resident memory of the mount.", standing.memory)
     yield _gauge("vfsd_mount_threads", "Threads of the mount.", standing.threads)
     yield _gauge("vfsd_mount_open_files", "Open files of the mount.", standing.descriptors)
-    cpu = CounterMetricFamily("vfsd_mount_cpu_seconds", "Used by the mount.")
+    cpu = CounterMetricFamily("vfsd_mount_cpu_seconds", "CPU time of the mount.")
     cpu.add_metric([], standing.cpu_seconds)
     yield cpu
     made_by = standing.rendering
     if made_by is not None:
-        yield _gauge("vfsd_views_memory_bytes", "Of the process that makes views.", made_by.memory)
-        yield _gauge("vfsd_views_decoder_bytes", "Kept by idle decoders.", made_by.decoder_memory)
-        work = CounterMetricFamily("vfsd_views_cpu_seconds", "Used by what makes views.")
+        yield _gauge(
+            "vfsd_views_memory_bytes", "Memory of the process that renders views.", made_by.memory
+        )
+        yield _gauge("vfsd_views_decoder_bytes", "Memory of idle decoders.", made_by.decoder_memory)
+        work = CounterMetricFamily(
+            "vfsd_views_cpu_seconds", "CPU time of the process that renders views."
+        )
         work.add_metric([], made_by.cpu_seconds)
         yield work
     times = HistogramMetricFamily(
-        "vfsd_operation_seconds", "Answers to the kernel.", labels=["operation"]
+        "vfsd_operation_seconds", "Requests of the kernel.", labels=["operation"]
     )
     failed = CounterMetricFamily(
-        "vfsd_operation_errors", "Answers that were errors.", labels=["operation"]
+        "vfsd_operation_errors", "Requests that failed.", labels=["operation"]
     )
-    moved = CounterMetricFamily(
-        "vfsd_operation_bytes", "Bytes moved by answers.", labels=["operation"]
-    )
+    moved = CounterMetricFamily("vfsd_operation_bytes", "Bytes transferred.", labels=["operation"])
     for name, tally in standing.operations.items():
         buckets, seen = [], 0
         for limit, count in sorted(tally.buckets.items()):

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
         "vfsd init new-store",
         "vfsd init other-store --catalog sqlite:///$PWD/elsewhere.sqlite3",
     ],
-    fields={"store": "the new store's directory", "id": "its identity, which stays when it moves"},
+    fields={
+        "store": "the new store's directory",
+        "id": "its identity, which does not change when it moves",
+    },
     exits=[ExistsError, BusyError],
 )
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
@@ -35,17 +38,17 @@ if TYPE_CHECKING:
 )
 @click.pass_obj
 def init(session: Session, directory: Path | None, catalog: str | None) -> None:
-    """Make a store.
+    """Create a store.
 
-    DIR is empty or does not exist yet; its default is the directory of --store or VFSD_STORE.  A
-    store is a directory of objects and a catalog.  The catalog is an SQLite file in it, or the
-    database that --catalog names, which must not contain a catalog yet.  Other users can see that
-    URL in the list of processes while this runs: put the password in ~/.pgpass.
+    DIR is empty or does not exist yet; the default is the directory of --store or VFSD_STORE. A
+    store is a directory of objects and a catalog. The catalog is an SQLite file in it, or the
+    database of --catalog, which must not contain a catalog yet. The list of processes shows that
+    URL to other users while the command runs: put the password in ~/.pgpass.
     """
     from vfsd.api.store import Store
 
     if directory is None and not session.names_store:
-        raise UsageError("a directory for the store must be given", hint="`vfsd init DIR`")
+        raise UsageError("DIR must be given", hint="use `vfsd init DIR`")
     with Store.create(directory or session.root(), catalog_url=catalog) as store:
         if session.json:
             print_json({"store": str(store.path), "id": store.parts.directory.id})
@@ -63,9 +66,9 @@ def init(session: Session, directory: Path | None, catalog: str | None) -> None:
     ],
     fields={
         "key": "name of the setting",
-        "value": "what it is set to",
-        "default": "what it is when nobody has set it",
-        "help": "what it does",
+        "value": "present value",
+        "default": "default value",
+        "help": "its meaning",
     },
     listing=True,
 )
@@ -75,8 +78,8 @@ def init(session: Session, directory: Path | None, catalog: str | None) -> None:
 def config(session: Session, key: str | None, value: str | None) -> None:
     """Show or change the settings of a store.
 
-    Without KEY all settings are shown, with KEY its value alone.  Bytes may be written with a unit,
-    as in 500M or 4GiB.  A mount takes changes up when it is next made.
+    Without KEY all settings are shown, with KEY only its value. Bytes may have a unit, as in 500M
+    or 4GiB. A mount uses changes after its next start.
     """
     from vfsd.disk.store_config import StoreSettings, describe
     from vfsd.disk.store_layout import StoreDirectory
@@ -118,28 +121,27 @@ _COST_HEADING = "codec        start   picture     Mpixel       MB    encode Mpix
     "calibrate",
     examples=["vfsd -s videos calibrate fast", "vfsd -s videos calibrate --show --json"],
     fields={
-        "name": "a codec as FFmpeg calls it, or a tile codec",
-        "start": "CPU seconds to start at a key picture",
-        "picture": "CPU seconds for each picture",
-        "pixel": "CPU seconds for each pixel",
-        "byte": "CPU seconds for each byte",
-        "encode_pixel": "CPU seconds to encode a pixel; null for codecs that tiles are not made in",
-        "r2": "share of the variance of decoding times that these explain",
-        "samples": "decodes that were timed",
+        "name": "codec name in FFmpeg, or a tile codec",
+        "start": "CPU seconds to start at a key frame",
+        "picture": "CPU seconds per picture",
+        "pixel": "CPU seconds per pixel",
+        "byte": "CPU seconds per byte",
+        "encode_pixel": "CPU seconds to encode a pixel; null for codecs without tiles",
+        "r2": "share of the variance of decoding times that the model explains",
+        "samples": "number of timed decodes",
     },
     exits=[NoStoreError],
     listing=True,
 )
 @click.argument("codecs", nargs=-1, metavar="[CODEC]...")
-@click.option("--show", is_flag=True, help="Only tell what was measured before.")
+@click.option("--show", is_flag=True, help="Only print earlier measurements.")
 @click.pass_obj
 def calibrate(session: Session, codecs: tuple[str, ...], show: bool) -> None:
-    """Measure what decoding costs on this host.
+    """Measure the cost of decoding on this host.
 
-    Reads are served from tiles where that costs less than the original, and this tells what it
-    costs.  Takes about a minute, in which the machine should have nothing else to do, or a part of
-    that for some CODECs only.  What is measured is kept in the catalog, by name of the host, and
-    used by all who open the store there.
+    The planner uses these costs to choose between tiles and the original. The command takes about a
+    minute on an idle machine, and less for some CODECs only. The results are stored in the catalog
+    by host name, for all processes on that host.
     """
     from vfsd.core.hostinfo import host_name
     from vfsd.derive.calibrate import calibrate

@@ -53,45 +53,45 @@ if TYPE_CHECKING:
 
 _PLACE_FIELDS = {
     "name": "path from the root of the store",
-    "frames": "[first, end]: its frames, the end not included",
+    "frames": "[first, end) of its frames",
     "span": "[from, to] in seconds",
-    "layout": "widths x heights of its columns and rows, on the displayed frame; of a rendition "
+    "layout": "widths x heights of its columns and rows, on the displayed frame; for a rendition "
     "the size of its pictures",
-    "tiles": "list of the regions (WxH+X+Y of the displayed frame, or of the rendition's pictures) "
-    "that are stored",
-    "codec": "name of the tile codec: fast, small or stitchable; h264, hevc or av1: of what was "
-    "encoded for a view, and is kept",
-    "reasons": "what is read there: list of objects with label (an expression, or null), region "
-    "(WxH+X+Y of the displayed frame, or null), size ([width, height] of whole frames, or null) "
-    "and reads (how often)",
-    "reads": "number of remembered reads that it makes cheaper",
+    "tiles": "list of the stored regions (WxH+X+Y of the displayed frame, or of the rendition's "
+    "pictures)",
+    "codec": "tile codec: fast, small or stitchable; h264, hevc or av1 if encoded for a view and "
+    "kept",
+    "reasons": "reads that it serves: list of objects with label (an expression, or null), "
+    "region (WxH+X+Y of the displayed frame, or null), size ([width, height] of whole frames, or "
+    "null) and reads (count)",
+    "reads": "number of reads in the log that it makes cheaper",
 }
 
 PROPOSAL_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         **_PLACE_FIELDS,
-        "seconds": "CPU seconds that making it would take, predicted",
-        "bytes": "that it would have, predicted",
-        "spent": "CPU seconds of decoding that the reads take as things are, predicted",
-        "saved": "CPU seconds of these that they would take less",
+        "seconds": "predicted CPU seconds to make it",
+        "bytes": "predicted size",
+        "spent": "predicted CPU seconds of decoding for the reads now",
+        "saved": "part of these seconds that it saves",
         "value": "saved / seconds",
-        "allowed": "whether the budget allows it, after those before it",
+        "allowed": "whether it fits the budget, after those before it",
     }
 )
 
 DECISION_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "id": "number of the decision",
-        "at": "when its tiles were there, ISO 8601, UTC",
-        "maker": "who made it: tune or background",
+        "at": "when its tiles were made, ISO 8601, UTC",
+        "maker": "tune or background",
         **_PLACE_FIELDS,
-        "predicted_seconds": "CPU seconds that making it would take, as was thought",
-        "seconds": "that making it took, measured",
-        "predicted_bytes": "bytes that it would have, as was thought",
-        "bytes": "that it has",
-        "saved": "CPU seconds that the reads would have taken less, as was thought",
-        "state": "in use, undone, replaced (later tiles took its place) or gone",
-        "undone": "when somebody took it back, ISO 8601, UTC; null: nobody did",
+        "predicted_seconds": "predicted CPU seconds to make it",
+        "seconds": "measured CPU seconds",
+        "predicted_bytes": "predicted size",
+        "bytes": "actual size",
+        "saved": "predicted savings for the reads, in CPU seconds",
+        "state": "in use, undone, replaced (by later tiles) or gone",
+        "undone": "when it was undone, ISO 8601, UTC, or null",
     }
 )
 
@@ -132,7 +132,7 @@ def decision_record(video: Video, decision: TilingDecision) -> dict[str, Any]:
 
 
 def reasons_text(video: Video, reasons: Sequence[Iterable[TilingReason]]) -> str:
-    """What several segments are good for, in words, what is read most first."""
+    """The reads that several segments serve, as words, most frequent first."""
     counted: dict[str, int] = {}
     for reason in (one for mine in reasons for one in mine):
         size = _displayed_size(video, reason)
@@ -209,19 +209,19 @@ _PROPOSAL_ALIGNMENT = "<<><>>>>"
     "--apply/--dry-run",
     "apply",
     default=False,
-    help="Make them, or (the rule) only say which they are.",
+    help="Make the tiles, or only list them (the default).",
 )
 @click.option(
     "--budget-seconds",
     metavar="S",
     type=Number(0),
-    help="Begin no segment that would go beyond so many seconds of making them.",
+    help="Start no segment whose predicted time would exceed this total.",
 )
 @click.option(
     "--budget-bytes",
     metavar="B",
     type=byte_count_value,
-    help="Begin no segment with which they would have more bytes: 5000000, 500M or 2G.",
+    help="Start no segment whose predicted size would exceed this total: 5000000, 500M or 2G.",
 )
 @click.pass_obj
 def tune(
@@ -231,17 +231,17 @@ def tune(
     budget_seconds: float | None,
     budget_bytes: int | None,
 ) -> None:
-    """Say which tiles pay, going by what was read, and make them.
+    """List tiles that pay for the logged reads, and make them.
 
-    A VIDEO is a name or a pattern; without one all are looked at of which reads are remembered (see
-    `vfsd reads`).  It is told what they would be for (labels, regions), what making them costs, and
-    what they save of the reads that were seen: in seconds of CPU time, by the store's own
-    figures.  Where whole frames were read in a smaller size, renditions are proposed as well.
+    A VIDEO is a name or a pattern; the default is all videos in the read log (`vfsd reads`). Each
+    line has the labels or regions that the tiles serve, the cost to make them, and the savings on
+    the logged reads, in CPU seconds predicted by the cost model of the store. For reads of whole
+    frames in a smaller size, renditions are proposed as well.
 
-    With --apply they are made, those first that save most for what they cost.  Each second is
-    made and used by itself: what was interrupted with Ctrl-C goes on when it is said again.
-    `vfsd tune history` tells what was decided and why, `vfsd tune undo` takes it back.
-    It ends with 30 where a video is damaged, or cannot be tiled: it is named, and left out.
+    --apply makes them, the best ratio of savings to cost first. Each second of video is made and
+    used on its own. After Ctrl-C, the same command continues. `vfsd tune history` lists the
+    decisions, `vfsd tune undo` reverts one. A video that is damaged or cannot be tiled is named and
+    skipped, and the exit code is 30.
     """
     from vfsd.derive.tuner import TuningBudget
 
@@ -255,14 +255,14 @@ def tune(
             _print_proposals(session, store, chosen, budget)
 
 
-# ------------------------------------------------------------------------------------- for real
+# --------------------------------------------------------------------------------------------- make
 
 
 def _make_proposals(
     session: Session, store: Store, names: Sequence[str] | None, budget: TuningBudget
 ) -> None:
     failed: list[tuple[LogicalVideo, VfsdError]] = []
-    with Progress("tiling what is read", None, shown=session.shows_progress) as progress:
+    with Progress("making tiles", None, shown=session.shows_progress) as progress:
         made = store.tune(
             names,
             budget=budget,
@@ -270,14 +270,14 @@ def _make_proposals(
             on_failed=lambda *one: failed.append(one),
         )
     for video, error in failed:
-        print_remark(f"{printable(video.name)} is left out: {error}")
+        print_remark(f"{printable(video.name)} is skipped: {error}")
     if session.json:
         for decision in made:
             print_json(decision_record(_video_of(store, decision.video_id), decision))
     elif made:
         _print_made(made)
     elif not failed:
-        session.remark("nothing to make: `vfsd tune` says what there would be")
+        session.remark("nothing to make; `vfsd tune` lists proposals")
     if failed:
         click.get_current_context().exit(EXIT_FINDINGS)
 
@@ -286,9 +286,9 @@ def _print_made(made: Sequence[TilingDecision]) -> None:
     first, last = made[0].id, made[-1].id
     numbers = f"decision {first}" if first == last else f"decisions {first} to {last}"
     print_line(
-        f"{len(made)} segments made in {sum(one.seconds for one in made):.1f} s, "
-        f"{human_bytes(sum(one.bytes for one in made))}, which save "
-        f"{sum(one.predicted_saved for one in made):.1f} s on the reads seen; {numbers}"
+        f"made {len(made)} segments in {sum(one.seconds for one in made):.1f} s, "
+        f"{human_bytes(sum(one.bytes for one in made))}; they save "
+        f"{sum(one.predicted_saved for one in made):.1f} s on the logged reads; {numbers}"
     )
 
 
@@ -297,13 +297,13 @@ def _video_of(store: Store, video_id: int) -> Video:
         return store.open_video(seen.videos.get(video_id))
 
 
-# -------------------------------------------------------------------------------------- dry run
+# ---------------------------------------------------------------------------------------- proposals
 
 
 def _print_proposals(
     session: Session, store: Store, names: Sequence[str] | None, budget: TuningBudget
 ) -> None:
-    with Progress("going through the reads", None, shown=session.shows_progress):
+    with Progress("searching the read log", None, shown=session.shows_progress):
         proposals = store.proposals(names)
     videos = {one.video.id: store.open_video(one.video) for one in proposals}
     allowed = []
@@ -317,7 +317,7 @@ def _print_proposals(
     if session.json:
         return
     if not proposals:
-        session.remark("nothing to make: tiles and renditions would not pay for the reads so far")
+        session.remark("nothing to make: tiles and renditions would not pay for the logged reads")
         return
     if allowed:
         rows: list[tuple[str, ...]] = [_PROPOSAL_HEADINGS]
@@ -325,17 +325,18 @@ def _print_proposals(
         for line in column_lines(rows, _PROPOSAL_ALIGNMENT):
             print_line(line)
     session.remark(
-        f"{len(allowed)} segments would take {_seconds_text(sum(one.seconds for one in allowed))} "
-        f"and {human_bytes(sum(one.bytes for one in allowed))}, and save "
-        f"{_seconds_text(sum(one.saved for one in allowed))} on the reads seen; "
-        "`vfsd tune --apply` makes them"
+        f"{len(allowed)} segments would take "
+        f"{_seconds_text(sum(one.seconds for one in allowed))} and "
+        f"{human_bytes(sum(one.bytes for one in allowed))}, and save "
+        f"{_seconds_text(sum(one.saved for one in allowed))} on the logged reads; `vfsd tune "
+        "--apply` makes them"
     )
     if len(allowed) < len(proposals):
-        session.remark(f"{len(proposals) - len(allowed)} more go beyond the budget")
+        session.remark(f"{len(proposals) - len(allowed)} more exceed the budget")
 
 
 def _runs(proposals: Sequence[Proposal]) -> Iterator[list[Proposal]]:
-    """Neighbours in a video that are made for the same."""
+    """Adjacent proposals of a video that serve the same reads."""
 
     def by_place(proposal: Proposal) -> tuple[str, tuple[int, int], int]:
         layout, frames = proposal.plan.layout, proposal.plan.frames
@@ -405,10 +406,10 @@ _DECISION_ALIGNMENT = "><<<<<>>>>><"
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
 @click.pass_obj
 def tune_history(session: Session, names: tuple[str, ...], limit: int | None) -> None:
-    """List what was made because of reads, the newest first.
+    """List the decisions of the tuner, newest first.
 
-    Told are what it was thought to take and what it took, in seconds, and what was thought to be
-    saved on the reads seen by then.
+    Each line has the predicted and the actual cost in CPU seconds, and the predicted savings on the
+    reads logged at that time.
     """
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root) as store:
@@ -422,7 +423,7 @@ def tune_history(session: Session, names: tuple[str, ...], limit: int | None) ->
                 print_json(decision_record(videos[one.video_id], one))
             return
         if not found:
-            session.remark("nothing was decided yet; `vfsd tune` says what could be")
+            session.remark("no decisions yet; `vfsd tune` lists proposals")
             return
         rows = [_DECISION_HEADINGS, *(_decision_cells(videos[one.video_id], one) for one in found)]
         for line in column_lines(rows, _DECISION_ALIGNMENT):
@@ -463,20 +464,20 @@ def _decision_cells(video: Video, one: TilingDecision) -> tuple[str, ...]:
     fields={
         "id": "number of the decision",
         "name": "path from the root of the store",
-        "frames": "[first, end]: the frames that it is about, the end not included",
+        "frames": "[first, end) of its frames",
         "span": "[from, to] in seconds",
         "restored": "number of segments that reads use again",
     },
     exits=[NotFoundError, ExistsError, ReadOnlyError, OutdatedError],
 )
 @click.argument("number", metavar="[ID]", type=int, required=False)
-@click.option("--last", is_flag=True, help="The last decision that is in use.")
+@click.option("--last", is_flag=True, help="The latest decision in use.")
 @click.pass_obj
 def tune_undo(session: Session, number: int | None, last: bool) -> None:
-    """Take a decision back: reads use what was there before.
+    """Undo a decision: reads use the data from before.
 
-    The reads that were seen until now do not speak for the same again; later ones may.  Saying
-    `vfsd layout rollback` takes the taking back back.
+    Reads logged until now no longer suggest the same tiles; later reads may. `vfsd layout rollback`
+    reverts the undo.
     """
     from vfsd.cli.layout import span_of
     from vfsd.derive.tuner import undo_decision
@@ -501,8 +502,10 @@ def tune_undo(session: Session, number: int | None, last: bool) -> None:
             }
         )
         return
-    before = f"{len(restored)} segments are in use again" if restored else "the original is read"
+    state = "reads use the original"
+    if restored:
+        state = f"{len(restored)} segments are in use again"
     session.remark(
-        f"decision {decision.id} is taken back: in {printable(video.name)}, {clock_text(start)} to "
-        f"{clock_text(end)}, {before}"
+        f"decision {decision.id} is undone: in {printable(video.name)}, {clock_text(start)} to "
+        f"{clock_text(end)}, {state}"
     )
