@@ -1,4 +1,9 @@
-"""When anything was written down, and when the clock was believed, within one transaction."""
+"""The times that a store has recorded, and when its clock was last trusted, in one transaction.
+
+Lines of the log of originals with the action `CLOCK_TRUSTED` keep this state.  The line of video 0
+holds the last run of `vfsd age`.  The line of another video holds the earliest time from which its
+age counts.
+"""
 
 from __future__ import annotations
 
@@ -10,46 +15,25 @@ from sqlalchemy.engine import Connection, Row
 
 from vfsd.catalog.row_mapping import reads_row
 from vfsd.catalog.schema import original_log, physical_videos, reads, segments, videos
-from vfsd.catalog.tree_reader import TreeReader
-from vfsd.core.clock_check import TrustedClock, earliest_age_start
-from vfsd.core.model import Role
+from vfsd.core.clock_check import TrustedClock, implausible_times, is_plausible_time
 
 CLOCK_TRUSTED = "believed"
-"""The action of lines of the log of originals that are about the clock: one of when it was believed
-last, which is about no video, and one of each video that came while it was behind, or whose bytes
-became others."""
+"""The action of the lines of the log of originals that are about the clock."""
 
-_NOTE_INTERVAL_NS = 3600 * 1_000_000_000
-"""Between a plan and when it is acted upon; what is noted later than that lies ahead."""
+_PLAN_NS = 3600 * 1_000_000_000
+"""The longest time between a plan and its execution.  A line noted later than that lies in the
+future."""
 
 _TIMESTAMP_COLUMNS: dict[sa.Table, sa.Column[int]] = {
     original_log: original_log.c.at_ns,
+    videos: videos.c.created_ns,
     physical_videos: physical_videos.c.created_ns,
     segments: segments.c.created_ns,
     reads: reads.c.at_ns,
 }
-"""Tables whose rows are numbered as they are written, and what the clock said then."""
+"""Tables whose row numbers rise as rows are written, with the time of each row."""
 
-_SAME_AS_VIDEO = sa.and_(
-    physical_videos.c.role == Role.ORIGINAL.value,
-    physical_videos.c.created_ns
-    == sa.select(videos.c.created_ns)
-    .where(videos.c.id == physical_videos.c.video_id)
-    .scalar_subquery(),
-)
-_IN_ORDER: dict[sa.Table, tuple[sa.Column[int], sa.ColumnElement[bool]]] = {
-    original_log: (original_log.c.at_ns, sa.true()),
-    videos: (videos.c.created_ns, sa.true()),
-    # Where an original was corrected it has got another number, and may have kept its time.
-    physical_videos: (physical_videos.c.created_ns, sa.not_(_SAME_AS_VIDEO)),
-    segments: (segments.c.created_ns, sa.true()),
-}
-"""The moments of these are in the order of the numbers, whatever the clock said, where that holds.
-Those of reads are not: they are numbered as they end, and tell when they began, which may be days
-before."""
-
-_NONE = 0
-"""The number of no video."""
+_NO_VIDEO = 0
 
 
 class ClockHistory:
@@ -58,95 +42,86 @@ class ClockHistory:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def believed(self) -> TrustedClock | None:
+    def trusted(self) -> TrustedClock | None:
         """The last time that ages were acted upon; None: never."""
         chosen = (
             sa.select(original_log)
-            .where(original_log.c.action == CLOCK_TRUSTED, original_log.c.video_id == _NONE)
+            .where(original_log.c.action == CLOCK_TRUSTED, original_log.c.video_id == _NO_VIDEO)
             .order_by(original_log.c.id.desc())
         )
         row = self._connection.execute(chosen).first()
         return None if row is None else _trusted_from_row(row)
 
-    def believe(self, believed: TrustedClock, not_before: Mapping[int, int]) -> None:
-        """Remember it, in the place of the one before, and of which videos something else is
-        believed than their times: what `not_before` gave with it."""
-        there = sa.select(videos.c.id)
-        self._forget((original_log.c.video_id == _NONE) | original_log.c.video_id.not_in(there))
-        noted, known = self._noted(), set(self._connection.execute(there).scalars())
+    def trust(self, trusted: TrustedClock, not_before: Mapping[int, int]) -> None:
+        """Record `trusted` in place of the last one, and the times that `not_before` returned."""
+        stored = sa.select(videos.c.id)
+        self._forget(
+            (original_log.c.video_id == _NO_VIDEO) | original_log.c.video_id.not_in(stored)
+        )
+        noted = {row.video_id: row.at_ns for row in self._notes()}
+        known = set(self._connection.execute(stored).scalars())
         for video_id, at_ns in not_before.items():
-            # What came meanwhile is younger than what was known when it was planned.
-            is_told = at_ns <= noted.get(video_id, 0) <= believed.at_ns + _NOTE_INTERVAL_NS
-            if video_id in known and not is_told:
+            # A line that was noted since the plan is younger, and stays.
+            is_noted = at_ns <= noted.get(video_id, 0) <= trusted.at_ns + _PLAN_NS
+            if video_id in known and not is_noted:
                 self.note_new_bytes(video_id, at_ns)
-        self._note(_NONE, believed.at_ns, dict(believed.known))
+        self._note(_NO_VIDEO, trusted.at_ns, dict(trusted.known))
 
     def note_new_bytes(self, video_id: int, at_ns: int) -> None:
-        """Its bytes are others since: it is no older than that, whatever time its file is given."""
+        """Count the age of a video from `at_ns` at the earliest, whatever mtime its file gets."""
         self._forget(original_log.c.video_id == video_id)
         self._note(video_id, at_ns, {})
 
-    def newest(self) -> dict[str, int]:
-        """What has been written down by now: see `TrustedClock.known`."""
-        return {table.name: self._newest(table) for table in (*_TIMESTAMP_COLUMNS, videos)}
+    def newest_rows(self) -> dict[str, int]:
+        """The largest row number of each table: see `TrustedClock.known`."""
+        return {
+            table.name: int(
+                self._connection.execute(sa.select(sa.func.max(table.c.id))).scalar() or 0
+            )
+            for table in _TIMESTAMP_COLUMNS
+        }
 
-    def since(self, believed: TrustedClock | None) -> list[int]:
-        """The moments, Unix time in ns, at which anything was written down since; in no order."""
-        found: list[int] = []
+    def newest_time(self, trusted: TrustedClock | None) -> int | None:
+        """The newest time recorded since the clock was last trusted, including that time, as Unix
+        time in ns; None: there is none."""
+        found = [] if trusted is None else [trusted.at_ns]
         for table, moment in _TIMESTAMP_COLUMNS.items():
-            chosen = sa.select(moment).where(_is_since(table, believed)).distinct()
-            found += self._connection.execute(chosen).scalars()
-        return found
+            chosen = sa.select(sa.func.max(moment)).where(_is_since(table, trusted))
+            newest = self._connection.execute(chosen).scalar()
+            found += [] if newest is None else [int(newest)]
+        return max(found, default=None)
 
-    def in_order_since(self, believed: TrustedClock | None) -> list[list[int]]:
-        """Moments of each table that has them in the order of writing, in that order."""
-        return [
-            [*self._connection.execute(_ordered(table, believed)).scalars()] for table in _IN_ORDER
-        ]
+    def first_time(self) -> int | None:
+        """When the oldest video was stored, by a plausible clock, as Unix time in ns."""
+        stored = self._connection.execute(sa.select(videos.c.created_ns)).scalars()
+        return min(filter(is_plausible_time, stored), default=None)
 
-    def not_before(self, now_ns: int, believed: TrustedClock | None) -> dict[int, int]:
-        """Since when (Unix time in ns), at most, there are the videos that were written over, or
-        that came, or whose bytes did, while the clock was behind; by their numbers."""
-        # What lies ahead was told by a clock that was: it is so since now, at most.
-        found = {video_id: min(at_ns, now_ns) for video_id, at_ns in self._noted().items()}
-        start = {} if believed is None else {"start_ns": believed.start_ns(now_ns)}
-        came = _ordered(videos, believed)
-        stored = _ordered(physical_videos, believed).where(
-            physical_videos.c.role == Role.ORIGINAL.value
+    def not_before(self, now_ns: int, trusted: TrustedClock | None) -> dict[int, int]:
+        """The earliest times from which ages count, as Unix time in ns by video id.
+
+        They cover videos that were written over, and videos whose recorded time cannot be right.
+        The ages of the latter count from `now_ns`, the first run that saw them.
+        """
+        stored = self._connection.execute(
+            sa.select(videos.c.id, videos.c.created_ns).where(_is_since(videos, trusted))
         )
-        for chosen in (
-            came.add_columns(videos.c.id),
-            stored.add_columns(physical_videos.c.video_id),
-        ):
-            rows = self._connection.execute(chosen)
-            since = earliest_age_start(now_ns, ((whose, moment) for moment, whose in rows), **start)
-            for video_id, at_ns in since.items():
-                found[video_id] = max(at_ns, found.get(video_id, at_ns))
-        return found
+        wrong = implausible_times(now_ns, ((row.id, row.created_ns) for row in stored), trusted)
+        notes = self._notes()
+        last = 0 if trusted is None else trusted.known.get(original_log.name, 0)
+        fresh = ((row.video_id, row.at_ns) for row in notes if row.id > last)
+        wrong |= implausible_times(now_ns, fresh, trusted)
+        found = {row.video_id: min(row.at_ns, now_ns) for row in notes}
+        return found | dict.fromkeys(wrong, now_ns)
 
-    def what(self, at_ns: int, believed: TrustedClock | None) -> str | None:
-        """What was written down then, in words, if it was since the clock was believed."""
-        if believed is not None and at_ns == believed.at_ns:
-            return "`vfsd age` was done"
-        for table, moment in (_TIMESTAMP_COLUMNS | {videos: videos.c.created_ns}).items():
-            there = moment == at_ns, _is_since(table, believed)
-            row = self._connection.execute(sa.select(table).where(*there)).first()
-            if row is not None:
-                return self._told(table, row)
-        return None
-
-    # -- inside
-
-    def _noted(self) -> dict[int, int]:
-        """What is believed of videos, by their numbers."""
-        chosen = sa.select(original_log.c.video_id, original_log.c.at_ns).where(
-            original_log.c.action == CLOCK_TRUSTED, original_log.c.video_id != _NONE
+    def _notes(self) -> list[Row[Any]]:
+        chosen = sa.select(original_log.c.id, original_log.c.video_id, original_log.c.at_ns).where(
+            original_log.c.action == CLOCK_TRUSTED, original_log.c.video_id != _NO_VIDEO
         )
-        return {row.video_id: row.at_ns for row in self._connection.execute(chosen)}
+        return list(self._connection.execute(chosen))
 
-    def _forget(self, whose: sa.ColumnElement[bool]) -> None:
+    def _forget(self, condition: sa.ColumnElement[bool]) -> None:
         is_note = original_log.c.action == CLOCK_TRUSTED
-        self._connection.execute(sa.delete(original_log).where(is_note, whose))
+        self._connection.execute(sa.delete(original_log).where(is_note, condition))
 
     def _note(self, video_id: int, at_ns: int, details: dict[str, int]) -> None:
         self._connection.execute(
@@ -162,38 +137,9 @@ class ClockHistory:
             )
         )
 
-    def _newest(self, table: sa.Table) -> int:
-        return int(self._connection.execute(sa.select(sa.func.max(table.c.id))).scalar() or 0)
 
-    def _told(self, table: sa.Table, row: Row[Any]) -> str:
-        if table is original_log:
-            return f"{row.name} was {row.action}"
-        if table is segments:
-            chosen = sa.select(physical_videos.c.video_id, physical_videos.c.role).where(
-                physical_videos.c.id == row.physical_id
-            )
-            encoding = self._connection.execute(chosen).one()
-            return f"{encoding.role} pictures of {self._name(encoding.video_id)} were stored"
-        if table is videos:
-            return f"{self._name(row.id)} was stored"
-        done = "read" if table is reads else "stored"
-        return f"{self._name(row.video_id)} was {done}"
-
-    def _name(self, video_id: int) -> str:
-        chosen = sa.select(videos.c.ino).where(videos.c.id == video_id)
-        ino = self._connection.execute(chosen).scalar()
-        names = [] if ino is None else TreeReader(self._connection).paths_of(ino)
-        return names[0] if names else "a video that has no name any more"
-
-
-def _ordered(table: sa.Table, believed: TrustedClock | None) -> sa.Select[Any]:
-    """Its moments in the order of writing."""
-    moment, holds = _IN_ORDER[table]
-    return sa.select(moment).where(_is_since(table, believed), holds).order_by(table.c.id)
-
-
-def _is_since(table: sa.Table, believed: TrustedClock | None) -> sa.ColumnElement[bool]:
-    known = 0 if believed is None else believed.known.get(table.name, 0)
+def _is_since(table: sa.Table, trusted: TrustedClock | None) -> sa.ColumnElement[bool]:
+    known = 0 if trusted is None else trusted.known.get(table.name, 0)
     is_since: sa.ColumnElement[bool] = table.c.id > known
     if table is original_log:
         return sa.and_(is_since, original_log.c.action != CLOCK_TRUSTED)

@@ -18,7 +18,6 @@ import sqlalchemy as sa
 
 from sample_videos import FOLDER
 from tests.fs.driver import Driver
-from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video
@@ -62,10 +61,7 @@ def put(store: Store, name: str, days: float, policy: str) -> Video:
 
 
 def aged(store: Store, video: Video, days: float, policy: str) -> Video:
-    """As if it had been there for longer, and written to so many days ago.
-
-    Those that came before it came earlier, too: else a clock was behind.
-    """
+    """Make a video 400 days old in the store, and its file `days` old, and trust the clock."""
     now = time.time_ns()
     born, came = now - round(days * DAY_NS), now - 400 * DAY_NS
     engine = sa.create_engine(f"sqlite:///{store.path / 'catalog.sqlite3'}")
@@ -79,8 +75,15 @@ def aged(store: Store, video: Video, days: float, policy: str) -> Video:
             sa.update(nodes).where(nodes.c.ino == video.info.ino).values(mtime_ns=born)
         )
     engine.dispose()
+    trust(store)
     video.set_policy(policy)
     return store[video.name]
+
+
+def trust(store: Store) -> None:
+    """As a run of `vfsd age --apply` that finds nothing to do."""
+    with store.catalog.writing() as change:
+        change.clock.trust(TrustedClock(time.time_ns(), change.clock.newest_rows()), {})
 
 
 def ager(store: Store, **how: bool) -> RetentionExecutor:
@@ -732,48 +735,51 @@ def hold(store: Store) -> None:
     store["a.mp4"].release("closed")
 
 
-@pytest.mark.parametrize("is_run_before", one_in(4, [False, True]))
 @pytest.mark.parametrize("note", [read, replace, tile, hold])
-def test_what_is_done_by_a_wrong_clock_does_not_make_it_right(
-    store: Store,
-    clock: Callable[[float], None],
-    note: Callable[[Store], None],
-    is_run_before: bool,
+def test_records_of_a_wrong_clock_do_not_make_it_right(
+    store: Store, clock: Callable[[float], None], note: Callable[[Store], None]
 ) -> None:
     put(store, "a.mp4", 1, "delete-after=30d")
-    if is_run_before:
-        assert go(store) == []
     clock(35)
-    with pytest.raises(ForbiddenError, match=r"35 days, from .* to now"):
+    with pytest.raises(ForbiddenError, match="35 days after"):
         go(store)
     note(store)
-    with pytest.raises(ForbiddenError, match=r"35 days, from .*, when [ab]|35 days.*pictures of a"):
+    with pytest.raises(ForbiddenError, match="35 days after"):
         go(store)
     assert go(store, is_clock_right=True) == ["a.mp4"]
 
 
-def test_a_silence_that_was_believed_is_not_asked_of_again(
+def test_the_first_run_counts_from_the_first_video(
     store: Store, clock: Callable[[float], None]
 ) -> None:
-    put(store, "a.mp4", 1, "delete-after=60d")
-    clock(20)
-    with pytest.raises(ForbiddenError, match="20 days"):
-        go(store)
-    assert go(store, is_clock_right=True) == []
+    put_now(store, "a.mp4")
+    store["a.mp4"].set_policy("delete-after=20d")
+    clock(35)
     read(store)
-    clock(27)
-    assert go(store) == []
-    clock(33)  # nobody has read it since, but this was done
-    assert go(store) == []
+    with pytest.raises(ForbiddenError, match=r"35 days after .* the first video was stored"):
+        go(store)
+    clock(29)
+    store.tools.reads.flush()
+    with pytest.raises(ForbiddenError, match="behind"):
+        go(store)
+    assert go(store, is_clock_right=True) == ["a.mp4"]
+
+
+def test_monthly_runs_need_no_option(store: Store, clock: Callable[[float], None]) -> None:
+    put(store, "a.mp4", 1, "delete-after=100d")
+    for days in (29, 58, 87):
+        clock(days)
+        assert go(store) == []
     with store.catalog.reading() as seen:
         assert seen.originals.log() == []
-    clock(41)
-    with pytest.raises(ForbiddenError, match="8 days, from"):
+    clock(118)
+    with pytest.raises(ForbiddenError, match="31 days after"):
         go(store)
     assert fsck.run(store.parts) == []
+    assert go(store, is_clock_right=True) == ["a.mp4"]
 
 
-def test_what_was_written_down_by_a_clock_that_was_ahead_is_named_and_overruled(
+def test_times_of_a_clock_that_was_ahead_need_the_option_once(
     store: Store, clock: Callable[[float], None]
 ) -> None:
     put(store, "a.mp4", 28, "delete-after=30d")
@@ -781,24 +787,11 @@ def test_what_was_written_down_by_a_clock_that_was_ahead_is_named_and_overruled(
     hold(store)
     year = time.gmtime(time.time_ns() // 1_000_000_000).tm_year
     clock(0)
-    with pytest.raises(ForbiddenError, match=f"behind .*a.mp4 was released at {year}-"):
+    with pytest.raises(ForbiddenError, match=f"behind {year}-"):
         go(store)
     assert go(store, is_clock_right=True) == []
     clock(3)
     assert go(store) == ["a.mp4"]
-
-
-def test_what_was_ahead_does_not_help_a_clock_that_jumps_there(
-    store: Store, clock: Callable[[float], None]
-) -> None:
-    put(store, "a.mp4", 1, "delete-after=30d")
-    clock(35)
-    read(store)
-    clock(0)
-    assert go(store, is_clock_right=True) == []
-    clock(36)
-    with pytest.raises(ForbiddenError, match=r"36 days, from .* to now"):
-        go(store)
 
 
 BEHIND = -20_000
@@ -822,7 +815,7 @@ def write_over(store: Store, name: str) -> None:
             info.ino,
             replaced(info.original, created_ns=time.time_ns()),
             change.videos.pages(info.original.id),
-            digest=info.digest,
+            digest=info.digest[::-1],
             now_ns=time.time_ns(),
         )
         change.tree.update(info.ino, mtime_ns=time.time_ns())
@@ -857,15 +850,12 @@ def test_what_came_while_the_clock_was_behind_is_not_old(
     put_now(store, "b.mp4")
     store["b.mp4"].set_policy("delete-after=30d,delete-below=1K")
     write_over(store, "a.mp4")
-    with pytest.raises(ForbiddenError, match="is behind what"):
+    with pytest.raises(ForbiddenError, match="which is behind"):
         go(store)
     clock(1)
-    with pytest.raises(ForbiddenError, match=r"clock was behind when b.mp4 was stored: .*at 197"):
-        go(store)
-    assert go(store, is_clock_right=True) == []
-    assert go(store) == []  # that was said once
+    assert go(store) == []  # their ages count from this run
     clock(30.9)
-    assert go(store, is_clock_right=True) == []
+    assert go(store) == []
     clock(31.1)
     assert sorted(go(store)) == ["a.mp4", "b.mp4"]
     with store.catalog.reading() as seen:
@@ -924,18 +914,14 @@ def test_the_first_that_came_while_the_clock_was_behind_is_not_old(
     put_now(store, "b.mp4")
     store["b.mp4"].set_policy("delete-after=30d")
     clock(0)
-    with pytest.raises(ForbiddenError, match=r"clock was behind when b.mp4 was stored"):
-        go(store)
-    store.ingest(FOLDER / NAME, "later.mp4")
-    assert go(store, is_clock_right=True) == []
-    store.remove("later.mp4")
+    assert go(store) == []
     clock(20)
-    assert go(store, is_clock_right=True) == []
+    assert go(store) == []
     clock(31)
-    assert go(store, is_clock_right=True) == ["b.mp4"]
+    assert go(store) == ["b.mp4"]
+    trust(store)
     with store.catalog.writing() as change:
-        change.clock.believe(TrustedClock(time.time_ns(), {}), {})
-        assert change.clock.not_before(time.time_ns(), change.clock.believed()) == {}
+        assert change.clock.not_before(time.time_ns(), change.clock.trusted()) == {}
 
 
 def test_reads_that_began_before_others_say_nothing_of_the_clock(

@@ -1,95 +1,53 @@
-"""When the clock of a machine is not believed."""
+"""When ages may be acted upon by the clock of this machine."""
 
 from __future__ import annotations
 
 import pytest
 
-from vfsd.core.clock_check import ClockProblem, TrustedClock, earliest_age_start, find_clock_problem
+from vfsd.core.clock_check import (
+    TrustedClock,
+    implausible_times,
+    is_plausible_time,
+    require_trusted_clock,
+)
+from vfsd.errors import ForbiddenError
 
-MINUTE = 60 * 1_000_000_000
-HOUR = 60 * MINUTE
-DAY = 24 * HOUR
-NOW = 1_800_000_000 * 1_000_000_000
-
-
-def test_what_is_written_down_every_week_agrees_with_the_clock() -> None:
-    assert find_clock_problem(NOW, []) is None
-    assert find_clock_problem(NOW, [NOW - 6 * DAY, NOW - 13 * DAY, NOW - 19 * DAY]) is None
-    assert find_clock_problem(NOW, [NOW + MINUTE // 2]) is None
-    assert find_clock_problem(NOW, [], NOW - 7 * DAY - HOUR) is None  # a weekly job is late
-    assert find_clock_problem(NOW, [], NOW + MINUTE // 2) is None
+DAY = 86_400 * 1_000_000_000
+NOW = 20_500 * DAY
 
 
-def test_a_clock_that_has_jumped_is_not_believed_whatever_was_written_since() -> None:
-    assert find_clock_problem(NOW, [NOW - 8 * DAY]) == ClockProblem(NOW, 8 * DAY)
-    start = NOW - 30 * DAY
-    assert find_clock_problem(NOW, [NOW - HOUR, start, NOW - MINUTE]) == ClockProblem(
-        NOW - HOUR, 30 * DAY - HOUR
-    )
-    assert find_clock_problem(NOW, [NOW - HOUR], start) == ClockProblem(NOW - HOUR, 30 * DAY - HOUR)
-    assert find_clock_problem(NOW, [], start) == ClockProblem(NOW, 30 * DAY)
+@pytest.mark.parametrize(
+    ("newest", "since"),
+    [(None, None), (NOW, NOW), (NOW + 59 * 1_000_000_000, NOW - 30 * DAY), (None, NOW - 30 * DAY)],
+)
+def test_a_clock_within_the_rule_is_trusted(newest: int | None, since: int | None) -> None:
+    require_trusted_clock(NOW, newest, since)
 
 
-def test_silences_before_it_was_believed_are_not_asked_of() -> None:
-    notes = [NOW - 300 * DAY, NOW - 30 * DAY, NOW - 3 * DAY]
-    assert find_clock_problem(NOW, notes) == ClockProblem(NOW - 30 * DAY, 270 * DAY)
-    assert find_clock_problem(NOW, notes, NOW - 5 * DAY) is None
+def test_a_clock_behind_the_newest_time_is_refused() -> None:
+    with pytest.raises(ForbiddenError, match="behind 2026-02-16 00:01 UTC") as caught:
+        require_trusted_clock(NOW, NOW + 61 * 1_000_000_000, NOW)
+    assert "--clock-is-right" in str(caught.value.hint)
 
 
-@pytest.mark.parametrize("believed", [None, NOW - DAY])
-def test_a_clock_that_is_behind_is_not_believed(believed: int | None) -> None:
-    found = find_clock_problem(NOW, [NOW - DAY, NOW + DAY, NOW + 2 * DAY], believed)
-    assert found == ClockProblem(NOW + 2 * DAY)
-    assert found.is_ahead
-    assert find_clock_problem(NOW, [], NOW + DAY) == ClockProblem(NOW + DAY)
+def test_a_long_pause_is_refused() -> None:
+    with pytest.raises(ForbiddenError, match="31 days after 2026-01-16 00:00 UTC") as caught:
+        require_trusted_clock(NOW, None, NOW - 31 * DAY)
+    assert "at most 30 days apart" in str(caught.value.hint)
 
 
-def test_a_clock_that_was_behind_is_not_believed_of_what_was_stored_then() -> None:
-    start, epoch = NOW - 2 * DAY, MINUTE
-    found = find_clock_problem(NOW, [], NOW - DAY, in_order=[[], [epoch, NOW - HOUR]])
-    assert found == ClockProblem(epoch, before_ns=NOW - DAY)
-    assert found.is_behind
-    assert not found.is_ahead
-    assert find_clock_problem(NOW, [], in_order=[[start, epoch, NOW]]) == ClockProblem(
-        epoch, before_ns=start
-    )
-    nothing_before = find_clock_problem(NOW, [], in_order=[[epoch]])
-    assert nothing_before is not None
-    assert nothing_before.is_behind
-    # Reads are numbered as they end, and others wait for their turn to be written.
-    assert find_clock_problem(NOW, [NOW - 5 * DAY, epoch], start) is None
-    assert find_clock_problem(NOW, [], in_order=[[start, start - MINUTE * 30, NOW - HOUR]]) is None
+def test_times_before_the_last_run_or_ahead_are_implausible() -> None:
+    trusted = TrustedClock(NOW - 5 * DAY, {})
+    rows = [(1, NOW), (2, NOW - 5 * DAY), (3, NOW - 6 * DAY), (4, NOW + DAY), (5, 0)]
+    assert implausible_times(NOW, rows, trusted) == {3, 4, 5}
+    assert implausible_times(NOW, rows, None) == {4, 5}
 
 
-def test_what_was_stored_by_a_clock_that_was_behind_is_as_old_as_what_came_next() -> None:
-    right, later = NOW - 9 * DAY, NOW - 3 * DAY
-    assert earliest_age_start(NOW, [(1, right), (2, right - MINUTE), (3, later)]) == {}
-    rows = [(1, right), (2, MINUTE), (3, right - DAY), (4, later), (5, 2 * MINUTE)]
-    assert earliest_age_start(NOW, rows) == {2: later, 3: later, 5: NOW}
-    assert earliest_age_start(NOW, [(1, MINUTE)]) == {1: NOW}
-    assert earliest_age_start(NOW, [(1, right)], later) == {1: NOW}
-    # What lies ahead makes nothing old or young.
-    assert earliest_age_start(NOW, [(1, right), (2, NOW + DAY), (3, later)]) == {}
+def test_a_last_run_ahead_of_the_clock_bounds_nothing() -> None:
+    ahead = TrustedClock(NOW + 300 * DAY, {})
+    assert implausible_times(NOW, [(1, NOW), (2, 0)], ahead) == {2}
 
 
-def test_what_was_believed_ahead_is_no_start() -> None:
-    assert (
-        earliest_age_start(NOW, [(1, NOW - DAY)], TrustedClock(NOW + DAY, {}).start_ns(NOW)) == {}
-    )
-    assert TrustedClock(NOW - DAY, {}).start_ns(NOW) == NOW - DAY
-
-
-def test_what_is_told() -> None:
-    ahead = ClockProblem(NOW + 3650 * DAY).error(NOW, "a.mp4 was held")
-    assert "2027-01-15 08:00 UTC, which is behind what" in str(ahead)
-    assert "a.mp4 was held at 2037-01-12 08:00 UTC" in str(ahead)
-    assert "--clock-is-right" in str(ahead.hint)
-    jumped = ClockProblem(NOW, 30 * DAY)
-    assert "30 days, from 2026-12-16 08:00 UTC to now" in str(jumped.error(NOW, None))
-    assert "to 2027-01-15 08:00 UTC, when a.mp4 was read" in str(
-        jumped.error(NOW, "a.mp4 was read")
-    )
-    behind = ClockProblem(0, before_ns=NOW).error(NOW + DAY, "b.avi was stored")
-    assert "behind when b.avi was stored: by it that was at 1970-01-01 00:00 UTC" in str(behind)
-    assert "2027-01-15 08:00 UTC had passed before" in str(behind)
-    assert "count from what was stored next" in str(behind.hint)
+def test_times_before_any_store_are_implausible() -> None:
+    assert not is_plausible_time(0)
+    assert is_plausible_time(NOW)

@@ -128,8 +128,8 @@ def log_text(entry: OriginalLogEntry) -> str:
 @click.option(
     "--clock-is-right",
     is_flag=True,
-    help="Trust the clock. It is suspect if the last entry is a week old or lies in the future, "
-    "if the clock ran backwards, or if most videos would be deleted.",
+    help="Trust the clock although it is behind the newest time in the store, or more than 30 days "
+    "after the last run, and allow a run that deletes most videos.",
 )
 @click.pass_obj
 def age(
@@ -142,10 +142,10 @@ def age(
     was later. The oldest videos come first. Videos with a hold, or indexed in place, are not
     changed.
 
-    Nothing is changed while the clock of this machine contradicts the times in the store. With
-    --apply, the store remembers that --clock-is-right was given, so that it need not be repeated
-    for the same contradiction. The command is meant for cron: an error of one video (exit code 30)
-    does not stop the others.
+    The command refuses to work by a clock that is behind the newest time in the store, or more than
+    30 days after the last run with --apply (before the first run: after the first video was
+    stored). If the clock is right, give --clock-is-right once. The command is meant for cron: an
+    error of one video (exit code 30) does not stop the others.
     """
     from vfsd.maintenance.age import RetentionExecutor
 

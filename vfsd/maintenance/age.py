@@ -12,7 +12,7 @@ from functools import partial
 
 from vfsd.api.video import Video
 from vfsd.catalog import Transaction
-from vfsd.core.clock_check import TrustedClock, find_clock_problem
+from vfsd.core.clock_check import TrustedClock, require_trusted_clock
 from vfsd.core.model import LogicalVideo
 from vfsd.core.retention_policy import (
     REPLACED_BYTES_KEYWORD,
@@ -166,10 +166,10 @@ class RetentionPlan:
 
 
 class RetentionExecutor:
-    """Does what the policies of some videos ask for.
+    """Carries out the retention policies of some videos.
 
-    With `is_clock_right` somebody has said that the clock of this machine is; otherwise nothing is
-    done where it does not agree with what the store has written down since it was last believed.
+    It refuses to plan unless the clock can be trusted: see `require_trusted_clock`.
+    `is_clock_right` is the caller's word that it can.
     """
 
     def __init__(
@@ -178,8 +178,8 @@ class RetentionExecutor:
         self._parts = parts
         self._videos = {video.info.id: video for video in videos}
         self._is_clock_right = is_clock_right
-        self._believed: TrustedClock | None = None  # by the last plan
-        self._not_before: dict[int, int] = {}  # as it had it
+        self._trusted: TrustedClock | None = None  # by the last plan
+        self._not_before: dict[int, int] = {}  # in the last plan
         self._shares = DirectoryUsage(parts)
         self._turns = TransactionPacer()
 
@@ -193,11 +193,11 @@ class RetentionExecutor:
         self._parts.require_filled()
         now = time.time_ns()
         with self._parts.catalog.reading() as seen:
-            believed = seen.clock.believed()
+            trusted = seen.clock.trusted()
             if not self._is_clock_right:
-                _require_clock(seen, now, believed)
-            known = seen.clock.newest()
-            not_before = seen.clock.not_before(now, believed)
+                _require_clock(seen, now, trusted)
+            known = seen.clock.newest_rows()
+            not_before = seen.clock.not_before(now, trusted)
             aged = [
                 _aged(self._parts, seen, video.info, not_before.get(number, 0))
                 for number, video in self._videos.items()
@@ -224,7 +224,7 @@ class RetentionExecutor:
         waiting = sorted(
             ((ns, one) for ns, one in until if ns is not None), key=lambda each: each[0]
         )
-        self._believed, self._not_before = TrustedClock(now, known), not_before
+        self._trusted, self._not_before = TrustedClock(now, known), not_before
         goes_by_room = any(may_make_room(one) for one in aged)
         return RetentionPlan(tuple(due), tuple(held), tuple(left), tuple(waiting), goes_by_room)
 
@@ -253,18 +253,17 @@ class RetentionExecutor:
         return [one for one in held if one.video_id in would]
 
     def remember_clock(self) -> None:
-        """Note that the last plan has believed the clock, before it is acted upon.
+        """Record that the last plan trusted the clock; call it before the plan is carried out.
 
-        Later plans then ask only of what is written down from now on: what somebody has said once
-        of a silence, or of a time that is still to come, he need not say again.  Videos that came
-        while it was behind are noted with it.
+        Later plans check only times that are recorded from now on, so that a wrong time needs
+        `is_clock_right` once.
         """
-        believed = self._believed
-        if believed is None:
+        trusted = self._trusted
+        if trusted is None:
             return
 
         def note(change: Transaction) -> None:
-            change.clock.believe(believed, self._not_before)
+            change.clock.trust(trusted, self._not_before)
 
         self._parts.write_with_reserve(note)
 
@@ -389,16 +388,10 @@ class RetentionExecutor:
         return self._parts.write_with_reserve(note)
 
 
-def _require_clock(seen: Transaction, now_ns: int, believed: TrustedClock | None) -> None:
-    """Raises `ForbiddenError` where the clock may be wrong, or may have been."""
-    found = find_clock_problem(
-        now_ns,
-        seen.clock.since(believed),
-        None if believed is None else believed.at_ns,
-        in_order=seen.clock.in_order_since(believed),
-    )
-    if found is not None:
-        raise found.error(now_ns, seen.clock.what(found.at_ns, believed))
+def _require_clock(seen: Transaction, now_ns: int, trusted: TrustedClock | None) -> None:
+    """Raise `ForbiddenError` unless the clock can be trusted."""
+    since = seen.clock.first_time() if trusted is None else trusted.at_ns
+    require_trusted_clock(now_ns, seen.clock.newest_time(trusted), since)
 
 
 def _require_due(
