@@ -44,7 +44,7 @@ from blake3 import blake3
 from benchmarks.common import ROOT, arguments, finish, folder_option, footage, table
 from benchmarks.mounting import vfsd_mount
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.decoding.demuxer import MediaSource
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketFlag
@@ -210,7 +210,7 @@ class Bench:
         footage, outcome = self._footage[video.name], Outcome()
         block = bit // 8 // _BLOCK
         damaged = range(block * _BLOCK, min(video.original.size, (block + 1) * _BLOCK))
-        needed = frames_that_need(video.table, damaged)
+        needed = frames_that_need(context_of(video).table, damaged)
         for number, expected in enumerate(footage.frames):
             try:
                 shown = digest_of(video.frames([number], psnr=float("inf")).data[0])
@@ -292,7 +292,7 @@ class Bench:
                 needed = set()
                 if target.segment is None:
                     end = min(video.original.size, (block + 1) * _BLOCK)
-                    needed = frames_that_need(video.table, range(block * _BLOCK, end))
+                    needed = frames_that_need(context_of(video).table, range(block * _BLOCK, end))
             whole = (good / key[:2] / key[2:]).read_bytes()
             fd = os.open(top / target.name, os.O_RDONLY)
             try:
@@ -367,11 +367,13 @@ def fill(store: Store, clips: Mapping[str, Path]) -> list[Target]:
     made: list[tuple[str, str, list[Segment]]] = []
     for name in ("h264", "hevc"):
         video = store[f"{name}.mp4"]
-        made.append(("renditions", name, video.render(half_size(video))))
-    made.append(("tiles", "h264", store["h264.mp4"].retile("uniform:2x2")))
+        made.append(("renditions", name, video.renditions.make(half_size(video))))
+    made.append(("tiles", "h264", store["h264.mp4"].tiles.retile("uniform:2x2")))
     raw = TileSettings("lossless")
-    made.append(("lossless tiles", "hevc", store["hevc.mp4"].retile("uniform:1x2", settings=raw)))
-    store["hevc.mp4"].compress()
+    made.append(
+        ("lossless tiles", "hevc", store["hevc.mp4"].tiles.retile("uniform:1x2", settings=raw))
+    )
+    store["hevc.mp4"].tiles.compress()
     if "left" in clips:
         join(store, "left.mp4", "right.mp4", seconds_each=0.5)
         for name in ("left", "right"):

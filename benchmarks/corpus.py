@@ -45,7 +45,7 @@ from benchmarks.corpus_reference import (
 )
 from benchmarks.fidelity import frames_of_vfsd
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.core.frames import Pixels
 from vfsd.disk.store_config import StoreSettings
 from vfsd.errors import ForbiddenError, RefusedMediaError, VfsdError
@@ -260,8 +260,8 @@ def _check_number(
 
 def _check_frames(store: Store, video: Video, truth: Playback, result: Checked) -> frozenset[int]:
     """The frames that are marked as damaged; not looked up while no frame differs."""
-    base = video.table.time_base
-    times = [int(pts) * base for pts in video.table.pts()]
+    base = context_of(video).table.time_base
+    times = [int(pts) * base for pts in context_of(video).table.pts()]
     numbered = any("no time stamps" in note for note in video.original.notes)
     if times and truth.clean and not numbered:
         late = [
@@ -373,12 +373,12 @@ def _check_replace(store: Store, video: Video, source: Path, work: Path, result:
     if len(video) * video.width * video.height > _MOST_REPLACED:
         result.replaced = "not tried: too large"
         return
-    video.set_policy("original=replaceable,psnr=20")
+    video.policy.set("original=replaceable,psnr=20")
     before = result.before = inventory(source)
-    count, times = len(video), video.table.pts().tolist()
-    base = video.table.time_base
+    count, times = len(video), context_of(video).table.pts().tolist()
+    base = context_of(video).table.time_base
     try:
-        video.replace_original(psnr=20, codec="h264")
+        video.policy.replace_original(psnr=20, codec="h264")
     except (ForbiddenError, RefusedMediaError) as error:
         result.replaced, result.before = f"refused: {error}", {}
         return
@@ -396,7 +396,7 @@ def _check_replace(store: Store, video: Video, source: Path, work: Path, result:
         elif after[name] != value:
             result.wrong.append(f"replace changed {name}: {value[:60]} to {after[name][:60]}")
     moved = [pts * base for pts in times] != [
-        int(pts) * again.table.time_base for pts in again.table.pts()
+        int(pts) * context_of(again).table.time_base for pts in context_of(again).table.pts()
     ]
     if len(again) != count or moved:
         result.wrong.append("replace changed the number or the times of frames")

@@ -75,7 +75,7 @@ def measured(left: Path, right: Path) -> dict[str, Any]:
     """Bytes of objects, and dB of both sides, in each of the ways."""
     with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder) / "store") as store:
         for path, name in ((left, "left.mp4"), (right, "right.mp4")):
-            store.ingest(path, name).set_policy("original=replaceable,psnr=20")
+            store.ingest(path, name).policy.set("original=replaceable,psnr=20")
         files = _stored(store)
         try:
             report = join(store, "left.mp4", "right.mp4", JoinSettings())
@@ -93,7 +93,7 @@ def measured(left: Path, right: Path) -> dict[str, Any]:
         achieved = []
         for name, decibels in zip((report.left, report.right), report.psnr, strict=True):
             try:
-                done = store[name].replace_original(psnr=decibels - _SLACK, codec=CODEC)
+                done = store[name].policy.replace_original(psnr=decibels - _SLACK, codec=CODEC)
                 achieved.append(done.psnr)
             except NothingSavedError:
                 achieved.append(float("inf"))

@@ -28,7 +28,7 @@ import cv2
 from benchmarks.common import arguments, existing_file, finish, footage, table
 from benchmarks.mounting import vfsd_mount
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.frames.planes import plane_bytes
 from vfsd.disk.store_config import StoreSettings
 
@@ -141,7 +141,7 @@ def frames_of_ffmpeg(path: Path) -> list[str]:
 
 
 def frames_of_vfsd(video: Video, store: Store) -> Iterator[str]:
-    with store.tools.pool.decoder(video.original, video.table) as decoder:
+    with store.tools.pool.decoder(video.original, context_of(video).table) as decoder:
         for _, frame in decoder.stream(0):
             digest = hashlib.md5(usedforsecurity=False)
             for plane in plane_bytes(frame):

@@ -42,8 +42,9 @@ from benchmarks.common import (
 )
 from benchmarks.common import used as measured
 from benchmarks.mounting import vfsd_mount
+from vfsd.api.reading import plan_view
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.core import view_path
 from vfsd.disk.store_config import StoreSettings
 
@@ -239,7 +240,7 @@ class Row:
         )
 
     def _save(self) -> None:
-        self._video.save_view(self._out("save"), view_path.parse_view_path(self._name()))
+        self._video.views.save(self._out("save"), view_path.parse_view_path(self._name()))
 
     def _first_read(self) -> None:
         """Of a new view, into a file, as ffmpeg's command does."""
@@ -280,7 +281,7 @@ class Row:
         """(number of pictures, PSNR of luma of the worst one that was looked at)."""
         request = view_path.parse_view_path(f"{self._keys}.{self._suffix}")
         view = request.sized(self._video.width, self._video.height)
-        frames = self._video.plan(view).frames
+        frames = plan_view(context_of(self._video), view).frames
         pictures = 0
         worst = float("inf")
         size = view.size or (

@@ -43,8 +43,9 @@ from benchmarks.common import (
     table,
     used,
 )
+from vfsd.api.reading import plan_view
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.cells.tile_codecs import tile_codec
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints
@@ -144,14 +145,14 @@ def measure(clip: Path, options: Any) -> list[dict[str, float]]:
         rows, stored = [], 0
         for count in sorted(options.fragments):
             for planned in some_fragments(rng, video, count - stored):
-                video.retile([planned])
+                video.tiles.retile([planned])
             stored = count
             print(f"{count} fragments", file=sys.stderr, flush=True)
             everything = Query((0, seconds), small)
             whole = timed(store, video, everything, options.runs)
             short: list[Times] = [timed(store, video, query, options.runs) for query in queries]
             began = time.perf_counter()
-            video.plan(View(span=spanned(everything), size=small))
+            plan_view(context_of(video), View(span=spanned(everything), size=small))
             planning = time.perf_counter() - began
             row = {"stored": float(count)}
             for who in (OURS, GREEDY):

@@ -97,7 +97,7 @@ def measure(path: Path, folder: Path, runs: int) -> dict[str, Any]:
         video = store.ingest(path)
         video.budget.set("none")
         video.verify()
-        video.detect(MotionDetector(every=EVERY))
+        video.labels.detect(MotionDetector(every=EVERY))
         untiled: dict[str, Callable[[], object]] = {
             "vfsd": lambda: consume(vfsd_whole(video)),
             "pyav": lambda: consume(pyav_whole(path)),
@@ -107,13 +107,15 @@ def measure(path: Path, folder: Path, runs: int) -> dict[str, Any]:
         manual = best_region(video)
         tiled: dict[str, dict[str, Any]] = {
             "motion, coarse": {
-                "layouts": video.around("motion", partition=coarse_layout, alpha=1.0)
+                "layouts": video.tiles.around("motion", partition=coarse_layout, alpha=1.0)
             },
-            "motion, fine": {"layouts": video.around("motion", partition=fine_layout, alpha=1.0)},
+            "motion, fine": {
+                "layouts": video.tiles.around("motion", partition=fine_layout, alpha=1.0)
+            },
             "manual": {"layouts": manual_layouts(video, manual)},
         }
         for name, found in tiled.items():
-            video.retile(found.pop("layouts"))
+            video.tiles.retile(found.pop("layouts"))
             scan = video.scan(roi=manual if name == "manual" else "motion")
             shown = scan.areas if name == "manual" else scan.tiles
             crops = partial(shown, size=(SIDE, SIDE))
@@ -138,7 +140,7 @@ def best_region(video: Video) -> Rect:
     """That part of the frame in which most of what moves is."""
     side = math.sqrt(MANUAL_SHARE)
     width, height = (int(side * length) // 2 * 2 for length in (video.width, video.height))
-    boxes = video.detections("motion").columns().boxes
+    boxes = video.labels.query("motion").columns().boxes
     middles = (boxes[:, :2] + boxes[:, 2:]) / 2
     rects = [
         Rect(x, y, x + width, y + height)

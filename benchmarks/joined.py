@@ -82,7 +82,7 @@ def measured(store: Store, settings: JoinSettings) -> dict[str, Any]:
         coded = TileSettings(quality=settings.quality)
         apart, size = [], 0.0
         for side, name in enumerate((pair.left, pair.right)):
-            store[name].retile("uniform:1x1", settings=coded)
+            store[name].tiles.retile("uniform:1x1", settings=coded)
             made = store.catalog.segments(store[name].info)
             apart.append(made)
             size += _bytes_of(made, [both[side].frames for both in pair.segments])

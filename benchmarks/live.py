@@ -194,7 +194,7 @@ def make_store(root: Path, subject: Subject, settings: StoreSettings) -> None:
         settings.save(store.parts.directory.settings)
         for name, path in ((NAME, subject.path), (OTHER, subject.other)):
             store.ingest(path, name).verify()
-        store[NAME].add_detections(
+        store[NAME].labels.add(
             [
                 Detection(frame, subject.label, (box.x1, box.y1, box.x2, box.y2))
                 for frame, boxes in sorted(subject.boxes.items())

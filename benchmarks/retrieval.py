@@ -171,19 +171,20 @@ def add_boxes(video: Video, rows: list[Any]) -> None:
     columns = DetectionColumns.of(
         [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
     )
-    video.add_detections(columns, "boxes", examined=range(len(video)))
+    video.labels.add(columns, "boxes", examined=range(len(video)))
 
 
 def labels_of(video: Video, seconds: float) -> list[str]:
     """Labels that are there in the part that is read, at most two."""
     found = [
-        (len(video.detections(one.label, span=(0, seconds))), one.label) for one in video.labels()
+        (len(video.labels.query(one.label, span=(0, seconds))), one.label)
+        for one in video.labels.summary()
     ]
     return [label for count, label in sorted(found, reverse=True)[:2] if count]
 
 
 def case_of(video: Video, label: str) -> Case:
-    columns = video.detections(label).columns().clipped(video.width, video.height)
+    columns = video.labels.query(label).columns().clipped(video.width, video.height)
     sides = columns.boxes[:, 2:] - columns.boxes[:, :2]
     frames = len(np.unique(columns.frames))
     return Case(video, label, float(sides.prod(axis=1).sum()) / frames / video.width / video.height)
@@ -196,14 +197,16 @@ def measure(store: Store, case: Case, options: Any, sot: float) -> dict[str, Any
     video, label, span = case.video, case.label, (0, options.seconds)
     media = video.original.media
     rules = TILE_CODECS["fast"].rules
-    others = [one.label for one in video.labels() if one.label != label]
-    sequences = video.sequences(span, sot)
+    others = [one.label for one in video.labels.summary() if one.label != label]
+    sequences = video.tiles.sequences(span, sot)
 
     def everywhere(layout: TileLayout) -> list[PlannedSegment]:
         return [PlannedSegment(frames, layout) for frames in sequences]
 
     def around(labels: Any, partition: Any) -> list[PlannedSegment]:
-        return video.around(labels, partition=partition, span=span, alpha=1.0, seconds_each=sot)
+        return video.tiles.around(
+            labels, partition=partition, span=span, alpha=1.0, seconds_each=sot
+        )
 
     layouts: dict[str, Callable[[], list[PlannedSegment]]] = {
         "1x1": lambda: everywhere(TileLayout.untiled(media.width, media.height)),
@@ -227,7 +230,7 @@ def measure(store: Store, case: Case, options: Any, sot: float) -> dict[str, Any
         planned = make()
         if planned:
             video.budget.set("none")
-            video.retile(planned, settings=TileSettings())
+            video.tiles.retile(planned, settings=TileSettings())
         shares[name] = decoded_share(video, label, sequences, planned)
         active = store.catalog.segments(video.info)
         sizes[name] = sum(segment.size for segment in active)
@@ -262,7 +265,7 @@ def decoded_share(
     A sequence of which some wanted tile is not stored counts as untiled.
     """
     media = video.original.media
-    rows = video.detections(label).columns().clipped(video.width, video.height).in_order()
+    rows = video.labels.query(label).columns().clipped(video.width, video.height).in_order()
     boxes = box_corners(rows.boxes, media)
     untiled = TileLayout.untiled(media.width, media.height)
     plans = {one.frames: one for one in planned}

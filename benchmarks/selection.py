@@ -153,7 +153,7 @@ def measure(clip: Path, options: Any) -> list[dict[str, float]]:
             upto = round(share * seconds)
             for second in order[stored:upto]:
                 chosen = larger[int(rng.integers(len(larger)))]
-                video.render(chosen, span=(second, second + 1))
+                video.renditions.make(chosen, span=(second, second + 1))
             stored = upto
             found.append(compare(store, video, seconds, size, stored, options.runs))
         return found

@@ -134,9 +134,9 @@ def prepare(path: Path, share: float, seconds: Fraction, folder: Path) -> Subjec
             video = store.ingest(path, "video")
             video.budget.set("none")
             region = some_region(video.width, video.height, share)
-            first = video.sequences((0, seconds))
+            first = video.tiles.sequences((0, seconds))
             cut = around(region, video.width, video.height) if layout == "around" else "uniform:4x4"
-            segments = video.retile(cut, span=(0, seconds))
+            segments = video.tiles.retile(cut, span=(0, seconds))
             if layout == "around":
                 frames = len(video.read(span=(0, seconds), region=(0, 0, 2, 2)).index)
                 task = Task(path, frames, region)

@@ -39,7 +39,7 @@ from benchmarks.common import (
 )
 from benchmarks.spatial import around, some_region
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.cells.tile_codecs import CellEncoder, TileCodec, tile_codec
 from vfsd.core.display_geometry import to_display_rect
 from vfsd.core.model import MediaInfo
@@ -107,7 +107,7 @@ def measure(path: Path, quality: int, psnr: float, runs: int) -> dict[str, Any]:
                         target = Path(folder) / "plain.h264"
                         usages[name].append(used(partial(plain, path, quality, target))[1])
                     continue
-                segments, usage = used(partial(video.retile, cuts[name], settings=settings))
+                segments, usage = used(partial(video.tiles.retile, cuts[name], settings=settings))
                 usages[name].append(usage)
                 results[name]["bytes"] = sum(segment.size for segment in segments)
                 if not number:
@@ -154,7 +154,7 @@ def layouts(video: Video) -> dict[str, list[PlannedSegment]]:
 def everywhere(
     video: Video, layout: TileLayout, tiles: tuple[int, ...] | None = None
 ) -> list[PlannedSegment]:
-    return [PlannedSegment(frames, layout, tiles) for frames in video.sequences()]
+    return [PlannedSegment(frames, layout, tiles) for frames in video.tiles.sequences()]
 
 
 def held(video: Video, plan: PlannedSegment) -> Rect:
@@ -185,13 +185,15 @@ def compared(store: Store, video: Video, region: Rect) -> float:
             np.array([index]),
             View(region=region),
             video.original,
-            video.table,
+            context_of(video).table,
             pixel_format="gray",
             tiles=tiles,
         )
         if not plan.tiled:
             raise ValueError(f"frame {index} is in no tile")
-        tiled = PlanExecutor(video.table, store.tools).execute(plan, pixel_format="gray")
+        tiled = PlanExecutor(context_of(video).table, store.tools).execute(
+            plan, pixel_format="gray"
+        )
         exact = video.frames([index], region=region, format="gray", psnr=math.inf).data
         squares.append(float(np.square(tiled.astype(np.int32) - exact).mean()))
     return 10 * math.log10(255**2 / max(float(np.mean(squares)), 1e-9))
@@ -216,7 +218,7 @@ def aimed(store: Store, video: Video, cut: list[PlannedSegment], psnr: float) ->
     media = video.original.media
     _Counting.pixels = 0
     with mock.patch.object(vfsd.codecs.cells.cell_encoders, "CellEncoder", _Counting):
-        segments, usage = used(partial(video.retile, cut, settings=TileSettings(psnr=psnr)))
+        segments, usage = used(partial(video.tiles.retile, cut, settings=TileSettings(psnr=psnr)))
     drop(store.parts, video.info, range(len(video)))
     return {
         "frames_a_second": len(video) / usage.wall,

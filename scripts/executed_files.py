@@ -81,7 +81,7 @@ def ingest(store: Any) -> None:
 
 def retile(store: Any) -> None:
     video = store["a.mp4"]
-    video.retile("uniform:3x2" if store.catalog.segments(video.info) else "uniform:2x2")
+    video.tiles.retile("uniform:3x2" if store.catalog.segments(video.info) else "uniform:2x2")
 
 
 def encoded_view(store: Any) -> None:
@@ -127,7 +127,7 @@ def _make(path: Path) -> None:
 
     with Store.create(path) as store:
         store.ingest(CLIP, "a.mp4")
-        store.ingest(CLIP, "tiled.mp4").retile("uniform:2x2")
+        store.ingest(CLIP, "tiled.mp4").tiles.retile("uniform:2x2")
 
 
 def main() -> None:

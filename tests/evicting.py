@@ -18,7 +18,7 @@ def main(place: str, name: str, first: int) -> None:
         for number in itertools.count(first):
             settings = TileSettings(quality=20 + number % 20)
             with suppress(OverBudgetError):  # fine pictures are large
-                video.render((160 - 16 * (number % 3), 120), settings=settings)
+                video.renditions.make((160 - 16 * (number % 3), 120), settings=settings)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from vfsd.api.reading import plan_view
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.core.model import LoggedRead
 from vfsd.core.view_request import View
 from vfsd.read.read_log import ReadTiming, describe_planned_read
@@ -15,9 +16,11 @@ from vfsd.tiling import Rect
 
 def region_read(video: Video, frames: range, region: Rect) -> LoggedRead:
     """Reading a region of frames in a row."""
-    plan = video.plan(View(frames=(frames.start, frames.stop, 1), region=region))
+    plan = plan_view(context_of(video), View(frames=(frames.start, frames.stop, 1), region=region))
     timing = ReadTiming(time.time_ns(), 0.01)
-    return describe_planned_read("api", plan, video.table, video.costs, timing)
+    return describe_planned_read(
+        "api", plan, context_of(video).table, context_of(video).costs, timing
+    )
 
 
 def label_read(video: Video, frames: range, *labels: str) -> LoggedRead:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
-from vfsd.api.advice import MOST_QUERIES
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import Detection
+from vfsd.derive.advise import MOST_QUERIES
 from vfsd.derive.catalog_world import PlannerReading
 from vfsd.derive.what_if import (
     STRATEGIES,
@@ -35,8 +35,8 @@ CAR, MAN = (40, 50, 80, 90), (200, 160, 220, 200)
 def video(store: Store) -> Video:
     """A car that stands for all of the video, a man in its second second."""
     found = store.ingest(FOLDER / "traffic.mp4")
-    found.add_detections([Detection(at, "car", CAR) for at in range(len(found))], "test")
-    found.add_detections([Detection(at, "man", MAN) for at in range(30, 60)], "test")
+    found.labels.add([Detection(at, "car", CAR) for at in range(len(found))], "test")
+    found.labels.add([Detection(at, "man", MAN) for at in range(30, 60)], "test")
     return found
 
 
@@ -47,10 +47,10 @@ def untiled(advice: Advice) -> float:
 def test_layouts_make_reads_cheaper_and_nothing_worse(store: Store, video: Video) -> None:
     before = video.read(region=CORNER, psnr=math.inf)
     workload = [WorkloadQuery(region=CORNER, times=200), WorkloadQuery("car", times=200)]
-    advice = video.advise(workload)
+    advice = video.tiles.advise(workload)
     assert advice.best.name == "foreseen"
     assert advice.best.seconds < untiled(advice)
-    video.retile(advice.layouts())
+    video.tiles.retile(advice.layouts())
     assert video.explain(region=CORNER).time_gain > 2
     after = video.read(region=CORNER)
     assert 30 <= after.psnr < 100
@@ -60,7 +60,7 @@ def test_layouts_make_reads_cheaper_and_nothing_worse(store: Store, video: Video
     assert len(crops) == len(exact) == len(video)
     for one, other in zip(crops, exact, strict=True):
         assert np.abs(one.data.astype(int) - other.data).mean() < 5
-    again = video.advise(workload)
+    again = video.tiles.advise(workload)
     assert again["present"].making.sum() == 0
     assert again["present"].tilings.keys() == advice.best.tilings.keys()
     assert again.best.seconds <= again["present"].seconds < untiled(again)
@@ -72,7 +72,7 @@ def test_layouts_make_reads_cheaper_and_nothing_worse(store: Store, video: Video
 
 
 def test_few_reads_are_not_worth_a_tile(video: Video) -> None:
-    advice = video.advise([WorkloadQuery("car"), WorkloadQuery("dog", times=3)])
+    advice = video.tiles.advise([WorkloadQuery("car"), WorkloadQuery("dog", times=3)])
     assert repr(advice).startswith(f"<Advice: 4 queries, {len(advice.sots)} SOTs, ")
     assert f"best is {advice.best.name!r}, 1.00 of the time without tiles" in repr(advice)
     assert repr(advice.best).startswith(f"<Outcome {advice.best.name!r}: ")
@@ -90,7 +90,7 @@ def test_few_reads_are_not_worth_a_tile(video: Video) -> None:
 def test_labels_in_a_region_are_the_boxes_that_share_a_part_of_it(video: Video) -> None:
     """As `Video.detections` finds them: a query that finds none costs nothing."""
     left, right = Rect(0, 0, 100, 240), Rect(100, 0, 320, 240)
-    advice = video.advise(
+    advice = video.tiles.advise(
         [
             WorkloadQuery("car", region=left),
             WorkloadQuery("car", region=right),
@@ -106,7 +106,7 @@ def test_labels_in_a_region_are_the_boxes_that_share_a_part_of_it(video: Video) 
 
 def test_reads_are_a_workload(store: Store, video: Video) -> None:
     with pytest.raises(NotFoundError, match="no read is remembered"):
-        video.advise()
+        video.tiles.advise()
     video.read(span=(0, 1))
     store.close()
     with Store.open(store.path) as opened:
@@ -118,10 +118,12 @@ def test_reads_are_a_workload(store: Store, video: Video) -> None:
         advice = opened.advise(video.name)
         assert advice.queries == 3
         assert advice.regions == 1
-        told = opened[video.name].advise([WorkloadQuery(region=CORNER, frames=range(60), times=3)])
+        told = opened[video.name].tiles.advise(
+            [WorkloadQuery(region=CORNER, frames=range(60), times=3)]
+        )
         for one, other in zip(advice.outcomes, told.outcomes, strict=True):
             assert one.seconds == pytest.approx(other.seconds)
-        assert opened[video.name].advise(newest=2).queries == 2
+        assert opened[video.name].tiles.advise(newest=2).queries == 2
 
 
 def test_queries_outside_of_the_video_are_refused_by_number(video: Video) -> None:
@@ -132,21 +134,23 @@ def test_queries_outside_of_the_video_are_refused_by_number(video: Video) -> Non
         (WorkloadQuery("car", span=(60, 70)), "60"),
     ):
         with pytest.raises(OutOfRangeError, match=f"query 1: .*{named}"):
-            video.advise([good, wrong])
+            video.tiles.advise([good, wrong])
     with pytest.raises(UsageError, match="not 0"):
-        video.advise([])
+        video.tiles.advise([])
     with pytest.raises(UsageError, match=str(MOST_QUERIES + 1)):
-        video.advise([WorkloadQuery("car", times=MOST_QUERIES + 1)])
+        video.tiles.advise([WorkloadQuery("car", times=MOST_QUERIES + 1)])
 
 
 def test_segments_of_other_lengths_are_sots_of_their_own(store: Store, video: Video) -> None:
     whole = range(len(video))
-    assert sots_with_segments(video.sequences(), []) == (video.sequences(), {})
-    video.retile("uniform:2x2", span=(0, 2))
-    long = video.sequences(seconds_each=2)[0]
-    video.retile("uniform:3x2", span=(0, 1))  # has a part of the frames of the long one, later
+    assert sots_with_segments(video.tiles.sequences(), []) == (video.tiles.sequences(), {})
+    video.tiles.retile("uniform:2x2", span=(0, 2))
+    long = video.tiles.sequences(seconds_each=2)[0]
+    video.tiles.retile(
+        "uniform:3x2", span=(0, 1)
+    )  # has a part of the frames of the long one, later
     first, second = store.catalog.segments(video.info)
-    sots, there = sots_with_segments(video.sequences(), store.catalog.segments(video.info))
+    sots, there = sots_with_segments(video.tiles.sequences(), store.catalog.segments(video.info))
     assert [frame for sot in sots for frame in sot] == list(whole)
     assert {sots[sot] for sot in there} == {first.frames, second.frames}
     assert {str(one.layout) for one in there.values()} == {str(first.layout), str(second.layout)}

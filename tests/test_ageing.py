@@ -76,7 +76,7 @@ def aged(store: Store, video: Video, days: float, policy: str) -> Video:
         )
     engine.dispose()
     trust(store)
-    video.set_policy(policy)
+    video.policy.set(policy)
     return store[video.name]
 
 
@@ -131,7 +131,7 @@ def test_what_would_save_nothing_is_tried_once(store: Store) -> None:
     plan = ager(store).plan()
     assert plan.due == ()
     assert [one.aged.name for one in plan.left] == ["a.mp4"]
-    store["a.mp4"].set_policy("original=replaceable,psnr=34,replace-after=30d")
+    store["a.mp4"].policy.set("original=replaceable,psnr=34,replace-after=30d")
     assert [one.action for one in run(store)] == [Action.REPLACED]
 
 
@@ -157,12 +157,12 @@ def test_held_ones_stay(store: Store) -> None:
     video = put(store, "a.mp4", 100, "delete-after=30d")
     (due,) = ager(store).plan().due
     mine = ager(store)
-    video.hold("case 17")
+    video.policy.hold("case 17")
     with pytest.raises(HeldError):
         mine.apply(due, quietly)
     plan = ager(store).plan()
     assert (plan.due, [one.name for one in plan.held]) == ((), ["a.mp4"])
-    video.release("closed")
+    video.policy.release("closed")
     assert [one.action for one in run(store)] == [Action.DELETED]
 
 
@@ -171,9 +171,9 @@ def test_holds_of_a_video_whose_name_is_any_bytes(store: Store) -> None:
     video = put(store, name, 100, "delete-after=30d")
     for reason in ("case\0 17", "case \udc80"):
         with pytest.raises(UsageError, match="cannot be a reason"):
-            video.hold(reason)
-    video.hold("case 17")
-    video.release("closed")
+            video.policy.hold(reason)
+    video.policy.hold("case 17")
+    video.policy.release("closed")
     assert [one.action for one in run(store)] == [Action.DELETED]
 
 
@@ -186,7 +186,7 @@ def test_only_holds_that_keep_something_from_its_end_are_told(store: Store) -> N
         ("aged.mp4", "delete-after=30d"),
         ("full.mp4", f"delete-below={short}"),
     ):
-        put(store, name, 100, policy).hold("case 17")
+        put(store, name, 100, policy).policy.hold("case 17")
     plan = ager(store).plan()
     assert (plan.due, sorted(one.name for one in plan.held)) == ((), ["aged.mp4", "full.mp4"])
 
@@ -203,7 +203,7 @@ def test_all_names_go(store: Store) -> None:
 
 def test_a_name_where_originals_are_kept_protects_all_names(store: Store) -> None:
     video = put(store, "cam/a.mp4", 100, "original=keep")
-    video.set_policy(None)
+    video.policy.set(None)
     set_policy(store.parts, "cam", "delete-after=30d")
     store.ingest(FOLDER / "portrait.mp4", "evidence/b.mp4")
     store.ingest(FOLDER / "portrait.mp4", "other/b.mp4")
@@ -251,7 +251,7 @@ def test_what_is_not_due_any_more_is_not_deleted(
 ) -> None:
     """Others were encoded for hours since it was planned."""
     video = put(store, "cam/a.mp4", 100, "original=keep")
-    video.set_policy(None)
+    video.policy.set(None)
     set_policy(store.parts, "cam", "delete-after=30d")
     mine = ager(store)
     (due,) = mine.plan().due
@@ -273,7 +273,7 @@ def test_what_is_not_due_any_more_is_not_replaced(store: Store) -> None:
 
     def change(what: str, done: int, total: int) -> None:
         if what == "comparing" and done == total:
-            store["a.mp4"].set_policy(rules)
+            store["a.mp4"].policy.set(rules)
 
     with pytest.raises(OutdatedError, match="not due any more"):
         mine.apply(due, change)
@@ -313,13 +313,13 @@ def test_the_oldest_go_while_a_directory_has_more_than_its_policy_says(store: St
     size = (FOLDER / NAME).stat().st_size + 16
     for name in ("cam1/a.mp4", "cam1/sub/b.mp4", "cam1/c.mp4", "cam2/d.mp4", "cam2/e.mp4"):
         put(store, name, 10 - len(store), "original=keep")
-        store[name].set_policy(None)
+        store[name].policy.set(None)
     own = put(store, "cam1/own.mp4", 90, "original=keep")
-    put(store, "cam1/own/f.mp4", 80, "original=keep").set_policy(None)
+    put(store, "cam1/own/f.mp4", 80, "original=keep").policy.set(None)
     store.set_policy("cam1/own/", "original=keep")
     held = put(store, "cam1/held.mp4", 70, "original=keep")
-    held.set_policy(None)
-    held.hold("case 17")
+    held.policy.set(None)
+    held.policy.hold("case 17")
     store.set_policy("cam1/", f"delete-above={2 * size}")
     store.set_policy("cam2/", f"delete-above={2 * size}")
     (due,) = ager(store).plan().due
@@ -332,7 +332,7 @@ def test_the_oldest_go_while_a_directory_has_more_than_its_policy_says(store: St
     assert run(store) == []
     assert ager(store).plan().goes_by_room
     assert own.name in store
-    held.release("closed")
+    held.policy.release("closed")
     store.set_policy("cam2/", f"delete-above={size - 1}")
     assert [one.name for one in run(store)] == ["cam1/held.mp4", "cam2/d.mp4", "cam2/e.mp4"]
     assert fsck.run(store.parts, deep=True) == []
@@ -341,7 +341,7 @@ def test_the_oldest_go_while_a_directory_has_more_than_its_policy_says(store: St
 @pytest.mark.parametrize("policy", [None, "delete-after=99d"])
 def test_what_goes_by_no_limit_any_more_is_not_due(store: Store, policy: str | None) -> None:
     for days in (3, 2):
-        put(store, f"cam/{days}.mp4", days, "original=keep").set_policy(None)
+        put(store, f"cam/{days}.mp4", days, "original=keep").policy.set(None)
     store.set_policy("cam/", "delete-above=1")
     mine = ager(store)
     first, second = mine.plan().due
@@ -355,7 +355,7 @@ def test_what_goes_by_no_limit_any_more_is_not_due(store: Store, policy: str | N
 def test_who_is_in_several_directories_goes_if_all_have_too_much(store: Store) -> None:
     a, b = put(store, "a/1.mp4", 9, "original=keep"), put(store, "b/2.mp4", 8, "original=keep")
     for one in (a, b):
-        one.set_policy(None)
+        one.policy.set(None)
     with store.catalog.writing() as change:
         change.tree.link(a.info.ino, change.tree.resolve("b").ino, "1.mp4", now_ns=0)
     store.set_policy("a/", "delete-above=1")
@@ -374,7 +374,7 @@ def test_who_is_in_several_directories_goes_if_all_have_too_much(store: Store) -
 def test_what_stays_for_another_directory_pushes_out_nothing(store: Store) -> None:
     """Links into one that has room: else each new recording would go for what cannot."""
     for name in ("cam1/1.mp4", "cam1/2.mp4", "cam1/3.mp4"):
-        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+        put(store, name, 9 - len(store), "original=keep").policy.set(None)
     size = store["cam1/1.mp4"].info.size
     with store.catalog.writing() as change:
         folder = change.tree.create(1, "keep", 0o040755, uid=0, gid=0, now_ns=1).ino
@@ -383,10 +383,10 @@ def test_what_stays_for_another_directory_pushes_out_nothing(store: Store) -> No
             change.tree.link(ino, folder, name, now_ns=1)
     store.set_policy("keep/", "delete-above=1T")
     store.set_policy("cam1/", f"delete-above={2 * size}")
-    put(store, "cam1/4.mp4", 2, "original=keep").set_policy(None)
+    put(store, "cam1/4.mp4", 2, "original=keep").policy.set(None)
     assert run(store) == []
     store.set_policy("keep/", f"delete-above={2 * size}")
-    put(store, "cam1/5.mp4", 1, "original=keep").set_policy(None)
+    put(store, "cam1/5.mp4", 1, "original=keep").policy.set(None)
     assert [entry.name for entry in run(store)] == ["cam1/1.mp4"]
     assert run(store) == []
 
@@ -395,10 +395,10 @@ def test_held_ones_are_told_that_would_make_room(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4", "cam1/d.mp4"):
-        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+        put(store, name, 9 - len(store), "original=keep").policy.set(None)
     size = store["cam1/a.mp4"].info.size
     for name in ("cam1/a.mp4", "cam1/d.mp4"):
-        store[name].hold("case 17")
+        store[name].policy.hold("case 17")
 
     def told() -> tuple[list[str], list[str]]:
         plan = ager(store).plan()
@@ -421,7 +421,7 @@ def test_what_was_to_go_for_both_reasons_goes_for_the_one_that_is_left(
 ) -> None:
     """Others write as fast as room is made."""
     for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4"):
-        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+        put(store, name, 9 - len(store), "original=keep").policy.set(None)
     size = store["cam1/a.mp4"].info.size
     store.set_policy("cam1/", f"delete-below={10 * size},delete-above={size}")
     usage = shutil.disk_usage(store.path)
@@ -457,7 +457,7 @@ def added_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def test_a_large_directory_is_added_up_once(store: Store, added_up: list[bool]) -> None:
     for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4", "cam1/d.mp4"):
-        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+        put(store, name, 9 - len(store), "original=keep").policy.set(None)
     store.set_policy("cam1/", f"delete-above={store['cam1/a.mp4'].info.size}")
     mine = ager(store)
     first, *others = mine.plan().due
@@ -479,7 +479,7 @@ def test_what_changes_while_a_directory_is_added_up_is_not_overlooked(
     store: Store, added_up: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("cam1/a.mp4", "cam1/b.mp4"):
-        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+        put(store, name, 9 - len(store), "original=keep").policy.set(None)
     store.set_policy("cam1/", f"delete-above={store['cam1/a.mp4'].info.size}")
     mine = ager(store)
     (due,) = mine.plan().due
@@ -500,7 +500,7 @@ def test_what_did_not_go_is_still_there_for_the_next(
 ) -> None:
     """The next change of another is counted as the one would have been that was undone."""
     for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4"):
-        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+        put(store, name, 9 - len(store), "original=keep").policy.set(None)
     store.set_policy("cam1/", f"delete-above={2 * store['cam1/a.mp4'].info.size}")
     mine = ager(store)
     (due,) = mine.plan().due
@@ -521,7 +521,7 @@ def test_many_with_the_same_bytes_are_looked_at_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4"):
-        aged(store, store.ingest(FOLDER / NAME, name), 9, "original=keep").set_policy(None)
+        aged(store, store.ingest(FOLDER / NAME, name), 9, "original=keep").policy.set(None)
     store.set_policy("cam1/", "delete-above=1")
     mine = ager(store)
     dues = mine.plan().due
@@ -557,8 +557,8 @@ def test_what_a_file_elsewhere_has_as_well_is_no_directorys(store: Store) -> Non
     """It would not be free, and nothing else goes for it."""
     for name in ("cam1/a.mp4", "archive/a.mp4"):
         aged(store, store.ingest(FOLDER / NAME, name), 100, "original=keep")
-        store[name].set_policy(None)
-    put(store, "cam1/b.mp4", 9, "original=keep").set_policy(None)
+        store[name].policy.set(None)
+    put(store, "cam1/b.mp4", 9, "original=keep").policy.set(None)
     store.set_policy("cam1/", f"delete-above={store['cam1/b.mp4'].info.size}")
     assert run(store) == []
     store.remove("archive/a.mp4")
@@ -567,7 +567,7 @@ def test_what_a_file_elsewhere_has_as_well_is_no_directorys(store: Store) -> Non
 
 def test_a_directory_that_has_room_again_loses_nothing_more(store: Store) -> None:
     for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4"):
-        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+        put(store, name, 9 - len(store), "original=keep").policy.set(None)
     store.set_policy("cam1/", f"delete-above={store['cam1/c.mp4'].info.size}")
     mine = ager(store)
     first, second = mine.plan().due
@@ -580,7 +580,7 @@ def test_a_directory_that_has_room_again_loses_nothing_more(store: Store) -> Non
 
 def test_what_is_not_there_takes_up_nothing_of_a_directory(store: Store) -> None:
     for name in ("cam1/lost.mp4", "cam1/b.mp4", "cam1/c.mp4", "cam1/d.mp4"):
-        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+        put(store, name, 9 - len(store), "original=keep").policy.set(None)
     with store.catalog.writing() as change:
         folder = change.tree.resolve("cam1").ino
         change.tree.link(store["cam1/lost.mp4"].info.ino, folder, "again.mp4", now_ns=0)
@@ -598,8 +598,8 @@ def test_what_is_not_there_takes_up_nothing_of_a_directory(store: Store) -> None
 def test_a_limit_of_bytes_is_for_a_directory(store: Store) -> None:
     video = put(store, "cam1/a.mp4", 1, "original=keep")
     with pytest.raises(UsageError, match="delete-above is about all videos of a directory"):
-        video.set_policy("delete-above=1G")
-    assert str(video.policy) == "original=keep"
+        video.policy.set("delete-above=1G")
+    assert str(video.policy.get()) == "original=keep"
 
 
 def test_nothing_makes_room_on_a_disk_that_is_not_mounted(store: Store) -> None:
@@ -638,17 +638,17 @@ def test_what_is_not_there_makes_no_room(store: Store) -> None:
         mine.apply(planned[0], quietly)
     mine.apply(planned[1], quietly)
     assert list(store) == ["gone.mp4", "lost.mp4"]
-    store["gone.mp4"].set_policy("delete-after=30d")
+    store["gone.mp4"].policy.set("delete-after=30d")
     (entry,) = run(store)
     assert (entry.name, entry.saved) == ("gone.mp4", 0)
 
 
 def hold_one(store: Store) -> None:
-    store["a.mp4"].hold("case 17")
+    store["a.mp4"].policy.hold("case 17")
 
 
 def keep_one(store: Store) -> None:
-    store["a.mp4"].set_policy("original=keep")
+    store["a.mp4"].policy.set("original=keep")
 
 
 def one_more(store: Store) -> None:
@@ -688,7 +688,7 @@ def test_what_others_have_is_free_with_the_last_of_them(store: Store) -> None:
     assert done.keys() == {"a.mp4", "b.mp4"}
     assert done["a.mp4"].saved == 0
     assert done["b.mp4"].saved == -store["b.mp4"].info.size
-    store["kept.mp4"].set_policy("delete-after=90d")
+    store["kept.mp4"].policy.set("delete-after=90d")
     assert [(entry.name, entry.saved) for entry in run(store)] == [
         ("kept.mp4", 0),
         ("room.mp4", size),
@@ -727,12 +727,12 @@ def replace(store: Store) -> None:
 
 
 def tile(store: Store) -> None:
-    store["a.mp4"].retile("uniform:2x2", span=(0, 1))
+    store["a.mp4"].tiles.retile("uniform:2x2", span=(0, 1))
 
 
 def hold(store: Store) -> None:
-    store["a.mp4"].hold("case 17")
-    store["a.mp4"].release("closed")
+    store["a.mp4"].policy.hold("case 17")
+    store["a.mp4"].policy.release("closed")
 
 
 @pytest.mark.parametrize("note", [read, replace, tile, hold])
@@ -753,7 +753,7 @@ def test_the_first_run_counts_from_the_first_video(
     store: Store, clock: Callable[[float], None]
 ) -> None:
     put_now(store, "a.mp4")
-    store["a.mp4"].set_policy("delete-after=20d")
+    store["a.mp4"].policy.set("delete-after=20d")
     clock(35)
     read(store)
     with pytest.raises(ForbiddenError, match=r"35 days after .* the first video was stored"):
@@ -848,7 +848,7 @@ def test_what_came_while_the_clock_was_behind_is_not_old(
     assert go(store) == []
     clock(BEHIND)
     put_now(store, "b.mp4")
-    store["b.mp4"].set_policy("delete-after=30d,delete-below=1K")
+    store["b.mp4"].policy.set("delete-after=30d,delete-below=1K")
     write_over(store, "a.mp4")
     with pytest.raises(ForbiddenError, match="which is behind"):
         go(store)
@@ -912,7 +912,7 @@ def test_the_first_that_came_while_the_clock_was_behind_is_not_old(
     """Nothing before it says what time it was."""
     clock(BEHIND)
     put_now(store, "b.mp4")
-    store["b.mp4"].set_policy("delete-after=30d")
+    store["b.mp4"].policy.set("delete-after=30d")
     clock(0)
     assert go(store) == []
     clock(20)

@@ -15,11 +15,14 @@ import pytest
 from tests.stores import new_store
 from vfsd import Catalog, Detection, DetectionColumns, Rect, Source, Video, WorkloadQuery
 from vfsd.api.store import Store
+from vfsd.api.video import context_of
 from vfsd.core.retention_policy import RetentionPolicy
+from vfsd.derive.catalog_world import box_world, size_world
 from vfsd.errors import NotFoundError, UsageError, VfsdError
 from vfsd.labels.detectors import MotionDetector
 from vfsd.overlap.cameras import join, overlaps
 
+SMALL: Any = "small"
 BOX = (1, 2, 30, 40)
 TRAFFIC = Path(__file__).parent.parent / "sample_videos" / "traffic.mp4"
 NAME = "cam1/a.mp4"
@@ -29,7 +32,7 @@ NAME = "cam1/a.mp4"
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """With a video that no test here changes."""
     with new_store(tmp_path_factory.mktemp("arguments") / "store") as store:
-        store.ingest(TRAFFIC, NAME).add_detection(7, "car", BOX, source="yolo")
+        store.ingest(TRAFFIC, NAME).labels.add_box(7, "car", BOX, source="yolo")
         yield store
 
 
@@ -54,7 +57,7 @@ def video(kept: Store) -> Video:
 )
 def test_a_box_is_refused_in_words(video: Video, row: tuple[Any, ...], what: str) -> None:
     with pytest.raises(UsageError, match=what) as caught:
-        video.add_detection(*row, source="yolo")
+        video.labels.add_box(*row, source="yolo")
     assert caught.value.hint
 
 
@@ -63,25 +66,25 @@ def test_a_box_is_refused_in_words(video: Video, row: tuple[Any, ...], what: str
 )
 def test_what_is_no_detection_is_refused(video: Video, rows: Any) -> None:
     with pytest.raises(UsageError, match=r"detections must be"):
-        video.add_detections(rows, "yolo")
+        video.labels.add(rows, "yolo")
 
 
 @pytest.mark.parametrize("attributes", [["a"], "a"])
 def test_attributes_have_names(video: Video, attributes: Any) -> None:
     with pytest.raises(UsageError, match="attributes must be"):
-        video.add_detection(7, "car", BOX, source="yolo", attributes=attributes)
+        video.labels.add_box(7, "car", BOX, source="yolo", attributes=attributes)
     with pytest.raises(UsageError, match="no keys"):
-        video.detections("car", attributes=attributes)
+        video.labels.query("car", attributes=attributes)
 
 
 def test_numbers_of_numpy_are_kept_as_the_numbers_that_they_are(store: Store) -> None:
     video = store.ingest(TRAFFIC, NAME)
     given = {"whole": np.int64(3), "part": np.float32(0.5), "is": np.bool_(True), "word": "w"}
     kept = {"whole": 3, "part": 0.5, "is": True, "word": "w"}
-    video.add_detection(
+    video.labels.add_box(
         0, "car", (0, 0, 1, 1), source=Source("s", parameters=given), attributes=given
     )
-    (found,) = video.detections(attributes=given)
+    (found,) = video.labels.query(attributes=given)
     assert found.attributes == kept
     assert found.source == Source("s", parameters=kept)
     info = store.catalog.set_metadata(video.info, **given)
@@ -151,41 +154,41 @@ def test_a_question_that_makes_no_sense_finds_not_just_nothing(
     video: Video, what: dict[str, Any]
 ) -> None:
     with pytest.raises(UsageError):
-        len(video.detections(**what))
+        len(video.labels.query(**what))
 
 
 @pytest.mark.parametrize(
     "act",
     [
         lambda video: video.frames_at(1.0),
-        lambda video: video.retile("2x2"),
-        lambda video: video.detect("motion"),
-        lambda video: video.detect(MotionDetector),
-        lambda video: video.hold(None),
-        lambda video: video.compress("hard"),
+        lambda video: video.tiles.retile("2x2"),
+        lambda video: video.labels.detect("motion"),
+        lambda video: video.labels.detect(MotionDetector),
+        lambda video: video.policy.hold(None),
+        lambda video: video.tiles.compress("hard"),
         lambda video: list(video.scan("car").batches("4", size=(24, 24))),
         lambda video: video.scan("car", padding="a"),
         lambda video: video.scan("car", padding=1.5),
         lambda video: video.scan("car", padding=-50),
-        lambda video: video.around("car", padding=-50),
+        lambda video: video.tiles.around("car", padding=-50),
         lambda video: video.scan("car", seen_in=NAME),
         lambda video: video.scan("car").spans(gap=-5),
         lambda video: video.scan("car").spans(gap="x"),
-        lambda video: video.add_detection(0, "car", BOX, math.nan, source="s"),
-        lambda video: video.add_detection(0, "car", BOX, np.float32("nan"), source="s"),
-        lambda video: video.retile("uniform:2x2", settings={"codec": "small"}),
-        lambda video: video.advise("car"),
-        lambda video: video.advise(["car"]),
-        lambda video: video.advise(WorkloadQuery("car")),
-        lambda video: video.advise(newest=-1),
-        lambda video: video.estimate(None),
-        lambda video: video.estimate([], settings="small"),
-        lambda video: video.world(["car"], settings="small"),
-        lambda video: video.size_world("small"),
-        lambda video: video.add_detections([], "yolo", replace=np.array([True, False])),
-        lambda video: video.detect(MotionDetector(), replace="no"),
-        lambda video: video.pin(tiles=np.zeros(2)),
-        lambda video: video.unpin(tiles="tiles"),
+        lambda video: video.labels.add_box(0, "car", BOX, math.nan, source="s"),
+        lambda video: video.labels.add_box(0, "car", BOX, np.float32("nan"), source="s"),
+        lambda video: video.tiles.retile("uniform:2x2", settings={"codec": "small"}),
+        lambda video: video.tiles.advise("car"),
+        lambda video: video.tiles.advise(["car"]),
+        lambda video: video.tiles.advise(WorkloadQuery("car")),
+        lambda video: video.tiles.advise(newest=-1),
+        lambda video: video.tiles.estimate(None),
+        lambda video: video.tiles.estimate([], settings="small"),
+        lambda video: box_world(context_of(video), ["car"], settings=SMALL),
+        lambda video: size_world(context_of(video), SMALL),
+        lambda video: video.labels.add([], "yolo", replace=np.array([True, False])),
+        lambda video: video.labels.detect(MotionDetector(), replace="no"),
+        lambda video: video.budget.pin(tiles=np.zeros(2)),
+        lambda video: video.budget.unpin(tiles="tiles"),
         lambda video: video.budget.evictions("all"),
         lambda video: video.budget.evictions(-1),
         lambda video: video.budget.what_if(None),
@@ -288,8 +291,8 @@ def test_what_is_done_to_a_video_that_has_gone_names_it(store: Store) -> None:
         lambda: store.catalog.untag(video.info, "night"),
         lambda: store.catalog.set_metadata(video.info, site=1),
         lambda: video.budget.set("5x"),
-        lambda: video.pin(),
-        lambda: video.hold("case 17"),
+        lambda: video.budget.pin(),
+        lambda: video.policy.hold("case 17"),
     ]
     for act in acts:
         with pytest.raises(NotFoundError, match=NAME):
@@ -334,13 +337,13 @@ def test_bounds_are_numbers_of_any_kind(kept: Store, number: Callable[[int], Any
 
 def test_a_workload_may_come_one_by_one(video: Video) -> None:
     query = WorkloadQuery(region=(0, 0, 64, 64))
-    assert video.advise(iter([query])).layouts() == video.advise([query]).layouts()  # type: ignore[arg-type]
+    assert video.tiles.advise(iter([query])).layouts() == video.tiles.advise([query]).layouts()  # type: ignore[arg-type]
 
 
 def test_a_workload_takes_regions_as_reads_do(video: Video) -> None:
     query = WorkloadQuery(region=(0, 0, 64, 64), times=2)
     assert query.region == Rect(0, 0, 64, 64)
-    assert video.advise([query]).layouts() is not None
+    assert video.tiles.advise([query]).layouts() is not None
 
 
 def test_frames_are_arrays_and_are_cut_as_such(video: Video) -> None:
@@ -397,7 +400,7 @@ def test_arrays_are_not_copied_where_that_is_forbidden(video: Video) -> None:
 
 def test_a_video_is_a_sequence_of_pictures_to_write(store: Store) -> None:
     video = store.ingest(TRAFFIC, NAME)
-    copy = store.write("copy.mp4", video, fps=video.rate)
+    copy = store.write("copy.mp4", video, fps=video.fps)
     assert len(copy) == len(video)
 
 
@@ -437,7 +440,7 @@ def test_a_format_is_a_name(video: Video, tmp_path: Path, form: Any) -> None:
     for act in (
         lambda: video.read(frames=[1], format=form),
         lambda: next(video.iterate(format=form)),
-        lambda: video.write([], size=(64, 48), format=form),
+        lambda: video.renditions.write([], size=(64, 48), format=form),
         lambda: video.save(tmp_path / "a.raw", format=form),
         lambda: video.save(tmp_path / "a.mkv", codec=form),
     ):
@@ -474,7 +477,7 @@ def test_arrays_without_an_axis_are_refused(video: Video) -> None:
         video.frames_at(one)
     with pytest.raises(UsageError, match="labels must be"):
         video.scan(one)
-    with pytest.raises(UsageError, match="regions of interest"):
+    with pytest.raises(UsageError, match="with roi"):
         video.scan(np.array([1, 2]), roi=(0, 0, 8, 8))  # type: ignore[call-overload]
 
 

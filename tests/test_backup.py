@@ -58,7 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with new_store(path) as opened:
         for clip in CLIPS:
             opened.ingest(FOLDER / clip)
-        opened["traffic.mp4"].retile("uniform:2x2", span=(0, 1))
+        opened["traffic.mp4"].tiles.retile("uniform:2x2", span=(0, 1))
     return path
 
 
@@ -763,8 +763,8 @@ def test_while_others_write(store: Store, target: Path) -> None:
                 while not stop.is_set():
                     for clip in ("open-gop.mkv", "odd-size.webm"):
                         mine.ingest(FOLDER / clip, f"x/{clip}")
-                    mine["portrait.mp4"].retile("uniform:1x2", span=(0, 1))
-                    mine["portrait.mp4"].retile("uniform:2x1", span=(0, 1))
+                    mine["portrait.mp4"].tiles.retile("uniform:1x2", span=(0, 1))
+                    mine["portrait.mp4"].tiles.retile("uniform:2x1", span=(0, 1))
                     mine.remove("x", recursive=True)
         except BaseException as error:
             failures.append(error)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from sample_videos import FOLDER
 from tests.stores import new_store
+from vfsd.api.batches import Request
+from vfsd.api.reading import ReadOptions
 from vfsd.api.store import Store
 from vfsd.errors import NotFoundError, OutOfRangeError
 
@@ -23,13 +24,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def some_requests(store: Store, count: int) -> list[tuple[str, dict[str, Any]]]:
+def some_requests(store: Store, count: int) -> list[Request]:
     rng = np.random.default_rng(count)
-    found: list[tuple[str, dict[str, Any]]] = []
+    found: list[Request] = []
     for _ in range(count):
         name = str(rng.choice(list(store)))
         first = int(rng.integers(0, len(store[name]) - 5))
-        what: dict[str, Any] = {"frames": range(first, first + int(rng.integers(1, 5)))}
+        what: ReadOptions = {"frames": range(first, first + int(rng.integers(1, 5)))}
         if rng.random() < 0.5:
             what["size"] = (64, 48)
         found.append((name, what))
@@ -47,7 +48,7 @@ def test_each_is_what_reading_it_alone_gives(store: Store) -> None:
 
 
 def test_what_goes_wrong_comes_in_its_turn(store: Store) -> None:
-    good = ("traffic.mp4", {"frames": [3]})
+    good: Request = ("traffic.mp4", {"frames": [3]})
     reading = store.read_many([good, good, ("traffic.mp4", {"span": (99, 100)}), good])
     assert [len(next(reading)) for _ in range(2)] == [1, 1]
     with pytest.raises(OutOfRangeError):
@@ -60,7 +61,7 @@ def test_what_goes_wrong_comes_in_its_turn(store: Store) -> None:
 def test_few_are_read_ahead(store: Store) -> None:
     asked = []
 
-    def requests() -> Iterator[tuple[str, dict[str, Any]]]:
+    def requests() -> Iterator[Request]:
         for number in range(100):
             asked.append(number)
             yield "traffic.mp4", {"frames": [number]}

@@ -74,14 +74,14 @@ def test_what_is_allowed_where_nobody_has_said_anything(store: Store, video: Vid
     usage = video.budget.usage()
     assert (usage.limit, usage.allowed) == (OF_VIDEO, 10 * video.original.size)
     assert store.budget.usage().allowed is None
-    tiles = video.retile("uniform:2x2")
-    renditions = video.render((160, 120))
+    tiles = video.tiles.retile("uniform:2x2")
+    renditions = video.renditions.make((160, 120))
     usage = video.budget.usage()
     assert usage.tiles == sum(one.size for one in tiles)
     assert usage.renditions == sum(one.size for one in renditions)
     assert (usage.retired, usage.pinned) == (0, 0)
     assert store.budget.usage().used == usage.used == usage.tiles + usage.renditions
-    video.retile("uniform:3x3")
+    video.tiles.retile("uniform:3x3")
     assert video.budget.usage().retired == usage.tiles
 
 
@@ -126,7 +126,7 @@ def test_what_is_no_budget(video: Video) -> None:
 
 
 def test_a_smaller_budget_takes_effect_at_once(store: Store, video: Video) -> None:
-    tiles = video.retile("uniform:2x2")
+    tiles = video.tiles.retile("uniform:2x2")
     foretold = video.budget.what_if(tiles[0].size + tiles[1].size)
     assert video.budget.usage().used == sum(one.size for one in tiles), "nothing has gone yet"
     gone = video.budget.set(tiles[0].size + tiles[1].size)
@@ -144,7 +144,7 @@ def test_a_smaller_budget_takes_effect_at_once(store: Store, video: Video) -> No
 
 def test_what_saves_least_for_its_bytes_goes(store: Store, video: Video) -> None:
     take_tiles(store)
-    tiles = video.retile("uniform:2x2")
+    tiles = video.tiles.retile("uniform:2x2")
     for _ in range(3):
         video.read(frames=range(35, 55), region=(0, 0, 100, 100))
     gone = video.budget.set(sum(one.size for one in tiles) - 1)
@@ -155,17 +155,17 @@ def test_what_saves_least_for_its_bytes_goes(store: Store, video: Video) -> None
 
 
 def test_what_is_retired_goes_first(store: Store, video: Video) -> None:
-    old = video.retile("uniform:2x2")
-    new = video.retile("uniform:3x3")
+    old = video.tiles.retile("uniform:2x2")
+    new = video.tiles.retile("uniform:3x3")
     gone = video.budget.set(sum(one.size for one in new))
     assert {one.id for one in gone} == {one.id for one in old}
     assert store.catalog.segments(video.info) == new
 
 
 def test_a_publication_that_would_exceed_makes_room_first(store: Store, video: Video) -> None:
-    tiles = video.retile("uniform:2x2")
+    tiles = video.tiles.retile("uniform:2x2")
     video.budget.set(sum(one.size for one in tiles))
-    renditions = video.render((160, 120))
+    renditions = video.renditions.make((160, 120))
     assert len(store.catalog.renditions(video.info)) == len(renditions) == 4
     assert len(store.catalog.segments(video.info)) < 4
     usage = video.budget.usage()
@@ -175,25 +175,25 @@ def test_a_publication_that_would_exceed_makes_room_first(store: Store, video: V
 
 
 def test_what_one_command_makes_does_not_go_for_the_rest(store: Store, video: Video) -> None:
-    tiles = video.retile("uniform:2x2")
+    tiles = video.tiles.retile("uniform:2x2")
     video.budget.set(tiles[0].size + tiles[1].size + 100)
     assert len(everything(store, video)) == 2
     with pytest.raises(OverBudgetError, match="nothing else should go"):
-        video.retile("uniform:2x3", jobs=1)
+        video.tiles.retile("uniform:2x3", jobs=1)
     left = store.catalog.segments(video.info)
     assert {str(one.layout) for one in left} == {str(left[0].layout)} != {str(tiles[0].layout)}
     with pytest.raises(OverBudgetError, match="nothing else should go"):
-        video.retile("uniform:2x3", jobs=1)
+        video.tiles.retile("uniform:2x3", jobs=1)
     assert store.catalog.segments(video.info) == left, "nor when it is said again"
     require_sound(store)
 
 
 def test_what_cannot_fit_is_refused_and_leaves_nothing(store: Store, video: Video) -> None:
-    (first, *_) = video.render((80, 60), span=(0, 1))
+    (first, *_) = video.renditions.make((80, 60), span=(0, 1))
     video.budget.set(first.size)
     before = everything(store, video), video.budget.evictions()
     with pytest.raises(OverBudgetError, match=r"traffic\.mp4, frames .* cannot be stored") as told:
-        video.retile("uniform:2x2", jobs=1)
+        video.tiles.retile("uniform:2x2", jobs=1)
     assert "vfsd budget set traffic.mp4" in (told.value.hint or "")
     assert (everything(store, video), video.budget.evictions()) == before
     require_sound(store)
@@ -205,33 +205,33 @@ def test_lossless_pictures_that_cannot_fit_are_refused_before_they_are_made(
 ) -> None:
     """Whatever is in the way would have gone for them, in vain."""
     lossless = TileSettings("lossless")
-    (first, *rest) = video.render((80, 60), settings=lossless)
+    (first, *rest) = video.renditions.make((80, 60), settings=lossless)
     size = sum(segment.size for segment in (first, *rest))
     before = everything(store, video), video.budget.evictions()
     (video if scope == "video" else store).budget.set(2 * size)
     with monkeypatch.context() as patch:
         patch.setattr(SegmentMaker, "encode_chunk", None)
         with pytest.raises(OverBudgetError, match=r"made of traffic\.mp4 would take about") as told:
-            video.render((160, 120), settings=lossless)
+            video.renditions.make((160, 120), settings=lossless)
     assert "vfsd budget set" in (told.value.hint or "")
     assert (everything(store, video), video.budget.evictions()) == before
     # Half of it fits, as the others go; and what is pinned is not charged.
-    assert len(video.render((160, 120), span=(0, 1.5), settings=lossless)) == 2
-    video.pin()
-    assert len(video.render((160, 120), settings=lossless)) == 2
+    assert len(video.renditions.make((160, 120), span=(0, 1.5), settings=lossless)) == 2
+    video.budget.pin()
+    assert len(video.renditions.make((160, 120), settings=lossless)) == 2
     require_sound(store)
 
 
 def test_the_store_has_a_budget_over_all_videos(store: Store, video: Video) -> None:
     other = store.ingest(FOLDER / "variable-rate.mp4")
-    video.retile("uniform:2x2")
-    other.render((160, 120))
+    video.tiles.retile("uniform:2x2")
+    other.renditions.make((160, 120))
     used = store.budget.usage().used
     gone = store.budget.set(used // 2)
     assert gone
     assert store.budget.usage().used <= used // 2
     assert {one.why for one in store.budget.evictions()} == {"store"}
-    video.render((160, 120))
+    video.renditions.make((160, 120))
     assert store.budget.usage().used <= used // 2
     require_sound(store)
 
@@ -241,9 +241,9 @@ def test_a_budget_by_originals_shrinks_with_them(store: Store, video: Video) -> 
     store.budget.set(Limit(times=1.0))
     video.budget.set("none")
     for size in ((160, 120), (240, 180), (80, 60)):
-        video.render(size)
+        video.renditions.make(size)
     allowed = store.budget.usage().allowed
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     store.remove(other.name)
     usage = store.budget.usage()
     assert usage.allowed is not None
@@ -254,7 +254,7 @@ def test_a_budget_by_originals_shrinks_with_them(store: Store, video: Video) -> 
 
 def test_packs_that_grow_keep_within_it(store: Store, video: Video) -> None:
     video.budget.set("none")
-    (first, second) = video.retile(
+    (first, second) = video.tiles.retile(
         "uniform:1x1", span=(0, 2), settings=TileSettings("lossless", quality=9)
     )
     video.budget.set(video.budget.usage().used)
@@ -275,58 +275,58 @@ def test_packs_that_grow_keep_within_it(store: Store, video: Video) -> None:
 
 
 def test_what_is_pinned_is_neither_charged_nor_evicted(store: Store, video: Video) -> None:
-    tiles = video.retile("uniform:2x2")
-    small = video.render((160, 120))
-    video.pin(size=(160, 120))
+    tiles = video.tiles.retile("uniform:2x2")
+    small = video.renditions.make((160, 120))
+    video.budget.pin(size=(160, 120))
     usage = video.budget.usage()
     assert usage.pinned == sum(one.size for one in small)
     assert usage.used == sum(one.size for one in tiles)
     video.budget.set(0)
     assert store.catalog.segments(video.info) == []
     assert store.catalog.renditions(video.info) == small
-    gone = video.unpin()
+    gone = video.budget.unpin()
     assert {one.id for one in gone} == {one.id for one in small}
     assert everything(store, video) == []
     with pytest.raises(NotFoundError):
-        video.unpin()
+        video.budget.unpin()
     require_sound(store)
 
 
 def test_pins_of_what_is_to_come(store: Store, video: Video) -> None:
     video.budget.set(0)
-    video.pin(tiles=True, span=(1, 2))
+    video.budget.pin(tiles=True, span=(1, 2))
     with pytest.raises(OverBudgetError):
-        video.retile("uniform:2x2", jobs=1)
-    assert len(video.retile("uniform:2x2", span=(1, 2))) == 1
-    assert video.pin(tiles=True, span=(1, 2)) == video.pins()[0], "not pinned twice"
+        video.tiles.retile("uniform:2x2", jobs=1)
+    assert len(video.tiles.retile("uniform:2x2", span=(1, 2))) == 1
+    assert video.budget.pin(tiles=True, span=(1, 2)) == video.budget.pins()[0], "not pinned twice"
 
 
 def test_a_pin_has_a_size_of_two_whole_numbers(video: Video) -> None:
     sizes: list[Any] = [(5,), 5, (160.0, 120)]
     for size in sizes:
-        for way in (video.pin, video.unpin):
+        for way in (video.budget.pin, video.budget.unpin):
             with pytest.raises(UsageError, match="size"):
                 way(size=size)
-    assert video.pins() == []
+    assert video.budget.pins() == []
     small: Any = np.array([160, 120], np.uint8)
-    assert video.pin(size=small).size == (160, 120)
+    assert video.budget.pin(size=small).size == (160, 120)
 
 
 def test_part_of_a_pin_is_taken_back(video: Video) -> None:
-    video.pin()
-    video.unpin(span=(1, 2))
-    assert [pin.frames for pin in video.pins()] == [range(30), range(60, 120)]
+    video.budget.pin()
+    video.budget.unpin(span=(1, 2))
+    assert [pin.frames for pin in video.budget.pins()] == [range(30), range(60, 120)]
     with pytest.raises(NotFoundError):
-        video.unpin(tiles=True)
+        video.budget.unpin(tiles=True)
     with pytest.raises(UsageError):
-        video.pin(tiles=True, size=(160, 120))
+        video.budget.pin(tiles=True, size=(160, 120))
 
 
 def test_pins_and_evictions_go_with_the_bytes_that_they_are_about(
     store: Store, video: Video
 ) -> None:
-    video.retile("uniform:2x2")
-    video.pin(span=(0, 1))
+    video.tiles.retile("uniform:2x2")
+    video.budget.pin(span=(0, 1))
     video.budget.set("0.001x")
     assert len(video.budget.evictions()) == 3
     other = store.ingest(FOLDER / "variable-rate.mp4")
@@ -335,7 +335,7 @@ def test_pins_and_evictions_go_with_the_bytes_that_they_are_about(
             video.info.ino, other.original, [], digest=other.info.digest, now_ns=1
         )
     assert again.id == video.info.id
-    assert (video.pins(), video.budget.evictions()) == ([], [])
+    assert (video.budget.pins(), video.budget.evictions()) == ([], [])
     assert video.budget.limit == Limit(times=0.001), "that was said of the file"
 
 
@@ -376,16 +376,16 @@ def test_no_sequence_exceeds(store: Store, video: Video, seed: int) -> None:
                 size = chance.choice(((160, 120), (80, 60), (240, 180)))
                 settings = TileSettings(quality=chance.randrange(20, 40))
                 explicit = True
-                video.render(size, span=span(), settings=settings)
+                video.renditions.make(size, span=span(), settings=settings)
             elif what == "retile":
                 explicit = True
-                video.retile(chance.choice(("uniform:2x2", "uniform:1x2")), span=span())
+                video.tiles.retile(chance.choice(("uniform:2x2", "uniform:1x2")), span=span())
             elif what == "pin":
-                pins.append(video.pin(span=span(), tiles=chance.random() < 0.3))
+                pins.append(video.budget.pin(span=span(), tiles=chance.random() < 0.3))
                 pins = [pin for n, pin in enumerate(pins) if pin not in pins[:n]]
             elif what == "unpin" and pins:
                 explicit = True
-                video.unpin()
+                video.budget.unpin()
                 pins = []
             elif what == "set":
                 limit = chance.choice((0, original // 20, original // 5, original, 3 * original))
@@ -456,7 +456,7 @@ def test_what_was_larger_than_foretold_is_not_made_again_and_again(
 
 def test_tuning_does_not_evict_what_is_worth_more(store: Store, video: Video) -> None:
     take_tiles(store)
-    tiles = video.retile("uniform:2x2")
+    tiles = video.tiles.retile("uniform:2x2")
     for _ in range(25):
         video.read(frames=range(0, 110, 10), region=(0, 0, 60, 60))
     for _ in range(15):
@@ -474,7 +474,7 @@ def test_tuning_does_not_evict_what_is_worth_more(store: Store, video: Video) ->
 
 def test_a_reader_keeps_what_it_has_open(store: Store, video: Video) -> None:
     take_tiles(store)
-    video.render((160, 120), settings=TileSettings(quality=20))
+    video.renditions.make((160, 120), settings=TileSettings(quality=20))
     exact = video.read(size=(160, 120), psnr=math.inf).data
     expected = video.read(size=(160, 120)).data
     assert not np.array_equal(exact, expected)
@@ -503,7 +503,7 @@ def test_reading_while_others_evict(store: Store, video: Video) -> None:
     reader.start()
     try:
         for quality in (20, 22, 24, 26):
-            video.render((160, 120), settings=TileSettings(quality=quality))
+            video.renditions.make((160, 120), settings=TileSettings(quality=quality))
             video.budget.set(0)
             video.budget.set("10x")
     finally:
@@ -518,7 +518,7 @@ def test_a_kill_while_evicting_leaves_a_store_that_adds_up(tmp_path: Path, evict
     place = tmp_path / "store"
     with new_store(place) as store:
         video = store.ingest(FOLDER / NAME)
-        video.render((160, 120))
+        video.renditions.make((160, 120))
         allowed = video.budget.usage().used * 3 // 2
         video.budget.set(allowed)
         with started(place, 0) as process:
@@ -538,7 +538,7 @@ def test_two_processes_stay_within_the_budget_together(tmp_path: Path) -> None:
     place = tmp_path / "store"
     with new_store(place) as store:
         video = store.ingest(FOLDER / NAME)
-        video.render((160, 120))
+        video.renditions.make((160, 120))
         allowed = video.budget.usage().used * 3 // 2
         video.budget.set(allowed)
         with started(place, 0) as one, started(place, 7) as other:
@@ -574,7 +574,7 @@ def started(place: Path, first: int) -> subprocess.Popen[bytes]:
 
 def test_uses_are_counted_by_segment(store: Store, video: Video) -> None:
     take_tiles(store)
-    tiles = video.retile("uniform:2x2")
+    tiles = video.tiles.retile("uniform:2x2")
     video.read(frames=range(40, 50), region=(0, 0, 60, 60))
     video.read(frames=range(20, 50), region=(0, 0, 60, 60))
     list(video.scan(roi=(0, 0, 60, 60), frames=range(40, 50)).areas())
@@ -596,7 +596,7 @@ def test_uses_are_counted_by_segment(store: Store, video: Video) -> None:
 
 
 def test_fsck_finds_what_cannot_be(store: Store, video: Video) -> None:
-    video.pin()
+    video.budget.pin()
     path = store.parts.directory.root / "catalog.sqlite3"
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE pins SET first_frame = 1000, end_frame = 1001")
@@ -609,7 +609,7 @@ def test_fsck_finds_what_cannot_be(store: Store, video: Video) -> None:
 
 
 def test_fsck_has_what_exceeds_go(store: Store, video: Video) -> None:
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     video.budget.set("none")
     path = store.parts.directory.root / "catalog.sqlite3"
     with closing(sqlite3.connect(path)) as database, database:
@@ -623,10 +623,10 @@ def test_fsck_has_what_exceeds_go(store: Store, video: Video) -> None:
 
 def test_a_store_that_may_not_be_written(tmp_path: Path) -> None:
     with new_store(tmp_path / "store") as store:
-        store.ingest(FOLDER / NAME).retile("uniform:2x2")
+        store.ingest(FOLDER / NAME).tiles.retile("uniform:2x2")
     with Store.open(tmp_path / "store", read_only=True) as store:
         video = store[NAME]
         assert len(video.budget.what_if("0").gone) == 4
-        for change in (lambda: video.budget.set(0), video.pin, video.unpin):
+        for change in (lambda: video.budget.set(0), video.budget.pin, video.budget.unpin):
             with pytest.raises(ReadOnlyError):
                 change()

@@ -27,7 +27,7 @@ from tests.codings import (
 from tests.selection import one_in
 from tests.views.conftest import Shelf
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.codecs.frames.color import frame_coding, frame_colors, media_coding
 from vfsd.core.hostinfo import host_name
@@ -137,7 +137,7 @@ def test_what_a_decoder_met_before_makes_no_difference(
 
     def decoder() -> FrameDecoder:
         path = store.parts.file_of(original)
-        return FrameDecoder(path, original.media, original.access, video.table)
+        return FrameDecoder(path, original.media, original.access, context_of(video).table)
 
     with decoder() as one:
         stream = one.stream(threads=threads)
@@ -150,7 +150,7 @@ def test_what_a_decoder_met_before_makes_no_difference(
             assert frame_coding(picture, told) == wanted[frame]
     with decoder() as one:
         for frame in frames:
-            run = video.table.decode_run(frame)
+            run = context_of(video).table.decode_run(frame)
             ((_, picture),) = one.decode(run, threads=threads)
             assert frame_coding(picture, told) == wanted[frame]
 
@@ -199,7 +199,7 @@ def test_copied_views_are_the_stream(store: Store, tmp_path: Path) -> None:
     for name in ("mixed.mp4", "mixed.mkv"):
         video = mixed(store, tmp_path, CHANGES["matrix"], name)
         for view in ("full.mp4", "full.mkv", "t=0.8-1.6.mkv"):
-            with video.view(view) as file:
+            with video.views.open(view) as file:
                 found = decoded(io.BytesIO(file.read()))
             wanted = truth() if view.startswith("full") else truth()[20:40]
             assert least_psnr(found, wanted) > 41, view
@@ -213,9 +213,9 @@ def test_planes_mean_the_same_in_all_pictures(store: Store, tmp_path: Path, chan
     full = 2 if media.color_range == "full" else 1
     space = {"bt709": 1}.get(media.color_space or "", 5)
     given = video.read(format="yuv420p").data
-    with video.view("full.y4m") as file:
+    with video.views.open("full.y4m") as file:
         assert f"XCOLORRANGE={'FULL' if full == 2 else 'LIMITED'}".encode() in file.read(200)
-    with video.view("pix=yuv420p.raw") as file:
+    with video.views.open("pix=yuv420p.raw") as file:
         assert file.read() == given.tobytes()
     made = []
     for planes in given:
@@ -247,12 +247,14 @@ def test_it_is_not_tiled_or_rendered(store: Store, tmp_path: Path, change: str, 
     video.budget.set("none")
     before = video.read(psnr=math.inf).data
     with pytest.raises(UsageError, match="changes on the way"):
-        video.retile("uniform:1x2", settings=TileSettings(codec))
+        video.tiles.retile("uniform:1x2", settings=TileSettings(codec))
     with pytest.raises(UsageError, match="changes on the way"):
-        video.render(SIZE, settings=TileSettings(codec))
+        video.renditions.make(SIZE, settings=TileSettings(codec))
     assert np.array_equal(video.read().data, before)
     with pytest.raises(RefusedMediaError, match="changes on the way, at frame 20"):
-        video.write(video.read(size=SIZE, format="yuv420p").data, size=SIZE, format="yuv420p")
+        video.renditions.write(
+            video.read(size=SIZE, format="yuv420p").data, size=SIZE, format="yuv420p"
+        )
 
 
 def test_views_become_renditions_only_where_nothing_was_brought_to_it(
@@ -282,10 +284,10 @@ def test_views_become_renditions_only_where_nothing_was_brought_to_it(
 def test_it_takes_no_place_of_an_original(store: Store, tmp_path: Path, change: str) -> None:
     """The new file would say once what all of its samples mean."""
     video = mixed(store, tmp_path, CHANGES[change], "mixed.mp4")
-    video.set_policy("original=replaceable,psnr=30")
+    video.policy.set("original=replaceable,psnr=30")
     before = video.read().data
     with pytest.raises(RefusedMediaError, match="change on the way, at frame 20"):
-        video.replace_original(codec="hevc")
+        video.policy.replace_original(codec="hevc")
     assert np.array_equal(video.read().data, before)
 
 

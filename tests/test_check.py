@@ -303,7 +303,8 @@ def test_tiles_whose_packs_are_not_what_they_were(store: Store) -> None:
     video = store["cam/a.mp4"]
     exact = video.read(region=(0, 0, 20, 20), psnr=float("inf")).data
     paths = [
-        store.parts.objects.path(segment.object_key) for segment in video.retile("uniform:2x2")
+        store.parts.objects.path(segment.object_key)
+        for segment in video.tiles.retile("uniform:2x2")
     ]
     paths[0].unlink()
     paths[1].write_bytes(paths[1].read_bytes()[:-10])
@@ -315,7 +316,7 @@ def test_tiles_whose_packs_are_not_what_they_were(store: Store) -> None:
 
 @pytest.mark.parametrize("what", one_in(3, ["directory", "pipe", "link"]))
 def test_tiles_in_the_place_of_whose_pack_something_else_lies(store: Store, what: str) -> None:
-    (segment,) = store["cam/a.mp4"].retile("uniform:2x2", span=(0, 1))
+    (segment,) = store["cam/a.mp4"].tiles.retile("uniform:2x2", span=(0, 1))
     in_the_place_of(store.parts.objects.path(segment.object_key), what)
     finds_and_repairs(store, "tiles")
     assert not store.catalog.segments(store["cam/a.mp4"].info)
@@ -366,7 +367,7 @@ def test_decisions_that_do_not_fit_their_tiles(store: Store) -> None:
 
 
 def test_tiles_with_a_flipped_bit(store: Store) -> None:
-    segment = store["cam/a.mp4"].retile("uniform:2x2")[1]
+    segment = store["cam/a.mp4"].tiles.retile("uniform:2x2")[1]
     path = store.parts.objects.path(segment.object_key)
     content = bytearray(path.read_bytes())
     content[segment.cells[2].position + 50] ^= 4
@@ -507,7 +508,7 @@ def test_a_video_that_goes_while_it_is_indexed_again_is_no_finding(
 def test_objects_and_tiles_that_go_meanwhile_are_no_findings(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store["cam/a.mp4"].retile("uniform:2x2")
+    store["cam/a.mp4"].tiles.retile("uniform:2x2")
 
     def remove() -> None:
         if "cam/a.mp4" in store:
@@ -569,7 +570,7 @@ def test_a_damaged_page_of_a_table_is_made_again(store: Store, is_verified: bool
 
 @pytest.mark.thorough
 def test_tiles_stay_where_their_table_is_made_again(store: Store) -> None:
-    made = store["cam/a.mp4"].retile("uniform:2x2")
+    made = store["cam/a.mp4"].tiles.retile("uniform:2x2")
     flip_page(store, "frame_pages")
     finds_and_repairs(store, "videos")
     assert store.catalog.segments(store["cam/a.mp4"].info) == made
@@ -620,7 +621,7 @@ def test_which_frames_are_lost_is_not_known_without_their_table(store: Store) ->
 
 def test_verify_makes_a_damaged_table_again(store: Store) -> None:
     video = store["cam/a.mp4"]
-    made = video.retile("uniform:2x2")
+    made = video.tiles.retile("uniform:2x2")
     flip_page(store, "frame_pages")
     with Store.open(store.path) as other:
         again = other["cam/a.mp4"]
@@ -658,7 +659,7 @@ def test_putting_a_video_in_again_makes_its_damaged_table_again(tmp_path: Path, 
 @pytest.mark.thorough
 def test_videos_that_are_called_otherwise_than_their_objects(store: Store) -> None:
     video = store["cam/a.mp4"]
-    made = video.retile("uniform:2x2")
+    made = video.tiles.retile("uniform:2x2")
     sql(store, f"UPDATE videos SET digest = '{'0' * 64}'")
     assert list(Scrubber(store.parts).run()) == []
     finds_and_repairs(store, "digests")
@@ -748,7 +749,7 @@ def test_a_deep_repair_makes_sums_that_are_missing(store: Store) -> None:
 
 @pytest.mark.thorough
 def test_sizes_of_objects_that_are_wrong_are_put_right(store: Store) -> None:
-    store["cam/a.mp4"].retile("uniform:2x2")
+    store["cam/a.mp4"].tiles.retile("uniform:2x2")
     with store.catalog.reading() as seen:
         sums = seen.integrity.sums(store["cam/a.mp4"].original.place)
         segments = seen.segments.all()

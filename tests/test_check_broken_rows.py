@@ -30,10 +30,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rows") / "store"
     with new_store(path) as store:
         video = store.ingest(FOLDER / "traffic.mp4", "cam/a.mp4")
-        video.retile("uniform:2x2")
-        video.pin()
-        video.hold("case 17")
-        video.set_policy("original=keep")
+        video.tiles.retile("uniform:2x2")
+        video.budget.pin()
+        video.policy.hold("case 17")
+        video.policy.set("original=keep")
     return path
 
 

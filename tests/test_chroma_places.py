@@ -100,7 +100,7 @@ def test_tiles_have_what_is_told_of_them(
         request.getfixturevalue("kvazaar")
     video = clip(store, tmp_path / "a.mkv", source, pixel_format)
     quality = 12 if codec == "small" else 8
-    video.retile("uniform:1x1", settings=TileSettings(codec, quality=quality))
+    video.tiles.retile("uniform:1x1", settings=TileSettings(codec, quality=quality))
     take_tiles(store)
     found = video.read(format=form, psnr=15)
     assert 15 <= found.psnr < math.inf
@@ -116,7 +116,9 @@ def test_renditions_have_what_is_told_of_them_with_blue_first(
     """FFmpeg scales to bgr24 by other sums than to rgb24."""
     video = clip(store, tmp_path / "a.mkv", TOLD_LEFT, "yuv420p", specks(8))
     size = (WIDTH, HEIGHT // 2)
-    video.render(size, settings=TileSettings(codec, quality=8 if codec == "fast" else None))
+    video.renditions.make(
+        size, settings=TileSettings(codec, quality=8 if codec == "fast" else None)
+    )
     take_tiles(store)
     for form in ("rgb24", "bgr24"):
         found = video.read(size=size, format=form, psnr=1)
@@ -128,7 +130,9 @@ def test_renditions_have_what_is_told_of_them_with_blue_first(
 def test_what_was_offered_has_what_is_told_of_it(store: Store, tmp_path: Path) -> None:
     video = clip(store, tmp_path / "a.mkv", TOLD_LEFT, "yuv420p10le")
     size = (WIDTH // 2, HEIGHT // 2)
-    video.write(video.read(size=size, format="yuv420p10").data, size=size, format="yuv420p10")
+    video.renditions.write(
+        video.read(size=size, format="yuv420p10").data, size=size, format="yuv420p10"
+    )
     take_tiles(store)
     for form in ("rgb24", "rgb48"):
         found = video.read(size=size, format=form, psnr=1)

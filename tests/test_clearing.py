@@ -14,7 +14,7 @@ from sample_videos import FOLDER
 from tests.selection import one_in
 from tests.test_ageing import put, run
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.derive.retile import Retiler
 from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.disk.store_layout import CATALOG
@@ -31,9 +31,9 @@ def video(store: Store) -> Video:
     was killed before it could delete it."""
     found = store.ingest(FOLDER / "portrait.mp4", "cam1/a.mp4")
     found.budget.set("none")
-    found.retile("uniform:2x2")
-    found.retile("uniform:1x2")
-    found.render((96, 160))
+    found.tiles.retile("uniform:2x2")
+    found.tiles.retile("uniform:1x2")
+    found.renditions.make((96, 160))
     with store.catalog.writing() as change:
         change.objects.record(LEFT_BEHIND, 1, now_ns=1)
     return found
@@ -57,19 +57,21 @@ def moved_over(store: Store, video: Video) -> None:
 
 
 def aged(store: Store, video: Video) -> None:
-    put(store, "old.mp4", 100, "delete-after=30d").render((160, 120))
+    put(store, "old.mp4", 100, "delete-after=30d").renditions.make((160, 120))
     assert [entry.name for entry in run(store)] == ["old.mp4"]
 
 
 def tiled_again(store: Store, video: Video) -> None:
-    video.retile("uniform:2x1")
+    video.tiles.retile("uniform:2x1")
 
 
 def tiled_one_by_one(store: Store, video: Video) -> None:
-    one = Retiler(store.parts, store.tools.pool, video.info, video.table, TileSettings())
+    one = Retiler(
+        store.parts, store.tools.pool, video.info, context_of(video).table, TileSettings()
+    )
     media = video.original.media
     layout = TileLayout.untiled(media.width, media.height)
-    for frames in video.sequences():
+    for frames in video.tiles.sequences():
         one.make(PlannedSegment(frames, layout))
 
 

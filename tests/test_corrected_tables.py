@@ -12,8 +12,9 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.holes import FRAMES, HOLE, make_clip
+from vfsd.api.reading import plan_view
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.core.detections import Detection
 from vfsd.core.view_request import View
 from vfsd.disk.store_layout import CATALOG
@@ -101,10 +102,10 @@ def test_who_has_the_video_open_gets_no_tiles_with_other_numbers(
     other = elsewhere["a.mp4"]
     assert other.verify()
     other.budget.set("none")
-    other.retile("uniform:1x1")
-    other.render((32, 24))
+    other.tiles.retile("uniform:1x1")
+    other.renditions.make((32, 24))
     assert shades(video, range(60, 80)) == before
-    assert video.plan(View(frames=(60, 80, 1))).tiled == ()
+    assert plan_view(context_of(video), View(frames=(60, 80, 1))).tiled == ()
 
 
 def test_numbers_are_found_anew_when_a_read_corrects_the_table(video: Video) -> None:
@@ -124,7 +125,7 @@ def test_negative_numbers_count_from_the_end_that_there_is(video: Video) -> None
 def test_iterating_by_numbers_ends_where_they_would_change(video: Video) -> None:
     frames = video.iterate(frames=range(40, 60))
     given = [int(frame.data[24, 32, 0]) for frame in islice(frames, HOLE - 40)]
-    with pytest.raises(OutdatedError, match="counted anew"):
+    with pytest.raises(OutdatedError, match="counted again"):
         next(frames)
     assert given == pytest.approx([2 * number for number in range(40, HOLE)], abs=2)
     assert len(shades(video, range(40, 60))) == 20
@@ -141,7 +142,7 @@ def test_a_frame_has_its_own_time_while_another_thread_corrects_the_table(video:
     next(frames)
     video.frames(range(45, 55))  # meets the hole
     frame = next(frames)
-    ticks = video.table.pts()
+    ticks = context_of(video).table.pts()
     shown = shades(video, range(len(video)))
     assert shown[ticks.tolist().index(frame.pts)] == int(frame.data[24, 32, 0])
 
@@ -149,23 +150,23 @@ def test_a_frame_has_its_own_time_while_another_thread_corrects_the_table(video:
 def test_boxes_stay_with_their_frames(video: Video, elsewhere: Store) -> None:
     frames = [0, HOLE - 1, HOLE, HOLE + 1, 90, FRAMES - 1]
     boxes = [Detection(frame, "x", (frame, 0, frame + 9, 5), track=1) for frame in frames]
-    video.add_detections(boxes, "me", examined=[range(40, 60), range(FRAMES - 2, FRAMES)])
+    video.labels.add(boxes, "me", examined=[range(40, 60), range(FRAMES - 2, FRAMES)])
     other = elsewhere["a.mp4"]
     assert other.verify()
-    assert [(box.frame, box.box[0]) for box in other.detections()] == [
+    assert [(box.frame, box.box[0]) for box in other.labels.query()] == [
         (0, 0),
         (HOLE - 1, HOLE - 1),
         (HOLE, HOLE + 1),
         (89, 90),
         (FRAMES - 2, FRAMES - 1),
     ]
-    assert [one.frames for one in other.examined()] == [
+    assert [one.frames for one in other.labels.examined()] == [
         range(40, 59),
         range(FRAMES - 3, FRAMES - 1),
     ]
     for use in (
-        lambda: list(video.detections()),
-        lambda: video.add_detections(boxes, "me"),
+        lambda: list(video.labels.query()),
+        lambda: video.labels.add(boxes, "me"),
     ):
         with pytest.raises(NotFoundError, match="counted anew"):
             use()

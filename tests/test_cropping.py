@@ -157,12 +157,12 @@ def test_older_coded_crop(tmp_path: Path) -> None:
         old = store["clip.mp4"]
         with pytest.raises(ChangedSizeError):
             old.read()
-        old.add_detections([Detection(5, "car", (40, 12, 72, 44))], "me")
+        old.labels.add([Detection(5, "car", (40, 12, 72, 44))], "me")
         assert old.verify()
         video = store["clip.mp4"]
         assert (video.width, video.height) == (70, 58)
         assert np.array_equal(video.read().data, right)
-        assert [found.box for found in video.detections("car")] == [(14, 12, 46, 44)]
+        assert [found.box for found in video.labels.query("car")] == [(14, 12, 46, 44)]
 
 
 @pytest.mark.parametrize("container", one_in(2, ["mp4", "mkv"]))
@@ -185,9 +185,9 @@ def test_views_keep_crop(tmp_path: Path, container: str, ratio: Fraction | None)
             ("codec=ffv1.mkv", "encoded"),
             ("size=40x24.mp4", "encoded"),
         ):
-            assert video.explain_view(name).made == made
+            assert video.views.explain(name).made == made
             path = tmp_path / f"view-{name}"
-            with video.view(name) as file:
+            with video.views.open(name) as file:
                 path.write_bytes(file.read())
             shown = store[store.ingest(path, path.name).name]
             if name.startswith(("full.m", "codec")):
@@ -195,9 +195,9 @@ def test_views_keep_crop(tmp_path: Path, container: str, ratio: Fraction | None)
                 assert shown.original.media.sample_aspect_ratio in (ratio, ratio or 1)
             size = (40, 24) if name.startswith("size") else (80, 48)
             assert (shown.width, shown.height) == size
-        reason = video.explain_view("full.h264").why or ""
+        reason = video.views.explain("full.h264").why or ""
         assert "cropped" in reason
-        assert json.loads(video.view("info.json").read())["media"]["crop"] == [10, 4, 6, 12]
+        assert json.loads(video.views.open("info.json").read())["media"]["crop"] == [10, 4, 6, 12]
 
 
 def test_tiles_and_boxes(tmp_path: Path) -> None:
@@ -207,9 +207,9 @@ def test_tiles_and_boxes(tmp_path: Path) -> None:
         store.ingest(clip, "clip.mp4")
         video = store["clip.mp4"]
         whole = video.read().data
-        video.add_detections([Detection(5, "car", (8, 8, 40, 40))], "me")
-        (found,) = video.detections("car")
-        with video.view("objects/car/000005-0.npy") as file:
+        video.labels.add([Detection(5, "car", (8, 8, 40, 40))], "me")
+        (found,) = video.labels.query("car")
+        with video.views.open("objects/car/000005-0.npy") as file:
             crop = np.load(file)
         assert np.array_equal(crop, whole[5, 8:40, 8:40])
         assert found.box == (8, 8, 40, 40)
@@ -221,9 +221,9 @@ def test_replace_refused(tmp_path: Path) -> None:
     with new_store(tmp_path / "store") as store:
         store.ingest(clip, "clip.mp4")
         video = store["clip.mp4"]
-        video.set_policy("original=replaceable,psnr=34")
+        video.policy.set("original=replaceable,psnr=34")
         with pytest.raises(VfsdError):
-            video.replace_original()
+            video.policy.replace_original()
         assert video.original.media.crop == (8, 8, 8, 8)
 
 
@@ -243,11 +243,11 @@ def test_older_rows(tmp_path: Path) -> None:
         old = store["clip.mp4"]
         assert (old.width, old.height) == SIZE
         before = old.read().data
-        old.add_detections([Detection(5, "car", (18, 12, 50, 44))], "me")
+        old.labels.add([Detection(5, "car", (18, 12, 50, 44))], "me")
         assert old.verify()
         video = store["clip.mp4"]
         assert (video.width, video.height) == (80, 48)
         assert np.array_equal(video.read().data, right)
-        (found,) = video.detections("car")
+        (found,) = video.labels.query("car")
         assert found.box == (8, 8, 40, 40)
         assert np.array_equal(right[5, 8:40, 8:40], before[5, 12:44, 18:50])

@@ -20,7 +20,7 @@ from tests.codecs.making import make_clip
 from tests.fs.driver import Driver
 from tests.stores import new_store
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.catalog.videos import Videos
 from vfsd.codecs.probing.damage import DamageNotes, damaged_frames
 from vfsd.codecs.probing.probe import Examination, examine
@@ -364,7 +364,7 @@ def test_tiles_show_the_same_damage(store: Store, tmp_path: Path) -> None:
     )
     video = store.ingest(damaged(clean, "mpeg2"))
     expected = video.damaged_frames()
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     found = video.read(region=(0, 0, 48, 32))
     assert len(expected)
     assert np.flatnonzero(found.damaged).tolist() == expected.tolist()
@@ -376,7 +376,7 @@ def test_tiles_show_the_same_damage(store: Store, tmp_path: Path) -> None:
 def test_a_replacement_keeps_what_is_known(video: Video) -> None:
     video.verify()
     original = video.original
-    with video._parts.catalog.writing() as change:
+    with context_of(video).parts.catalog.writing() as change:
         videos = Videos(change.videos._connection)
         pages = list(videos.pages(original.id))
         change.objects.record("9" * 64, 5, now_ns=1)
@@ -397,7 +397,7 @@ def test_an_old_catalog_is_examined_again(store: Store, h264: Path) -> None:
 
 def test_views_tell_of_damage(video: Video) -> None:
     def told(path: str) -> dict[str, object]:
-        with video.view(path) as file:
+        with video.views.open(path) as file:
             content: dict[str, object] = json.loads(file.read())
         return content
 

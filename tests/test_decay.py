@@ -14,7 +14,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.test_ageing import ager, put, run
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.core.detections import Detection, Source
 from vfsd.core.retention_policy import Action
 from vfsd.derive.roi_reencode import RoiAreas, find_roi_areas
@@ -34,7 +34,7 @@ def label(video: Video) -> None:
         Detection(number, "car", (40.0 + number, 100.0, 80.0 + number, 130.0))
         for number in range(len(video))
     ]
-    video.add_detections(boxes, "me", examined=range(len(video)))
+    video.labels.add(boxes, "me", examined=range(len(video)))
 
 
 def luma(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -47,8 +47,8 @@ def luma(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
 def test_inside_stays_and_the_rest_fades(store: Store) -> None:
     video = put(store, NAME, 31, RULES)
     label(video)
-    video.retile("uniform:2x2", span=(0, 1))
-    areas = find_roi_areas(store.catalog, video.info, video.table, "car|truck")
+    video.tiles.retile("uniform:2x2", span=(0, 1))
+    areas = find_roi_areas(store.catalog, video.info, context_of(video).table, "car|truck")
     mask = np.stack(
         [
             np.zeros((240, 320), bool) if one is None else one > 0
@@ -56,8 +56,8 @@ def test_inside_stays_and_the_rest_fades(store: Store) -> None:
         ]
     )
     plain = store.ingest(FOLDER / NAME, "plain.mp4")
-    plain.set_policy("original=replaceable,psnr=34")
-    smaller = plain.replace_original(codec="h264")
+    plain.policy.set("original=replaceable,psnr=34")
+    smaller = plain.policy.replace_original(codec="h264")
     (entry,) = run(store)
     again = store[NAME]
     assert entry.action is Action.DECAYED
@@ -75,7 +75,7 @@ def test_inside_stays_and_the_rest_fades(store: Store) -> None:
     assert again.original.psnr <= 34  # told of reads: what whole pictures have
     assert again.read(frames=range(3), format="yuv420p").psnr == pytest.approx(again.original.psnr)
     assert store.catalog.segments(again.info) == []
-    assert len(list(again.detections("car"))) == 120
+    assert len(list(again.labels.query("car"))) == 120
     assert run(store) == []
     assert fsck.run(store.parts, deep=True) == []
     assert fsck.collect(store.parts, dry_run=True).objects == []
@@ -107,11 +107,11 @@ def test_what_is_indexed_again_does_not_decay_again(store: Store, change: str) -
 def test_what_nobody_has_looked_at_does_not_decay(store: Store) -> None:
     video = put(store, NAME, 31, RULES)
     label(store.ingest(FOLDER / NAME, "other.mp4"))
-    video.mark_examined(range(0, 60), "me")
+    video.labels.mark_examined(range(0, 60), "me")
     with pytest.raises(ForbiddenError, match="from frame 60 on"):
         run(store)
     assert store[NAME].info.digest == video.info.digest
-    video.mark_examined(range(60, 120, 10), "me")
+    video.labels.mark_examined(range(60, 120, 10), "me")
     (entry,) = run(store)
     assert (entry.action, (entry.details or {})["boxes"]) == (Action.DECAYED, 0)
 
@@ -126,7 +126,7 @@ def test_what_is_not_to_decay_any_more_does_not(store: Store) -> None:
 
     def change(what: str, done: int, total: int) -> None:
         if what == "comparing" and done == total:
-            store[NAME].set_policy("original=replaceable,psnr=34,codec=h264")
+            store[NAME].policy.set("original=replaceable,psnr=34,codec=h264")
 
     with pytest.raises(OutdatedError, match="not due any more"):
         mine.apply(due, change)
@@ -136,13 +136,13 @@ def test_what_is_not_to_decay_any_more_does_not(store: Store) -> None:
 def test_who_looks_for_something_else_has_not_looked(store: Store) -> None:
     """Finding no person says nothing where it was motion that was looked for."""
     video = put(store, NAME, 31, RULES)
-    video.detect(MotionDetector())
+    video.labels.detect(MotionDetector())
     for labels in ("person", "motion & person"):
         with pytest.raises(ForbiddenError, match=r"looked for person .* from frame 0 on"):
-            video.decay(labels, codec="h264")
+            video.policy.decay(labels, codec="h264")
     assert store[NAME].info.digest == video.info.digest
-    video.mark_examined(range(120), Source("people", parameters={"label": "person"}))
-    done = video.decay("person", codec="h264")
+    video.labels.mark_examined(range(120), Source("people", parameters={"label": "person"}))
+    done = video.policy.decay("person", codec="h264")
     assert done.new_size < done.size
 
 
@@ -151,14 +151,17 @@ def test_gaps_are_measured_in_seconds(store: Store) -> None:
     pts = [*range(30), *range(60, 600, 60)]
     pictures = np.zeros((len(pts), 48, 64, 3), np.uint8)
     video = store.write("a.mp4", pictures, time_base=Fraction(1, 30), pts=pts)
-    video.add_detections([Detection(0, "car", (0.0, 0.0, 9.0, 9.0))], "me")
-    video.mark_examined([0, 15, *range(29, len(pts))], "me")
-    assert find_roi_areas(store.catalog, video.info, video.table, "car").mask(15) is not None
-    video.remove_detections(source="me")
-    video.add_detections([Detection(0, "car", (0.0, 0.0, 9.0, 9.0))], "me")
-    video.mark_examined([*range(30), *range(31, len(pts))], "me")
+    video.labels.add([Detection(0, "car", (0.0, 0.0, 9.0, 9.0))], "me")
+    video.labels.mark_examined([0, 15, *range(29, len(pts))], "me")
+    assert (
+        find_roi_areas(store.catalog, video.info, context_of(video).table, "car").mask(15)
+        is not None
+    )
+    video.labels.remove(source="me")
+    video.labels.add([Detection(0, "car", (0.0, 0.0, 9.0, 9.0))], "me")
+    video.labels.mark_examined([*range(30), *range(31, len(pts))], "me")
     with pytest.raises(ForbiddenError, match="from frame 30 on"):
-        find_roi_areas(store.catalog, video.info, video.table, "car")
+        find_roi_areas(store.catalog, video.info, context_of(video).table, "car")
 
 
 @pytest.mark.thorough
@@ -169,12 +172,12 @@ def test_what_is_seen_meanwhile_is_not_lost(store: Store) -> None:
 
     def see(what: str, done: int, total: int) -> None:
         if what == "comparing" and done == total:
-            store[NAME].add_detections([late], "others")
+            store[NAME].labels.add([late], "others")
 
     with pytest.raises(OutdatedError, match="other boxes"):
-        video.decay("car|truck", codec="h264", on_progress=see)
+        video.policy.decay("car|truck", codec="h264", on_progress=see)
     assert store[NAME].info.digest == video.info.digest
-    done = video.decay("car|truck", codec="h264")
+    done = video.policy.decay("car|truck", codec="h264")
     assert done.new_size < done.size
 
 

@@ -17,7 +17,7 @@ from sample_videos import FOLDER
 from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.decoding.packet_reader import PacketReader
 
 CLIPS = ("traffic.mp4", "open-gop.mkv", "mpeg4.avi", "portrait.mp4", "transport.ts")
@@ -119,7 +119,7 @@ def test_frame_after_frame_is_a_single_pass(store: Store, clip: str, fed: list[i
     fed.clear()
     for index in range(len(video)):
         assert video[index].index == index
-    assert len(fed) <= video.table.packets + 16
+    assert len(fed) <= context_of(video).table.packets + 16
 
 
 def test_only_so_many_idle_decoders_have_files_open(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_only_so_many_idle_decoders_have_files_open(tmp_path: Path) -> None:
         before = len(os.listdir("/proc/self/fd"))
         with ExitStack() as stack:
             for _ in range(80):
-                stack.enter_context(pool.decoder(video.original, video.table))
+                stack.enter_context(pool.decoder(video.original, context_of(video).table))
             assert len(os.listdir("/proc/self/fd")) >= before + 80
         assert len(os.listdir("/proc/self/fd")) <= before + 64
 

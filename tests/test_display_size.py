@@ -102,7 +102,7 @@ def _check(clip: Path, size: tuple[int, int], ratio: Fraction, views: tuple[str,
         _require_as_shown(clip, video, size, ratio)
         for name in views:
             path = clip.parent / f"view-{name}"
-            with video.view(name) as file:
+            with video.views.open(name) as file:
                 path.write_bytes(file.read())
             made = store[store.ingest(path, path.name).name]
             _require_as_shown(path, made, size, ratio)

@@ -9,7 +9,9 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
+from vfsd.api.reading import plan_view
 from vfsd.api.store import Store
+from vfsd.api.video import context_of
 from vfsd.codecs.cells import decode_timing
 from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost
@@ -25,22 +27,22 @@ def test_a_layout_is_estimated_as_it_is_read_when_it_is_made(store: Store) -> No
     video = store.ingest(FOLDER / "traffic.mp4")
     region = Rect(20, 20, 60, 60)
     layout = TileLayout.cut_at(320, 240, [80], [80])
-    planned = [PlannedSegment(frames, layout) for frames in video.sequences()]
-    before = video.estimate(planned, region=region)
+    planned = [PlannedSegment(frames, layout) for frames in video.tiles.sequences()]
+    before = video.tiles.estimate(planned, region=region)
     assert 0 < before.seconds < before.untiled_seconds
     assert before.gain > 0.5
     assert before.work.pixels == 80 * 80 * len(video)
-    video.retile(planned)
-    plan = video.plan(View(region=region))
+    video.tiles.retile(planned)
+    plan = plan_view(context_of(video), View(region=region))
     done = sum((run.work for run in plan.tiled), DecodeWork())
     assert (done.pixels, done.pictures) == (before.work.pixels, before.work.pictures)
-    after = video.estimate(planned, region=region)
+    after = video.tiles.estimate(planned, region=region)
     assert after.work.bytes == pytest.approx(done.bytes, rel=0.6)  # not all tiles are alike
 
 
 def test_what_tiles_cannot_help_costs_what_it_does(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
-    assert video.estimate([], region=Rect(0, 0, 9, 9)).gain == 0
+    assert video.tiles.estimate([], region=Rect(0, 0, 9, 9)).gain == 0
 
 
 def test_costs_are_found_again_from_what_they_cause() -> None:
@@ -79,13 +81,13 @@ def test_a_codec_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_measured_costs_decide(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     view = View(region=Rect(0, 0, 50, 50))
-    assert video.plan(view).tiled
+    assert plan_view(context_of(video), view).tiled
     dear = DecodeCost(1.0, 1.0, 1.0, 1.0)
     with store.catalog.writing() as change:
         change.costs.put(MeasuredCost(host_name(), "fast", dear, None, 1.0, 9, "test", 1))
-    assert not video.plan(view).tiled
+    assert not plan_view(context_of(video), view).tiled
 
 
 def test_what_was_measured_is_told(store: Store) -> None:

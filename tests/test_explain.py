@@ -13,7 +13,7 @@ from tests.matrices import ORIENTATIONS, with_matrix
 from tests.planning import REGION as PLANNED
 from tests.planning import some_costs, some_frames, some_segments
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.core.view_request import View
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.read.explain_read import UnusedReason, find_unused_tiles
@@ -31,7 +31,7 @@ def video(store: Store) -> Video:
 
 
 def packet_bytes(video: Video, first: int, end: int) -> int:
-    return int(video.table.columns(first, end).size.sum())
+    return int(context_of(video).table.columns(first, end).size.sum())
 
 
 def test_without_tiles_both_ways_are_the_same(video: Video) -> None:
@@ -48,7 +48,7 @@ def test_without_tiles_both_ways_are_the_same(video: Video) -> None:
 
 
 def test_tiles_are_counted_by_their_pictures(video: Video) -> None:
-    segments = video.retile("uniform:3x4")
+    segments = video.tiles.retile("uniform:3x4")
     found = video.explain(region=REGION)
     assert [source.segment for source in found.sources] == segments
     assert [source.tiles for source in found.sources] == [(0,)] * 4
@@ -67,7 +67,7 @@ def test_tiles_are_counted_by_their_pictures(video: Video) -> None:
 
 
 def test_a_part_with_tiles_lies_between_parts_without(video: Video) -> None:
-    (segment,) = video.retile("uniform:3x4", span=(1, 2))
+    (segment,) = video.tiles.retile("uniform:3x4", span=(1, 2))
     found = video.explain(region=REGION)
     assert [(source.segment, source.span) for source in found.sources] == [
         (None, range(30)),
@@ -82,7 +82,7 @@ def test_sparse_frames_are_counted_from_their_key_frames(video: Video) -> None:
     (source,) = found.sources
     assert source.frames == (5, 65)
     assert source.work.starts == 2
-    runs = video.table.decode_runs([5, 65])
+    runs = context_of(video).table.decode_runs([5, 65])
     assert source.work.pictures == sum(run.end_packet - run.first_packet for run in runs)
     one = video.explain(span=(0, 4), fps=1)
     assert one.work.starts == 4
@@ -90,7 +90,7 @@ def test_sparse_frames_are_counted_from_their_key_frames(video: Video) -> None:
 
 
 def test_of_no_frames_nothing_is_decoded(video: Video) -> None:
-    video.retile("uniform:1x1")
+    video.tiles.retile("uniform:1x1")
     for none in (range(5, 5), slice(5, 5), range(5, 2)):
         found = video.explain(frames=none, region=REGION)
         assert found.sources == ()
@@ -112,17 +112,17 @@ def test_what_a_view_takes_is_told_before_it_is_made(video: Video) -> None:
     (copied,) = (step for step in found.steps if step.does == "copy")
     assert copied.frames.start == 30
     assert copied.bytes == packet_bytes(video, 30, copied.frames.stop)
-    assert found == video.explain_view("frames=20-110.mp4")
+    assert found == video.views.explain("frames=20-110.mp4")
     whole = video.explain_save("clip.mkv")
     assert (whole.made, whole.work, whole.psnr) == ("copied", DecodeWork(), math.inf)
-    video.retile("uniform:3x4")
+    video.tiles.retile("uniform:3x4")
     scaled = video.explain_save("a.mp4", size=(160, 0), codec="hevc")
     assert [step.does for step in scaled.steps] == ["decode", "encode"]
     assert scaled.work == video.explain(size=(160, 120), format="yuv420p").work
     with pytest.raises(UsageError):
         video.explain_save("clip.h264", codec="av1")
     with pytest.raises(UsageError):
-        video.explain_view(b"full.mp4")  # type: ignore[arg-type]
+        video.views.explain(b"full.mp4")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("way", ["90", "transpose"])
@@ -132,7 +132,7 @@ def test_the_ends_of_a_spliced_view_lie_as_they_are_stored(
     video = store.ingest(
         with_matrix(FOLDER / "traffic.mp4", tmp_path / "turned.mp4", ORIENTATIONS[way])
     )
-    found = video.explain_view("frames=20-110.mp4")
+    found = video.views.explain("frames=20-110.mp4")
     assert (found.made, found.frames) == ("spliced", 90)
     assert [step.does for step in found.steps].count("decode") == 2
 
@@ -159,14 +159,14 @@ def why(video: Video, **asked: object) -> list[tuple[range, UnusedReason]]:
 
 
 def test_tiles_that_are_used_are_not_told_as_passed_over(video: Video) -> None:
-    video.retile("uniform:3x4")
+    video.tiles.retile("uniform:3x4")
     assert why(video, region=REGION) == []
     assert why(video, region=REGION, psnr=math.inf) == []  # nobody asked for any
     assert why(video, frames=range(5, 5), region=REGION) == []
 
 
 def test_tiles_that_are_too_coarse_are_told(video: Video) -> None:
-    (segment,) = video.retile("uniform:3x4", span=(1, 2))
+    (segment,) = video.tiles.retile("uniform:3x4", span=(1, 2))
     assert why(video, region=REGION, psnr=70) == [(range(30, 60), UnusedReason.QUALITY)]
     assert why(video, span=(0, 1), region=REGION, psnr=70) == []
     (one,) = video.explain(span=(1, 1.5), region=REGION, psnr=70).passed_over
@@ -178,7 +178,7 @@ def test_tiles_that_are_too_coarse_are_told(video: Video) -> None:
 
 
 def test_tiles_that_would_cost_more_are_told_with_both_prices(video: Video) -> None:
-    video.retile("uniform:3x5", span=(1, 2))
+    video.tiles.retile("uniform:3x5", span=(1, 2))
     (one,) = video.explain(span=(1, 2)).passed_over
     assert (one.span, one.why) == (range(30, 60), UnusedReason.COST)
     assert one.seconds is not None
@@ -194,8 +194,10 @@ def test_each_frame_that_tiles_have_is_taken_from_them_or_told(video: Video) -> 
         tiles = AvailableTiles(segments, some_costs(rng), luma=40.5 if rng.random() < 0.2 else 0.0)
         wanted = some_frames(rng, 120)
         view = View(region=PLANNED)
-        plan = plan_frames(np.array(wanted), view, video.original, video.table, tiles=tiles)
-        found = find_unused_tiles(plan, video.table, tiles)
+        plan = plan_frames(
+            np.array(wanted), view, video.original, context_of(video).table, tiles=tiles
+        )
+        found = find_unused_tiles(plan, context_of(video).table, tiles)
         for segment in segments:
             used = [frame for run in plan.tiled if run.segment is segment for frame in run.frames]
             left = [frame for one in found if one.segment is segment for frame in one.frames]
@@ -218,8 +220,8 @@ def test_each_frame_that_tiles_have_is_taken_from_them_or_told(video: Video) -> 
 
 
 def test_a_view_tells_which_tiles_it_is_not_made_from(video: Video) -> None:
-    video.retile("uniform:3x4", span=(1, 2))
-    found = video.explain_view("roi=40x40+20+20,psnr=70,codec=h264.mp4")
+    video.tiles.retile("uniform:3x4", span=(1, 2))
+    found = video.views.explain("roi=40x40+20+20,psnr=70,codec=h264.mp4")
     assert [(one.span, one.why) for one in found.passed_over] == [
         (range(30, 60), UnusedReason.QUALITY)
     ]

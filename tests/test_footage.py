@@ -7,9 +7,10 @@ import pytest
 
 from sample_videos import FOLDER
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.frames.to_array import needed_area
 from vfsd.core.detections import Detection
+from vfsd.derive.catalog_world import box_world
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.policy import Query, Tiling, wanted_tiles
 from vfsd.tiling.policy.box_world import LabelBoxes
@@ -21,9 +22,9 @@ MAN = (200, 160, 220, 200)
 def seen(store: Store, clip: str = "traffic.mp4") -> Video:
     """A car that stands for all of the video, a man in its second second."""
     video = store.ingest(FOLDER / clip)
-    video.add_detections([Detection(at, "car", CAR) for at in range(len(video))], "test")
-    video.add_detections([Detection(at, "man", MAN) for at in range(30, 60)], "test")
-    video.add_detections([Detection(at, "red", CAR) for at in (70, 71)], "test")
+    video.labels.add([Detection(at, "car", CAR) for at in range(len(video))], "test")
+    video.labels.add([Detection(at, "man", MAN) for at in range(30, 60)], "test")
+    video.labels.add([Detection(at, "red", CAR) for at in (70, 71)], "test")
     return video
 
 
@@ -35,7 +36,7 @@ def untiled_seconds(video: Video, frames: range) -> float:
 def test_reading_the_original_costs_what_plans_say(store: Store, clip: str) -> None:
     """Also where seconds begin between key frames, and from the middle of one."""
     video = store.ingest(FOLDER / clip)
-    world = video.world([])
+    world = box_world(context_of(video), [])
     whole = frozenset([Rect(0, 0, video.original.media.width, video.original.media.height)])
     for frames in (range(len(video)), range(0, 20), range(37, 38), range(20, 55)):
         query = Query(frames, whole)
@@ -46,8 +47,8 @@ def test_reading_the_original_costs_what_plans_say(store: Store, clip: str) -> N
 def test_tiles_cost_what_they_do_once_they_are_made(store: Store) -> None:
     video = seen(store)
     region = Rect(40, 50, 80, 90)
-    video.retile("80+240x96+144")
-    world = video.world([])
+    video.tiles.retile("80+240x96+144")
+    world = box_world(context_of(video), [])
     query = Query(range(len(video)), frozenset([region]))
     segments = store.catalog.segments(video.info)
     made = [Tiling.whole(segment.layout) for segment in segments]
@@ -61,7 +62,7 @@ def test_tiles_cost_what_they_do_once_they_are_made(store: Store) -> None:
 
 def test_boxes_are_those_of_the_index(store: Store) -> None:
     video = seen(store)
-    world = video.world(["car", "car & red", "man"])
+    world = box_world(context_of(video), ["car", "car & red", "man"])
     assert [sorted(map(str, world.labels(sot))) for sot in world.sots] == [
         ["car"],
         ["car", "man"],
@@ -73,7 +74,7 @@ def test_boxes_are_those_of_the_index(store: Store) -> None:
     assert world.touched(Query(range(120), frozenset(["man", "car & red"]))) == [1, 2]
     assert world.touched(Query(range(0, 70), both.aims)) == []
     assert world.touched(Query(range(1, 120, 40), frozenset(["man"]))) == [1]
-    assert video.world(["man"], within=range(0, 30)).labels(1) == frozenset()
+    assert box_world(context_of(video), ["man"], within=range(0, 30)).labels(1) == frozenset()
 
 
 @pytest.mark.parametrize("clip", ["traffic.mp4", "portrait.mp4"])
@@ -91,8 +92,8 @@ def test_tiles_around_boxes_hold_what_reading_these_looks_at(store: Store, clip:
         )
     ]
     for at, box in enumerate(boxes[:3]):
-        video.add_detections([Detection(at, "it", box)], "test")
-    world = video.world(["it"])
+        video.labels.add([Detection(at, "it", box)], "test")
+    world = box_world(context_of(video), ["it"])
     tiling = world.around(0, frozenset(["it"]))
     assert tiling is not None
     media = video.original.media

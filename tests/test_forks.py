@@ -22,7 +22,7 @@ from sample_videos import FOLDER
 from tests.forking import exit_code_of_child
 from tests.selection import one_in
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.catalog.sqlite_connections import ForkGate
 from vfsd.core import atfork
 from vfsd.core.atfork import leak, prepare_before_fork, reset_after_fork
@@ -159,7 +159,7 @@ def test_a_child_reads_whose_parent_has_read_one_frame(video: Video) -> None:
 
 
 def test_a_child_reads_tiles_that_its_parent_has_read(video: Video) -> None:
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     corner = (8, 8, 72, 72)
     expected = video.read(region=corner, psnr=0).data
 
@@ -265,7 +265,10 @@ def test_children_of_a_parent_whose_threads_read(store: Store) -> None:
 
     def child(frame: int) -> None:
         require(len(video.read(frames=[frame])) == 1)
-        require(store["a.mp4"].table.frame_pts(frame) == video.table.frame_pts(frame))
+        require(
+            context_of(store["a.mp4"]).table.frame_pts(frame)
+            == context_of(video).table.frame_pts(frame)
+        )
 
     with ThreadPoolExecutor(3) as threads:
         readers = [threads.submit(read, seed) for seed in range(3)]

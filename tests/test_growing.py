@@ -151,7 +151,7 @@ def test_nothing_to_be_read(store: Store) -> None:
     with pytest.raises(NotFoundError):
         store.growing("a.mp4")
     store.ingest(CLIP, "done.mp4")
-    with pytest.raises(NotFoundError, match="nobody writes"):
+    with pytest.raises(NotFoundError, match="no writer has"):
         store.growing("done.mp4")
     with store.writer("a.mp4", width=64, height=48, fps=20) as writer:
         with pytest.raises(BusyError):

@@ -94,9 +94,9 @@ def stored(
     folder = tmp_path_factory.mktemp("honoured")
     with new_store(folder / "store") as store:
         video = store.ingest(saturated(folder / NAME, request.param))
-        video.retile("uniform:2x2", settings=TileSettings(psnr=44))
-        video.render(HALF, settings=TileSettings("lossless"))
-        video.render(THREE_QUARTERS, settings=TileSettings(psnr=42))
+        video.tiles.retile("uniform:2x2", settings=TileSettings(psnr=44))
+        video.renditions.make(HALF, settings=TileSettings("lossless"))
+        video.renditions.make(THREE_QUARTERS, settings=TileSettings(psnr=42))
         take_tiles(store)
         yield store
 
@@ -135,7 +135,7 @@ def test_it_is_not_held_by_never_taking_anything(stored: Store) -> None:
 def test_chroma_that_was_lost_is_told_and_counts(tmp_path: Path) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
-        segments = video.render(HALF, settings=TileSettings("lossless"))
+        segments = video.renditions.make(HALF, settings=TileSettings("lossless"))
         take_tiles(store)
         (cell, *_) = (cell for segment in segments for cell in segment.cells)
         assert (cell.psnr, cell.gray, cell.planes) == (100, 100, 100)
@@ -158,12 +158,12 @@ def test_chroma_that_was_lost_is_told_and_counts(tmp_path: Path) -> None:
 def test_views_are_held_to_it(tmp_path: Path) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
-        video.render(HALF, settings=TileSettings("lossless"))
+        video.renditions.make(HALF, settings=TileSettings("lossless"))
         take_tiles(store)
         size = f"size={HALF[0]}x{HALF[1]}"
         exact = video.read(size=HALF, psnr=math.inf).data.tobytes()
         loose, strict, planes = (
-            video.view(name).read()
+            video.views.open(name).read()
             for name in (f"{size}.rgb", f"{size},psnr=35.rgb", f"{size},psnr=90.yuv")
         )
         assert loose != exact
@@ -174,9 +174,9 @@ def test_views_are_held_to_it(tmp_path: Path) -> None:
 def test_crops_are_held_to_it(tmp_path: Path) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
-        tiles = video.retile("uniform:2x2", settings=TileSettings(psnr=40))
+        tiles = video.tiles.retile("uniform:2x2", settings=TileSettings(psnr=40))
         take_tiles(store)
-        video.add_detection(3, "field", (8, 8, 120, 90), source="test")
+        video.labels.add_box(3, "field", (8, 8, 120, 90), source="test")
         exact = video.read(frames=slice(3, 4), region=(8, 8, 120, 90), psnr=math.inf).data[0]
         told = min(cell.colour for one in tiles for cell in one.cells)
         for psnr, is_exact in ((math.ceil(told) + 5.0, True), (20.0, False)):
@@ -192,8 +192,8 @@ def test_what_was_lost_before_is_counted_in_every_form(tmp_path: Path, codec: st
     with new_store(tmp_path / "store") as store:
         video = store.ingest(saturated(tmp_path / "a.mp4", "yuv420p"))
         first = {way: video.read(format=way[0], size=way[1]).data for way in ways}
-        video.set_policy("original=replaceable,psnr=36")
-        video.replace_original(codec=codec)
+        video.policy.set("original=replaceable,psnr=36")
+        video.policy.replace_original(codec=codec)
         video = store["a.mp4"]
         video.budget.set("none")
         for _ in range(2):
@@ -204,9 +204,9 @@ def test_what_was_lost_before_is_counted_in_every_form(tmp_path: Path, codec: st
                     if found.psnr:
                         has = worst_psnr(found.data, first[form, size], form)
                         assert has >= found.psnr - ROUNDING, (form, size, psnr)
-            video.retile("uniform:2x2", settings=TileSettings("lossless"))
-            video.render(HALF, settings=TileSettings("lossless"))
-            video.render(THREE_QUARTERS, settings=TileSettings(psnr=28))
+            video.tiles.retile("uniform:2x2", settings=TileSettings("lossless"))
+            video.renditions.make(HALF, settings=TileSettings("lossless"))
+            video.renditions.make(THREE_QUARTERS, settings=TileSettings(psnr=28))
             take_tiles(store)
 
 
@@ -238,7 +238,7 @@ def test_what_is_told_of_tiles_holds_for_a_part_of_them(
 ) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(spotted(tmp_path / NAME))
-        video.retile("uniform:2x2", settings=TileSettings(psnr=36))
+        video.tiles.retile("uniform:2x2", settings=TileSettings(psnr=36))
         take_tiles(store)
         exact = video.read(region=region, format=form, psnr=math.inf)
         found = video.read(region=region, format=form, psnr=5)
@@ -292,7 +292,7 @@ def test_what_makes_odd_tiles_even_makes_them_no_better(
         pytest.skip("kvazaar is not there: pip install 'vfsd[stitch]'")
     with new_store(tmp_path / "store") as store:
         video = store.ingest(odd_noise(tmp_path / NAME, pixel_format))
-        (segment,) = video.retile("uniform:1x1", settings=TileSettings(codec, quality=30))
+        (segment,) = video.tiles.retile("uniform:1x1", settings=TileSettings(codec, quality=30))
         take_tiles(store)
         figures = {"gray": segment.cells[0].gray, "rgb24": segment.cells[0].colour}
         if pixel_format == "yuv444p":
@@ -332,8 +332,8 @@ def forget_likeness(store: Store) -> None:
 def test_what_was_not_measured_serves_no_cut_off(tmp_path: Path, form: str) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
-        video.render(HALF)
-        video.retile("uniform:2x2")
+        video.renditions.make(HALF)
+        video.tiles.retile("uniform:2x2")
         forget_likeness(store)
         take_tiles(store)
         for size in (HALF, None):
@@ -351,7 +351,9 @@ def test_a_policy_says_what_reads_of_a_video_ask_for(store: Store) -> None:
     names = ("a/one.mp4", "b/two.mp4")
     coarse = TileSettings("fast", quality=46)
     for name in names:
-        made = store.ingest(FOLDER / "traffic.mp4", name).retile("uniform:3x4", settings=coarse)
+        made = store.ingest(FOLDER / "traffic.mp4", name).tiles.retile(
+            "uniform:3x4", settings=coarse
+        )
     one, two = (store[name] for name in names)
     worst = min(segment.psnr for segment in made)
     assert max(cell.psnr for segment in made for cell in segment.cells) < 40
@@ -364,17 +366,17 @@ def test_a_policy_says_what_reads_of_a_video_ask_for(store: Store) -> None:
     store.set_policy("a", f"reads={int(worst)}")
     assert are_tiled() == [True, False]  # also in Python's videos that are open already
     assert one.explain(region=CORNER).plan.tiled
-    assert one.explain_view("roi=64x64+0+0.rgb").steps[0].origin == "tiles"
-    assert two.explain_view("roi=64x64+0+0.rgb").steps[0].origin == "original"
+    assert one.views.explain("roi=64x64+0+0.rgb").steps[0].origin == "tiles"
+    assert two.views.explain("roi=64x64+0+0.rgb").steps[0].origin == "original"
     assert not one.explain(region=CORNER, psnr=90).plan.tiled
-    one.set_policy("reads=99")
+    one.policy.set("reads=99")
     assert are_tiled() == [False, False]
-    assert str(one.policy) == "original=keep,reads=99"
-    one.set_policy(None)
+    assert str(one.policy.get()) == "original=keep,reads=99"
+    one.policy.set(None)
     assert are_tiled() == [True, False]
     store.set_policy("a", None)
     assert are_tiled() == [False, False]
-    assert one.policy.reads is None
+    assert one.policy.get().reads is None
     for wrong in ("reads=101", "reads=-1", "reads=nan", "reads=much"):
         with pytest.raises(UsageError):
-            one.set_policy(wrong)
+            one.policy.set(wrong)

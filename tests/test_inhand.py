@@ -217,7 +217,7 @@ def test_a_writer_that_died_is_dead_whoever_has_its_pid_by_now(
 @pytest.mark.usefixtures("in_another_container")
 def test_a_replacement_is_nobodys_leftover(tmp_path: Path, store: Store) -> None:
     video = store.ingest(rich_clip(tmp_path / "rich.mp4"), "a.mp4")
-    video.set_policy("original=replaceable,psnr=36")
+    video.policy.set("original=replaceable,psnr=36")
     seen = set()
 
     def on_progress(what: str, done: int, total: int) -> None:
@@ -226,7 +226,7 @@ def test_a_replacement_is_nobodys_leftover(tmp_path: Path, store: Store) -> None
             assert store.parts.objects.on_their_way()
             assert nothing_goes(store)
 
-    video.replace_original(psnr=36, on_progress=on_progress)
+    video.policy.replace_original(psnr=36, on_progress=on_progress)
     assert len(seen) > 1
     assert is_as_before(store, ["a.mp4"])
 

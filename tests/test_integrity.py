@@ -22,7 +22,7 @@ from tests.fs.driver import Driver
 from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.catalog import ROOT
 from vfsd.core.damaged_frames import damaged_frames_of
 from vfsd.core.frames import Frame
@@ -211,7 +211,7 @@ def test_tiles_show_what_the_original_has_lost(
     with Store.open(place) as store:
         video = store["cam/a.mp4"]
         video.budget.set("none")
-        video.retile("uniform:1x1", span=(3, None), settings=TileSettings("lossless"))
+        video.tiles.retile("uniform:1x1", span=(3, None), settings=TileSettings("lossless"))
     damaged(place)
     if known:
         with Store.open(place) as store, pytest.raises(DamagedFileError):
@@ -435,10 +435,10 @@ def test_what_is_replaced_does_not_rest_on_a_damaged_object(
 
     with new_store(tmp_path / "store") as store:
         video = store.ingest(CLIP, "a.mp4")
-        video.set_policy("original=replaceable,psnr=34")
+        video.policy.set("original=replaceable,psnr=34")
         with monkeypatch.context() as patch:
             patch.setattr(ObjectStore, "adopt", adopt)
-            video.replace_original(codec="h264")
+            video.policy.replace_original(codec="h264")
         assert len(store["a.mp4"].read()) == len(video)
         assert fsck.run(store.parts, deep=True) == []
 
@@ -459,7 +459,7 @@ def test_damage_that_was_noticed_is_forgotten_with_the_damaged_bytes(place: Path
 def test_frames_that_are_hit_are_those_that_need_the_packets(made: Path) -> None:
     with Store.open(made, read_only=True) as store:
         video = store["cam/a.mp4"]
-        table = video.table
+        table = context_of(video).table
         for first in range(0, SIZE, 7001):
             hit = range(first, min(SIZE, first + 900))
             expected = set()
@@ -482,7 +482,7 @@ def test_frames_that_are_hit_are_those_that_need_the_packets(made: Path) -> None
 def test_scrub_finds_heals_and_tells(place: Path, tmp_path: Path) -> None:
     with Store.open(place) as store:
         video = store["cam/a.mp4"]
-        segments = video.retile("uniform:2x2")
+        segments = video.tiles.retile("uniform:2x2")
         assert scrubbed(store) == []
         flip(object_of(store), LAST[100])
         flip(store.parts.objects.path(segments[0].object_key), 3000)
@@ -522,7 +522,7 @@ def test_scrub_makes_sums_that_are_missing_or_wrong(place: Path) -> None:
 
 def test_an_interrupted_scrub_goes_on(place: Path) -> None:
     with Store.open(place) as store:
-        store["cam/a.mp4"].retile("uniform:2x2")
+        store["cam/a.mp4"].tiles.retile("uniform:2x2")
 
         def stop(done: int, total: int) -> None:
             if done > total // 2:
@@ -740,7 +740,7 @@ def test_a_scrub_tells_what_it_passes_over_and_knows_to_be_damaged(
     backup = tmp_path / "backup"
     with Store.open(place) as store:
         back_up(store.parts, backup)
-        store["cam/a.mp4"].retile("uniform:2x2")
+        store["cam/a.mp4"].tiles.retile("uniform:2x2")
     damaged(place)
     with Store.open(place) as store:
         scrubber = Scrubber(store.parts)

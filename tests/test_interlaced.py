@@ -79,7 +79,7 @@ def _psnr(data: Pixels, exact: Pixels) -> float:
 def test_a_rendition_is_what_the_original_is_scaled_to(
     store: Store, video: Video, form: str
 ) -> None:
-    video.render((160, 120), settings=FINE)
+    video.renditions.make((160, 120), settings=FINE)
     take_tiles(store)
     for view in (
         {"size": (160, 120)},
@@ -94,7 +94,7 @@ def test_a_rendition_is_what_the_original_is_scaled_to(
 def test_tiles_are_scaled_and_converted_as_the_original_is(
     store: Store, video: Video, form: str
 ) -> None:
-    video.retile("uniform:2x2", settings=FINE)
+    video.tiles.retile("uniform:2x2", settings=FINE)
     take_tiles(store)
     for view in ({}, {"size": (160, 120)}, {"size": (90, 70), "region": Rect(1, 3, 151, 201)}):
         assert least_psnr(video, form, **view) > 42, view
@@ -112,7 +112,7 @@ def test_what_is_told_of_colours_is_what_reads_make_of_the_original(
         pieces.append((tmp_path / "piece.h264").read_bytes())
     (tmp_path / "all.h264").write_bytes(b"".join(pieces))
     video = store.ingest(tmp_path / "all.h264")
-    video.retile("uniform:1x1", settings=TileSettings(codec))
+    video.tiles.retile("uniform:1x1", settings=TileSettings(codec))
     take_tiles(store)
     for form in ("gray", "rgb24"):
         found, exact = (video.read(format=form, psnr=psnr) for psnr in (10, math.inf))
@@ -166,7 +166,7 @@ def test_tiles_of_odd_fields_have_what_is_told(store: Store, tmp_path: Path) -> 
     """Fields of 119 rows, of which no tile has as many."""
     video = store.ingest(write_odd_fields(tmp_path / "odd.mkv", "yuv422p"))
     assert video.original.media.interlaced
-    video.retile("uniform:2x2", settings=TileSettings(quality=14))
+    video.tiles.retile("uniform:2x2", settings=TileSettings(quality=14))
     take_tiles(store)
     for form in ("rgb24", "bgr24"):
         assert video.explain(format=form, psnr=30).plan.tiled
@@ -189,7 +189,7 @@ def test_scaled_pictures_have_no_chroma_from_below_them(
     copy = blank_like(picture, picture.width, picture.height)
     copy_picture(picture, copy)  # into memory in which something else lies below
     assert np.array_equal(converter.convert(picture), converter.convert(copy))
-    video.render((160, 120), settings=FINE)
+    video.renditions.make((160, 120), settings=FINE)
     take_tiles(store)
     assert not video.explain(format=form, size=size).plan.tiled
 
@@ -212,7 +212,7 @@ def write_odd_fields(path: Path, pixel_format: str) -> Path:
 def test_fields_that_a_rendition_cuts_are_read_from_the_original(
     store: Store, video: Video
 ) -> None:
-    video.render((160, 120), settings=FINE)
+    video.renditions.make((160, 120), settings=FINE)
     take_tiles(store)
     for size, region in (
         ((60, 45), Rect(0, 0, 240, 180)),  # the first field would have half a row more
@@ -231,7 +231,7 @@ def test_all_layouts_are_scaled_alike(video: Video) -> None:
 def test_stills_and_views_are_scaled_field_by_field(video: Video) -> None:
     whole = video.read(frames=range(4), format="yuv420p").data[:, :240]
     shown = video.read(frames=range(4), format="yuv420p", size=(320, 120)).data[:, :120]
-    with video.view("frames=0-4,size=320x120,pix=yuv420p.raw") as file:
+    with video.views.open("frames=0-4,size=320x120,pix=yuv420p.raw") as file:
         samples = np.frombuffer(file.read(), np.uint8).reshape(4, 180, 320)
     assert np.array_equal(samples[:, :120], shown)
     # Means of two rows of one field, not of two moments.
@@ -309,16 +309,16 @@ def test_views_without_loss_do_not_claim_that_fields_are_whole_pictures(
 ) -> None:
     progressive = store.ingest(FOLDER / "traffic.mp4")
     for shown, scanning in ((video, b"I?"), (progressive, b"Ip")):
-        with shown.view("frames=0-5.y4m") as file:
+        with shown.views.open("frames=0-5.y4m") as file:
             data = file.read()
         assert scanning in data[: data.index(b"\n")].split()
         with av.open(io.BytesIO(data), "r", format="yuv4mpegpipe") as opened:
             pictures = [frame.to_ndarray() for frame in opened.decode(video=0)]
         assert np.array_equal(pictures, shown.read(frames=range(5), format="yuv420p").data)
-        assert shown.explain_view("frames=0-5,codec=ffv1.mkv").lost is None
+        assert shown.views.explain("frames=0-5,codec=ffv1.mkv").lost is None
         path = tmp_path / "view.mkv"
-        with shown.view("frames=0-5,codec=ffv1.mkv") as file:
+        with shown.views.open("frames=0-5,codec=ffv1.mkv") as file:
             path.write_bytes(file.read())
         assert examine(path).media.interlaced == shown.original.media.interlaced
-        told = shown.explain_view("frames=0-5,size=80x60,codec=ffv1.mkv").lost or ""
+        told = shown.views.explain("frames=0-5,size=80x60,codec=ffv1.mkv").lost or ""
         assert ("interlaced" in told) == shown.original.media.interlaced

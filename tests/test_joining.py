@@ -23,7 +23,7 @@ from tests.composing import take_tiles
 from tests.selection import one_in
 from tests.stores import new_store
 from vfsd import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.cells.pack import open_pack
 from vfsd.codecs.frames.planes import plane_samples
 from vfsd.core.model import Segment
@@ -74,7 +74,7 @@ def store(tmp_path: Path, made: Path) -> Iterator[Store]:
 
 def originals(video: Video) -> list[list[np.ndarray]]:
     """The planes of all frames, decoded by nobody of ours."""
-    with av.open(str(video._parts.bytes_of(video.original))) as file:
+    with av.open(str(context_of(video).parts.bytes_of(video.original))) as file:
         return [[p.copy() for p in plane_samples(frame)] for frame in file.decode(video=0)]
 
 
@@ -141,7 +141,7 @@ def test_both_need_less_than_each_by_itself(store: Store) -> None:
     apart = sum(
         one.size
         for name in (WEST, EAST)
-        for one in store[name].retile("uniform:1x1", settings=coded)
+        for one in store[name].tiles.retile("uniform:1x1", settings=coded)
     )
     assert pair.bytes < 0.85 * apart
     # What was tiled is there as well, and nobody takes the place of the other.
@@ -255,7 +255,10 @@ def test_splitting_leaves_the_originals(store: Store, clips: Path) -> None:
         video = store[name]
         assert store.catalog.joined(video.info) == []
         assert [one.role.value for one in store.catalog.physicals(video.info)] == ["original"]
-        assert video._parts.bytes_of(video.original).read_bytes() == (clips / name).read_bytes()
+        assert (
+            context_of(video).parts.bytes_of(video.original).read_bytes()
+            == (clips / name).read_bytes()
+        )
     assert faults(store) == []
 
 
@@ -284,7 +287,7 @@ def test_both_are_charged_and_go_together(store: Store) -> None:
     west, east = store[WEST], store[EAST]
     assert west.budget.usage().joined + east.budget.usage().joined == size
     assert store.budget.usage().used == size == pair.bytes
-    east.pin(span=(0, 0.1))  # holds its first segment, and so that of the other
+    east.budget.pin(span=(0, 0.1))  # holds its first segment, and so that of the other
     pinned = pair.segments[0][0].size + pair.segments[0][1].size
     assert store.budget.usage().pinned == pinned
     west.budget.set(0)
@@ -302,9 +305,9 @@ def test_both_are_charged_and_go_together(store: Store) -> None:
 def test_what_was_pinned_with_the_other_makes_room_in_both_budgets(store: Store) -> None:
     (pair,) = joined(store)
     west, east = store[WEST], store[EAST]
-    east.pin()
+    east.budget.pin()
     assert west.budget.set(0) == []
-    gone = east.unpin()
+    gone = east.budget.unpin()
     assert {one.id for one in gone} == {one.id for both in pair.segments for one in both}
     assert joined(store) == []
     assert west.budget.usage().used == 0
@@ -345,7 +348,7 @@ def test_pairs_that_look_the_same_have_nothing_to_do_with_each_other(
     assert not {one.object_key for both in first.segments for one in both} & {
         one.object_key for both in twin.segments for one in both
     }
-    store[WEST].pin()
+    store[WEST].budget.pin()
     store[f"twin/{WEST}"].budget.set(0)
     assert joined(store) == [first]
     store[f"twin/{WEST}"].budget.set("none")

@@ -24,10 +24,10 @@ def video(store: Store) -> Video:
 
 
 def test_one_box_and_many(video: Video) -> None:
-    video.add_detection(
+    video.labels.add_box(
         3, "car", (1, 2, 30.5, 40), 0.5, 7, source="people", attributes={"colour": "red"}
     )
-    assert list(video.detections("car")) == [
+    assert list(video.labels.query("car")) == [
         Detection(3, "car", (1, 2, 30.5, 40), 0.5, 7, Source("people"), {"colour": "red"})
     ]
     count = 50_000
@@ -36,70 +36,71 @@ def test_one_box_and_many(video: Video) -> None:
     rows = DetectionColumns.of(
         rng.integers(0, len(video), count), "dot", np.hstack([first, first + 3])
     )
-    video.add_detections(rows, Source("net", "n", "1"), examined=range(len(video)))
-    assert len(video.detections("dot")) == count
-    assert [one.label for one in video.labels()] == ["car", "dot"]
-    assert video.sources() == [Source("people"), Source("net", "n", "1")]
-    assert [one.frames for one in video.examined("net")] == [range(len(video))]
-    assert video.remove_detections(source="net") == count
+    video.labels.add(rows, Source("net", "n", "1"), examined=range(len(video)))
+    assert len(video.labels.query("dot")) == count
+    assert [one.label for one in video.labels.summary()] == ["car", "dot"]
+    assert video.labels.sources() == [Source("people"), Source("net", "n", "1")]
+    assert [one.frames for one in video.labels.examined("net")] == [range(len(video))]
+    assert video.labels.remove(source="net") == count
 
 
 def test_frames_by_time_are_those_that_are_read(video: Video) -> None:
     for frame in range(len(video)):
-        video.add_detection(frame, "x", (0, 0, 1, 1), source="s")
+        video.labels.add_box(frame, "x", (0, 0, 1, 1), source="s")
     for span in ((0, 0.5), (0.31, 1.007), (1, None), (0.1, 0.1)):
-        found = [one.frame for one in video.detections(span=span)]
-        assert found == list(video.frames_of_span(span))
-        if span[1] != 0.1:
-            assert found == video.read(span=span).index.tolist()
-    assert [one.frame for one in video.detections(frames=slice(-3, None))] == [
+        found = [one.frame for one in video.labels.query(span=span)]
+        if span[1] == 0.1:
+            assert found == []
+        else:
+            assert found == list(video.frames_in(span)) == video.read(span=span).index.tolist()
+    assert [one.frame for one in video.labels.query(frames=slice(-3, None))] == [
         len(video) - 3,
         len(video) - 2,
         len(video) - 1,
     ]
     with pytest.raises(OutOfRangeError, match="after the end"):
-        video.detections(span=(4, 5))
+        video.labels.query(span=(4, 5))
     with pytest.raises(UsageError):
-        video.detections(span=(0, 1), frames=[1])
+        video.labels.query(span=(0, 1), frames=[1])
     with pytest.raises(OutOfRangeError):
-        video.add_detection(len(video), "x", (0, 0, 1, 1), source="s")
+        video.labels.add_box(len(video), "x", (0, 0, 1, 1), source="s")
 
 
 def test_a_box_tells_its_pixels(video: Video) -> None:
-    video.add_detection(0, "car", (-5.5, 10.2, 20.1, 9999), source="s")
-    (one,) = video.detections()
+    video.labels.add_box(0, "car", (-5.5, 10.2, 20.1, 9999), source="s")
+    (one,) = video.labels.query()
     rect = one.rect(video.width, video.height)
     assert rect is not None
     assert (rect.x1, rect.y1, rect.x2, rect.y2) == (0, 10, 21, video.height)
     assert video.frames([0], region=rect).data.shape[1:3] == (video.height - 10, 21)
     assert Detection(0, "x", (-9, 0, -1, 5)).rect(100, 100) is None
-    (cut,) = video.detections().columns().clipped(video.width, video.height)
+    (cut,) = video.labels.query().columns().clipped(video.width, video.height)
     assert cut.box == (0, 10.2, 20.1, video.height)
 
 
 def test_replaced_pixels_lose_their_boxes_moved_ones_keep_them(store: Store, video: Video) -> None:
-    video.add_detection(0, "car", (0, 0, 1, 1), source="s")
+    video.labels.add_box(0, "car", (0, 0, 1, 1), source="s")
     store.catalog.tag(video.info, "kept")
     store.move("cam1/a.mp4", "b.mp4")
-    assert len(store["b.mp4"].detections()) == 1
+    assert len(store["b.mp4"].labels.query()) == 1
     store.ingest(FOLDER / "traffic.mp4", "b.mp4", replace=True)
     again = store.ingest(FOLDER / "portrait.mp4", "b.mp4", replace=True)
-    assert len(again.detections()) == 0
+    assert len(again.labels.query()) == 0
     with pytest.raises(NotFoundError):
-        video.add_detection(0, "car", (0, 0, 1, 1), source="s")
+        video.labels.add_box(0, "car", (0, 0, 1, 1), source="s")
 
 
 def test_label_files_in_python(video: Video, tmp_path: Path) -> None:
     path = tmp_path / "labels.json"
     rows = DetectionColumns.from_detections([Detection(2, "car", (0, 0, 5, 5), source=Source("s"))])
     examined = [Examined(Source("s"), range(0, 10))]
-    for _, pieces in write_labels("coco", rows, examined, video.clip):
+    for _, pieces in write_labels("coco", rows, examined, video.labels.clip):
         path.write_text("".join(pieces))
-    found = read_labels(path, "coco", video.clip)
+    found = read_labels(path, "coco", video.labels.clip)
     assert found.examined_by is not None
-    video.add_new_detections(found.columns, found.examined_by)
-    assert list(video.detections()) == list(rows)
-    assert [one.frames for one in video.examined("s")] == [range(0, 10)]
+    video.labels.add_new(found.columns, found.examined_by)
+    assert list(video.labels.query()) == list(rows)
+    assert [one.frames for one in video.labels.examined("s")] == [range(0, 10)]
 
 
 # ------------------------------------------------------------------------------ the footage
@@ -121,11 +122,11 @@ def test_every_label_file_of_the_footage_goes_in_and_out(
         source = clip_of(path, footage)
         assert source is not None, path
         video = store.ingest(source, f"{path.stem}{source.suffix}", link=True)
-        found = read_labels(path, "csv", video.clip)
-        video.add_detections(found.columns, None, replace=True)
+        found = read_labels(path, "csv", video.labels.clip)
+        video.labels.add(found.columns, None, replace=True)
         with path.open() as file:
             written = list(csv.DictReader(file))
-        rows = list(video.detections())
+        rows = list(video.labels.query())
         assert len(rows) == len(written)
         expected = sorted(
             (int(row["frame"]), row["label"], *(float(row[k]) for k in ("x1", "y1", "x2", "y2")))
@@ -136,10 +137,12 @@ def test_every_label_file_of_the_footage_goes_in_and_out(
             folder = tmp_path / path.stem / format
             folder.mkdir(parents=True)
             target = folder if format in ("yolo", "voc") else folder / "labels"
-            for name, pieces in write_labels(format, video.detections().columns(), [], video.clip):
+            for name, pieces in write_labels(
+                format, video.labels.query().columns(), [], video.labels.clip
+            ):
                 file_path = export_path(target, format, name)
                 file_path.write_text("".join(pieces), encoding="utf-8", newline="")
-            again = read_labels(target, format, video.clip).columns
+            again = read_labels(target, format, video.labels.clip).columns
             assert [(a.frame, a.label, a.box, a.confidence, a.track) for a in again] == [
                 (a.frame, a.label, a.box, a.confidence, a.track) for a in rows
             ]
@@ -163,20 +166,20 @@ def test_many_boxes_go_in_through_the_command_line(tmp_path: Path, video: Video)
         [sys.executable, "-m", "vfsd", "-s", store, *words], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert len(video.detections("car")) == count
+    assert len(video.labels.query("car")) == count
 
 
 def test_expressions_are_parsed_in_python(video: Video) -> None:
-    video.add_detection(3, "car", (0, 0, 8, 8), source="a")
-    video.add_detection(5, "person", (0, 0, 8, 8), source="a")
-    assert [one.frame for one in video.detections("car|person")] == [3, 5]
-    assert [one.frame for one in video.detections("car & person")] == []
+    video.labels.add_box(3, "car", (0, 0, 8, 8), source="a")
+    video.labels.add_box(5, "person", (0, 0, 8, 8), source="a")
+    assert [one.frame for one in video.labels.query("car|person")] == [3, 5]
+    assert [one.frame for one in video.labels.query("car & person")] == []
 
 
 def test_unknown_label_warns(video: Video) -> None:
-    video.add_detection(3, "car", (0, 0, 8, 8), source="a")
+    video.labels.add_box(3, "car", (0, 0, 8, 8), source="a")
     text = "the store has no label 'car near person for 2 s'; it has car"
     with pytest.warns(UnknownLabelWarning, match=text):
-        assert list(video.detections("car near person for 2 s")) == []
+        assert list(video.labels.query("car near person for 2 s")) == []
     with pytest.warns(UnknownLabelWarning, match="'truck'"):
-        assert len(video.detections(["car", "truck"])) == 1
+        assert len(video.labels.query(["car", "truck"])) == 1

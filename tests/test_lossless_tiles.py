@@ -64,7 +64,7 @@ def test_reads_from_tiles_are_the_originals_to_the_bit(store: Store, clip: str, 
     media = video.original.media
     heights = f"80+{media.height - 80}" if media.height >= 144 else f"{media.height}"
     layout = TileLayout.parse(f"64+{media.width - 64}x{heights}")
-    segments = video.retile(layout, settings=TileSettings("lossless", quality=level))
+    segments = video.tiles.retile(layout, settings=TileSettings("lossless", quality=level))
     assert {segment.psnr for segment in segments} == {100.0}
     take_tiles(store)
     rng = np.random.default_rng(len(clip))
@@ -98,7 +98,7 @@ def video_size(video: Video) -> tuple[int, int]:
 def test_raw_pictures_are_read_alone(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    video.retile("uniform:1x1", settings=RAW)
+    video.tiles.retile("uniform:1x1", settings=RAW)
     take_tiles(store)
     exact = video.frames([20, 50, 51], psnr=math.inf).data
     decoded = []
@@ -117,19 +117,21 @@ def test_raw_pictures_are_read_alone(
 
 @pytest.mark.thorough
 def test_any_level_is_there_already(store: Store, video: Video) -> None:
-    assert video.retile("uniform:2x2", settings=RAW)
-    planned = [PlannedSegment(f, TileLayout.parse("160+160x128+112")) for f in video.sequences()]
+    assert video.tiles.retile("uniform:2x2", settings=RAW)
+    planned = [
+        PlannedSegment(f, TileLayout.parse("160+160x128+112")) for f in video.tiles.sequences()
+    ]
     for settings in (RAW, TileSettings("lossless"), TileSettings("lossless", psnr=45, quality=19)):
         assert missing_segments(store.parts, video.info, planned, settings) == []
     with pytest.raises(UsageError, match="0 to 19"):
-        video.retile("uniform:1x1", settings=TileSettings("lossless", quality=20))
+        video.tiles.retile("uniform:1x1", settings=TileSettings("lossless", quality=20))
 
 
 @pytest.mark.thorough
 def test_raw_tiles_are_said_to_cost_less(store: Store, video: Video) -> None:
-    video.retile("uniform:1x1", settings=RAW)
+    video.tiles.retile("uniform:1x1", settings=RAW)
     raw = video.explain(psnr=99).seconds
-    video.compress(1)
+    video.tiles.compress(1)
     assert raw < video.explain(psnr=99).seconds
 
 
@@ -138,13 +140,13 @@ def test_raw_tiles_are_said_to_cost_less(store: Store, video: Video) -> None:
 
 @pytest.mark.thorough
 def test_compressed_tiles_show_the_same_in_less_room(store: Store, video: Video) -> None:
-    before = video.retile("uniform:2x2", settings=RAW)
-    rendered = video.render((160, 120), settings=RAW)
+    before = video.tiles.retile("uniform:2x2", settings=RAW)
+    rendered = video.renditions.make((160, 120), settings=RAW)
     take_tiles(store)
     exact = video.read(psnr=math.inf).data
     small = video.read(size=(160, 120), psnr=99).data
     assert len(compressible(store.parts, video.info, 1)) == len(before) + len(rendered)
-    after = video.compress(1)
+    after = video.tiles.compress(1)
     assert compressible(store.parts, video.info, 1) == []
     assert {one.id for one in after} == {one.id for one in before + rendered}
     assert sum(s.size for s in after) < sum(s.size for s in before + rendered) / 2
@@ -156,28 +158,28 @@ def test_compressed_tiles_show_the_same_in_less_room(store: Store, video: Video)
         assert physical.size == sum(s.size for s in known if s.physical_id == physical.id)
     assert np.array_equal(video.read(psnr=99).data, exact)
     assert np.array_equal(video.read(size=(160, 120), psnr=99).data, small)
-    assert [one.frames for one in video.compress(12)]
-    assert video.compress(3) == []
+    assert [one.frames for one in video.tiles.compress(12)]
+    assert video.tiles.compress(3) == []
     assert np.array_equal(video.read(psnr=99).data, exact)
     assert list(fsck.run(store.parts, repair=False, deep=True)) == []
 
 
 def test_readers_keep_what_they_opened(store: Store, video: Video) -> None:
-    video.retile("uniform:1x1", settings=RAW, span=(0, 1))
+    video.tiles.retile("uniform:1x1", settings=RAW, span=(0, 1))
     take_tiles(store)
     exact = video.read(frames=slice(0, 30), psnr=math.inf).data
     reading = video.iterate(frames=slice(0, 30), psnr=99)
     shown = [next(reading).data]
-    video.compress(1)
+    video.tiles.compress(1)
     shown += [frame.data for frame in reading]
     assert np.array_equal(np.stack(shown), exact)
 
 
 @pytest.mark.thorough
 def test_what_is_kept_for_a_step_back_is_compressed_too(store: Store, video: Video) -> None:
-    old = video.retile("uniform:1x1", settings=RAW)
-    new = video.retile("uniform:2x1", settings=RAW)
-    assert len(video.compress(1)) == len(old) + len(new)
+    old = video.tiles.retile("uniform:1x1", settings=RAW)
+    new = video.tiles.retile("uniform:2x1", settings=RAW)
+    assert len(video.tiles.compress(1)) == len(old) + len(new)
     rollback(store.parts, video.info, range(len(video)))
     back = store.catalog.segments(video.info)
     assert {segment.id for segment in back} == {segment.id for segment in old}
@@ -186,13 +188,13 @@ def test_what_is_kept_for_a_step_back_is_compressed_too(store: Store, video: Vid
 
 
 def test_only_lossless_tiles_can_be_compressed(store: Store, video: Video) -> None:
-    (first, *_) = video.retile("uniform:1x1")
+    (first, *_) = video.tiles.retile("uniform:1x1")
     assert compressible(store.parts, video.info, 19) == []
     with pytest.raises(UsageError, match="'fast'"):
         recompress_segment(store.parts, first, 1)
     for level in (0, 20):
         with pytest.raises(UsageError, match="1 to 19"):
-            video.compress(level)
+            video.tiles.compress(level)
 
 
 def unchanged(store: Store, video: Video, before: list[Segment]) -> None:
@@ -205,21 +207,21 @@ def unchanged(store: Store, video: Video, before: list[Segment]) -> None:
 def test_a_full_disk_changes_nothing(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = video.retile("uniform:1x1", settings=RAW)
+    before = video.tiles.retile("uniform:1x1", settings=RAW)
 
     def full(*_: object) -> tuple[str, int]:
         raise NoSpaceError("no room")
 
     monkeypatch.setattr(ObjectStore, "put_bytes", full)
     with pytest.raises(NoSpaceError):
-        video.compress(1)
+        video.tiles.compress(1)
     unchanged(store, video, before)
 
 
 def test_a_transaction_that_fails_changes_nothing(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = video.retile("uniform:1x1", settings=RAW)
+    before = video.tiles.retile("uniform:1x1", settings=RAW)
 
     class BrokenError(Exception):
         pass
@@ -230,12 +232,12 @@ def test_a_transaction_that_fails_changes_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(Segments, "_count", broken)
         with pytest.raises(BrokenError):
-            video.compress(1)
+            video.tiles.compress(1)
     unchanged(store, video, before)
 
 
 def test_what_was_stopped_goes_on(store: Store, video: Video) -> None:
-    before = video.retile("uniform:1x1", settings=RAW)
+    before = video.tiles.retile("uniform:1x1", settings=RAW)
     assert len(before) > 2
 
     def stop(done: int, total: int) -> None:
@@ -243,18 +245,18 @@ def test_what_was_stopped_goes_on(store: Store, video: Video) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        video.compress(1, jobs=1, on_progress=stop)
+        video.tiles.compress(1, jobs=1, on_progress=stop)
     left = compressible(store.parts, video.info, 1)
     done = [one for one in store.catalog.segments(video.info) if one not in left]
     assert same_keys(store, video)
-    rest = video.compress(1)
+    rest = video.tiles.compress(1)
     assert {one.id for one in rest} == {one.id for one in left}
     assert len(done) + len(rest) == len(before)
     unchanged(store, video, store.catalog.segments(video.info))
 
 
 def test_damage_is_told_and_left_alone(store: Store, video: Video) -> None:
-    video.retile("uniform:1x1", settings=TileSettings("lossless"))
+    video.tiles.retile("uniform:1x1", settings=TileSettings("lossless"))
     first, second, *others = store.catalog.segments(video.info)
     for segment, damage in ((first, True), (second, False)):
         path = store.parts.objects.path(segment.object_key)
@@ -273,7 +275,7 @@ def test_damage_is_told_and_left_alone(store: Store, video: Video) -> None:
 
 
 def test_segments_that_go_meanwhile_are_left_out(store: Store, video: Video) -> None:
-    before = video.retile("uniform:1x1", settings=RAW)
+    before = video.tiles.retile("uniform:1x1", settings=RAW)
     first, second, *_ = before
     drop(store.parts, video.info, first.frames)
     changed = recompress_segment(store.parts, second, 3)
@@ -290,7 +292,7 @@ def test_two_at_once_do_it_once(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have packed the same segment when the first one publishes it."""
-    (segment,) = video.retile("uniform:1x1", settings=RAW, span=(0, 0.5))
+    (segment,) = video.tiles.retile("uniform:1x1", settings=RAW, span=(0, 0.5))
     both = threading.Barrier(2)
     put = ObjectStore.put_bytes
 
@@ -328,7 +330,7 @@ def test_the_fuller_the_harder(one: int, other: int, budget: int) -> None:
 
 
 def test_what_stays_longest_is_compressed_first(store: Store, video: Video) -> None:
-    made = video.retile("uniform:1x1", settings=RAW)
+    made = video.tiles.retile("uniform:1x1", settings=RAW)
     take_tiles(store)
     for _ in range(3):
         video.frames([made[1].first_frame], psnr=99)
@@ -345,7 +347,7 @@ def test_what_stays_longest_is_compressed_first(store: Store, video: Video) -> N
     left = pending_compressions(store.parts)
     assert len(left) < len(made)  # the first were enough
     assert not any(is_compression_due(store.parts, one) for one in left)
-    video.pin()
+    video.budget.pin()
     assert pending_compressions(store.parts) == []
 
 

@@ -51,7 +51,7 @@ def everything(objects: ObjectStore, segment: Segment) -> list[bytes]:
 
 
 def test_every_flipped_bit_of_a_pack_is_noticed(store: Store, video: Video) -> None:
-    segment = video.retile("uniform:2x2", span=(0, 1))[0]
+    segment = video.tiles.retile("uniform:2x2", span=(0, 1))[0]
     path = store.parts.objects.path(segment.object_key)
     before = everything(store.parts.objects, segment)
     dice = random.Random(5)
@@ -66,7 +66,7 @@ def test_every_flipped_bit_of_a_pack_is_noticed(store: Store, video: Video) -> N
 
 @pytest.mark.parametrize("how", one_in(3, ["read", "stream", "scan"]))
 def test_readers_do_not_notice_and_the_tiles_are_gone(store: Store, video: Video, how: str) -> None:
-    made = video.retile("uniform:1x1", settings=TileSettings("lossless"))
+    made = video.tiles.retile("uniform:1x1", settings=TileSettings("lossless"))
     take_tiles(store)
     region = (40, 40, 120, 100)
     exact = video.read(region=region, psnr=math.inf).data
@@ -77,7 +77,7 @@ def test_readers_do_not_notice_and_the_tiles_are_gone(store: Store, video: Video
         found = np.stack([frame.data for frame in video.iterate(region=region, psnr=99)])
     else:
         boxes = [Detection(frame, "thing", region) for frame in range(len(video))]
-        video.add_detections(boxes, "somebody")
+        video.labels.add(boxes, "somebody")
         found = np.stack([crop.data for crop in video.scan("thing").crops()])
     assert np.array_equal(found, exact)
     assert store.catalog.segments(video.info) == [made[0], *made[2:]]
@@ -86,7 +86,7 @@ def test_readers_do_not_notice_and_the_tiles_are_gone(store: Store, video: Video
 
 
 def test_a_store_that_may_not_be_written_keeps_what_is_damaged(store: Store, video: Video) -> None:
-    (made,) = video.retile("uniform:1x1", span=(0, 1), settings=TileSettings("lossless"))
+    (made,) = video.tiles.retile("uniform:1x1", span=(0, 1), settings=TileSettings("lossless"))
     exact = video.read(span=(0, 1), psnr=math.inf).data
     flip(store.parts.objects.path(made.object_key), 8 * made.cells[0].position + 4001)
     take_tiles(store)
@@ -132,7 +132,7 @@ def test_a_pack_that_is_made_again_does_not_rely_on_the_one_that_is_there(store:
 def test_a_disk_that_does_not_read_is_no_proof(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (made,) = video.retile("uniform:1x1", span=(0, 1))
+    (made,) = video.tiles.retile("uniform:1x1", span=(0, 1))
     error = DamagedPackError("it looked like that", made.object_key)
     store.tools.mender.note(error)
     assert store.catalog.segments(video.info) == [made]  # its bytes are what they were

@@ -79,7 +79,7 @@ def test_views_are_displayed_so_too(store: Store, tmp_path: Path, way: str) -> N
     expected = by_ffmpeg(path)
     stored = tmp_path / "view"
     for view, is_exact in (("full.mp4", True), ("codec=ffv1.mkv", True), ("t=0-1.mp4", False)):
-        with video.view(view) as file:
+        with video.views.open(view) as file:
             stored.write_bytes(file.read())
         shown = by_ffmpeg(stored)
         assert shown == expected or not is_exact
@@ -112,9 +112,9 @@ def test_tiles_and_boxes_lie_where_they_are_displayed(
     video, _ = clip(store, tmp_path, way)
     whole = video.read().data
     box = (16.0, 32.0, 64.0, 96.0)
-    video.add_detections([Detection(number, "car", box) for number in range(len(video))], "me")
+    video.labels.add([Detection(number, "car", box) for number in range(len(video))], "me")
     settings = TileSettings("lossless")
-    video.retile(video.around("car", alpha=1.0), settings=settings)
+    video.tiles.retile(video.tiles.around("car", alpha=1.0), settings=settings)
     region = (16, 32, 64, 96)
     found = video.explain(region=region)
     assert found.plan.tiled
@@ -125,7 +125,7 @@ def test_tiles_and_boxes_lie_where_they_are_displayed(
     # A rendition serves reads of its size.
     half = (video.width // 2, video.height // 2)
     before = video.read(size=half).data
-    video.render(half)
+    video.renditions.make(half)
     assert video.explain(size=half).plan.tiled
     assert np.square(video.read(size=half).data.astype(int) - before).mean() < 40
 
@@ -134,11 +134,11 @@ def test_tiles_and_boxes_lie_where_they_are_displayed(
 @pytest.mark.usefixtures("kvazaar")
 def test_a_mirrored_video_is_stitched_into_mp4(store: Store, tmp_path: Path, way: str) -> None:
     video, _ = clip(store, tmp_path, way)
-    video.retile("192+128x128+112", settings=TileSettings("stitchable"))
+    video.tiles.retile("192+128x128+112", settings=TileSettings("stitchable"))
     shown = to_display_rect(Rect(0, 128, 192, 240), video.original.media)
     stored = tmp_path / "view.mp4"
     place = f"roi={shown.width}x{shown.height}+{shown.x1}+{shown.y1}"
-    with video.view(f"{place}.mp4") as file:
+    with video.views.open(f"{place}.mp4") as file:
         stored.write_bytes(file.read())
     with av.open(str(stored)) as opened:
         assert opened.streams.video[0].codec_context.name == "hevc"  # no other is encoded as that
@@ -184,15 +184,15 @@ def test_an_old_row_is_corrected_by_a_look_at_the_file(store: Store, tmp_path: P
     with Store.open(store.path) as again:
         old = again[video.name]
         assert (old.width, old.height, old.original.media.mirrored) == (320, 240, False)
-        old.set_policy("original=replaceable,psnr=34")
+        old.policy.set("original=replaceable,psnr=34")
         with pytest.raises(RefusedMediaError, match="rotation would become 270"):
-            old.replace_original()
-        with old.view("frames=3-4,size=96x96.mp4") as file:
+            old.policy.replace_original()
+        with old.views.open("frames=3-4,size=96x96.mp4") as file:
             before = file.read()
         assert old.verify()
         assert not old.verify()
         assert (old.width, old.height, old.original.media.mirrored) == (240, 320, True)
-        with old.view("frames=3-4,size=96x96.mp4") as file:
+        with old.views.open("frames=3-4,size=96x96.mp4") as file:
             assert file.read() != before
         assert old.read(format="yuv420p").data.tobytes() == by_ffmpeg(path)
 

@@ -57,7 +57,7 @@ def test_frames_become_a_rendition_that_keeps_what_it_says(
     store: Store, video: Video, format: str, size: tuple[int, int]
 ) -> None:
     wanted = frames(video, size)
-    made = video.write(frames(video, size, format), size=size, format=format)
+    made = video.renditions.write(frames(video, size, format), size=size, format=format)
     assert sum(len(segment.frames) for segment in made) == len(video)
     assert [segment.picture for segment in made] == [size] * len(made)
     got = video.read(size=size, format="yuv420p")
@@ -69,10 +69,12 @@ def test_frames_become_a_rendition_that_keeps_what_it_says(
 
 def test_bytes_and_parts_of_a_video(store: Store, video: Video) -> None:
     data = frames(video)[30:90]
-    made = video.write(data.tobytes(), size=SIZE, span=(1, 3), format="yuv420p")
+    made = video.renditions.write(data.tobytes(), size=SIZE, span=(1, 3), format="yuv420p")
     covered = {frame for segment in made for frame in segment.frames}
     assert covered == set(range(30, 90))
-    assert video.write(data, size=SIZE, span=(1, 3), format="yuv420p") == []  # it is there
+    assert (
+        video.renditions.write(data, size=SIZE, span=(1, 3), format="yuv420p") == []
+    )  # it is there
 
 
 def _black_frame(data: Pixels) -> Pixels:
@@ -113,7 +115,7 @@ def test_what_is_not_the_video_is_refused_and_nothing_of_it_stays(
 ) -> None:
     assert callable(change)
     with pytest.raises(RefusedMediaError, match=what):
-        video.write(change(frames(video)), size=SIZE, format="yuv420p")
+        video.renditions.write(change(frames(video)), size=SIZE, format="yuv420p")
     assert is_untouched(store, video)
     assert np.array_equal(frames(video), video.read(size=SIZE, format="yuv420p", psnr=100).data)
 
@@ -130,57 +132,57 @@ def test_a_refusal_says_that_the_range_is_another(store: Store, is_full: bool) -
     luma[...] = luma * 219 / 255 + 16 if is_full else (luma - 16) * 255 / 219
     written = data.round().clip(0, 255).astype(np.uint8)
     with pytest.raises(RefusedMediaError, match="luma of frame 0") as error:
-        video.write(written, size=SIZE, format="yuv420p")
+        video.renditions.write(written, size=SIZE, format="yuv420p")
     assert str(error.value.hint).startswith(f"the video has {told} range")
 
 
 def test_a_refusal_of_rgb_says_what_is_better(store: Store, video: Video) -> None:
     written = np.maximum(frames(video, format="rgb24"), 12) - 12
     with pytest.raises(RefusedMediaError, match="of frame 0") as error:
-        video.write(written, size=SIZE)
+        video.renditions.write(written, size=SIZE)
     assert "offer yuv420p" in str(error.value.hint)
     with pytest.raises(RefusedMediaError, match="luma of frame 0") as error:
-        video.write(_dark(frames(video)), size=SIZE, format="yuv420p")
+        video.renditions.write(_dark(frames(video)), size=SIZE, format="yuv420p")
     assert error.value.hint is None
 
 
 @pytest.mark.thorough
 def test_what_is_refused_leaves_those_that_were_there_in_use(store: Store, video: Video) -> None:
-    video.render(SIZE, settings=TileSettings("fast", 45.0))
+    video.renditions.make(SIZE, settings=TileSettings("fast", 45.0))
     before = store.catalog.renditions(video.info)
     with pytest.raises(RefusedMediaError, match="luma of frame 70"):
-        video.write(_black_frame(frames(video)), size=SIZE, format="yuv420p")
+        video.renditions.write(_black_frame(frames(video)), size=SIZE, format="yuv420p")
     assert store.catalog.renditions(video.info) == before
     assert not list(store.parts.directory.objects_tmp.iterdir())
 
 
 @pytest.mark.thorough
 def test_what_is_there_already_is_compared_all_the_same(store: Store, video: Video) -> None:
-    video.render(SIZE)
+    video.renditions.make(SIZE)
     before = store.catalog.renditions(video.info)
-    assert video.write(frames(video), size=SIZE, format="yuv420p") == []
+    assert video.renditions.write(frames(video), size=SIZE, format="yuv420p") == []
     as_served = video.read(size=SIZE, format="yuv420p")
     assert as_served.psnr < 100
-    assert video.write(as_served, size=SIZE, format="yuv420p") == []
+    assert video.renditions.write(as_served, size=SIZE, format="yuv420p") == []
     with pytest.raises(RefusedMediaError):
-        video.write(_black_frame(frames(video)), size=SIZE, format="yuv420p")
+        video.renditions.write(_black_frame(frames(video)), size=SIZE, format="yuv420p")
     assert store.catalog.renditions(video.info) == before
 
 
 def test_sizes_that_are_not_taken(store: Store, video: Video) -> None:
     for size, what in (((320, 240), "original"), ((640, 480), "larger")):
         with pytest.raises(UsageError, match=what):
-            video.write(np.zeros((120, size[1], size[0], 3), np.uint8), size=size)
+            video.renditions.write(np.zeros((120, size[1], size[0], 3), np.uint8), size=size)
     turned = store.ingest(FOLDER / "portrait.mp4")
     with pytest.raises(UsageError, match="turned"):
-        turned.write(b"", size=(120, 160))
+        turned.renditions.write(b"", size=(120, 160))
     with pytest.raises(UsageError, match="120 x 160"):
-        video.write(np.zeros((120, 60, 80, 3), np.uint8), size=SIZE)
+        video.renditions.write(np.zeros((120, 60, 80, 3), np.uint8), size=SIZE)
     assert is_untouched(store, video)
 
 
 def test_a_budget_that_is_too_small(store: Store, video: Video) -> None:
     video.budget.set("1000")
     with pytest.raises(OverBudgetError):
-        video.write(frames(video), size=SIZE, format="yuv420p")
+        video.renditions.write(frames(video), size=SIZE, format="yuv420p")
     assert is_untouched(store, video)

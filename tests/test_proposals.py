@@ -43,8 +43,8 @@ def test_a_region_that_is_read_again_and_again_has_its_tile(store: Store, video:
 
 
 def test_labels_have_tiles_where_they_were_seen(store: Store, video: Video) -> None:
-    video.add_detections([Detection(at, "car", (500, 200, 560, 240)) for at in range(60)], "test")
-    video.add_detections([Detection(at, "man", (20, 400, 50, 460)) for at in SECOND], "test")
+    video.labels.add([Detection(at, "car", (500, 200, 560, 240)) for at in range(60)], "test")
+    video.labels.add([Detection(at, "man", (20, 400, 50, 460)) for at in SECOND], "test")
     read = label_read(video, range(60), "car", "man")
     remember(store, video, read, times=ENOUGH)
     first, second = sorted(store.proposals(), key=lambda one: one.plan.frames.start)
@@ -62,15 +62,15 @@ def test_what_is_there_is_not_proposed(store: Store, video: Video) -> None:
     remember(store, video, region_read(video, range(60), CORNER), times=ENOUGH)
     proposals = store.proposals()
     assert len(proposals) == 2
-    video.retile([one.plan for one in proposals[:1]])
+    video.tiles.retile([one.plan for one in proposals[:1]])
     assert [one.plan for one in store.proposals()] == [proposals[1].plan]
     # Another layout will do, if it serves the reads about as well.
-    video.retile("64+896x64+476")
+    video.tiles.retile("64+896x64+476")
     assert store.proposals() == []
 
 
 def test_tiles_that_do_not_help_are_replaced(store: Store, video: Video) -> None:
-    video.retile("480+480x540")
+    video.tiles.retile("480+480x540")
     remember(store, video, region_read(video, FIRST, Rect(470, 100, 500, 130)), times=3 * ENOUGH)
     (one,) = store.proposals()
     active = store.catalog.segments(video.info)
@@ -108,7 +108,7 @@ def test_tiles_are_made_as_the_newest_are(store: Store, video: Video) -> None:
     remember(store, video, region_read(video, FIRST, CORNER), times=ENOUGH)
     (one,) = store.proposals()
     assert one.settings == TileSettings()
-    video.retile("480+480x540", span=(1, 2), settings=TileSettings("fast", psnr=42.0))
+    video.tiles.retile("480+480x540", span=(1, 2), settings=TileSettings("fast", psnr=42.0))
     (one,) = store.proposals()
     assert one.settings == TileSettings("fast", psnr=42.0)
 
@@ -118,7 +118,7 @@ def test_tiles_are_made_so_that_reads_may_use_them(tmp_path: Path, wide_clip: Pa
         store.settings.with_text("minimum_psnr", "43").save(store.parts.directory.settings)
     with Store.open(tmp_path / "store") as store:
         video = store.ingest(wide_clip)
-        video.retile("480+480x540", settings=TileSettings("fast", psnr=41.0))
+        video.tiles.retile("480+480x540", settings=TileSettings("fast", psnr=41.0))
         remember(store, video, region_read(video, FIRST, CORNER), times=4 * ENOUGH)
         (one,) = store.proposals()
         assert one.settings.psnr == 43

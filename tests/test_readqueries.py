@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sample_videos import FOLDER
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.core.detections import Detection
+from vfsd.derive.catalog_world import box_world
 from vfsd.derive.workload import LoggedQuery, queries_of_reads
 from vfsd.tiling import Rect
 from vfsd.tiling.policy import Aims, Query
@@ -15,8 +16,8 @@ CAR = (40, 50, 80, 90)
 
 def seen(store: Store) -> Video:
     video = store.ingest(FOLDER / "traffic.mp4")
-    video.add_detections([Detection(at, "car", CAR) for at in range(len(video))], "test")
-    video.add_detections([Detection(at, "red", CAR) for at in range(30, 60)], "test")
+    video.labels.add([Detection(at, "car", CAR) for at in range(len(video))], "test")
+    video.labels.add([Detection(at, "red", CAR) for at in range(30, 60)], "test")
     return video
 
 
@@ -32,7 +33,7 @@ def aims(*them: str | Rect) -> Aims:
 def test_scans_ask_for_labels(store: Store) -> None:
     video = seen(store)
     other = store.ingest(FOLDER / "portrait.mp4")
-    other.add_detection(0, "truck", (0, 0, 9, 9), source="test")
+    other.labels.add_box(0, "truck", (0, 0, 9, 9), source="test")
     list(video.scan("car", frames=range(10, 20)).crops())
     list(video.scan(["truck", "car"], frames=range(20, 30)).crops())
     list(video.scan([["car", "truck"], ["red"]]).tiles())
@@ -83,8 +84,8 @@ def test_whole_frames_ask_for_nothing_that_tiles_could_give(store: Store) -> Non
 
 def test_labels_are_written_so_that_they_are_understood_again(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
-    video.add_detections([Detection(3, "a & b", CAR)], "test")
+    video.labels.add([Detection(3, "a & b", CAR)], "test")
     list(video.scan(["a & b"]).crops())
     (one,) = asked(store, video)
     assert one.query.aims == aims('"a & b"')
-    assert video.world(one.query.aims).touched(one.query) == [0]
+    assert box_world(context_of(video), one.query.aims).touched(one.query) == [0]

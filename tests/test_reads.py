@@ -18,7 +18,9 @@ import pytest
 from sample_videos import FOLDER
 from tests.selection import one_in
 from tests.stores import new_store
+from vfsd.api.reading import plan_view
 from vfsd.api.store import Store
+from vfsd.api.video import context_of
 from vfsd.core.detections import Detection
 from vfsd.core.model import LoggedRead
 from vfsd.core.view_request import View
@@ -71,7 +73,7 @@ def test_every_way_to_read_is_remembered(place: Path) -> None:
 def test_figures_are_those_of_explain(place: Path) -> None:
     with Store.open(place) as store:
         video = store[NAME]
-        video.retile("uniform:2x2")
+        video.tiles.retile("uniform:2x2")
         region = (170, 130, 310, 230)
         told = video.explain(region=region)
         video.read(region=region)
@@ -89,11 +91,11 @@ def test_figures_are_those_of_explain(place: Path) -> None:
 def test_scans_say_what_was_looked_for(place: Path) -> None:
     with Store.open(place) as store:
         video = store[NAME]
-        video.retile("uniform:2x2", span=(0, 1))
+        video.tiles.retile("uniform:2x2", span=(0, 1))
         boxes = [Detection(at, "car", (10, 20, 60, 50)) for at in (0, 5, 40)]
         boxes.append(Detection(5, "red", (10, 20, 60, 50)))
-        video.add_detections(boxes, "test")
-        video.add_detection(119, "truck", (0, 0, 9, 9), source="another")
+        video.labels.add(boxes, "test")
+        video.labels.add_box(119, "truck", (0, 0, 9, 9), source="another")
         assert len(list(video.scan([["car", "truck"], ["red"]]).crops(size=(16, 16)))) == 2
         assert len(list(video.scan(source="test").crops())) == 4
     one, all_ = remembered(place)
@@ -108,7 +110,7 @@ def test_scans_say_what_was_looked_for(place: Path) -> None:
 
 def test_what_detectors_look_at_is_told_apart(place: Path) -> None:
     with Store.open(place) as store:
-        store[NAME].detect(MotionDetector(), span=(0, 1))
+        store[NAME].labels.detect(MotionDetector(), span=(0, 1))
     assert {one.kind for one in remembered(place)} == {"detect"}
 
 
@@ -122,7 +124,7 @@ def test_asking_is_no_reading(place: Path) -> None:
     with Store.open(place) as store:
         video = store[NAME]
         video.explain(region=(0, 0, 16, 16))
-        assert len(video.table) == 120
+        assert len(context_of(video).table) == 120
         video.frames([])
     assert remembered(place) == []
 
@@ -214,8 +216,10 @@ def test_what_is_not_remembered_is_counted(place: Path) -> None:
     with Store.open(place) as store:
         video, reads = store[NAME], store.tools.reads
         assert isinstance(reads, ReadLog)
-        plan = video.plan(View(frames=(0, 1, 1)))
-        read = describe_planned_read("api", plan, video.table, video.costs, ReadTiming(1, 0.0))
+        plan = plan_view(context_of(video), View(frames=(0, 1, 1)))
+        read = describe_planned_read(
+            "api", plan, context_of(video).table, context_of(video).costs, ReadTiming(1, 0.0)
+        )
 
         def account() -> LoggedRead:
             raise OSError
@@ -267,7 +271,7 @@ def test_people_who_like_sql_have_a_view(place: Path) -> None:
         3,
         [
             "next(one := iter(video))",
-            "(one := video.view('t=0-1,size=64x48.mp4')).read(100)",
+            "(one := video.views.open('t=0-1,size=64x48.mp4')).read(100)",
             "next(one := video.scan(roi=(0, 0, 100, 100)).batches(8, (32, 32)))",
         ],
     ),

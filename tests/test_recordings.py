@@ -39,6 +39,7 @@ from vfsd.errors import (
 from vfsd.maintenance import fsck
 from vfsd.mount.fs.deferred_cleanup import recover
 from vfsd.write.partial_files import UnfinishedRecording, create_partial
+from vfsd.write.write_video import publish_file
 
 CLIP = FOLDER / "traffic.mp4"
 
@@ -234,7 +235,7 @@ def test_what_was_published_is_no_recording_any_more(store: Store) -> None:
     """Its writer was killed before it could take the other name away."""
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
-    store._publish(file, False)
+    publish_file(store.parts, file, False)
     file.leave()
     assert store.recordings() == []
     assert recover(store.parts).stray == 2
@@ -245,7 +246,7 @@ def test_what_was_published_and_removed_is_no_recording_either(store: Store) -> 
     """Its writer was killed in between, and nobody has mounted the store since."""
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
-    store._publish(file, False)
+    publish_file(store.parts, file, False)
     file.leave()
     other = create_partial(store.parts.objects, "b.mp4")
     other.path.write_bytes(CLIP.read_bytes())
@@ -272,7 +273,7 @@ def test_what_was_never_published_stays_one(store: Store) -> None:
 def test_who_is_about_to_take_the_other_name_away_does_so(store: Store) -> None:
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
-    store._publish(file, False)
+    publish_file(store.parts, file, False)
     store.remove("a.mp4")
     assert file.path.exists()
     file.remove()
@@ -291,7 +292,7 @@ def test_what_is_a_video_under_another_name_is_no_recording(store: Store, what: 
             patch.setattr(UnfinishedRecording, "forget", lambda _: None)
             store.recover(one, "b.mp4")
     else:
-        store._publish(file, False)
+        publish_file(store.parts, file, False)
         file.leave()
         store.move("a.mp4", "b.mp4")
     assert store.recordings() == []

@@ -10,7 +10,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.composing import take_tiles
-from vfsd.api.region_scan import interests_around
+from vfsd.api.scan import interests_around
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import DetectionColumns
@@ -29,12 +29,12 @@ def video(store: Store) -> Video:
     """A video of which the first two seconds were examined, every fifth frame."""
     made = store.ingest(CLIP)
     columns = DetectionColumns.of([5, 5], "motion", BOXES)
-    made.add_detections(columns, "mog2", examined=range(0, 60, 5))
+    made.labels.add(columns, "mog2", examined=range(0, 60, 5))
     return made
 
 
 def seconds_of(video: Video) -> list[range]:
-    first, second, *rest = video.sequences()
+    first, second, *rest = video.tiles.sequences()
     assert rest, "the clip is longer than what was examined"
     return [first, second, *rest]
 
@@ -53,7 +53,7 @@ def test_frames_are_skipped_only_where_nothing_is_known_to_be(video: Video) -> N
 
 @pytest.mark.thorough
 def test_only_tiles_with_regions_are_decoded(video: Video) -> None:
-    video.retile("uniform:3x4", span=(0, 1))
+    video.tiles.retile("uniform:3x4", span=(0, 1))
     scan = video.scan(roi="motion", frames=range(3, 9))
     tiles = list(scan.tiles())
     assert [tile.frame for tile in tiles] == sorted(2 * [*range(3, 9)])
@@ -75,7 +75,7 @@ def test_only_tiles_with_regions_are_decoded(video: Video) -> None:
 
 
 def test_padding_reaches_into_the_tiles_beside(video: Video) -> None:
-    video.retile("uniform:3x4", span=(0, 1))
+    video.tiles.retile("uniform:3x4", span=(0, 1))
     alone = list(video.scan(roi="motion", frames=range(1)).tiles())
     wider = list(video.scan(roi="motion", frames=range(1), padding=30).tiles())
     assert {one.rect for one in alone} < {one.rect for one in wider}
@@ -84,10 +84,10 @@ def test_padding_reaches_into_the_tiles_beside(video: Video) -> None:
 @pytest.mark.thorough
 def test_a_region_of_the_camera(store: Store, video: Video) -> None:
     road = Rect(100, 100, 220, 180)
-    video.retile("uniform:3x4")
+    video.tiles.retile("uniform:3x4")
     take_tiles(store)
     shown = list(video.scan(roi=road, span=(0.5, 1.5)).areas())
-    assert [one.frame for one in shown] == [*video.frames_of_span((0.5, 1.5))]
+    assert [one.frame for one in shown] == [*video.frames_in((0.5, 1.5))]
     plain = video.read(span=(0.5, 1.5), region=road)
     assert math.isfinite(plain.psnr)
     assert np.array_equal(np.stack([one.data for one in shown]), plain.data)
@@ -96,7 +96,7 @@ def test_a_region_of_the_camera(store: Store, video: Video) -> None:
 
 
 def test_what_one_source_has_not_examined_another_does_not_vouch_for(video: Video) -> None:
-    video.mark_examined(range(len(video)), "yolo")
+    video.labels.mark_examined(range(len(video)), "yolo")
     second = seconds_of(video)[1]
     assert len(video.scan(roi="motion")) == len(video) - len(second)
     assert len(video.scan(roi="motion", source="yolo")) == 0
@@ -107,7 +107,7 @@ def test_where_nothing_was_found_nothing_is_looked_at(store: Store) -> None:
     """Nor where it was never found anywhere: a detector says what it looks for."""
     still = store.write("still.mkv", np.zeros((50, 48, 64, 3), np.uint8), fps=25, codec="ffv1")
     assert len(still.scan(roi="motion")) == 50
-    still.detect(MotionDetector())
+    still.labels.detect(MotionDetector())
     assert len(still.scan(roi="motion")) == 0
     assert len(still.scan(roi="smoke")) == 50
 
@@ -140,7 +140,7 @@ def test_what_does_not_go_together(video: Video) -> None:
         video.scan(roi="motion", span=(0, 1), frames=range(3))
     with pytest.raises(UsageError, match="ascend"):
         video.scan(roi="motion", frames=range(9, 3, -1))
-    with pytest.raises(UsageError, match="all that is in them"):
+    with pytest.raises(UsageError, match="with roi"):
         video.scan("car", roi="motion")  # type: ignore[call-overload]
     with pytest.raises(OutOfRangeError):
         video.scan(roi=Rect(0, 0, 9999, 9999))

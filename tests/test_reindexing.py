@@ -51,13 +51,13 @@ def flip_page(store: Store, video: Video) -> None:
 
 
 def label(video: Video, frame: int) -> None:
-    video.add_detection(frame, "x", (0, 0, 9, 5), source="me")
+    video.labels.add_box(frame, "x", (0, 0, 9, 5), source="me")
 
 
 def labelled(store: Store) -> list[tuple[int, int]]:
     """The frame of each label, and how bright its picture is."""
     video = store["a.mp4"]
-    frames = [box.frame for box in video.detections()]
+    frames = [box.frame for box in video.labels.query()]
     # Tiles, which may be the cheaper ones or not, are a shade or two off.
     shown = [video.frames([frame], psnr=math.inf).data[0] for frame in frames]
     return [(frame, int(data[24, 32, 0])) for frame, data in zip(frames, shown, strict=True)]
@@ -111,7 +111,7 @@ def test_bytes_that_were_never_indexed_in_place_are_not_taken_for_it(
     assert [one.repaired for one in repaired(store)] == [True]
     assert store["a.mp4"].info == video.info
     assert len(store["a.mp4"].read()) == len(video)
-    assert [box.frame for box in store["a.mp4"].detections()] == [5]
+    assert [box.frame for box in store["a.mp4"].labels.query()] == [5]
 
 
 @pytest.mark.parametrize("what", ["link", "unknown"])
@@ -186,7 +186,7 @@ def test_a_table_that_somebody_else_puts_right_meanwhile_stays(
         monkeypatch.undo()
         with Store.open(store.path) as other:
             other["a.mp4"].verify()
-            other["a.mp4"].retile("uniform:1x1")
+            other["a.mp4"].tiles.retile("uniform:1x1")
             label(other["a.mp4"], SEEN - 1)
         return found
 

@@ -79,7 +79,7 @@ def by_hand(store: Store, segments: list[Segment], video: Video, form: str) -> P
 def test_a_read_in_its_size_is_the_rendition(store: Store, clip: str) -> None:
     video = store.ingest(FOLDER / clip)
     size = (video.width // 4 * 2, video.height // 4 * 2)
-    segments = video.render(size)
+    segments = video.renditions.make(size)
     assert store.catalog.renditions(video.info) == segments
     assert store.catalog.segments(video.info) == []
     take_tiles(store)
@@ -95,7 +95,7 @@ def test_a_read_in_its_size_is_the_rendition(store: Store, clip: str) -> None:
 
 
 def test_what_fits_is_read_from_it_and_nothing_else(store: Store, video: Video) -> None:
-    video.render((160, 120))
+    video.renditions.make((160, 120))
     take_tiles(store)
     assert is_from_rendition(video, (160, 120))
     assert is_from_rendition(video, (80, 60))
@@ -115,7 +115,7 @@ def test_what_fits_is_read_from_it_and_nothing_else(store: Store, video: Video) 
 
 @pytest.mark.thorough
 def test_fractions_of_a_size_that_is_no_fraction(store: Store, video: Video) -> None:
-    video.render((240, 180), settings=TileSettings(psnr=50))
+    video.renditions.make((240, 180), settings=TileSettings(psnr=50))
     take_tiles(store)
     for size in ((240, 180), (120, 90), (80, 60)):
         assert is_from_rendition(video, size)
@@ -127,9 +127,9 @@ def test_fractions_of_a_size_that_is_no_fraction(store: Store, video: Video) -> 
 
 @pytest.mark.thorough
 def test_tiles_and_renditions_go_side_by_side(store: Store, video: Video) -> None:
-    tiled = video.retile("uniform:2x2")
-    small = video.render((160, 120))
-    smaller = video.render((80, 60), span=(0, 2))
+    tiled = video.tiles.retile("uniform:2x2")
+    small = video.renditions.make((160, 120))
+    smaller = video.renditions.make((80, 60), span=(0, 2))
     assert store.catalog.segments(video.info) == tiled
     assert sorted(store.catalog.renditions(video.info), key=lambda one: one.id) == sorted(
         small + smaller, key=lambda one: one.id
@@ -142,7 +142,7 @@ def test_tiles_and_renditions_go_side_by_side(store: Store, video: Video) -> Non
     rollback(store.parts, video.info, range(len(video)))
     assert store.catalog.segments(video.info) == []
     assert len(store.catalog.renditions(video.info)) == len(small + smaller)
-    again = video.render((160, 120), settings=TileSettings(psnr=45))
+    again = video.renditions.make((160, 120), settings=TileSettings(psnr=45))
     assert {one.id for one in store.catalog.renditions(video.info)} == {
         one.id for one in again + smaller
     }
@@ -154,7 +154,7 @@ def test_tiles_and_renditions_go_side_by_side(store: Store, video: Video) -> Non
 
 
 def test_scans_and_layouts_take_no_notice(store: Store, video: Video) -> None:
-    video.render((160, 120))
+    video.renditions.make((160, 120))
     take_tiles(store)
     region = Rect(16, 16, 80, 80)
     exact = video.read(region=region, psnr=math.inf).data
@@ -171,20 +171,20 @@ def test_sizes_that_cannot_be(video: Video) -> None:
         ((320, 240), "have that size"),
     ):
         with pytest.raises(UsageError, match=word):
-            video.render(size)
+            video.renditions.make(size)
     with pytest.raises(UsageError, match=r"(size|width)"):
-        video.render((16,))  # type: ignore[arg-type]
+        video.renditions.make((16,))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("jobs", one_in(3, [-1, 0, 1.5]))
 def test_jobs_are_one_at_least(store: Store, video: Video, jobs: Any) -> None:
     with pytest.raises(UsageError, match="jobs"):
-        video.render((160, 120), jobs=jobs)
+        video.renditions.make((160, 120), jobs=jobs)
     assert store.catalog.renditions(video.info) == []
 
 
 def test_a_rendition_that_is_damaged_or_gone_is_done_without(store: Store, video: Video) -> None:
-    segments = video.render((160, 120))
+    segments = video.renditions.make((160, 120))
     take_tiles(store)
     exact = video.read(size=(160, 120), psnr=math.inf).data
     store.parts.objects.path(segments[0].object_key).unlink()
@@ -193,14 +193,14 @@ def test_a_rendition_that_is_damaged_or_gone_is_done_without(store: Store, video
 
 
 def test_what_is_there_is_not_made_again(store: Store, video: Video) -> None:
-    first = video.render((160, 120), span=(0, 2))
-    rest = video.render((160, 120))
-    assert len(first) + len(rest) == len(video.sequences())
-    assert video.render((160, 120)) == []
+    first = video.renditions.make((160, 120), span=(0, 2))
+    rest = video.renditions.make((160, 120))
+    assert len(first) + len(rest) == len(video.tiles.sequences())
+    assert video.renditions.make((160, 120)) == []
 
 
 def test_it_is_deleted_with_its_video(store: Store, video: Video) -> None:
-    (key, *_) = [segment.object_key for segment in video.render((160, 120))]
+    (key, *_) = [segment.object_key for segment in video.renditions.make((160, 120))]
     store.remove(video.name)
     assert not store.parts.objects.path(key).exists()
 
@@ -224,7 +224,7 @@ def test_gray_of_colours_is_not_told_to_be_the_same(store: Store, tmp_path: Path
         container.mux(stream.encode(None))
     video = store.ingest(path)
     video.budget.set("1G")
-    video.render((160, 120), settings=TileSettings("lossless"))
+    video.renditions.make((160, 120), settings=TileSettings("lossless"))
     take_tiles(store)
     for form, is_told in (("rgb24", True), ("gray", False)):
         exact = video.read(size=(160, 120), format=form, psnr=math.inf)

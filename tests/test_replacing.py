@@ -22,7 +22,7 @@ from tests.replaceable import captioned_clip, rich_clip
 from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.catalog.retention import OriginalPolicies
 from vfsd.catalog.videos import Videos
 from vfsd.codecs.decoding.frame_side_data import carried_data
@@ -53,7 +53,7 @@ FORK = multiprocessing.get_context("fork")
 @pytest.fixture
 def video(store: Store) -> Video:
     ingested = store.ingest(FOLDER / NAME)
-    ingested.set_policy(REPLACEABLE)
+    ingested.policy.set(REPLACEABLE)
     return ingested
 
 
@@ -88,18 +88,24 @@ def require_sound(store: Store) -> None:
 )
 def test_frames_and_times_stay(store: Store, clip: str, codec: str) -> None:
     video = store.ingest(FOLDER / clip)
-    video.set_policy(REPLACEABLE)
-    old, times, size = video.original, video.table.pts().tolist(), (video.width, video.height)
+    video.policy.set(REPLACEABLE)
+    old, times, size = (
+        video.original,
+        context_of(video).table.pts().tolist(),
+        (video.width, video.height),
+    )
     if (clip, codec) == ("open-gop.mov", "av1"):
         with pytest.raises(RefusedMediaError):
-            video.replace_original(codec=codec)
+            video.policy.replace_original(codec=codec)
         require_sound(store)
         return
-    done = video.replace_original(codec=codec)
+    done = video.policy.replace_original(codec=codec)
     again = store[clip]
     assert again.original.media.codec == codec
     base, old_base = again.original.time_base, old.time_base
-    assert [at * base for at in again.table.pts().tolist()] == [at * old_base for at in times]
+    assert [at * base for at in context_of(again).table.pts().tolist()] == [
+        at * old_base for at in times
+    ]
     assert again.duration == old.duration
     assert (again.width, again.height, again.original.media.rotation) == (*size, old.media.rotation)
     assert again.original.verified
@@ -125,8 +131,8 @@ def test_pictures_are_shown_as_they_were(store: Store, tmp_path: Path, way: str)
         FOLDER / "portrait.mp4", tmp_path / "a.mp4", told, (320, 7) if way == "moved" else (0, 0)
     )
     video = store.ingest(source)
-    video.set_policy(REPLACEABLE)
-    video.replace_original()
+    video.policy.set(REPLACEABLE)
+    video.policy.replace_original()
     assert matrix(bytes_of(store, store["a.mp4"])) == matrix(source)
     require_sound(store)
 
@@ -146,9 +152,9 @@ def test_mirrored_pictures_are_kept_or_refused(store: Store, tmp_path: Path, way
     before = matrix(target)
     assert before
     video = store.ingest(target)
-    video.set_policy(REPLACEABLE)
+    video.policy.set(REPLACEABLE)
     try:
-        video.replace_original()
+        video.policy.replace_original()
     except RefusedMediaError as refusal:
         assert "display matrix" in str(refusal)  # noqa: PT017 - either will do
     assert matrix(bytes_of(store, store["a.mkv"])) == before
@@ -157,22 +163,22 @@ def test_mirrored_pictures_are_kept_or_refused(store: Store, tmp_path: Path, way
 
 def test_what_is_known_of_a_video_stays(store: Store, video: Video) -> None:
     store.catalog.tag(video.info, "night")
-    video.add_detections([Detection(3, "car", (10.0, 10.0, 50.0, 40.0))], "me")
-    pin = video.pin(tiles=True)
+    video.labels.add([Detection(3, "car", (10.0, 10.0, 50.0, 40.0))], "me")
+    pin = video.budget.pin(tiles=True)
     video.budget.set("9x")
-    tiles = video.retile("uniform:2x2")
-    renditions = video.render((160, 120))
+    tiles = video.tiles.retile("uniform:2x2")
+    renditions = video.renditions.make((160, 120))
     video.read(span=(0, 1), region=(0, 0, 160, 120))
     store.tools.reads.flush()
     node, digest = store.node(NAME), video.info.digest
-    done = video.replace_original()
+    done = video.policy.replace_original()
     again = store[NAME]
     assert again.info.tags == {"night"}
-    assert [(one.frame, one.label) for one in again.detections()] == [(3, "car")]
-    assert again.pins() == [pin]
+    assert [(one.frame, one.label) for one in again.labels.query()] == [(3, "car")]
+    assert again.budget.pins() == [pin]
     assert str(again.budget.limit) == "9x"
     assert len(list(store.catalog.reads(again.info))) == 1
-    assert again.policy == video.policy
+    assert again.policy.get() == video.policy.get()
     assert [one.cells for one in store.catalog.segments(again.info)] == [one.cells for one in tiles]
     assert len(store.catalog.renditions(again.info)) == len(renditions)
     now = store.node(NAME)
@@ -190,7 +196,7 @@ def test_what_is_known_of_a_video_stays(store: Store, video: Video) -> None:
     assert whole.psnr == pytest.approx(done.psnr)
     # What is known is of planes; R, G and B may have lost more.
     assert 0 < again.read(frames=range(10), psnr=math.inf).psnr < done.psnr
-    (entry, *_) = again.original_log()
+    (entry, *_) = again.policy.log()
     assert (entry.action, entry.digest, entry.new_digest) == (
         Action.REPLACED,
         digest,
@@ -204,10 +210,10 @@ def test_what_is_known_of_a_video_stays(store: Store, video: Video) -> None:
 def test_sound_and_tags_stay(store: Store, tmp_path: Path, suffix: str) -> None:
     source = rich_clip(tmp_path / f"a.{suffix}")
     video = store.ingest(source)
-    video.set_policy(REPLACEABLE)
+    video.policy.set(REPLACEABLE)
     with store.catalog.reading() as seen:
         before = seen.sounds.of(video.original.id)
-    video.replace_original(codec="h264")
+    video.policy.replace_original(codec="h264")
     again = store[video.name]
     with store.catalog.reading() as seen:
         sound = seen.sounds.of(again.original.id)
@@ -236,16 +242,16 @@ def test_sound_and_tags_stay(store: Store, tmp_path: Path, suffix: str) -> None:
 def test_nothing_goes_as_the_new_original_is_smaller(store: Store, tmp_path: Path) -> None:
     """It is better than what could be made of the new one."""
     video = store.ingest(rich_clip(tmp_path / "a.mp4"))
-    video.set_policy("original=replaceable,psnr=32")
-    video.retile("uniform:2x2", settings=TileSettings(psnr=46))
-    video.render((160, 120))
+    video.policy.set("original=replaceable,psnr=32")
+    video.tiles.retile("uniform:2x2", settings=TileSettings(psnr=46))
+    video.renditions.make((160, 120))
     usage = video.budget.usage()
     times = usage.used / usage.original * 1.01
     video.budget.set(f"{times}x")
     store.budget.set(f"{times}x")
     allowed = video.budget.usage().allowed
     for psnr in (44, 36):
-        video.replace_original(psnr=psnr, codec="h264")
+        video.policy.replace_original(psnr=psnr, codec="h264")
         video = store["a.mp4"]
         for budget in (video.budget, store.budget):
             assert (budget.usage().used, budget.usage().allowed) == (usage.used, allowed)
@@ -257,53 +263,53 @@ def test_nothing_goes_as_the_new_original_is_smaller(store: Store, tmp_path: Pat
 def test_errors_add_up(store: Store, tmp_path: Path) -> None:
     source = rich_clip(tmp_path / "a.mp4")
     video = store.ingest(source)
-    video.set_policy("original=replaceable,psnr=32")
-    first = video.replace_original(psnr=44)
-    second = video.replace_original(psnr=36, codec="h264")
+    video.policy.set("original=replaceable,psnr=32")
+    first = video.policy.replace_original(psnr=44)
+    second = video.policy.replace_original(psnr=36, codec="h264")
     error = 10 ** (-first.measured / 20) + 10 ** (-second.measured / 20)
     assert second.psnr == pytest.approx(-20 * math.log10(error))
     assert second.psnr >= 36
     again = store["a.mp4"]
     assert worst_luma_psnr(source, bytes_of(store, again), again) >= second.psnr
     with pytest.raises(ForbiddenError, match="before"):
-        video.replace_original(psnr=40)
+        video.policy.replace_original(psnr=40)
     # Tiles that are made of it now have lost as much before they began.
     again.budget.set("none")
-    (tile, *_) = again.retile("uniform:1x1", settings=TileSettings("lossless"))
+    (tile, *_) = again.tiles.retile("uniform:1x1", settings=TileSettings("lossless"))
     assert tile.psnr == pytest.approx(second.psnr)
     with pytest.raises(UsageError, match="first"):
-        again.retile("uniform:1x2", settings=TileSettings(psnr=40))
-    (tile, *_) = again.retile("uniform:1x2", settings=TileSettings(psnr=30))
+        again.tiles.retile("uniform:1x2", settings=TileSettings(psnr=40))
+    (tile, *_) = again.tiles.retile("uniform:1x2", settings=TileSettings(psnr=30))
     assert 30 <= tile.psnr < second.psnr
 
 
 def test_refusals(store: Store, video: Video, tmp_path: Path) -> None:
     other = store.ingest(FOLDER / NAME, "kept.mp4")
     with pytest.raises(ForbiddenError, match="stays as it was"):
-        other.replace_original()
+        other.policy.replace_original()
     with pytest.raises(ForbiddenError, match="34 dB"):
-        video.replace_original(psnr=30)
+        video.policy.replace_original(psnr=30)
     with pytest.raises(ForbiddenError, match="nothing would be saved"):
-        video.replace_original(psnr=55)
+        video.policy.replace_original(psnr=55)
     linked = store.ingest(FOLDER / NAME, "linked.mp4", link=True)
-    linked.set_policy(REPLACEABLE)
+    linked.policy.set(REPLACEABLE)
     with pytest.raises(ForbiddenError, match="in place"):
-        linked.replace_original()
-    hold = video.hold("case 17")
+        linked.policy.replace_original()
+    hold = video.policy.hold("case 17")
     with pytest.raises(HeldError, match="case 17"):
-        video.replace_original()
-    assert video.release("closed") == [hold]
+        video.policy.replace_original()
+    assert video.policy.release("closed") == [hold]
     with pytest.raises(UsageError):
-        video.set_policy("original=gone")
+        video.policy.set("original=gone")
     with pytest.raises(UsageError, match="policy must be text, got 5"):
-        video.set_policy(5)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="lost something"):
-        video.replace_original(psnr=math.inf)
+        video.policy.set(5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="must be finite"):
+        video.policy.replace_original(psnr=math.inf)
     for nonsense in (math.nan, -1.0):
         with pytest.raises(UsageError, match="dB"):
-            video.replace_original(psnr=nonsense)
+            video.policy.replace_original(psnr=nonsense)
     with pytest.raises(UsageError):
-        video.replace_original(codec="vp9")
+        video.policy.replace_original(codec="vp9")
     assert store[NAME].info == video.info
     require_sound(store)
 
@@ -314,29 +320,29 @@ def test_a_mount_that_cannot_be_asked_may_have_it_open(
     """It may be for others, or lie in another container."""
     mounted = store.parts.directory.mounted(str(tmp_path / "elsewhere"))
     with mounted, pytest.raises(BusyError, match="cannot be asked"):
-        video.replace_original(codec="h264")
+        video.policy.replace_original(codec="h264")
     assert store[NAME].original.id == video.original.id
-    assert "h264" in str(video.replace_original(codec="h264"))
+    assert "h264" in str(video.policy.replace_original(codec="h264"))
 
 
 def test_a_directory_has_a_policy_for_all_below(store: Store) -> None:
     one = store.ingest(FOLDER / NAME, "cam1/day/a.mp4")
     two = store.ingest(FOLDER / NAME, "cam1/b.mp4")
     set_policy(store.parts, "cam1", REPLACEABLE)
-    two.set_policy("original=keep")
-    assert str(one.policy) == REPLACEABLE
-    assert str(two.policy) == "original=keep"
+    two.policy.set("original=keep")
+    assert str(one.policy.get()) == REPLACEABLE
+    assert str(two.policy.get()) == "original=keep"
     store.move("cam1/day/a.mp4", "a.mp4")
-    assert str(store["a.mp4"].policy) == "original=keep"
+    assert str(store["a.mp4"].policy.get()) == "original=keep"
     with pytest.raises(UsageError):
         set_policy(store.parts, "", REPLACEABLE)
 
 
 @pytest.mark.thorough
 def test_a_forecast_changes_nothing(store: Store, video: Video) -> None:
-    told = video.forecast_replacement(codec="h264")
+    told = video.policy.forecast_replacement(codec="h264")
     assert store[NAME].info == video.info
-    done = video.replace_original(codec="h264")
+    done = video.policy.replace_original(codec="h264")
     assert abs(told.new_size - done.new_size) < 0.3 * done.new_size
     assert told.psnr >= 34
 
@@ -345,7 +351,7 @@ def test_hard_links_and_attributes_go_along(store: Store, video: Video) -> None:
     with store.catalog.writing() as change:
         change.tree.link(video.info.ino, 1, "other.mp4", now_ns=1)
         change.tree.set_xattr(video.info.ino, b"user.camera", b"north")
-    video.replace_original()
+    video.policy.replace_original()
     assert store.node(NAME).ino == store.node("other.mp4").ino
     with store.catalog.reading() as seen:
         assert seen.tree.xattrs(store.node(NAME).ino) == {b"user.camera": b"north"}
@@ -373,7 +379,7 @@ def in_child(work: Callable[[Store], None], path: Path) -> multiprocessing.proce
 
 
 def replace_it(store: Store) -> None:
-    store[NAME].replace_original(codec="h264")
+    store[NAME].policy.replace_original(codec="h264")
 
 
 def die(*_: object, **__: object) -> None:
@@ -383,8 +389,8 @@ def die(*_: object, **__: object) -> None:
 def prepared(path: Path) -> tuple[str, int]:
     with new_store(path) as store:
         video = store.ingest(FOLDER / NAME)
-        video.set_policy(REPLACEABLE)
-        video.retile("uniform:2x2", span=(0, 1))
+        video.policy.set(REPLACEABLE)
+        video.tiles.retile("uniform:2x2", span=(0, 1))
         return video.info.digest, len(video)
 
 
@@ -396,7 +402,7 @@ def is_replaced(path: Path, digest: str, frames: int) -> bool:
         video = store[NAME]
         assert len(video) == frames
         assert len(video.read(frames=range(5))) == 5
-        replaced = [one for one in video.original_log() if one.action is Action.REPLACED]
+        replaced = [one for one in video.policy.log() if one.action is Action.REPLACED]
         assert bool(replaced) == (video.info.digest != digest)
         assert len(store.catalog.segments(video.info)) > 0
         assert sorted(store.parts.objects.all_keys()) == sorted(
@@ -458,10 +464,10 @@ def test_two_at_once(tmp_path: Path) -> None:
 def test_who_looked_it_up_before_looks_again(store: Store, video: Video) -> None:
     late = store[NAME]
     with open(bytes_of(store, late), "rb") as held:
-        video.replace_original()
+        video.policy.replace_original()
         assert held.read() == (FOLDER / NAME).read_bytes()
     with pytest.raises(NotFoundError):
-        late.mark_examined([0], "me")
+        late.labels.mark_examined([0], "me")
     assert len(store[NAME].frames([0])) == len(video.frames([0])) == 1
 
 
@@ -471,14 +477,14 @@ def test_a_stream_that_cannot_be_written_is_named(
     path = captioned_clip(tmp_path)
     video = store.ingest(path)
     assert [side.kind for side in video.original.media.side_streams] == ["audio", "subtitle"]
-    video.set_policy(REPLACEABLE)
+    video.policy.set(REPLACEABLE)
     with pytest.raises(RefusedMediaError, match=r"stream 2 \(subtitle.* into mp4") as refusal:
-        video.replace_original()
+        video.policy.replace_original()
     assert "-map -0:2" in (refusal.value.hint or "")
     assert bytes_of(store, video).read_bytes() == path.read_bytes()
     # Nothing is encoded to find that out.
     monkeypatch.setattr(VideoReencoder, "encoded", None)
-    told = video.forecast_replacement()
+    told = video.policy.forecast_replacement()
     assert told.refused == str(refusal.value)
     assert (told.stays, told.saves, told.frames) == (True, False, 0)
     assert (told.new_size, told.psnr) == (video.info.size, math.inf)
@@ -497,11 +503,11 @@ def test_odd_sides_are_for_av1(
             out.mux(stream.encode(frame.reformat(*size)))
         out.mux(stream.encode(None))
     video = store.ingest(path)
-    video.set_policy(REPLACEABLE)
+    video.policy.set(REPLACEABLE)
     with pytest.raises(UsageError, match=f"{size[0]}x{size[1]} in yuv420p.* {codec}") as refusal:
-        video.forecast_replacement(codec=codec)
+        video.policy.forecast_replacement(codec=codec)
     assert "av1" in (refusal.value.hint or "")
-    assert video.replace_original(codec="av1").codec == "av1"
+    assert video.policy.replace_original(codec="av1").codec == "av1"
 
 
 def test_what_pictures_come_with_is_not_lost(store: Store, tmp_path: Path) -> None:
@@ -519,10 +525,10 @@ def test_what_pictures_come_with_is_not_lost(store: Store, tmp_path: Path) -> No
         for packet in stream.encode(None):
             out.mux(packet)
     video = store.ingest(path)
-    video.set_policy(REPLACEABLE)
+    video.policy.set(REPLACEABLE)
     with pytest.raises(RefusedMediaError, match="mastering display"):
-        video.replace_original(codec="h264")
-    video.replace_original(codec="hevc")
+        video.policy.replace_original(codec="h264")
+    video.policy.replace_original(codec="hevc")
     before, after = frame_data(path), frame_data(bytes_of(store, store["hdr.mp4"]))
     assert "MASTERING_DISPLAY_METADATA" in before[0]
     assert after == before
@@ -559,21 +565,21 @@ def captioned(path: Path, first: int) -> Path:
 def test_captions_that_begin_late_are_not_lost(store: Store, tmp_path: Path) -> None:
     """Cameras and recorders begin with them when somebody speaks."""
     video = store.ingest(captioned(tmp_path / "late.mp4", 10))
-    video.set_policy(REPLACEABLE)
-    video.mark_examined(range(20), Source("people", parameters={"label": "person"}))
+    video.policy.set(REPLACEABLE)
+    video.labels.mark_examined(range(20), Source("people", parameters={"label": "person"}))
     with pytest.raises(RefusedMediaError, match="closed captions"):
-        video.replace_original(codec="av1")
+        video.policy.replace_original(codec="av1")
     with pytest.raises(RefusedMediaError, match="closed captions"):
-        video.decay("person", codec="av1")
+        video.policy.decay("person", codec="av1")
     assert store["late.mp4"].info.digest == video.info.digest
     assert fsck.collect(store.parts, dry_run=True).objects == []
-    video.replace_original(codec="h264")
+    video.policy.replace_original(codec="h264")
     after = frame_data(bytes_of(store, store["late.mp4"]))
     assert after == frame_data(tmp_path / "late.mp4")
     assert ["A53_CC" in one for one in after] == [False] * 10 + [True] * 10
     none = store.ingest(captioned(tmp_path / "none.mp4", 20))
-    none.set_policy(REPLACEABLE)
-    done = none.replace_original(codec="h264")
+    none.policy.set(REPLACEABLE)
+    done = none.policy.replace_original(codec="h264")
     assert done.new_size < done.size
 
 
@@ -592,7 +598,7 @@ def test_chroma_lies_where_it_did(store: Store, tmp_path: Path, codec: str) -> N
         for packet in stream.encode(None):
             out.mux(packet)
     video = store.ingest(path)
-    video.set_policy(REPLACEABLE)
-    video.replace_original(codec=codec)
+    video.policy.set(REPLACEABLE)
+    video.policy.replace_original(codec=codec)
     with av.open(str(bytes_of(store, store["topleft.mp4"]))) as opened:
         assert frame_siting(next(opened.decode(video=0))) == "topleft"

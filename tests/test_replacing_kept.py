@@ -40,9 +40,9 @@ FREEFORM = make_box(
 def refused(store: Store, path: Path, codec: str = "hevc") -> str:
     """The message of the refusal; the original is as it was."""
     video = store.ingest(path)
-    video.set_policy(REPLACEABLE)
+    video.policy.set(REPLACEABLE)
     with pytest.raises(RefusedMediaError) as refusal:
-        video.replace_original(codec=codec, psnr=20)
+        video.policy.replace_original(codec=codec, psnr=20)
     assert store[path.name].info.digest == video.info.digest
     assert store.parts.bytes_of(video.original).read_bytes() == path.read_bytes()
     assert fsck.collect(store.parts, dry_run=True).objects == []
@@ -102,8 +102,8 @@ def test_boxes_are_kept(
     if place == "first":
         path = fast_start(path)
     video = store.ingest(path)
-    video.set_policy(REPLACEABLE)
-    video.replace_original(codec="h264", psnr=20)
+    video.policy.set(REPLACEABLE)
+    video.policy.replace_original(codec="h264", psnr=20)
     made = store.parts.bytes_of(store["a.mp4"].original)
     kind = added[4:8].decode("latin-1")
     where = f"{inside}/{kind}".lstrip("/")
@@ -131,8 +131,8 @@ def test_keys_of_quicktime_are_kept(store: Store, tmp_path: Path) -> None:
     before = [value_at(path, place) for place in places]
     assert any(before)
     video = store.ingest(path)
-    video.set_policy(REPLACEABLE)
-    video.replace_original(psnr=20)
+    video.policy.set(REPLACEABLE)
+    video.policy.replace_original(psnr=20)
     made = store.parts.bytes_of(store["a.mov"].original)
     assert [value_at(made, place) for place in places] == before
 
@@ -193,8 +193,8 @@ def test_elements_are_named(store: Store, tmp_path: Path, added: bytes, named: s
         assert named in refused(store, path)
         return
     video = store.ingest(path)
-    video.set_policy(REPLACEABLE)
-    video.replace_original(psnr=20)
+    video.policy.set(REPLACEABLE)
+    video.policy.replace_original(psnr=20)
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,8 @@ def test_fields_of_headers_stay(store: Store, tmp_path: Path) -> None:
         data = data[:at] + changed + data[at + len(content) :]
     path.write_bytes(data)
     video = store.ingest(path)
-    video.set_policy(REPLACEABLE)
-    video.replace_original(psnr=20)
+    video.policy.set(REPLACEABLE)
+    video.policy.replace_original(psnr=20)
     made = store.parts.bytes_of(store["a.mp4"].original)
     for place, (start, end) in fields.items():
         before, after = value_at(path, place), value_at(made, place)
@@ -261,8 +261,8 @@ def test_names_of_handlers_stay(store: Store, tmp_path: Path) -> None:
     assert before is not None
     assert b"A camera" in before
     video = store.ingest(path)
-    video.set_policy(REPLACEABLE)
-    video.replace_original(psnr=20)
+    video.policy.set(REPLACEABLE)
+    video.policy.replace_original(psnr=20)
     made = store.parts.bytes_of(store["a.mp4"].original)
     assert value_at(made, "moov/trak/mdia/hdlr") == before
 
@@ -280,5 +280,5 @@ def test_pan_and_scan_of_nothing_is_no_loss(store: Store, tmp_path: Path) -> Non
             out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="yuv420p")))
         out.mux(stream.encode(None))
     video = store.ingest(path)
-    video.set_policy(REPLACEABLE)
-    assert video.replace_original(codec="h264", psnr=20).codec == "h264"
+    video.policy.set(REPLACEABLE)
+    assert video.policy.replace_original(codec="h264", psnr=20).codec == "h264"

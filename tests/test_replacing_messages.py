@@ -89,8 +89,8 @@ def told(path: Path) -> list[tuple[object, ...]]:
 def test_messages_stay(store: Store, tmp_path: Path, encoder: str, codec: str, suffix: str) -> None:
     path = clip(tmp_path / f"a.{suffix}", encoder, mastering=(encoder, codec) in SAME)
     video = store.ingest(path)
-    video.set_policy("original=replaceable,psnr=20")
-    video.replace_original(codec=codec, psnr=20)
+    video.policy.set("original=replaceable,psnr=20")
+    video.policy.replace_original(codec=codec, psnr=20)
     made = tmp_path / f"made.{suffix}"
     made.write_bytes(store.parts.bytes_of(store[path.name].original).read_bytes())
     assert told(made) == told(path)
@@ -103,16 +103,16 @@ def test_messages_stay(store: Store, tmp_path: Path, encoder: str, codec: str, s
 
 def test_lasting_messages_of_another_codec_are_named(store: Store, tmp_path: Path) -> None:
     video = store.ingest(clip(tmp_path / "a.mp4", "libx265", mastering=True))
-    video.set_policy("original=replaceable,psnr=20")
+    video.policy.set("original=replaceable,psnr=20")
     with pytest.raises(RefusedMediaError, match="mastering display"):
-        video.replace_original(codec="h264", psnr=20)
+        video.policy.replace_original(codec="h264", psnr=20)
 
 
 def test_av1_names_them(store: Store, tmp_path: Path) -> None:
     video = store.ingest(clip(tmp_path / "a.mp4", "libx264"))
-    video.set_policy("original=replaceable,psnr=20")
+    video.policy.set("original=replaceable,psnr=20")
     with pytest.raises(RefusedMediaError, match="closed captions"):
-        video.replace_original(codec="av1", psnr=20)
+        video.policy.replace_original(codec="av1", psnr=20)
 
 
 def test_units_of_messages_are_escaped() -> None:

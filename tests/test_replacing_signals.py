@@ -93,9 +93,9 @@ def require_kept_or_named(store: Store, path: Path, codec: str) -> str | None:
     """The refusal, or None where a replacement tells the same."""
     before = seen(path)
     video = store.ingest(path)
-    video.set_policy("original=replaceable,psnr=20")
+    video.policy.set("original=replaceable,psnr=20")
     try:
-        video.replace_original(codec=codec, psnr=20)
+        video.policy.replace_original(codec=codec, psnr=20)
     except (RefusedMediaError, UsageError) as refusal:
         assert store[path.name].info.digest == video.info.digest
         return str(refusal)

@@ -21,8 +21,8 @@ ENTRY = "moov/trak 1/mdia/minf/stbl/stsd"
 def replaced(store: Store, path: Path) -> Path:
     """The stored file after a replacement, under a name with the suffix of `path`."""
     video = store.ingest(path)
-    video.set_policy("original=replaceable,psnr=20")
-    video.replace_original(codec="h264", psnr=20)
+    video.policy.set("original=replaceable,psnr=20")
+    video.policy.replace_original(codec="h264", psnr=20)
     made = path.with_name(f"made{path.suffix}")
     made.write_bytes(store.parts.bytes_of(store[path.name].original).read_bytes())
     return made

@@ -55,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     with new_store(folder / "store") as store:
         store.ingest(FOLDER / "portrait.mp4", "monday.mp4")
-        store.ingest(FOLDER / "traffic.mp4", "tiled.mp4").retile("uniform:2x2", span=(0, 1))
+        store.ingest(FOLDER / "traffic.mp4", "tiled.mp4").tiles.retile("uniform:2x2", span=(0, 1))
         _write(store, "/notes.txt", b"of monday")
         back_up(store.parts, folder / "backup")
         store.remove("monday.mp4")
@@ -169,7 +169,7 @@ def test_what_is_kept_is_whole_though_others_come_and_go_meanwhile(
 
 def _label(store: Store, source: str) -> None:
     for number in range(300):
-        store["tiled.mp4"].add_detection(
+        store["tiled.mp4"].labels.add_box(
             number % 100, f"{source} {number}", (10, 10, 50, 50), 0.9, source=source
         )
 

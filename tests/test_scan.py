@@ -42,12 +42,12 @@ def labelled(store: Store, clip: str, name: str | None = None) -> Video:
         [row[2] for row in rows],
         tracks=[row[3] for row in rows],
     )
-    video.add_detections(columns, "truth", examined=range(len(video)))
+    video.labels.add(columns, "truth", examined=range(len(video)))
     return video
 
 
 def some_label(video: Video) -> str:
-    return max(video.labels(), key=lambda one: one.boxes).label
+    return max(video.labels.summary(), key=lambda one: one.boxes).label
 
 
 @pytest.mark.parametrize("clip", one_in(4, CLIPS))
@@ -55,7 +55,7 @@ def some_label(video: Video) -> str:
 def test_crops_are_what_full_frames_show_there(store: Store, clip: str, tiled: bool) -> None:
     video = labelled(store, clip)
     if tiled:
-        video.retile("uniform:2x3", span=(0, video.duration * 2 / 3))
+        video.tiles.retile("uniform:2x3", span=(0, video.duration * 2 / 3))
     scan = video.scan()
     crops = list(scan.crops())
     assert len(crops) == len(scan) > 20
@@ -80,8 +80,8 @@ def test_crops_from_tiles_are_those_of_the_tiles_put_together(
     """To the bit, and also where boxes lie across several tiles, or segments differ."""
     video = labelled(store, clip)
     half = video.duration / 2
-    video.retile("uniform:2x3", span=(0, half))
-    video.retile(video.around(some_label(video), span=(half, None), alpha=1.0))
+    video.tiles.retile("uniform:2x3", span=(0, half))
+    video.tiles.retile(video.tiles.around(some_label(video), span=(half, None), alpha=1.0))
     take_tiles(store)
     composed = Composed(store, video)
     tiled = [crop for crop in video.scan().crops(size=size) if crop.frame in composed.pictures]
@@ -102,7 +102,7 @@ def test_a_predicate_on_labels_time_region_and_track(store: Store) -> None:
     label = some_label(video)
     region = Rect(0, 0, 160, 120)
     crops = list(video.scan(label, span=(1, 2), region=region).crops())
-    expected = list(video.detections(label, span=(1, 2), region=region))
+    expected = list(video.labels.query(label, span=(1, 2), region=region))
     assert [crop.detections[0] for crop in crops] == expected
     track = expected[0].track
     assert {crop.detections[0].track for crop in video.scan(track=track).crops()} == {track}
@@ -130,10 +130,10 @@ def test_batches_have_one_size(store: Store) -> None:
 def test_frames_and_tiles_hold_what_was_seen(store: Store) -> None:
     video = labelled(store, "traffic.mp4")
     label = some_label(video)
-    video.retile(video.around(label, alpha=1.0))
+    video.tiles.retile(video.tiles.around(label, alpha=1.0))
     scan = video.scan(label)
     frames = list(scan.frames())
-    assert [one.frame for one in frames] == video.detections(label).frames().tolist()
+    assert [one.frame for one in frames] == video.labels.query(label).frames().tolist()
     assert frames[0].data.shape == (video.height, video.width, 3)
     held: dict[int, list[Rect]] = {one.frame: [] for one in frames}
     for tile in scan.tiles():
@@ -146,7 +146,7 @@ def test_frames_and_tiles_hold_what_was_seen(store: Store) -> None:
 
 def test_a_span_after_the_end_is_refused_as_by_a_read(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
-    video.add_detection(3, "car", (0, 0, 9, 9), source="me")
+    video.labels.add_box(3, "car", (0, 0, 9, 9), source="me")
     what: dict[str, Any]
     for what in ({"roi": (0, 0, 9, 9)}, {"roi": "car"}, {"labels": "car"}, {}):
         with pytest.raises(OutOfRangeError, match="after the end"):
@@ -162,7 +162,7 @@ def test_spans_are_runs_of_frames(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     numbers = [3, 4, 5, 9, 30]
     columns = DetectionColumns.of(numbers, ["car"] * 4 + ["dog"], [(0, 0, 9, 9)] * 5)
-    video.add_detections(columns, "me")
+    video.labels.add(columns, "me")
     spans = video.scan().spans()
     assert [(one.frames, one.labels, one.boxes) for one in spans] == [
         (range(3, 6), ("car",), 3),
@@ -176,7 +176,7 @@ def test_spans_are_runs_of_frames(store: Store) -> None:
 def test_boxes_of_one_variant_serve_another(store: Store) -> None:
     first = labelled(store, "traffic.mp4")
     other = store.ingest(FOLDER / "traffic.mp4", "again.mp4")
-    other.retile("uniform:2x2")
+    other.tiles.retile("uniform:2x2")
     crops = list(other.scan(seen_in=first).crops())
     assert len(crops) == len(first.scan())
     with pytest.raises(UsageError, match="other frames"):
@@ -188,23 +188,26 @@ def test_layouts_around_what_was_seen_cut_none_of_it(store: Store) -> None:
         video = labelled(store, clip)
         media = video.original.media
         label = some_label(video)
-        for planned in video.around(label), video.around(label, partition=coarse_layout, padding=4):
+        for planned in (
+            video.tiles.around(label),
+            video.tiles.around(label, partition=coarse_layout, padding=4),
+        ):
             for plan in planned:
                 assert not plan.layout.is_untiled
-                inside = video.detections(label, frames=plan.frames)
+                inside = video.labels.query(label, frames=plan.frames)
                 assert inside
                 for detection in inside:
                     rect = detection.rect(video.width, video.height)
                     assert rect is not None
                     assert not plan.layout.cuts(to_coded_rect(rect, media))
     with pytest.warns(UnknownLabelWarning):
-        assert video.around("no such label") == []
+        assert video.tiles.around("no such label") == []
 
 
 def test_scans_survive_tiles_that_are_gone(store: Store) -> None:
     video = labelled(store, "traffic.mp4")
     exact = [crop.data for crop in video.scan(psnr=math.inf).crops()]
-    for segment in video.retile("uniform:3x4"):
+    for segment in video.tiles.retile("uniform:3x4"):
         store.parts.objects.path(segment.object_key).unlink()
     for crop, whole in zip(video.scan().crops(), exact, strict=True):
         assert np.array_equal(crop.data, whole)

@@ -27,7 +27,7 @@ from tests.reading import region_read, remember
 from tests.selection import one_in
 from tests.stores import new_store
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.catalog import Catalog
 from vfsd.core.frames import Pixels
 from vfsd.core.model import FileState
@@ -253,7 +253,7 @@ def test_without_its_objects_no_store_is_opened(store: Store, tmp_path: Path, wh
 def test_nothing_is_let_go_while_the_disk_with_the_objects_is_not_mounted(
     store: Store, video: Video, tmp_path: Path
 ) -> None:
-    tiles = video.retile("uniform:1x1", span=(0, 1))
+    tiles = video.tiles.retile("uniform:1x1", span=(0, 1))
     objects = store.path / "objects"
     objects.rename(tmp_path / "kept")
     (objects / "tmp").mkdir(parents=True)  # as is made when a store is opened
@@ -318,10 +318,10 @@ def test_a_read_only_store_refuses_before_it_works(store: Store, video: Video) -
     with Store.open(store.path, read_only=True) as reading:
         found = reading["cam1/a.mp4"]
         for work in (
-            lambda: found.detect(MotionDetector(), on_progress=note),
-            lambda: found.retile("uniform:2x2", on_progress=note),
-            lambda: found.render((160, 120), on_progress=note),
-            lambda: found.compress(19, on_progress=note),
+            lambda: found.labels.detect(MotionDetector(), on_progress=note),
+            lambda: found.tiles.retile("uniform:2x2", on_progress=note),
+            lambda: found.renditions.make((160, 120), on_progress=note),
+            lambda: found.tiles.compress(19, on_progress=note),
             lambda: reading.tune(on_progress=note),
         ):
             with pytest.raises(ReadOnlyError):
@@ -434,7 +434,7 @@ def test_a_video_that_has_gone_says_so(store: Store, video: Video, *, is_replace
         lambda: video.read(frames=[video.original.frames - 1]),
         lambda: video.read(span=(0, 1)),
         lambda: list(video.iterate()),
-        lambda: video.retile("2x2"),
+        lambda: video.tiles.retile("2x2"),
         lambda: video.verify(),
     ):
         with pytest.raises(NotFoundError):
@@ -451,7 +451,7 @@ def test_a_video_that_goes_while_it_is_read(
     with suppress(NotFoundError):
         assert numbers(video.read(frames=[1, 100]).data) == expected
     with pytest.raises(NotFoundError):
-        video.retile("2x2")
+        video.tiles.retile("2x2")
     with suppress(NotFoundError):
         assert len(list(video.iterate())) == video.original.frames
 
@@ -554,7 +554,7 @@ def test_what_is_no_text_names_nothing(store: Store, video: Video, name: Any) ->
     with pytest.raises(UsageError, match="name"):
         store.move(name, "b.mp4")
     with pytest.raises(UsageError, match="view must be"):
-        video.view(name)
+        video.views.open(name)
 
 
 @pytest.mark.parametrize("path", [None, 5, "", "a\0b", b"bytes"])
@@ -808,7 +808,7 @@ def test_iterating_is_the_same_as_reading(video: Video) -> None:
 
 def test_keyframes_are_where_the_encoder_put_them(video: Video) -> None:
     assert video.keyframes[0] == 0
-    assert all(video.table.frame(int(index)).is_key for index in video.keyframes)
+    assert all(context_of(video).table.frame(int(index)).is_key for index in video.keyframes)
 
 
 def test_the_lazy_array(video: Video) -> None:
@@ -962,7 +962,7 @@ def test_values_can_be_sent_elsewhere(video: Video) -> None:
 
 
 def test_a_store_cannot_be_sent_elsewhere_and_says_what_to_do(store: Store, video: Video) -> None:
-    things = (store, store.parts, store.catalog, video, video.array(), video.detections())
+    things = (store, store.parts, store.catalog, video, video.array(), video.labels.query())
     for one in (*things, video.budget):
         with pytest.raises(TypeError, match="open the store again"):
             pickle.dumps(one)
@@ -982,7 +982,7 @@ def test_every_sample_gives_its_frames_in_any_order(store: Store, name: str) -> 
     found = [read_frame_number(video[index].data) - truth.first_frame for index in wanted]
     assert found == wanted
     if truth.pts is not None:
-        assert video.table.pts().tolist() == list(truth.pts)
+        assert context_of(video).table.pts().tolist() == list(truth.pts)
     assert video.verify() is False
 
 
@@ -1055,7 +1055,7 @@ def test_a_span_between_two_frames_is_no_file(video: Video, tmp_path: Path) -> N
     with pytest.raises(OutOfRangeError, match=told):
         video.save(tmp_path / "a.mp4", span=(0.001, 0.002))
     with pytest.raises(OutOfRangeError, match=told):
-        video.view("t=0.001-0.002.mp4")
+        video.views.open("t=0.001-0.002.mp4")
     assert not list(tmp_path.glob("a.*"))
     assert len(video.read(span=(0.001, 0.002), fps=5)) == 1  # what is on the screen then
 
@@ -1070,13 +1070,13 @@ def test_regions_are_given_in_any_notation(video: Video) -> None:
         Rect(40, 100, 240, 200),
     ):
         assert np.array_equal(video.read(frames=[3], region=region).data, want)
-    video.add_detection(3, "car", (50, 110, 60, 120), source="a")
+    video.labels.add_box(3, "car", (50, 110, 60, 120), source="a")
     for area in ("200x100+40+100", "40,100,240,200", (40.5, 100, 240, 200)):
-        assert len(video.detections("car", region=area)) == 1
+        assert len(video.labels.query("car", region=area)) == 1
     with pytest.raises(UsageError, match="region must be WxH"):
         video.read(frames=[3], region="200x100")
     with pytest.raises(UsageError, match="region must be"):
-        video.detections("car", region=7)  # type: ignore[arg-type]
+        video.labels.query("car", region=7)  # type: ignore[arg-type]
 
 
 def test_sizes_keep_the_shape(video: Video, tmp_path: Path) -> None:
@@ -1097,11 +1097,11 @@ def test_sizes_keep_the_shape(video: Video, tmp_path: Path) -> None:
 
 
 def test_representations_are_one_line(video: Video) -> None:
-    video.add_detection(3, "car", (50, 110, 60, 120), source="a")
+    video.labels.add_box(3, "car", (50, 110, 60, 120), source="a")
     scan = video.scan("car")
     crop = next(iter(scan.crops()))
     batch = next(iter(scan.batches(4, (8, 8))))
-    assert repr(video.detections("car")) == f"<DetectionQuery of {video.name!r}: 1 boxes>"
+    assert repr(video.labels.query("car")) == f"<DetectionQuery of {video.name!r}: 1 boxes>"
     assert repr(scan) == "<Scan: 1 boxes on 1 frames>"
     assert repr(crop) == "<Crop frame 3 at 0.10 s, 10x10+50+110: car>"
     assert repr(batch) == "<Batch of 1 crops of 8x8>"

@@ -23,6 +23,7 @@ from tests.planning import (
     some_segments,
 )
 from tests.stores import new_store
+from vfsd.api.video import context_of
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.model import Cell, PhysicalVideo, Segment
 from vfsd.read.tile_planner import DecodeCosts, choose_tiles, in_full_size
@@ -41,7 +42,7 @@ def known(
 ) -> Iterator[tuple[PhysicalVideo, FrameTable]]:
     with new_store(tmp_path_factory.mktemp("plan") / "store") as store:
         video = store.ingest(FOLDER / request.param)
-        yield video.original, video.table
+        yield video.original, context_of(video).table
 
 
 def test_nothing_is_cheaper_than_what_is_chosen(

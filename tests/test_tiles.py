@@ -18,8 +18,9 @@ import pytest
 from sample_videos import FOLDER
 from tests.composing import DEAR_ORIGINALS, Composed, take_tiles
 from tests.selection import one_in
+from vfsd.api.reading import plan_view
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.cells import cell_encoders
 from vfsd.codecs.cells.cell_decoders import CellDecoder, StreamCellDecoder, cell_decoder
 from vfsd.codecs.cells.pack import PackedCell
@@ -70,7 +71,7 @@ def tile_anyhow(video: Video, rng: np.random.Generator, codec: str = "fast") -> 
     align = TILE_CODECS[codec].rules.align
     planned = [
         PlannedSegment(frames, some_layout(rng, media.width, media.height, align))
-        for number, frames in enumerate(video.sequences(None, 0.4))
+        for number, frames in enumerate(video.tiles.sequences(None, 0.4))
         if number != 1
     ]
     if TILE_CODECS[codec].takes_parts:
@@ -81,7 +82,7 @@ def tile_anyhow(video: Video, rng: np.random.Generator, codec: str = "fast") -> 
             for plan in planned
         ]
     settings = TileSettings(codec, quality=45 if codec == "small" else 28)
-    return video.retile(planned, settings=settings)
+    return video.tiles.retile(planned, settings=settings)
 
 
 def from_tiles(
@@ -90,9 +91,14 @@ def from_tiles(
     """A read that takes tiles wherever there are any, and the frames for which it did."""
     tiles = AvailableTiles(store.catalog.segments(video.info), DEAR_ORIGINALS, 0.0)
     plan = plan_frames(
-        np.array(frames), view, video.original, video.table, pixel_format=form, tiles=tiles
+        np.array(frames),
+        view,
+        video.original,
+        context_of(video).table,
+        pixel_format=form,
+        tiles=tiles,
     )
-    reader = PlanExecutor(video.table, store.tools)
+    reader = PlanExecutor(context_of(video).table, store.tools)
     tiled = {frame for run in plan.tiled for frame in run.frames}
     return reader.execute(plan, pixel_format=form), tiled
 
@@ -164,8 +170,8 @@ def test_any_read_shows_what_the_original_shows(store: Store, clip: str) -> None
 
 
 def test_reading_takes_tiles_where_that_pays(store: Store, video: Video) -> None:
-    segments = video.retile("uniform:3x4")
-    assert [segment.frames for segment in segments] == video.sequences()
+    segments = video.tiles.retile("uniform:3x4")
+    assert [segment.frames for segment in segments] == video.tiles.sequences()
     region = Rect(20, 20, 60, 60)
     near = video.read(region=region)
     assert 28 <= near.psnr < 100
@@ -176,7 +182,7 @@ def test_reading_takes_tiles_where_that_pays(store: Store, video: Video) -> None
     pieces = [frame.data for frame in video.iterate(region=region)]
     assert np.array_equal(np.stack(pieces), near.data)
     assert video.read(region=region, psnr=99).psnr == math.inf  # no tile is as good
-    plan = video.plan(View(region=region))
+    plan = plan_view(context_of(video), View(region=region))
     assert [run.tiles for run in plan.tiled] == [(0,)] * len(segments)
 
 
@@ -185,7 +191,7 @@ def test_frames_in_a_row_are_decoded_once(
     store: Store, video: Video, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In however many parts they are read, and however few idle decoders are kept."""
-    segments = video.retile("uniform:3x3")
+    segments = video.tiles.retile("uniform:3x3")
     take_tiles(store)
     exact = video.read(format=form).data
     monkeypatch.setattr(readahead, "_AHEAD_BYTES", 4 * exact[0].nbytes)
@@ -205,7 +211,7 @@ def test_frames_in_a_row_are_decoded_once(
 
 
 def test_tiles_are_a_stored_encoding_with_a_parent(store: Store, video: Video) -> None:
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     original, tiled = store.catalog.physicals(video.info)
     assert tiled.role is Role.TILED
     assert [one.id for one in store.catalog.provenance(tiled)] == [tiled.id, original.id]
@@ -222,28 +228,28 @@ def test_tiles_are_a_stored_encoding_with_a_parent(store: Store, video: Video) -
 
 
 def test_a_second_run_leaves_what_is_there(store: Store, video: Video) -> None:
-    first = video.retile("uniform:2x2", span=(0, 2))
+    first = video.tiles.retile("uniform:2x2", span=(0, 2))
     assert first
-    again = video.retile("uniform:2x2")
+    again = video.tiles.retile("uniform:2x2")
     assert {segment.frames for segment in again}.isdisjoint(segment.frames for segment in first)
-    assert video.retile("uniform:2x2") == []
-    assert len(video.retile("uniform:2x2", settings=TileSettings(psnr=44))) == len(
-        video.sequences()
+    assert video.tiles.retile("uniform:2x2") == []
+    assert len(video.tiles.retile("uniform:2x2", settings=TileSettings(psnr=44))) == len(
+        video.tiles.sequences()
     )
     assert store.parts.catalog.damage() == []
 
 
 def test_another_layout_takes_the_place_of_the_first(store: Store, video: Video) -> None:
-    first = video.retile("uniform:2x2")
+    first = video.tiles.retile("uniform:2x2")
     reading = video.iterate(region=Rect(0, 0, 50, 50))
     next(reading)
-    video.retile("uniform:3x3")
+    video.tiles.retile("uniform:3x3")
     active = store.catalog.segments(video.info)
     assert {str(segment.layout) for segment in active} == {"112+96+112x80+80+80"}
     with store.catalog.reading() as seen:
         retired = seen.segments.retired(video.original.id)
     assert {segment.id for segment in retired} == {segment.id for segment in first}
-    video.retile("uniform:1x2")
+    video.tiles.retile("uniform:1x2")
     keys = set(store.parts.objects.all_keys())
     assert keys.isdisjoint(segment.object_key for segment in first)  # two steps back
     assert len(list(reading)) == len(video) - 1
@@ -252,7 +258,7 @@ def test_another_layout_takes_the_place_of_the_first(store: Store, video: Video)
 def test_damaged_and_missing_tiles_are_read_from_the_original(
     store: Store, video: Video, caplog: pytest.LogCaptureFixture
 ) -> None:
-    segments = video.retile("uniform:3x4")
+    segments = video.tiles.retile("uniform:3x4")
     region = Rect(20, 20, 60, 60)
     exact = video.read(region=region, psnr=math.inf)
     path = store.parts.objects.path(segments[0].object_key)
@@ -275,7 +281,7 @@ def test_tiles_damaged_in_mid_run_give_way_to_the_original_in_order(
     store: Store, video: Video
 ) -> None:
     """Though they are read ahead: what is before the damage comes from tiles all the same."""
-    segments = video.retile("uniform:2x2")
+    segments = video.tiles.retile("uniform:2x2")
     take_tiles(store)
     near = [frame.data for frame in video.iterate()]
     exact = video.read(psnr=math.inf).data
@@ -304,7 +310,7 @@ def test_tiles_damaged_in_mid_run_give_way_to_the_original_in_order(
 def test_who_stops_reading_early_leaves_no_thread_and_no_decoder_at_work(
     store: Store, video: Video
 ) -> None:
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     take_tiles(store)
     store.tools.pool.empty()
     before = set(threading.enumerate())
@@ -329,7 +335,7 @@ def test_decoders_of_tiles_that_nobody_has_used_for_long_are_given_up(
         return cell_decoder(cell)
 
     monkeypatch.setattr(pack_pool, "cell_decoder", recorded)
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     take_tiles(store)
     region = (8, 8, 56, 40)  # of one tile, and one frame: more are read by several decoders
     before = video.frames([3], region=region).data
@@ -342,21 +348,21 @@ def test_decoders_of_tiles_that_nobody_has_used_for_long_are_given_up(
 
 
 def test_new_bytes_have_no_old_tiles(store: Store, video: Video) -> None:
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     other = store.ingest(FOLDER / "portrait.mp4", video.name, replace=True)
     assert store.catalog.segments(other.info) == []
     with pytest.raises(NotFoundError, match="was removed"):
-        video.retile("uniform:3x3")  # the handle of before
+        video.tiles.retile("uniform:3x3")  # the handle of before
 
 
 def test_tiles_go_with_their_video(store: Store, video: Video) -> None:
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     store.remove(video.name)
     assert list(store.parts.objects.all_keys()) == []
 
 
 def test_an_error_leaves_what_was_finished_and_nothing_else(store: Store, video: Video) -> None:
-    sequences = video.sequences()
+    sequences = video.tiles.sequences()
 
     class StopError(Exception):
         pass
@@ -366,13 +372,13 @@ def test_an_error_leaves_what_was_finished_and_nothing_else(store: Store, video:
             raise StopError
 
     with pytest.raises(StopError):
-        video.retile("uniform:2x2", jobs=1, on_progress=stop)
+        video.tiles.retile("uniform:2x2", jobs=1, on_progress=stop)
     there = store.catalog.segments(video.info)
     assert 0 < len(there) < len(sequences)
     assert {segment.object_key for segment in there} | {video.original.object_key} == set(
         store.parts.objects.all_keys()
     )
-    rest = video.retile("uniform:2x2")
+    rest = video.tiles.retile("uniform:2x2")
     assert sorted([*there, *rest], key=lambda one: one.first_frame) == store.catalog.segments(
         video.info
     )
@@ -380,16 +386,16 @@ def test_an_error_leaves_what_was_finished_and_nothing_else(store: Store, video:
 
 def test_layouts_that_the_codec_does_not_take_are_refused(store: Store, video: Video) -> None:
     with pytest.raises(UsageError, match="16"):
-        video.retile(TileLayout.cut_at(320, 240, [70], []))
+        video.tiles.retile(TileLayout.cut_at(320, 240, [70], []))
     with pytest.raises(UsageError, match="320x240"):
-        video.retile(TileLayout.cut_at(640, 480, [320], []))
+        video.tiles.retile(TileLayout.cut_at(640, 480, [320], []))
     with pytest.raises(UsageError, match="tile codec must be"):
-        video.retile("uniform:2x2", settings=TileSettings("best"))
+        video.tiles.retile("uniform:2x2", settings=TileSettings("best"))
     for nonsense in ([1], 5, None, ["uniform:2x2"]):
         with pytest.raises(UsageError, match="layout must be"):
-            video.retile(nonsense)  # type: ignore[arg-type]
+            video.tiles.retile(nonsense)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="60 dB at most"):
-        video.retile("uniform:2x2", settings=TileSettings(psnr=math.inf))
+        video.tiles.retile("uniform:2x2", settings=TileSettings(psnr=math.inf))
     assert store.catalog.segments(video.info) == []
 
 
@@ -414,7 +420,7 @@ def test_a_still_picture_comes_to_the_coarsest_and_stays_there(store: Store, cod
     video = _still(store, 18)
     layout = TileLayout.cut_at(128, 64, [64], [])
     planned = [PlannedSegment(range(at, at + 2), layout) for at in range(0, len(video), 2)]
-    segments = video.retile(planned, settings=TileSettings(codec), jobs=1)
+    segments = video.tiles.retile(planned, settings=TileSettings(codec), jobs=1)
     assert len(segments) == 18
     assert all(cell.psnr >= 40 for segment in segments for cell in segment.cells)
     assert segments[-1].cells[0].quality > segments[0].cells[0].quality
@@ -422,7 +428,7 @@ def test_a_still_picture_comes_to_the_coarsest_and_stays_there(store: Store, cod
 
 @pytest.mark.parametrize("codec", ["fast", "small"])
 def test_only_the_first_tiles_are_much_better_than_was_asked_for(video: Video, codec: str) -> None:
-    segments = video.retile("uniform:2x2", settings=TileSettings(codec), jobs=1)
+    segments = video.tiles.retile("uniform:2x2", settings=TileSettings(codec), jobs=1)
     first, *others = ([cell.psnr - 40 for cell in segment.cells] for segment in segments)
     assert max(first) > 6  # or the others have nothing to learn
     assert all(0 <= spare < 5 for segment in others for spare in segment)
@@ -431,7 +437,7 @@ def test_only_the_first_tiles_are_much_better_than_was_asked_for(video: Video, c
 def test_tiles_that_can_be_stitched_are_as_good_as_any(
     store: Store, video: Video, kvazaar: None
 ) -> None:
-    segments = video.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
+    segments = video.tiles.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
     assert {segment.profile for segment in segments} == {STITCHABLE}
     assert {str(segment.layout) for segment in segments} == {"192+128x128+112"}
     cells = [cell for segment in segments for cell in segment.cells]
@@ -456,7 +462,7 @@ def test_a_tile_that_does_not_decode_to_its_source_is_not_published(
 
     monkeypatch.setattr(cell_encoders, "encode_tiled", short)
     with pytest.raises(IntegrityError, match="became"):
-        video.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
+        video.tiles.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
     assert store.catalog.segments(video.info) == []
 
 
@@ -465,17 +471,17 @@ def test_what_the_original_takes_is_measured_when_tiles_are_made(
     store: Store, video: Video
 ) -> None:
     assert store.catalog.cost_factor(video.info) is None
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     factor = store.catalog.cost_factor(video.info)
     assert factor is not None
     assert 0.25 <= factor <= 4
-    assert video.costs.factors[video.original.id] == factor
+    assert context_of(video).costs.factors[video.original.id] == factor
 
 
 def test_without_the_encoder_tiles_are_still_read(
     store: Store, video: Video, kvazaar: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    video.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
+    video.tiles.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
 
     def missing() -> str:
         raise ExtraMissingError("kvazaar is not there")
@@ -484,13 +490,13 @@ def test_without_the_encoder_tiles_are_still_read(
     assert video.read(region=Rect(20, 20, 60, 60)).psnr < 100
     assert tile_codec(STITCHABLE, video.original.media).rules.align == 64  # to plan with
     with pytest.raises(ExtraMissingError):
-        video.retile("uniform:2x1", settings=TileSettings(STITCHABLE))
+        video.tiles.retile("uniform:2x1", settings=TileSettings(STITCHABLE))
 
 
 def test_inner_edges_lie_on_blocks_of_64(video: Video, kvazaar: None) -> None:
     layout = TileLayout.cut_at(320, 240, [96], [])
     with pytest.raises(UsageError, match="multiples of 64"):
-        video.retile(layout, settings=TileSettings(STITCHABLE))
+        video.tiles.retile(layout, settings=TileSettings(STITCHABLE))
 
 
 def test_pictures_that_no_tile_codec_takes_are_refused(store: Store, tmp_path: Path) -> None:
@@ -504,7 +510,7 @@ def test_pictures_that_no_tile_codec_takes_are_refused(store: Store, tmp_path: P
         container.mux(stream.encode(None))
     video = store.ingest(path)
     with pytest.raises(UsageError, match="cannot be tiled"):
-        video.retile("uniform:2x2")
+        video.tiles.retile("uniform:2x2")
     assert store.catalog.segments(video.info) == []
 
 
@@ -524,7 +530,7 @@ def test_many_threads_read_while_another_tiles(store: Store, video: Video) -> No
         thread.start()
     try:
         for layout in ("uniform:2x2", "uniform:1x4"):
-            video.retile(layout, span=(0, 1))
+            video.tiles.retile(layout, span=(0, 1))
     finally:
         stop.set()
         for thread in readers:
@@ -539,23 +545,23 @@ def layouts(store: Store, video: Video) -> set[str]:
 
 def test_a_step_back_and_forth(store: Store, video: Video) -> None:
     two, three = "160+160x128+112", "112+96+112x80+80+80"
-    video.retile("uniform:2x2")
-    video.retile("uniform:3x3", span=(0, 1))
+    video.tiles.retile("uniform:2x2")
+    video.tiles.retile("uniform:3x3", span=(0, 1))
     assert layouts(store, video) == {two, three}
-    first = video.sequences()[0]
+    first = video.tiles.sequences()[0]
     assert rollback(store.parts, video.info, first) == (1, 1)
     assert layouts(store, video) == {two}
     assert rollback(store.parts, video.info, first) == (1, 1)
     assert layouts(store, video) == {two, three}
-    assert len(history(store.parts, video.info)) == len(video.sequences()) + 1
+    assert len(history(store.parts, video.info)) == len(video.tiles.sequences()) + 1
 
 
 def test_what_is_dropped_leaves_no_bytes(store: Store, video: Video) -> None:
-    video.retile("uniform:2x2")
-    video.retile("uniform:3x3")
-    assert len(drop_retired(store.parts, video.info)) == len(video.sequences())
+    video.tiles.retile("uniform:2x2")
+    video.tiles.retile("uniform:3x3")
+    assert len(drop_retired(store.parts, video.info)) == len(video.tiles.sequences())
     everything = range(len(video))
-    assert len(drop(store.parts, video.info, everything)) == len(video.sequences())
+    assert len(drop(store.parts, video.info, everything)) == len(video.tiles.sequences())
     assert list(store.parts.objects.all_keys()) == [video.original.object_key]
     assert [one.role for one in store.catalog.physicals(video.info)] == [Role.ORIGINAL]
     assert video.read(region=Rect(0, 0, 9, 9)).psnr == math.inf
@@ -565,16 +571,16 @@ def test_what_is_dropped_leaves_no_bytes(store: Store, video: Video) -> None:
 
 def test_a_sample_is_what_would_be_made_and_leaves_nothing(store: Store, video: Video) -> None:
     layout = TileLayout.cut_at(320, 240, [160], [])
-    planned = [PlannedSegment(frames, layout) for frames in video.sequences()]
+    planned = [PlannedSegment(frames, layout) for frames in video.tiles.sequences()]
     settings = TileSettings(psnr=42)
     before = sorted(store.parts.objects.all_keys())
     video.verify()
     found = sample_segment(
-        store.parts, store.tools.pool, video.info, video.table, planned[1], settings
+        store.parts, store.tools.pool, video.info, context_of(video).table, planned[1], settings
     )
     assert sorted(store.parts.objects.all_keys()) == before
     assert missing_segments(store.parts, video.info, planned, settings) == planned
-    made = video.retile(planned, settings=settings)[1]
+    made = video.tiles.retile(planned, settings=settings)[1]
     assert missing_segments(store.parts, video.info, planned, settings) == []
     assert found.psnr >= 42
     assert found.bytes == pytest.approx(made.size, rel=0.5)
@@ -585,7 +591,7 @@ def test_a_sample_is_what_would_be_made_and_leaves_nothing(store: Store, video: 
 
 def test_progress_is_told_in_the_thread_that_asked(store: Store, video: Video) -> None:
     told: list[tuple[int, int, threading.Thread]] = []
-    video.retile(
+    video.tiles.retile(
         "uniform:2x2",
         jobs=2,
         on_progress=lambda done, total: told.append((done, total, threading.current_thread())),
@@ -596,12 +602,12 @@ def test_progress_is_told_in_the_thread_that_asked(store: Store, video: Video) -
 
 
 def test_shorter_segments_take_the_place_of_longer_ones(store: Store, video: Video) -> None:
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     finer = TileLayout.cut_at(320, 240, [96], [96])
-    halves = video.sequences(None, 0.5)
-    video.retile([PlannedSegment(frames, finer) for frames in halves[:1]])
+    halves = video.tiles.sequences(None, 0.5)
+    video.tiles.retile([PlannedSegment(frames, finer) for frames in halves[:1]])
     assert layouts(store, video) == {"160+160x128+112", str(finer)}  # the rest is still needed
-    video.retile([PlannedSegment(frames, finer) for frames in halves])
+    video.tiles.retile([PlannedSegment(frames, finer) for frames in halves])
     assert layouts(store, video) == {str(finer)}
 
 
@@ -618,6 +624,6 @@ def test_who_tiles_a_video_that_is_removed_meanwhile_is_told(
     assert len(video.keyframes) == 4
     if checked:
         video.verify()
-    tiled = partial(video.retile, "uniform:2x2") if checked else video.verify
+    tiled = partial(video.tiles.retile, "uniform:2x2") if checked else video.verify
     with pytest.raises(NotFoundError, match=r"was removed|been removed or replaced"):
         tiled(on_progress=remove)

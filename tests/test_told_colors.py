@@ -46,10 +46,10 @@ def test_reads_views_and_tiles_go_by_the_container(
     for codec in ("hevc", "ffv1"):
         video.save(tmp_path / f"{codec}.mkv", codec=codec, span=(0, 0.8))
         assert least_psnr(decoded(tmp_path / f"{codec}.mkv"), before) > 39
-    video.retile("uniform:1x2", settings=TileSettings("lossless"))
+    video.tiles.retile("uniform:1x2", settings=TileSettings("lossless"))
     assert np.array_equal(video.read().data, before)
     small = video.read(size=SIZE, psnr=math.inf).data
-    video.render(SIZE)
+    video.renditions.make(SIZE)
     assert least_psnr(video.read(size=SIZE).data, small) > 37
 
 
@@ -67,10 +67,10 @@ def test_copied_packets_keep_what_was_told_of_them(store: Store, tmp_path: Path)
         ("t=0.4-0.8.mp4", 10),
         ("t=0.2-0.8.mkv", 5),
     ):
-        with video.view(view) as file:
+        with video.views.open(view) as file:
             found = decoded(io.BytesIO(file.read()))
         assert least_psnr(found, truth(1)[start:]) > 38, view
-    with video.view("full.mp4") as file:
+    with video.views.open("full.mp4") as file:
         (tmp_path / "b.mp4").write_bytes(file.read())
     again = store.ingest(tmp_path / "b.mp4")
     assert again.original.media.color_space == "bt709"
@@ -79,7 +79,7 @@ def test_copied_packets_keep_what_was_told_of_them(store: Store, tmp_path: Path)
 
 def test_a_view_of_what_tells_nothing_tells_nothing(store: Store, tmp_path: Path) -> None:
     video = store.ingest(part(tmp_path / "a.mp4", UNTOLD, list(truth(1))))
-    with video.view("full.mp4") as file:
+    with video.views.open("full.mp4") as file:
         assert b"colr" not in file.read()
 
 
@@ -111,5 +111,5 @@ def test_gray_is_encoded_in_the_range_that_it_has(store: Store, tmp_path: Path) 
         video.save(tmp_path / f"{codec}.mkv", codec=codec, size=(96, 96))
         scaled = video.read(size=(96, 96)).data
         assert least_psnr(decoded(tmp_path / f"{codec}.mkv"), scaled) > 38, codec
-    with video.view("pix=yuv420p.y4m") as file:
+    with video.views.open("pix=yuv420p.y4m") as file:
         assert b"XCOLORRANGE=FULL" in file.read(200)

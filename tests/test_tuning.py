@@ -211,7 +211,7 @@ def test_longer_tiles_that_two_decisions_covered_come_back_with_the_first(
     store: Store, video: Video
 ) -> None:
     """They are used where no later ones are, whichever of these is taken back."""
-    video.retile([PlannedSegment(range(60), TileLayout.parse("480+480x540"))])
+    video.tiles.retile([PlannedSegment(range(60), TileLayout.parse("480+480x540"))])
     remember(store, video, region_read(video, range(60), CORNER), times=50)
     first, second = store.tune()
     (whole,) = [
@@ -252,7 +252,7 @@ def test_other_bytes_have_no_past(store: Store, video: Video) -> None:
 def test_what_was_thought_of_for_other_tiles_is_not_made(store: Store, video: Video) -> None:
     tuner = store.tuner()
     first, second = tuner.proposals()
-    video.retile("480+480x540", span=(0, 1))
+    video.tiles.retile("480+480x540", span=(0, 1))
     with pytest.raises(OutdatedError):
         tuner.make(first)
     assert store.catalog.decisions() == []
@@ -263,7 +263,7 @@ def test_what_was_thought_of_for_other_tiles_is_not_made(store: Store, video: Vi
         if not done:
             done = True
             with Store.open(store.path) as other:
-                other[video.name].retile("480+480x540", span=(1, 2))
+                other[video.name].tiles.retile("480+480x540", span=(1, 2))
 
     # Seen only when it is about to be published.
     late = store.tuner(between=meanwhile)
@@ -281,8 +281,8 @@ def test_what_was_thought_of_for_other_tiles_is_not_made(store: Store, video: Vi
 def replace(store: Store, name: str) -> None:
     """As another process does it."""
     with Store.open(store.path) as other:
-        other[name].set_policy("original=replaceable,psnr=36")
-        other[name].replace_original(codec="h264")
+        other[name].policy.set("original=replaceable,psnr=36")
+        other[name].policy.replace_original(codec="h264")
 
 
 def test_a_video_that_gets_other_bytes_meanwhile_is_thought_of_anew(
@@ -316,10 +316,12 @@ def test_a_video_that_gets_other_bytes_meanwhile_is_thought_of_anew(
 def test_who_tiles_a_video_that_gets_other_bytes_is_told(store: Store, tmp_path: Path) -> None:
     video = store.ingest(rich_clip(tmp_path / "a.mp4"))
     video.verify()
-    halves = video.sequences(None, 1.0)
+    halves = video.tiles.sequences(None, 1.0)
     replace(store, video.name)
     with pytest.raises(OutdatedError, match="other bytes"):
-        video.retile([PlannedSegment(frames, TileLayout.untiled(160, 128)) for frames in halves])
+        video.tiles.retile(
+            [PlannedSegment(frames, TileLayout.untiled(160, 128)) for frames in halves]
+        )
     assert store.catalog.segments(store[video.name].info) == []
 
 

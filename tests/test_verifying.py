@@ -81,7 +81,7 @@ def test_a_linked_file_that_becomes_another_meanwhile_is_not_taken_for_it(
     store: Store, mine: Path, change: Callable[[Path], None]
 ) -> None:
     video = store.ingest(mine, "a.mp4", link=True)
-    video.add_detection(5, "x", (0, 0, 9, 5), source="me")
+    video.labels.add_box(5, "x", (0, 0, 9, 5), source="me")
     good, before = mine.read_bytes(), mine.stat()
     if change is written_over:
         with pytest.raises(IntegrityError, match="while they were examined"):
@@ -91,7 +91,7 @@ def test_a_linked_file_that_becomes_another_meanwhile_is_not_taken_for_it(
     after = store["a.mp4"]
     assert (after.info.digest, len(after)) == (video.info.digest, len(video))
     assert after.original.id == video.original.id
-    assert [box.frame for box in after.detections()] == [5]
+    assert [box.frame for box in after.labels.query()] == [5]
 
     mine.write_bytes(good)
     os.utime(mine, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -166,7 +166,7 @@ def test_comparing_is_told_of_and_can_be_given_up(
 
 
 def test_labels_of_a_damaged_table_go_where_their_pictures_go(store: Store, video: Video) -> None:
-    video.add_detection(
+    video.labels.add_box(
         100,
         "x",
         (0, 0, 9, 5),
@@ -176,7 +176,7 @@ def test_labels_of_a_damaged_table_go_where_their_pictures_go(store: Store, vide
     with Store.open(store.path) as other:
         again = other["a.mp4"]
         assert again.verify()
-        (box,) = again.detections()
+        (box,) = again.labels.query()
         assert int(again[box.frame].data[24, 32, 0]) == pytest.approx(200, abs=2)
     assert box.frame == 99
 
@@ -201,8 +201,8 @@ def test_what_is_known_of_the_pictures_is_corrected(
     video.verify()
     right = store["a.mp4"]
     (shown,) = right.frames([3]).data
-    made = right.retile("uniform:1x1")
-    right.add_detection(5, "x", (0, 0, 9, 5), source="me")
+    made = right.tiles.retile("uniform:1x1")
+    right.labels.add_box(5, "x", (0, 0, 9, 5), source="me")
     sql(store, f"UPDATE physical_videos SET {change} WHERE role = 'original'")
     wrong = elsewhere["a.mp4"]
     assert wrong.original != right.original
@@ -214,7 +214,7 @@ def test_what_is_known_of_the_pictures_is_corrected(
         assert here.original.id > right.original.id  # decoders that went by the wrong are left
         assert here.duration == right.duration
     assert [one.id for one in store.catalog.segments(wrong.info)] == [one.id for one in made]
-    assert [box.frame for box in store["a.mp4"].detections()] == [5]
+    assert [box.frame for box in store["a.mp4"].labels.query()] == [5]
     (again,) = wrong.frames([3], psnr=math.inf).data
     assert np.array_equal(again, shown)
     assert not wrong.verify()
@@ -242,8 +242,8 @@ def test_damaged_bytes_are_not_taken_for_what_was_stored(
     """Whatever a decoder makes of them: tiles and labels go by the frames that were counted."""
     video = store.ingest(FOLDER / "transport.ts", "a")
     video.verify()
-    video.retile("uniform:2x2")
-    video.add_detection(len(video) - 1, "car", (10, 10, 50, 50), 0.9, source="me")
+    video.tiles.retile("uniform:2x2")
+    video.labels.add_box(len(video) - 1, "car", (10, 10, 50, 50), 0.9, source="me")
     made = store.catalog.segments(video.info)
     place = video.original.place
     if sums == "without sums":
@@ -257,7 +257,7 @@ def test_damaged_bytes_are_not_taken_for_what_was_stored(
         with pytest.raises(IntegrityError):
             again["a"].verify()
         assert again.catalog.segments(again["a"].info) == made
-        assert [one.frame for one in again["a"].detections("car")] == [len(video) - 1]
+        assert [one.frame for one in again["a"].labels.query("car")] == [len(video) - 1]
         path.write_bytes(content)
         assert again["a"].verify() is False
         with again.catalog.reading() as seen:
@@ -266,7 +266,7 @@ def test_damaged_bytes_are_not_taken_for_what_was_stored(
 
 def test_tiles_of_pictures_that_were_taken_for_others_go(store: Store) -> None:
     video = store.ingest(FOLDER / "portrait.mp4", "a.mp4")
-    video.retile("uniform:1x1")
+    video.tiles.retile("uniform:1x1")
     sql(store, "UPDATE physical_videos SET media = json_set(media, '$.color_range', 'full')")
     video = store["a.mp4"]
     assert video.verify()
@@ -355,7 +355,7 @@ def test_pictures_of_another_size_are_scaled(store: Store, tmp_path: Path) -> No
     assert any("several sizes" in note for note in video.original.notes)
     assert [len(frame.data) for frame in video.iterate(frames=range(6, 10))] == [128] * 4
     video.save(tmp_path / "a.y4m")
-    with video.view("frames/000008.png") as still:
+    with video.views.open("frames/000008.png") as still:
         assert still.read().startswith(b"\x89PNG")
 
 
@@ -376,7 +376,7 @@ def test_largest_size_is_kept(store: Store, tmp_path: Path) -> None:
     assert np.array_equal(video[9].data, store.ingest(large)[0].data)
     assert not video.verify()
     assert video.original.media.in_largest_size
-    with video.view("full.mkv") as view, av.open(view, "r") as opened:
+    with video.views.open("full.mkv") as view, av.open(view, "r") as opened:
         assert {(frame.width, frame.height) for frame in opened.decode(video=0)} == {(320, 128)}
     with pytest.raises(UsageError, match="first or largest"):
         store.ingest(small_first, "other.mov", size="smallest")
@@ -387,7 +387,7 @@ def test_views_have_one_size(store: Store, tmp_path: Path, name: str) -> None:
     """Copied packets would show another size than the view tells."""
     video = store.ingest(_changing_its_size(tmp_path / "a.mov"))
     video.verify()
-    with video.view(name) as view:
+    with video.views.open(name) as view:
         path = tmp_path / name
         path.write_bytes(view.read())
     with av.open(str(path)) as opened:

@@ -590,7 +590,7 @@ def test_a_name_that_was_taken_meanwhile_is_not_taken_away(store: Store) -> None
 
 
 def test_what_is_held_is_refused_before_anything_is_taken_in(store: Store) -> None:
-    store.ingest(CLIP, "a.mp4").hold("case")
+    store.ingest(CLIP, "a.mp4").policy.hold("case")
     with pytest.raises(HeldError, match="case"):
         store.writer("a.mp4", width=64, height=48, fps=25, replace=True)
     with CLIP.open("rb") as stream, pytest.raises(HeldError, match="case"):
@@ -602,7 +602,7 @@ def test_what_was_held_meanwhile_costs_no_recording(store: Store) -> None:
     store.ingest(CLIP, "a.mp4")
     writer = store.writer("a.mp4", width=64, height=48, fps=25, replace=True)
     writer.write(smooth(3, 64, 48))
-    store["a.mp4"].hold("case")
+    store["a.mp4"].policy.hold("case")
     with pytest.raises(HeldError, match="case"):
         writer.close()
     writer.leave()
@@ -633,7 +633,7 @@ def test_what_cannot_be_published_at_the_moment_is_not_lost(
     def failing(*_: object, **__: object) -> NoReturn:
         raise error
 
-    monkeypatch.setattr("vfsd.write.ingest_file.ingest_own_file", failing)
+    monkeypatch.setattr("vfsd.write.write_video.ingest_own_file", failing)
     writer = store.writer("a.mp4", width=64, height=48, fps=25, codec="ffv1")
     with pytest.raises(type(error)) as caught, writer:
         writer.write(data)
@@ -660,7 +660,7 @@ def test_what_cannot_be_published_can_be_given_up(
     def failing(*_: object, **__: object) -> NoReturn:
         raise BusyError("locked")
 
-    monkeypatch.setattr("vfsd.write.ingest_file.ingest_own_file", failing)
+    monkeypatch.setattr("vfsd.write.write_video.ingest_own_file", failing)
     writer = store.writer("a.mp4", width=64, height=48, fps=25)
     writer.write(smooth(3, 64, 48))
     with pytest.raises(BusyError):
@@ -792,7 +792,7 @@ def test_a_long_video_takes_no_more_memory_than_a_short_one(store: Store) -> Non
 
 def test_a_video_can_be_written_from_itself(store: Store) -> None:
     video: Video = store.ingest(CLIP, "a.mp4")
-    small = store.write("a.mp4", video.iterate(size=(160, 120)), fps=video.rate, replace=True)
+    small = store.write("a.mp4", video.iterate(size=(160, 120)), fps=video.fps, replace=True)
     assert (len(small), small.width, small.height) == (len(video), 160, 120)
 
 
@@ -817,11 +817,11 @@ def y4m(count: int = 6) -> bytes:
 def test_yuv4mpeg2_is_pictures(store: Store, given_as: type) -> None:
     video = store.write("a.mp4", given_as(y4m()), lossless=True)
     media = video.original.media
-    assert (media.codec, len(video), video.rate) == ("h264", 6, Fraction(10))
+    assert (media.codec, len(video), video.fps) == ("h264", 6, Fraction(10))
     assert (media.color_range, media.sample_aspect_ratio) == ("full", Fraction(4, 3))
     assert video.read(frames=range(1), format="yuv420p").data.tobytes() == y4m(1)[-64 * 72 :]
     faster = store.write("b.mp4", given_as(y4m()), fps=20)
-    assert faster.rate == 20
+    assert faster.fps == 20
     kept = store.write("c.y4m", given_as(y4m()))
     assert kept.original.media.container == "y4m"
     with pytest.raises(UsageError, match="tells its pixel format"):

@@ -11,6 +11,7 @@ from sample_videos import FOLDER
 from tests.selection import one_in
 from tests.writing import is_as_before, smooth
 from vfsd.api.store import Store
+from vfsd.api.video import context_of
 from vfsd.codecs.frames.pixel_layouts import pixel_layout
 from vfsd.core.frames import Pixels
 from vfsd.errors import BusyError, UsageError
@@ -52,7 +53,7 @@ def test_each_plane_of_each_picture_is_as_good_as_was_asked_for(
     assert [int(frame) for frame in video.keyframes] == [0, 25, 50]
     times = [
         (int(pts) - video.original.first_pts) * video.original.time_base
-        for pts in video.table.pts()
+        for pts in context_of(video).table.pts()
     ]
     assert times == pytest.approx([number / 25 for number in range(60)])
 

@@ -214,7 +214,7 @@ def test_views_carry_what_was_written_and_it_can_grow(store: Store) -> None:
         with store.growing("a.mp4") as growing:
             assert 0 < len(growing) < 50
             assert growing[0].index == 0
-    with writer.video.view("t=0.4-1.4.mp4") as file:
+    with writer.video.views.open("t=0.4-1.4.mp4") as file:
         begin, found = heard(file.read())
     assert 0 <= begin < 1024
     settled = found[4096 : RATE // 2]

@@ -419,7 +419,7 @@ def test_views_carry_it(store: Store) -> None:
     with opened(store, sound=SoundFormat(RATE, 2, "int32"), sound_codec="flac") as writer:
         write_all(writer, noise("int32", 2))
     for name in ("t=0.4-1.4.mp4", "t=0.4-1.4.mkv"):
-        with writer.video.view(name) as file:
+        with writer.video.views.open(name) as file:
             data = file.read()
         whole = [payload for _, payload in packets(content(store, writer.video))]
         some = [payload for _, payload in packets(data)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.selection import examples, one_in
 from tests.writing import is_as_before, smooth
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.containers.file_timestamps import MAX_MATROSKA_TIME, MAX_STEP, FileTimestamps
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.write.ingest_file import SourceFile, ingest_own_file
@@ -33,7 +33,7 @@ IN_MP4 = [
 
 def times_of(video: Video) -> list[Fraction]:
     """Seconds from the first frame on; the last is the end."""
-    original, pts = video.original, video.table.pts().tolist()
+    original, pts = video.original, context_of(video).table.pts().tolist()
     return [(tick - original.first_pts) * original.time_base for tick in (*pts, original.end_pts)]
 
 

@@ -66,9 +66,9 @@ def test_as_hard_as_the_budget_asks_for(run: Run, place: Path) -> None:
     assert done["bytes"] < raw / 2
     assert run("compress", "--by-budget", "--level", "3").code == 2
     with Store.open(place / "videos") as store:
-        assert store[TRAFFIC].compress() == []
+        assert store[TRAFFIC].tiles.compress() == []
         store[TRAFFIC].budget.set(done["bytes"])
-        assert len(store[TRAFFIC].compress()) == 4
+        assert len(store[TRAFFIC].tiles.compress()) == 4
 
 
 @pytest.mark.parametrize("what", one_in(4, ["damaged", "missing", "directory", "unreadable"]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import vfsd.api.detect
 from tests.cli.conftest import Run
-from vfsd import Video
 
 VIDEO = "cam1/traffic.mp4"
 
@@ -73,7 +73,7 @@ def test_ctrl_c_leaves_what_is_said_to_be_examined(
 
     small = MotionDetector(block=20)
     monkeypatch.setattr("vfsd.labels.detectors.MotionDetector", lambda *_: small)
-    whole = Video._shown
+    whole = vfsd.api.detect.shown_frames
 
     def until_frame_50(*args: object) -> object:
         for frame in whole(*args):  # type: ignore[arg-type]
@@ -81,8 +81,8 @@ def test_ctrl_c_leaves_what_is_said_to_be_examined(
                 raise KeyboardInterrupt
             yield frame
 
-    monkeypatch.setattr(Video, "_shown", until_frame_50)
+    monkeypatch.setattr(vfsd.api.detect, "shown_frames", until_frame_50)
     assert run("detect", VIDEO, "--with", "motion").code == 130
-    monkeypatch.setattr(Video, "_shown", whole)
+    monkeypatch.setattr(vfsd.api.detect, "shown_frames", whole)
     done = run("detect", VIDEO, "--with", "motion", "--json").object
     assert (done["frames"], done["examined"]) == (80, 120)

@@ -73,10 +73,10 @@ def test_who_has_examined_what_survives_coco(run: Run, place: Path) -> None:
         video = store[VIDEO]
         box = Detection(5, "car", (1, 2, 30, 40))
         every = Source("a", "m", "1", {"every": 1, "scale": 0.5})
-        video.add_detections([box], every, examined=range(60))
-        video.add_detections([box], "b", examined=range(10))
-        video.add_detections([], "c", examined=[range(3), range(20, 30)])
-        examined = video.examined()
+        video.labels.add([box], every, examined=range(60))
+        video.labels.add([box], "b", examined=range(10))
+        video.labels.add([], "c", examined=[range(3), range(20, 30)])
+        examined = video.labels.examined()
         assert len(examined) == 4
         lost = {"csv": ["parameters of sources", "examined frames"], "coco": []}
         for format, expected in lost.items():
@@ -84,8 +84,8 @@ def test_who_has_examined_what_survives_coco(run: Run, place: Path) -> None:
             assert run(*words, "--json").object["lost"] == expected
         assert run("labels", "rm", VIDEO, "--all").code == 0
         assert run("labels", "import", VIDEO, "out.coco", "--format", "coco").code == 0
-        assert video.examined() == examined
-        assert len(video.detections(source=every)) == 1
+        assert video.labels.examined() == examined
+        assert len(video.labels.query(source=every)) == 1
 
 
 def test_several_sources_have_not_all_examined_the_images_of_a_file(run: Run, place: Path) -> None:
@@ -102,7 +102,7 @@ def test_several_sources_have_not_all_examined_the_images_of_a_file(run: Run, pl
     done = run("labels", "import", VIDEO, "two.json")
     assert "does not say which of its 2 sources" in done.err
     with Store.open(place / "videos") as store:
-        assert store[VIDEO].examined() == []
+        assert store[VIDEO].labels.examined() == []
     assert run("labels", "import", VIDEO, "two.json", "--source", "c", "--json").object["examined"]
 
 

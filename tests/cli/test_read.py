@@ -18,6 +18,7 @@ from sample_videos import FOLDER, read_frame_number
 from tests.cli.conftest import Run
 from tests.selection import one_in
 from vfsd.api.store import Store
+from vfsd.api.video import context_of
 from vfsd.codecs.frames.pixel_layouts import PIXEL_FORMATS
 from vfsd.core.frame_table_pages import PacketColumns, paginate
 from vfsd.core.output_formats import PIXEL_LAYOUTS
@@ -172,7 +173,7 @@ def promise_another_frame(root: Path, name: str) -> None:
     """Let the frame table of a video say that bytes at its start are one frame more."""
     with Store.open(root) as store:
         video = store[name]
-        table, original = video.table, video.original
+        table, original = context_of(video).table, video.original
         old = table.columns(0, table.packets)
         end = original.end_pts
         columns = PacketColumns(

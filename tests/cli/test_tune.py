@@ -22,7 +22,7 @@ def busy(place: Path, wide_clip: Path) -> Path:
     with Store.open(place / "videos") as store:
         video = store.ingest(wide_clip, WIDE)
         boxes = [Detection(at, "car", (500, 200, 560, 240)) for at in range(60)]
-        video.add_detections(boxes, "test")
+        video.labels.add(boxes, "test")
         remember(store, video, label_read(video, range(60), "car"), times=20)
         remember(store, video, region_read(video, range(30), Rect(0, 0, 64, 64)), times=10)
     return place

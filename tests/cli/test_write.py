@@ -83,7 +83,7 @@ def test_y4m_tells_what_it_is(run: Run, place: Path) -> None:
     assert run("write", "a.mp4", "clip.y4m", "--lossless", "--tag", "x").code == 0
     with Store.open(place / "videos") as store:
         video = store["a.mp4"]
-        assert (len(video), float(video.rate)) == (7, 10.0)
+        assert (len(video), float(video.fps)) == (7, 10.0)
         assert video.info.tags == {"x"}
         assert str(video.original.media.sample_aspect_ratio) == "4/3"
         assert video.original.media.color_range == "full"

@@ -36,8 +36,8 @@ def _write(store: Store, folder: Path) -> None:
 
 def _replace(store: Store, folder: Path) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
-    video.set_policy("original=replaceable,psnr=20")
-    video.replace_original(codec="av1", psnr=24)
+    video.policy.set("original=replaceable,psnr=20")
+    video.policy.replace_original(codec="av1", psnr=24)
 
 
 def _try(store: Store, folder: Path) -> None:

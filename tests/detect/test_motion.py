@@ -17,15 +17,15 @@ from vfsd.labels.detectors.detector import fit_size, scale_rect_outward
 
 def test_most_of_what_moves_is_found(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4", "a.mp4")
-    assert video.detect(MotionDetector()) == len(video.detections("motion"))
+    assert video.labels.detect(MotionDetector()) == len(video.labels.query("motion"))
     truth = GroundTruth.load(FOLDER / "traffic.mp4")
     hits = [
-        covered((box.x1, box.y1, box.x2, box.y2), video.detections(frames=[frame])) >= 0.5
+        covered((box.x1, box.y1, box.x2, box.y2), video.labels.query(frames=[frame])) >= 0.5
         for frame in range(0, len(video), 5)
         for box in truth.boxes[frame]
     ]
     assert sum(hits) >= 0.8 * len(hits), sum(hits) / len(hits)
-    assert [one.frames for one in video.examined()] == [range(len(video))]
+    assert [one.frames for one in video.labels.examined()] == [range(len(video))]
 
 
 @pytest.mark.parametrize("noise", one_in(3, [0, 2, 5]))

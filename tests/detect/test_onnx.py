@@ -153,10 +153,10 @@ def test_inputs(
     video = store.ingest(FOLDER / "traffic.mp4", "a.mp4")
     detector = OnnxDetector(path, side=64)
     assert detector.wants(320, 240).size == (64, 48)
-    assert video.detect(detector, every=60) == 2
-    for one in video.detections("car"):
+    assert video.labels.detect(detector, every=60) == 2
+    for one in video.labels.query("car"):
         assert one.box == pytest.approx((5, 10, 105, 60), abs=1e-3)
-    assert video.detect(OnnxDetector(path, side=64), every=60) == 0  # it has looked there
+    assert video.labels.detect(OnnxDetector(path, side=64), every=60) == 0  # it has looked there
 
 
 def test_files_that_are_no_such_models(onnx: Any, tmp_path: Path) -> None:

@@ -57,20 +57,20 @@ def video(store: Store) -> Video:
 
 
 def frames_with_boxes(video: Video, source: str = "fake") -> list[int]:
-    return [one.frame for one in video.detections(source=source)]
+    return [one.frame for one in video.labels.query(source=source)]
 
 
 def examined(video: Video, source: str = "fake") -> list[int]:
-    return [frame for one in video.examined(source) for frame in one.frames]
+    return [frame for one in video.labels.examined(source) for frame in one.frames]
 
 
 def test_every_frame_is_shown_once_in_the_size_that_was_wanted(video: Video) -> None:
     detector, told = Fake(), []
-    assert video.detect(detector, on_progress=lambda *now: told.append(now)) == 120
+    assert video.labels.detect(detector, on_progress=lambda *now: told.append(now)) == 120
     assert detector.seen == frames_with_boxes(video) == examined(video) == list(range(120))
     assert detector.shape[:2] == (120, 160)
     assert told == [(at + 1, 120) for at in range(120)]
-    assert list(video.detections(frames=[7])) == [
+    assert list(video.labels.query(frames=[7])) == [
         Detection(7, "middle", (160, 120, 161, 121), source=detector.source)
     ]
 
@@ -87,12 +87,12 @@ class Overtaken(Fake):
     ) -> Iterator[tuple[int, list[Detection]]]:
         for frame, boxes in super().find(frames, width, height):
             if frame == 80:
-                assert self.video.detect(Fake()) == 120 - 64
+                assert self.video.labels.detect(Fake()) == 120 - 64
             yield frame, boxes
 
 
 def test_what_runs_twice_at_once_stores_every_box_once(store: Store, video: Video) -> None:
-    assert video.detect(Overtaken(store["a.mp4"])) == 64
+    assert video.labels.detect(Overtaken(store["a.mp4"])) == 64
     assert frames_with_boxes(video) == examined(video) == list(range(120))
 
 
@@ -104,28 +104,28 @@ def test_only_some_frames(video: Video) -> None:
         ("both", 7, (1, 2), [35, 42, 49, 56]),
         ("none", 50, (1, 1.5), []),
     ):
-        video.detect(Fake(name), span, every)  # type: ignore[arg-type]
+        video.labels.detect(Fake(name), span, every)  # type: ignore[arg-type]
         assert frames_with_boxes(video, name) == examined(video, name) == expected
-    assert video.detect(MotionDetector(every=np.int64(2)), every=np.uint8(2)) > 0  # type: ignore[arg-type]
+    assert video.labels.detect(MotionDetector(every=np.int64(2)), every=np.uint8(2)) > 0  # type: ignore[arg-type]
     for nothing in (0, -1, 2.5, True, "keys", np.int64(0)):
         with pytest.raises(UsageError, match="chooses no frames"):
-            video.detect(Fake(), every=nothing)  # type: ignore[arg-type]
+            video.labels.detect(Fake(), every=nothing)  # type: ignore[arg-type]
     with pytest.raises(OutOfRangeError):
-        video.detect(Fake(), (5, 6))
+        video.labels.detect(Fake(), (5, 6))
 
 
 def test_an_interrupted_run_goes_on_where_it_was(video: Video) -> None:
     with pytest.raises(RuntimeError):
-        video.detect(Fake(fails_at=100))
+        video.labels.detect(Fake(fails_at=100))
     assert frames_with_boxes(video) == examined(video) == list(range(64))
     rest = Fake()
-    assert video.detect(rest) == 56
+    assert video.labels.detect(rest) == 56
     assert rest.seen == list(range(64, 120))
     assert frames_with_boxes(video) == examined(video) == list(range(120))
-    assert video.detect(rest) == 0
+    assert video.labels.detect(rest) == 0
     assert len(rest.seen) == 56
     other = Fake("other")
-    assert video.detect(other) == 120  # another source has to look for itself
+    assert video.labels.detect(other) == 120  # another source has to look for itself
 
 
 def _box(frame: int) -> Detection:
@@ -159,7 +159,7 @@ def test_what_a_detector_gives_no_answer_for_is_not_examined(
             return answers(numbers) if 64 in numbers else [(n, [_box(n)]) for n in numbers]
 
     with pytest.raises(UsageError, match="a detector") as refused:
-        video.detect(Careless(block=block))
+        video.labels.detect(Careless(block=block))
     assert "for each frame that it is shown" in (refused.value.hint or "")
     assert frames_with_boxes(video) == examined(video) == list(range(64))
 
@@ -170,60 +170,60 @@ def test_whoever_reports_may_stop_it(video: Video) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        video.detect(Fake(), on_progress=stop)
+        video.labels.detect(Fake(), on_progress=stop)
     assert examined(video) == list(range(64))
 
 
 def test_replace_looks_again(video: Video) -> None:
-    video.detect(Fake())
-    video.add_detection(3, "mine", (0, 0, 1, 1), source=Fake().source)
-    video.add_detection(3, "theirs", (0, 0, 1, 1), source="people")
-    assert video.detect(Fake(), every=10, replace=True, span=(0, 2)) == 6
+    video.labels.detect(Fake())
+    video.labels.add_box(3, "mine", (0, 0, 1, 1), source=Fake().source)
+    video.labels.add_box(3, "theirs", (0, 0, 1, 1), source="people")
+    assert video.labels.detect(Fake(), every=10, replace=True, span=(0, 2)) == 6
     expected = [*range(0, 60, 10), *range(60, 120)]
     assert frames_with_boxes(video) == examined(video) == expected
-    assert len(video.detections("theirs")) == 1
+    assert len(video.labels.query("theirs")) == 1
     with pytest.raises(RuntimeError):  # what was there stays until there is something better
-        video.detect(Fake(fails_at=65), replace=True)
+        video.labels.detect(Fake(fails_at=65), replace=True)
     assert frames_with_boxes(video) == list(range(120))
 
 
 def test_blocks_are_shown_whole_wherever_one_starts(video: Video) -> None:
     detector = Fake(block=50)
-    video.detect(detector, span=(1, 2))
+    video.labels.detect(detector, span=(1, 2))
     assert detector.seen == list(range(120))  # the last 20 belong to the second block
     assert frames_with_boxes(video) == examined(video) == list(range(30, 60))
     detector.seen.clear()
-    video.detect(detector)
+    video.labels.detect(detector)
     assert frames_with_boxes(video) == list(range(120))
     with pytest.raises(UsageError):
-        video.detect(detector, every=2)
+        video.labels.detect(detector, every=2)
 
 
 def test_motion_does_not_depend_on_where_one_starts(store: Store, video: Video) -> None:
     detector = MotionDetector(every=2, block=20)
     other = store.ingest(FOLDER / "traffic.mp4", "b.mp4")
-    video.detect(detector)
+    video.labels.detect(detector)
     for span in ((3, None), (0.5, 1), (0, 3)):
-        other.detect(detector, span)
-    assert list(video.detections()) == list(other.detections())
-    assert len(video.detections()) > 100
-    assert {one.frame % 2 for one in video.detections()} == {0}
+        other.labels.detect(detector, span)
+    assert list(video.labels.query()) == list(other.labels.query())
+    assert len(video.labels.query()) > 100
+    assert {one.frame % 2 for one in video.labels.query()} == {0}
 
 
 def test_boxes_of_a_rotated_video_are_upright(store: Store) -> None:
     video = store.ingest(FOLDER / "portrait.mp4", "p.mp4")
     assert (video.width, video.height) == (240, 320)
     detector = Fake()
-    video.detect(detector)
+    video.labels.detect(detector)
     assert detector.shape[:2] == (160, 120)
-    video.detect(MotionDetector())
-    boxes = video.detections("motion").columns().boxes
+    video.labels.detect(MotionDetector())
+    boxes = video.labels.query("motion").columns().boxes
     assert boxes[:, 2].max() <= 240
     assert 240 < boxes[:, 3].max() <= 320
     # The truck at the left is the largest; in a picture on its side it would be elsewhere.
     truth = GroundTruth.load(FOLDER / "portrait.mp4")
     moving = [
-        covered((box.x1, box.y1, box.x2, box.y2), video.detections("motion", frames=[frame]))
+        covered((box.x1, box.y1, box.x2, box.y2), video.labels.query("motion", frames=[frame]))
         for frame in range(0, 45, 5)
         for box in truth.boxes[frame]
     ]
@@ -233,7 +233,7 @@ def test_boxes_of_a_rotated_video_are_upright(store: Store) -> None:
 def test_bytes_that_have_changed(store: Store, video: Video) -> None:
     store.ingest(FOLDER / "portrait.mp4", "a.mp4", replace=True)
     with pytest.raises((NotFoundError, FileNotFoundError, OutOfRangeError)):
-        video.detect(Fake())
+        video.labels.detect(Fake())
 
 
 def numbers(*parts: range) -> Ints:

@@ -142,9 +142,11 @@ def with_videos(place: Place) -> None:
         video = store.ingest(place.inputs / "a.mp4", "cam/a.mp4")
         store.ingest(place.inputs / "b.mp4", "b.mp4")
         store.catalog.tag(video.info, "kept")
-        found = read_labels(place.inputs / "boxes.csv", "csv", video.clip, LabelReadOptions())
-        video.add_detections(found.columns, "somebody")
-        video.retile("uniform:1x2", settings=FEW, jobs=1)
+        found = read_labels(
+            place.inputs / "boxes.csv", "csv", video.labels.clip, LabelReadOptions()
+        )
+        video.labels.add(found.columns, "somebody")
+        video.tiles.retile("uniform:1x2", settings=FEW, jobs=1)
         it = Driver(Filesystem(store.parts))
         it.write("/notes.txt", (place.inputs / "notes.txt").read_bytes())
         it.fs.close()
@@ -165,15 +167,15 @@ def with_raw_tiles(place: Place) -> None:
     with_videos(place)
     with place.open() as store:
         store["b.mp4"].budget.set("1M")
-        store["b.mp4"].retile("uniform:1x2", settings=RAW, jobs=1)
+        store["b.mp4"].tiles.retile("uniform:1x2", settings=RAW, jobs=1)
 
 
 def with_layouts(place: Place) -> None:
     """Tiles in the place of others, which are kept for a step back."""
     with_videos(place)
     with place.open() as store:
-        store["b.mp4"].retile("uniform:1x2", settings=FEW, jobs=1)
-        store["b.mp4"].retile("uniform:2x1", settings=FEW, jobs=1)
+        store["b.mp4"].tiles.retile("uniform:1x2", settings=FEW, jobs=1)
+        store["b.mp4"].tiles.retile("uniform:2x1", settings=FEW, jobs=1)
 
 
 def with_read_view(place: Place) -> None:
@@ -220,7 +222,7 @@ def with_rich(place: Place) -> None:
     with_videos(place)
     with place.open() as store:
         rich = store.ingest(place.inputs / "rich.mp4")
-        rich.set_policy("original=replaceable,psnr=34,codec=h264,delete-after=60d")
+        rich.policy.set("original=replaceable,psnr=34,codec=h264,delete-after=60d")
     older.let_age(place.store, "rich.mp4", 90 * DAY_NS)
 
 
@@ -400,15 +402,15 @@ def _discard(it: Driver) -> None:
 
 def retile(place: Place) -> Steps:
     with place.open() as store:
-        store["b.mp4"].retile("uniform:2x2", settings=FEW, jobs=1)
+        store["b.mp4"].tiles.retile("uniform:2x2", settings=FEW, jobs=1)
         yield
-        store["cam/a.mp4"].retile("uniform:2x1", settings=FEW, jobs=1)
+        store["cam/a.mp4"].tiles.retile("uniform:2x1", settings=FEW, jobs=1)
         yield
 
 
 def render(place: Place) -> Steps:
     with place.open() as store:
-        store["b.mp4"].render((64, 64), settings=FEW, jobs=1)
+        store["b.mp4"].renditions.make((64, 64), settings=FEW, jobs=1)
         yield
 
 
@@ -440,7 +442,7 @@ def _has_kept_view(store: Store) -> bool:
 
 def compress(place: Place) -> Steps:
     with place.open() as store:
-        assert store["b.mp4"].compress(9, jobs=1)
+        assert store["b.mp4"].tiles.compress(9, jobs=1)
         yield
 
 
@@ -452,11 +454,11 @@ def evict(place: Place) -> Steps:
 
 def pin(place: Place) -> Steps:
     with place.open() as store:
-        store["cam/a.mp4"].pin(tiles=True)
+        store["cam/a.mp4"].budget.pin(tiles=True)
         yield
-        store["cam/a.mp4"].unpin()
+        store["cam/a.mp4"].budget.unpin()
         yield
-        store["cam/a.mp4"].hold("evidence")
+        store["cam/a.mp4"].policy.hold("evidence")
         yield
 
 
@@ -485,7 +487,7 @@ def split(place: Place) -> Steps:
 
 def replace_original(place: Place) -> Steps:
     with place.open() as store:
-        store["rich.mp4"].replace_original()
+        store["rich.mp4"].policy.replace_original()
         yield
 
 
@@ -500,8 +502,10 @@ def age(place: Place) -> Steps:
 def import_labels(place: Place) -> Steps:
     with place.open() as store:
         video = store["b.mp4"]
-        found = read_labels(place.inputs / "boxes.csv", "csv", video.clip, LabelReadOptions())
-        video.add_detections(found.columns, "somebody", examined=[range(24)], replace=True)
+        found = read_labels(
+            place.inputs / "boxes.csv", "csv", video.labels.clip, LabelReadOptions()
+        )
+        video.labels.add(found.columns, "somebody", examined=[range(24)], replace=True)
         yield
 
 

@@ -51,9 +51,9 @@ def test_layouts_are_in_the_order_in_which_they_were_made(store: Store, clock: C
     video = store.ingest(FOLDER / "traffic.mp4")
     frames = range(len(video))
     one_second = (0, 0.9)
-    video.retile("uniform:2x2", span=one_second, jobs=1)
+    video.tiles.retile("uniform:2x2", span=one_second, jobs=1)
     clock.set_forward(-2)
-    video.retile("uniform:1x2", span=one_second, jobs=1)
+    video.tiles.retile("uniform:1x2", span=one_second, jobs=1)
     made = history(store.parts, video.info)
     assert [segment.layout.count for segment in made] == [4, 2]
     assert [segment.retired_ns is None for segment in made] == [False, True]
@@ -80,7 +80,7 @@ def test_tuning_goes_on_and_is_undone(store: Store, clock: Clock, years: float) 
 
 def test_nothing_grows_old_by_a_clock_that_jumps(store: Store, clock: Clock) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
-    video.set_policy("delete-after=30d")
+    video.policy.set("delete-after=30d")
     ager = RetentionExecutor(store.parts, [video])
     assert not ager.plan().due
     clock.set_forward(2)
@@ -98,9 +98,9 @@ def test_eviction_does_not_go_by_the_clock(store: Store, clock: Clock) -> None:
     """What was used by the last reads stays, whatever time it is said to be."""
     video = store.ingest(FOLDER / "traffic.mp4")
     clock.set_forward(4)
-    video.render((160, 120), jobs=1)
+    video.renditions.make((160, 120), jobs=1)
     clock.set_forward(-4)
-    used = video.render((80, 60), jobs=1)
+    used = video.renditions.make((80, 60), jobs=1)
     for _ in range(5):
         video.read(frames=range(0, 60), size=(80, 60), psnr=20)
     gone = video.budget.set(str(sum(segment.size for segment in used) + 1))

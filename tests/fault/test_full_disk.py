@@ -181,7 +181,7 @@ def test_decoding_does_without_a_note_where_there_is_no_room_for_one(
 def test_tiles_are_taken_away_where_there_is_no_room(place: Path) -> None:
     with Store.open(place) as store:
         video = store["a.mp4"]
-        video.retile("uniform:2x2", jobs=1)
+        video.tiles.retile("uniform:2x2", jobs=1)
         with filled(place):
             assert drop(store.parts, video.info, range(len(video)))
             assert video.read(frames=[0]).data.any()
@@ -209,10 +209,10 @@ def test_videos_go_from_a_full_disk_as_their_policies_have_it(place: Path) -> No
         [
             lambda store: store.set_policy("a.mp4", "delete-below=1G"),
             lambda store: store.set_policy("later/", "delete-below=1G"),
-            lambda store: store["a.mp4"].hold("case 17"),
-            lambda store: store["held.mp4"].release("closed"),
-            lambda store: store["a.mp4"].pin(),
-            lambda store: store["held.mp4"].unpin(),
+            lambda store: store["a.mp4"].policy.hold("case 17"),
+            lambda store: store["held.mp4"].policy.release("closed"),
+            lambda store: store["a.mp4"].budget.pin(),
+            lambda store: store["held.mp4"].budget.unpin(),
             lambda store: store["a.mp4"].budget.set("1M"),
         ],
     ),
@@ -223,8 +223,8 @@ def test_what_goes_and_what_stays_is_said_on_a_full_disk(
 ) -> None:
     with Store.open(place) as store:
         held = store.ingest(OTHER, "held.mp4")
-        held.hold("case 17")
-        held.pin()
+        held.policy.hold("case 17")
+        held.budget.pin()
         with filled(place):
             with pytest.raises(NoSpaceError):
                 tag_on(store)
@@ -269,7 +269,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(place: Path) -> None:
         actions: list[Callable[[], object]] = [
             lambda: store.ingest(OTHER, "b.mp4"),
             lambda: store.ingest(OTHER, "a.mp4", replace=True),
-            lambda: video.retile("uniform:2x2", jobs=1),
+            lambda: video.tiles.retile("uniform:2x2", jobs=1),
             lambda: video.save(place.with_name("out.mkv")),
         ]
         for action in actions:
@@ -280,7 +280,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(place: Path) -> None:
         assert sorted(path.name for path in place.parent.iterdir()) == ["other", place.name]
     with Store.open(place) as store:
         store.ingest(OTHER, "a.mp4", replace=True)
-        store["a.mp4"].retile("uniform:1x1", jobs=1)
+        store["a.mp4"].tiles.retile("uniform:1x1", jobs=1)
         assert is_sound(store)
 
 

@@ -114,7 +114,7 @@ def test_a_video_that_was_unlinked_while_open_cannot_be_held(
     with it.opened("/v.mp4"):
         it.fs.unlink("/v.mp4")
         with pytest.raises(NotFoundError, match="was removed"):
-            found.hold("case 17")
+            found.policy.hold("case 17")
     it.fs.tidy()
     assert rows(store) == (0, 0)
 
@@ -140,7 +140,7 @@ def test_what_is_held_although_it_was_unlinked_keeps_no_other_and_gets_a_name(
     after.fs.recover()
     assert after.read(f"/held-{ino}") == video
     assert failing(after.fs.unlink, f"/held-{ino}") == "EPERM"
-    assert [hold.reason for hold in store[f"held-{ino}"].holds()] == ["case 17"]
+    assert [hold.reason for hold in store[f"held-{ino}"].policy.holds()] == ["case 17"]
     after.fs.close()
     assert fsck.run(store.parts) == []
 

@@ -36,9 +36,9 @@ def test_who_has_it_open_keeps_the_old_bytes(
     before = it.fs.getattr("/a.mp4")
     assert "user.vfsd.replaced" not in it.fs.listxattr("/a.mp4")
     video = elsewhere["a.mp4"]
-    video.set_policy("original=replaceable,psnr=34")
+    video.policy.set("original=replaceable,psnr=34")
     with it.opened("/a.mp4") as handle:
-        done = video.replace_original(codec="h264")
+        done = video.policy.replace_original(codec="h264")
         it.fs.tidy()
         assert it.read_open(handle) == other_video
         assert it.fs.getattr(None, handle).size == len(other_video)
@@ -62,12 +62,12 @@ def test_what_nobody_would_ever_see_cannot_be_written(
     it.write("/a.mp4", other_video)
     it.fs.settle()
     video = elsewhere["a.mp4"]
-    video.set_policy("original=replaceable,psnr=34")
+    video.policy.set("original=replaceable,psnr=34")
     with it.opened("/a.mp4", os.O_RDWR) as handle:
         if removed:
             elsewhere.remove("a.mp4")
         else:
-            video.replace_original(codec="h264")
+            video.policy.replace_original(codec="h264")
         assert failing(it.fs.write, handle, b"more", len(other_video)) == "ESTALE"
         assert it.read_open(handle) == other_video
     assert ("a.mp4" in elsewhere) is not removed
@@ -82,7 +82,7 @@ def test_what_is_open_without_a_name_stays_as_it_is(
     it.write("/a.mp4", other_video)
     it.fs.settle()
     video = elsewhere["a.mp4"]
-    video.set_policy("original=replaceable,psnr=34,codec=h264,delete-after=1s")
+    video.policy.set("original=replaceable,psnr=34,codec=h264,delete-after=1s")
     handle = it.open("/a.mp4")
     ager = RetentionExecutor(elsewhere.parts, [video])
     while not (planned := ager.plan().due):
@@ -93,7 +93,7 @@ def test_what_is_open_without_a_name_stays_as_it_is(
             it.fs.unlink("/a.mp4")
 
     with pytest.raises(OutdatedError, match="removed"):
-        video.replace_original(codec="h264", on_progress=remove)
+        video.policy.replace_original(codec="h264", on_progress=remove)
     with pytest.raises(OutdatedError, match="removed"):
         ager.apply(planned[0], lambda what, done, total: None)
     assert it.read_open(handle) == other_video
@@ -103,7 +103,7 @@ def test_what_is_open_without_a_name_stays_as_it_is(
 
 
 def done_digest(store: Store) -> str:
-    return store["a.mp4"].original_log()[0].digest
+    return store["a.mp4"].policy.log()[0].digest
 
 
 def test_a_hold_forbids_every_change(it: Driver, elsewhere: Store, other_video: bytes) -> None:
@@ -111,7 +111,7 @@ def test_a_hold_forbids_every_change(it: Driver, elsewhere: Store, other_video: 
     it.write("/b.txt", b"no video")
     it.fs.settle()
     handle = it.open("/a.mp4", os.O_RDWR)
-    elsewhere["a.mp4"].hold("case 17")
+    elsewhere["a.mp4"].policy.hold("case 17")
     assert failing(it.fs.write, handle, b"x", 0) == "EPERM"
     it.close(handle)
     for flags in (os.O_RDWR, os.O_WRONLY, os.O_WRONLY | os.O_TRUNC):
@@ -128,7 +128,7 @@ def test_a_hold_forbids_every_change(it: Driver, elsewhere: Store, other_video: 
     it.fs.unlink("/c.mp4")
     assert failing(it.fs.unlink, "/d.mp4") == "EPERM"
     assert it.read("/d.mp4") == other_video
-    elsewhere["d.mp4"].release("closed")
+    elsewhere["d.mp4"].policy.release("closed")
     it.fs.unlink("/d.mp4")
     assert it.names() == ["b.txt"]
 
@@ -140,10 +140,10 @@ def test_a_folder_with_a_held_video_stays_whole(
     it.write("/cam/a.mp4", other_video)
     it.write("/cam/b.txt", b"x")
     it.fs.settle()
-    elsewhere["cam/a.mp4"].hold("case 17")
+    elsewhere["cam/a.mp4"].policy.hold("case 17")
     assert failing(elsewhere.remove, "cam", recursive=True) == "EPERM"
     assert it.names("/cam") == ["a.mp4", "b.txt"]
-    assert [one.action.value for one in elsewhere["cam/a.mp4"].original_log()] == ["held"]
+    assert [one.action.value for one in elsewhere["cam/a.mp4"].policy.log()] == ["held"]
 
 
 @pytest.fixture

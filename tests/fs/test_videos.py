@@ -167,8 +167,8 @@ def test_what_was_made_of_a_video_goes_with_it(
 ) -> None:
     made = store.ingest(FOLDER / "portrait.mp4", "a.mp4", link=is_link)
     made.budget.set("none")
-    made.retile("uniform:2x2")
-    made.render((96, 160))
+    made.tiles.retile("uniform:2x2")
+    made.renditions.make((96, 160))
     happens(it)
     it.fs.settle()
     it.fs.tidy()

@@ -144,7 +144,7 @@ def test_a_video_tells_of_itself(it: Driver, store: Store, video: bytes) -> None
     assert told["rate"] == str(info.original.media.average_rate)
     assert told["digest"] == info.digest
     assert told["layout"] == "untiled"
-    store["v.mp4"].retile("uniform:2x2")
+    store["v.mp4"].tiles.retile("uniform:2x2")
     assert it.fs.getxattr("/v.mp4", "user.vfsd.layout").startswith(b"uniform 2x2 0-")
     assert failing(it.fs.getxattr, "/v.mp4", "user.vfsd.reason") == "ENODATA"
     assert failing(it.fs.getxattr, "/v.mp4", "user.vfsd.unheard") == "ENODATA"

@@ -398,8 +398,8 @@ def test_an_original_that_has_just_become_smaller_is_appended_to_at_its_end(
         store.ingest(source, path.name)
         assert path.stat().st_size == source.stat().st_size
         video = store[path.name]
-        video.set_policy("original=replaceable,psnr=30")
-        video.replace_original(codec="h264")
+        video.policy.set("original=replaceable,psnr=30")
+        video.policy.replace_original(codec="h264")
     let_see(remembering)
     with path.open("ab") as file:
         end = file.tell()

@@ -73,7 +73,7 @@ def test_a_view_that_was_read_is_read_anew_when_its_source_has_changed(mounted: 
     with open(view, "rb") as before:
         assert before.read(4800) == exact[:4800]
         with Store.open(mounted.store) as store:
-            store["v.mp4"].retile("uniform:3x4")
+            store["v.mp4"].tiles.retile("uniform:3x4")
             tiled = store["v.mp4"].read(region=(20, 20, 60, 60)).data.tobytes()
         assert tiled != exact
         time.sleep(0.1)  # the mount looks for what others change every 50 ms

@@ -64,9 +64,9 @@ def test_doctor_says_that_it_does_not_answer(stopped: Mounted) -> None:
 def test_nothing_is_replaced_that_may_be_open(stopped: Mounted) -> None:
     with Store.open(stopped.store) as store:
         video = store["a.mp4"]
-        video.set_policy("original=replaceable,psnr=30")
+        video.policy.set("original=replaceable,psnr=30")
         with pytest.raises(BusyError, match="does not answer"):
-            video.replace_original()
+            video.policy.replace_original()
 
 
 def test_a_backup_asks_no_mount(stopped: Mounted, tmp_path: Path) -> None:

@@ -30,13 +30,13 @@ def test_replaced_in_a_mount(mounted: Mounted) -> None:
     path.write_bytes(BYTES)
     (here / "v.mp4@/info.json").read_bytes()
     with Store.open(mounted.store) as store:
-        store["v.mp4"].set_policy("original=replaceable,psnr=34")
+        store["v.mp4"].policy.set("original=replaceable,psnr=34")
         with open(path, "rb") as file:
             with pytest.raises(BusyError, match="open in"):
-                store["v.mp4"].replace_original(codec="h264")
+                store["v.mp4"].policy.replace_original(codec="h264")
             assert file.read() == BYTES
         mounted.wait_for(lambda: os.getxattr(path, "user.vfsd.open") == b"0", "still open")
-        done = store["v.mp4"].replace_original(codec="h264")
+        done = store["v.mp4"].policy.replace_original(codec="h264")
         wanted = store.parts.bytes_of(store["v.mp4"].original).read_bytes()
         assert len(wanted) == done.new_size
         # The kernel may remember names for a second.
@@ -56,7 +56,7 @@ def test_held_through_the_kernel(mounted: Mounted, tmp_path: Path) -> None:
     path.write_bytes(BYTES)
     (here / "v.mp4@/info.json").read_bytes()
     with Store.open(mounted.store) as store:
-        store["v.mp4"].hold("case 17")
+        store["v.mp4"].policy.hold("case 17")
     for command in (
         ["rm", "-f", "v.mp4"],
         ["truncate", "-s", "0", "v.mp4"],
@@ -82,7 +82,7 @@ def test_what_is_refused_to_a_shared_mapping_is_shown_to_nobody(mounted: Mounted
     assert os.getxattr(path, "user.vfsd.state") == b"video"
     with open(path, "r+b", buffering=0) as file, mmap.mmap(file.fileno(), 0) as mapped:
         with Store.open(mounted.store) as store:
-            store["v.mp4"].hold("case 17")
+            store["v.mp4"].policy.hold("case 17")
         mapped[5:7] = b"qq"
         with pytest.raises(PermissionError):
             mapped.flush()

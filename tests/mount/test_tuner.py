@@ -334,7 +334,9 @@ def test_raw_tiles_are_compressed_as_the_budget_fills(place: Place) -> None:
     with Store.open(place.store) as store:
         video = store["v.mp4"]
         video.budget.set("none")
-        raw = video.retile("uniform:2x2", span=(0, 2), settings=TileSettings("lossless", quality=0))
+        raw = video.tiles.retile(
+            "uniform:2x2", span=(0, 2), settings=TileSettings("lossless", quality=0)
+        )
         size = sum(segment.size for segment in raw)
     place.settle_on(tune=False)
     place.mount()
@@ -343,7 +345,7 @@ def test_raw_tiles_are_compressed_as_the_budget_fills(place: Place) -> None:
     assert sum(segment.size for segment in place.segments()) == size
     with Store.open(place.store) as store:
         store["v.mp4"].budget.set(2 * size)
-        store["v.mp4"].retile("uniform:1x1", span=(3, 4), settings=TileSettings("lossless"))
+        store["v.mp4"].tiles.retile("uniform:1x1", span=(3, 4), settings=TileSettings("lossless"))
     place.wait_long_for(
         lambda: sum(segment.size for segment in place.segments()) < size / 2,
         "nothing is compressed",

@@ -50,7 +50,7 @@ def video(store: Store, tmp_path: Path) -> Video:
 
 def shape(video: Video, view: str) -> tuple[int, int, Fraction | None]:
     """Width, height, and the shape of pixels that a player is told."""
-    with video.view(view) as file, av.open(io.BytesIO(file.read()), "r") as container:
+    with video.views.open(view) as file, av.open(io.BytesIO(file.read()), "r") as container:
         stream = container.streams.video[0]
         next(container.decode(stream))
         ratio = exact_fraction(stream.sample_aspect_ratio) or exact_fraction(
@@ -79,7 +79,7 @@ def test_files_that_are_saved_and_raw_ones_tell_it_too(video: Video, tmp_path: P
     with av.open(str(tmp_path / "b.mp4")) as container:
         assert container.streams.video[0].sample_aspect_ratio == Fraction(16, 9)
     for view, told in (("full", "64:45"), ("size=64x64", "16:9"), ("size=128x72", "1:1")):
-        with video.view(f"{view}.y4m") as file:
+        with video.views.open(f"{view}.y4m") as file:
             assert f" A{told} ".encode() in file.readline()
 
 
@@ -88,22 +88,22 @@ def test_of_what_is_turned_height_is_what_was_width(store: Store, tmp_path: Path
     assert (video.width, video.height) == (144, 180)
     assert shape(video, "size=0x90.mp4") == (72, 90, 1 / WIDE)
     assert shape(video, "size=64x64.mp4") == (64, 64, Fraction(9, 16))
-    with video.view("full.y4m") as file:
+    with video.views.open("full.y4m") as file:
         assert b" A45:64 " in file.readline()
 
 
 def test_nothing_is_told_where_the_source_tells_nothing(store: Store, tmp_path: Path) -> None:
     video = store.ingest(written(tmp_path / "plain.mp4", None))
     assert shape(video, "size=64x64.h264")[2] is None
-    with video.view("size=64x64.y4m") as file:
+    with video.views.open("size=64x64.y4m") as file:
         assert b" A0:0 " in file.readline()
 
 
 def test_a_rendition_has_the_shape_of_its_pixels(store: Store, video: Video) -> None:
-    video.render((90, 144))
+    video.renditions.make((90, 144))
     stored = store.catalog.physicals(video.info)[-1].media
     assert (stored.width, stored.sample_aspect_ratio) == (90, 2 * WIDE)
-    video.write(video.read(size=(60, 72)).data, size=(60, 72))
+    video.renditions.write(video.read(size=(60, 72)).data, size=(60, 72))
     stored = store.catalog.physicals(video.info)[-1].media
     assert (stored.width, stored.sample_aspect_ratio) == (60, WIDE * 3 / 2)
 

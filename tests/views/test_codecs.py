@@ -22,6 +22,7 @@ from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_encoded import numbers, shown
 from tests.views.test_players import _ffprobe, psnr
+from vfsd.api.video import context_of
 from vfsd.codecs.encoding.archive_encoder import frame_error
 from vfsd.codecs.frames.pixel_layouts import LosslessLayout, lossless_layout, pixel_layout
 from vfsd.codecs.frames.planes import fingerprint, plane_bytes
@@ -50,12 +51,12 @@ def test_all_frames_are_there_at_their_times(shelf: Shelf, container: str, codec
         data = shelf.read(name, path_of(container, codec))
         assert len(data) == shelf.size(name, path_of(container, codec))
         video = shelf.video(name)
-        wanted = video.frames_of_span((0.3, min(Fraction("1.8"), video.duration)))
+        wanted = video.frames_in((0.3, min(Fraction("1.8"), video.duration)))
         assert numbers(data) == list(wanted)
-        start = video.table.frame_pts(wanted.start)
+        start = context_of(video).table.frame_pts(wanted.start)
         base = video.original.time_base
         for time, frame in zip(shown(data), wanted, strict=True):
-            right = (video.table.frame_pts(frame) - start) * base
+            right = (context_of(video).table.frame_pts(frame) - start) * base
             assert abs(time - right) <= (0 if container == "mp4" else 1 / 20_000)
 
 
@@ -191,9 +192,9 @@ def test_lossless_views_of_tiles_are_as_good_as_they_ask_for(
         video.budget.set("1G")
         settings = TileSettings(codec)
         if size is None:
-            video.retile("uniform:1x1", settings=settings)
+            video.tiles.retile("uniform:1x1", settings=settings)
         else:
-            video.render(size, settings=settings)
+            video.renditions.make(size, settings=settings)
         take_tiles(store)
         scaled = "" if size is None else f",size={size[0]}x{size[1]}"
         shelf = Shelf(store, Views(store.parts, store.tools))

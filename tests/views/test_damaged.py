@@ -30,7 +30,7 @@ def damaged(tmp_path: Path) -> Iterator[Shelf]:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(CLIP, CLIP.name)
         video.budget.set("none")
-        video.retile("uniform:1x1", span=(3, None), settings=TileSettings("lossless"))
+        video.tiles.retile("uniform:1x1", span=(3, None), settings=TileSettings("lossless"))
         flip(store.parts.bytes_of(video.original), LAST[100])
     # What a process has seen to be right it does not look at again.
     with Store.open(tmp_path / "store") as store:

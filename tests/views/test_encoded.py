@@ -16,6 +16,7 @@ from sample_videos import FOLDER, Scene, read_frame_number
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
+from vfsd.api.video import context_of
 from vfsd.codecs.containers.fmp4 import Fmp4Muxer
 from vfsd.codecs.containers.muxers import encoder_packet_format
 from vfsd.codecs.containers.segment_muxer import PacketTimes, VideoTrack, overhead
@@ -71,7 +72,7 @@ def test_a_span_at_key_frames_is_copied(shelf: Shelf) -> None:
     assert shown(data) == [Fraction(k, 30) for k in range(60)]
     source = FOLDER.joinpath("traffic.mp4").read_bytes()
     video = shelf.video("traffic.mp4")
-    entry = video.table.frame(30)
+    entry = context_of(video).table.frame(30)
     assert source[entry.position : entry.position + entry.size] in data
 
 
@@ -92,7 +93,7 @@ def test_steps_keep_the_time_of_the_frames(shelf: Shelf) -> None:
 def test_irregular_times_are_kept(shelf: Shelf) -> None:
     video = shelf.video("variable-rate.mkv")
     data = shelf.read("variable-rate.mkv", "frames=7-60,size=160x120.mp4")
-    pts = video.table.pts(7, 60)
+    pts = context_of(video).table.pts(7, 60)
     assert shown(data) == [Fraction(int(p - pts[0]), 1000) for p in pts]
 
 

@@ -107,14 +107,14 @@ def test_of_a_file_indexed_in_place(shelf: Shelf, tmp_path: Path) -> None:
 
 def test_replaced_by_a_smaller_encoding(shelf: Shelf) -> None:
     other = digest_of(shelf, OTHER)
-    shelf.video(NAME).replace_original(psnr=34, codec="h264")
+    shelf.video(NAME).policy.replace_original(psnr=34, codec="h264")
     require_only(shelf, other)
 
 
 def test_decayed_and_deleted_by_age(shelf: Shelf) -> None:
     label(shelf.video(NAME))
-    shelf.video(NAME).set_policy(RULES)
-    shelf.video(OTHER).set_policy("delete-after=30d")
+    shelf.video(NAME).policy.set(RULES)
+    shelf.video(OTHER).policy.set("delete-after=30d")
     run(shelf.store)
     require_only(shelf)
     look(shelf, NAME)
@@ -315,7 +315,7 @@ def test_of_a_linked_file_that_has_become_another(shelf: Shelf, tmp_path: Path) 
     both = digest_of(shelf, NAME), digest_of(shelf, OTHER)
     clip = Path(shutil.copy(FOLDER / "portrait.mp4", tmp_path / "clip.mp4"))
     video = store.ingest(clip, "linked.mp4", link=True)
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     look(shelf, "linked.mp4")
     shutil.copy(FOLDER / "av1.mp4", clip)
     store.ingest(clip, "linked.mp4", link=True, replace=True)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.composing import take_tiles
 from tests.views.conftest import Shelf
+from vfsd.api.video import context_of
 from vfsd.core.detections import Detection
 from vfsd.core.view_path import format_view_path, parse_view_path
 from vfsd.read.explain_read import explanation_json
@@ -36,12 +37,12 @@ def explained(shelf: Shelf, view: str) -> dict[str, Any]:
 
 def test_the_picture_is_that_of_the_first_tiled_second(fresh: Shelf) -> None:
     video = fresh.video(NAME)
-    assert len(video.retile("uniform:2x2", span=(1, 3))) == 2
+    assert len(video.tiles.retile("uniform:2x2", span=(1, 3))) == 2
     (segment, other) = fresh.store.catalog.segments(video.info)
     facts = layout_facts(
-        fresh.store.catalog, video.info, video.table, segment, segment.frames, None
+        fresh.store.catalog, video.info, context_of(video).table, segment, segment.frames, None
     )
-    expected = draw_layout(video.table, fresh.store.tools, facts)
+    expected = draw_layout(context_of(video).table, fresh.store.tools, facts)
     assert facts.frames == range(30, 60)
     assert (shown(fresh.read(NAME, "layout.png")) == expected).all()
     assert (shown(fresh.read(NAME, "layout/1.5.png")) == expected).all()
@@ -53,7 +54,7 @@ def test_the_picture_is_that_of_the_first_tiled_second(fresh: Shelf) -> None:
 
 def test_a_video_without_tiles_has_a_picture_as_well(fresh: Shelf) -> None:
     first = shown(fresh.read(NAME, "layout.png"))
-    fresh.video(NAME).retile("uniform:2x2")
+    fresh.video(NAME).tiles.retile("uniform:2x2")
     tiled = shown(fresh.read(NAME, "layout.png"))
     assert first.shape == tiled.shape
     assert (first != tiled).any()
@@ -65,7 +66,7 @@ def test_who_reads_a_picture_sees_one_state_of_it(fresh: Shelf) -> None:
     file = fresh.open(NAME, "layout.png")
     half, buffer = len(before) // 2, bytearray(len(before))
     file.readinto(memoryview(buffer)[:half], 0)
-    video.add_detections([Detection(15, "car", (20, 20, 300, 200))], "test")
+    video.labels.add([Detection(15, "car", (20, 20, 300, 200))], "test")
     file.readinto(memoryview(buffer)[half:], half)
     file.close()
     assert bytes(buffer) == before
@@ -82,7 +83,7 @@ def test_who_reads_a_picture_sees_one_state_of_it(fresh: Shelf) -> None:
 )
 def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, made: str) -> None:
     video = fresh.video(NAME)
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     take_tiles(fresh.store)
     request = parse_view_path(view)
     asked = request.sized(video.width, video.height)
@@ -120,7 +121,7 @@ def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, mad
 
 
 def test_nothing_is_decoded_for_what_is_copied(fresh: Shelf) -> None:
-    table = fresh.video(NAME).table
+    table = context_of(fresh.video(NAME)).table
     told = explained(fresh, "full.mp4")
     assert (told["made"], told["frames"], told["psnr"]) == ("copied", 120, None)
     assert told["steps"] == [
@@ -169,6 +170,6 @@ def test_stills_are_explained(fresh: Shelf) -> None:
 def test_explanations_follow_the_tiles(fresh: Shelf) -> None:
     view = "roi=64x64+0+0.rgb"
     before = explained(fresh, view)
-    fresh.video(NAME).retile("uniform:2x2")
+    fresh.video(NAME).tiles.retile("uniform:2x2")
     after = explained(fresh, view)
     assert after["decoded"]["pixels"] < before["decoded"]["pixels"] == after["untiled"]["pixels"]

@@ -48,7 +48,7 @@ def marks(path: Path) -> dict[str, str]:
 def seen(video: Video, name: str, folder: Path) -> Path:
     """A view as a file of its own."""
     path = folder / name.replace("/", "_").replace("=", "_")
-    with video.view(name) as file:
+    with video.views.open(name) as file:
         path.write_bytes(file.read())
     return path
 
@@ -64,9 +64,9 @@ def test_marks_are_found(video: Video) -> None:
 @pytest.mark.parametrize("name", ["full.mp4", "full.mkv"])
 def test_copies_carry_marks(video: Video, tmp_path: Path, name: str) -> None:
     copy = seen(video, name, tmp_path)
-    assert video.explain_view(name).made == "copied"
+    assert video.views.explain(name).made == "copied"
     assert marks(copy) == dict(video.original.media.marks or {})
-    assert video.explain_view(name).lost is None
+    assert video.views.explain(name).lost is None
     with av.open(str(copy)) as opened:
         assert len(list(opened.decode(video=0))) == 10
 
@@ -77,20 +77,20 @@ def test_encodings_carry_marks_but_dolby_vision(video: Video, tmp_path: Path, na
     expected = dict(video.original.media.marks or {})
     del expected["Dolby Vision configuration"]
     assert marks(made) == expected
-    assert video.explain_view(name).lost == "Dolby Vision configuration of its pictures"
+    assert video.views.explain(name).lost == "Dolby Vision configuration of its pictures"
 
 
 def test_parts_of_frames_have_no_projection(video: Video, tmp_path: Path) -> None:
     name = "roi=48x40+0+0,codec=h264.mp4"
     made = seen(video, name, tmp_path)
     assert set(marks(made)) == {"mastering display", "content light level"}
-    lost = video.explain_view(name).lost or ""
+    lost = video.views.explain(name).lost or ""
     assert "spherical projection" in lost
     assert "stereo 3D mode" in lost
 
 
 def test_forms_without_a_header_say_so(video: Video) -> None:
-    lost = video.explain_view("full.h264").lost or ""
+    lost = video.views.explain("full.h264").lost or ""
     assert all(name in lost for name in BOXES)
 
 
@@ -111,7 +111,7 @@ def test_alpha_is_said_to_be_lost(store: Store, tmp_path: Path) -> None:
         out.mux(stream.encode(None))
     video = store.ingest(path)
     for name in ("full.mkv", "codec=ffv1.mkv"):
-        assert "alpha channel" in (video.explain_view(name).lost or "")
+        assert "alpha channel" in (video.views.explain(name).lost or "")
     copy = seen(video, "full.mkv", tmp_path)
     with MediaSource(copy) as source:
         assert not [
@@ -136,8 +136,8 @@ def test_alpha_of_samples_is_said_to_be_lost(
         out.mux(stream.encode(None))
     video = store.ingest(path)
     for name in ("codec=h264.mp4", "codec=mjpeg.mkv", "full.y4m", "full.rgb"):
-        assert "alpha channel" in (video.explain_view(name).lost or ""), name
-    assert "transparency" in (video.explain_view("size=48x32,codec=ffv1.mkv").lost or "")
+        assert "alpha channel" in (video.views.explain(name).lost or ""), name
+    assert "transparency" in (video.views.explain("size=48x32,codec=ffv1.mkv").lost or "")
     told: dict[str, Any] = json.loads(seen(video, "info.json", tmp_path).read_text())
     assert told["lost_in_views"]["encoded mkv"] == ["alpha channel"]
     assert told["lost_in_views"]["copied mkv"] == []
@@ -173,6 +173,6 @@ def test_streams_and_tags_are_said_to_be_lost(store: Store, tmp_path: Path) -> N
             if packet.size:
                 packet.stream = copy
                 target.mux(packet)
-    lost = store.ingest(path).explain_view("full.mkv").lost or ""
+    lost = store.ingest(path).views.explain("full.mkv").lost or ""
     assert "stream 1 (attachment" in lost
     assert "title" in lost

@@ -23,7 +23,7 @@ def fill(shelf: Shelf) -> tuple[Video, str]:
     """A video with the boxes that are known of it, and the label that most of them have."""
     video = shelf.video(NAME)
     truth = GroundTruth.load(FOLDER / NAME)
-    video.add_detections(
+    video.labels.add(
         [
             Detection(frame, box.label, (box.x1, box.y1, box.x2, box.y2), None, box.track)
             for frame, boxes in enumerate(truth.boxes)
@@ -31,7 +31,7 @@ def fill(shelf: Shelf) -> tuple[Video, str]:
         ],
         "truth",
     )
-    return video, max(video.labels(), key=lambda one: one.boxes).label
+    return video, max(video.labels.summary(), key=lambda one: one.boxes).label
 
 
 def names(shelf: Shelf, path: str) -> list[str]:
@@ -46,7 +46,7 @@ def picture(data: bytes) -> Pixels:
 
 def test_each_box_is_a_picture(fresh: Shelf) -> None:
     video, label = fill(fresh)
-    assert names(fresh, "objects") == [one.label for one in video.labels()]
+    assert names(fresh, "objects") == [one.label for one in video.labels.summary()]
     files = names(fresh, f"objects/{label}")
     assert files[0] == "tracks"
     crops = list(video.scan(label).crops())
@@ -78,7 +78,7 @@ def test_tracks_have_folders_and_clips(fresh: Shelf) -> None:
 
 def test_the_pixels_may_come_from_tiles(fresh: Shelf) -> None:
     video, label = fill(fresh)
-    video.retile(video.around(label, alpha=1.0))
+    video.tiles.retile(video.tiles.around(label, alpha=1.0))
     files = names(fresh, f"objects/{label}")[1:]
     crops = list(video.scan(label).crops())
     for name, crop in list(zip(files, crops, strict=True))[::15]:
@@ -107,7 +107,7 @@ def test_what_was_not_seen_is_not_there(fresh: Shelf) -> None:
 
 def test_labels_that_no_file_name_can_have(fresh: Shelf) -> None:
     video = fresh.video(NAME)
-    video.add_detection(3, "a/b %", (10, 10, 30, 40), source="me")
+    video.labels.add_box(3, "a/b %", (10, 10, 30, 40), source="me")
     assert names(fresh, "objects") == ["a%2Fb %25"]
     data = fresh.read(NAME, "objects/a%2Fb %25/000003-0.png")
     assert picture(data).shape == (30, 20, 3)
@@ -116,7 +116,7 @@ def test_labels_that_no_file_name_can_have(fresh: Shelf) -> None:
 @pytest.mark.parametrize(("label", "name"), [(".", "%2E"), ("..", "%2E%2E")])
 def test_labels_that_would_be_other_folders(fresh: Shelf, label: str, name: str) -> None:
     video = fresh.video(NAME)
-    video.add_detection(3, label, (10, 10, 50, 40), source="me")
+    video.labels.add_box(3, label, (10, 10, 50, 40), source="me")
     assert names(fresh, "objects") == [name]
     assert picture(fresh.read(NAME, f"objects/{name}/000003-0.png")).shape == (30, 40, 3)
     with pytest.raises(NotFoundError):
@@ -126,16 +126,16 @@ def test_labels_that_would_be_other_folders(fresh: Shelf, label: str, name: str)
 def test_labels_that_are_too_long_for_a_name_are_not_listed(fresh: Shelf) -> None:
     video = fresh.video(NAME)
     for label in ("car", "自" * 28, "自" * 29):  # of 252 and 261 bytes, as in URLs
-        video.add_detection(3, label, (10, 10, 50, 40), source="me")
+        video.labels.add_box(3, label, (10, 10, 50, 40), source="me")
     assert sorted(map(len, names(fresh, "objects"))) == [3, 252]
 
 
 def test_corrected_boxes_are_seen_at_once(fresh: Shelf) -> None:
     video, label = fill(fresh)
     before = names(fresh, f"objects/{label}")
-    video.remove_detections(labels=label, frames=range(60))
+    video.labels.remove(labels=label, frames=range(60))
     after = names(fresh, f"objects/{label}")
     assert len(after) < len(before)
-    video.remove_detections(labels=label)
+    video.labels.remove(labels=label)
     with pytest.raises(NotFoundError):
         names(fresh, f"objects/{label}")

@@ -17,7 +17,7 @@ import pytest
 from sample_videos import CLIPS, read_frame_number
 from tests.selection import covering
 from tests.views.conftest import Shelf, decoded
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.frames.planes import fingerprint
 
 CONTAINERS = ("mp4", "mkv", "h264", "hevc", "y4m")
@@ -45,7 +45,7 @@ COPIED = {
 def times(video: Video) -> list[Fraction]:
     """When each frame appears, in seconds from the first."""
     base = video.original.time_base
-    return [(int(pts) - video.original.first_pts) * base for pts in video.table.pts()]
+    return [(int(pts) - video.original.first_pts) * base for pts in context_of(video).table.pts()]
 
 
 def psnr(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
@@ -72,7 +72,9 @@ def test_copies_are_bit_exact_and_encodes_nearly(shelf: Shelf, name: str, suffix
     video = shelf.video(name)
     frames = decoded(shelf.read(name, f"full.{suffix}"))
     if suffix in COPIED[name]:
-        with video._tools.pool.decoder(video.original, video.table) as decoder:
+        with context_of(video).tools.pool.decoder(
+            video.original, context_of(video).table
+        ) as decoder:
             stored = [fingerprint(frame) for _, frame in decoder.stream()]
         assert [fingerprint(frame) for frame in frames] == stored
         return

@@ -106,7 +106,7 @@ def test_any_offset_gives_what_reading_through_gives(talking: Shelf) -> None:
     rng = random.Random(3)
     for container in TICKS:
         path = f"fps=23.976023976023978,size=48x32.{container}"
-        with talking.video("talking.mp4").view(path) as file:
+        with talking.video("talking.mp4").views.open(path) as file:
             offsets = list(range(0, file.seek(0, io.SEEK_END), 1000))
             rng.shuffle(offsets)
             parts: dict[int, bytes] = {}

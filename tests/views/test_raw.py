@@ -14,7 +14,8 @@ from tests.selection import one_in
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
-from vfsd.api.video import Video
+from vfsd.api.reading import plan_view
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.frames.planes import plane_bytes, plane_samples
 from vfsd.core.view_request import View
 from vfsd.derive.tile_settings import TileSettings
@@ -139,7 +140,7 @@ def test_tiles_of_odd_pictures_have_the_last_column_and_row(tmp_path: Path) -> N
     with new_store(tmp_path / "store") as store:
         video = store.ingest(FOLDER / "odd-size.webm")
         exact = read_all(video, "full.yuv")
-        video.retile("uniform:2x2", settings=TileSettings(codec="small", psnr=40))
+        video.tiles.retile("uniform:2x2", settings=TileSettings(codec="small", psnr=40))
         take_tiles(store)
         sources = video.explain(region=(0, 0, 320, 242), format="yuv420p").sources
         assert all(source.segment is not None for source in sources)
@@ -154,7 +155,7 @@ def test_tiles_of_odd_pictures_have_the_last_column_and_row(tmp_path: Path) -> N
 
 
 def read_all(video: Video, name: str) -> bytes:
-    with video.view(name) as file:
+    with video.views.open(name) as file:
         return file.read()
 
 
@@ -166,5 +167,5 @@ def test_sizes_that_cannot_be_meant_are_refused(shelf: Shelf) -> None:
 
 def test_a_view_of_everything_takes_the_room_of_its_pixels(shelf: Shelf) -> None:
     video = shelf.video("traffic.mp4")
-    plan = video.plan(View())
+    plan = plan_view(context_of(video), View())
     assert shelf.size("traffic.mp4", "full.rgb") == len(plan.frames) * 320 * 240 * 3

@@ -44,7 +44,7 @@ def test_only_what_was_looked_at_counts(fresh: Shelf) -> None:
 
 def test_figures_are_those_of_tiles(fresh: Shelf) -> None:
     video = fresh.video(NAME)
-    video.retile("uniform:2x2")
+    video.tiles.retile("uniform:2x2")
     with_tiles = video.explain(region=(170, 130, 310, 230))
     fresh.read(NAME, "roi=140x100+170+130.rgb")
     (one,) = remembered(fresh)
@@ -53,7 +53,7 @@ def test_figures_are_those_of_tiles(fresh: Shelf) -> None:
 
 
 def test_crops_of_what_was_seen_are_reads_of_their_area(fresh: Shelf) -> None:
-    fresh.video(NAME).add_detections([Detection(4, "car", (10, 20, 60, 50))], "test")
+    fresh.video(NAME).labels.add([Detection(4, "car", (10, 20, 60, 50))], "test")
     fresh.read(NAME, "objects/car/000004-0.png")
     (one,) = remembered(fresh)
     assert (one.first_frame, one.region) == (4, Rect(10, 20, 60, 50))
@@ -71,7 +71,7 @@ def test_looking_is_no_reading(fresh: Shelf) -> None:
 
 
 def test_what_others_read_does_not_make_views_anew(fresh: Shelf) -> None:
-    fresh.video(NAME).add_detections([Detection(4, "car", (10, 20, 60, 50))], "test")
+    fresh.video(NAME).labels.add([Detection(4, "car", (10, 20, 60, 50))], "test")
     other = ViewResolver(fresh.store.parts, fresh.store.tools, lambda made, _ino, _path: made)
     ino = fresh.video(NAME).info.ino
     before = other.known(ino)

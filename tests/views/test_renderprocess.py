@@ -126,7 +126,7 @@ def test_who_has_a_view_open_reads_on_when_others_make_tiles(made: Made, fresh: 
         first = memoryview(bytearray(right[:1000]))
         if is_known_there:
             assert file.readinto(first, 0) == 1000
-        video.retile("uniform:2x2")
+        video.tiles.retile("uniform:2x2")
         data = memoryview(bytearray(len(right)))
         assert file.readinto(data, 0) == len(right)
         file.close()

@@ -25,7 +25,7 @@ NAMES = ["full.mp4", "t=1.5-3,size=64x48.mkv", "fps=5.y4m", "full.rgb", "roi=32x
 @pytest.mark.parametrize("name", NAMES)
 def test_a_view_is_the_file_that_a_mount_has(shelf: Shelf, name: str) -> None:
     wanted = shelf.read("traffic.mp4", name)
-    with shelf.video("traffic.mp4").view(name) as file:
+    with shelf.video("traffic.mp4").views.open(name) as file:
         assert file.read() == wanted
         assert file.seek(0, os.SEEK_END) == file.tell() == len(wanted)
         file.seek(-1000, os.SEEK_END)
@@ -52,14 +52,14 @@ def test_a_raw_view_is_saved_as_a_mount_has_it(
     shelf: Shelf, tmp_path: Path, video: str, name: str
 ) -> None:
     path = tmp_path / "saved"
-    size = shelf.video(video).save_view(path, parse_view_path(name))
+    size = shelf.video(video).views.save(path, parse_view_path(name))
     assert path.read_bytes() == shelf.read(video, name)
     assert size == path.stat().st_size > 0
 
 
 def test_a_view_can_be_given_to_libraries(shelf: Shelf) -> None:
     video = shelf.video("traffic.mp4")
-    with video.view("frames=3-23,codec=av1.mp4") as file, av.open(file, mode="r") as opened:
+    with video.views.open("frames=3-23,codec=av1.mp4") as file, av.open(file, mode="r") as opened:
         assert sum(1 for _ in opened.decode(video=0)) == 20
 
 
@@ -77,9 +77,9 @@ def test_a_view_can_be_given_to_libraries(shelf: Shelf) -> None:
 )
 def test_whatever_a_mount_has_in_the_folder_can_be_read(fresh: Shelf, name: str) -> None:
     video = fresh.video("traffic.mp4")
-    video.add_detection(3, "car", (10, 20, 60, 70), source="me")
+    video.labels.add_box(3, "car", (10, 20, 60, 70), source="me")
     wanted = fresh.read("traffic.mp4", name)
-    with video.view(name) as file:
+    with video.views.open(name) as file:
         assert file.read() == wanted
         assert file.seek(0, os.SEEK_END) == len(wanted) > 0
 
@@ -96,7 +96,7 @@ def test_what_is_no_view_is_told(shelf: Shelf) -> None:
         ("t=90-95.mp4", OutOfRangeError),
     ):
         with pytest.raises(error):
-            video.view(name)
+            video.views.open(name)
 
 
 def times(data: bytes) -> list[float]:
@@ -205,6 +205,6 @@ def test_what_cannot_be_seeked_gets_the_file_of_the_mount(shelf: Shelf, tmp_path
 
     reader = threading.Thread(target=take)
     reader.start()
-    shelf.video("traffic.mp4").save_view(pipe, parse_view_path("size=64x48.mp4"))
+    shelf.video("traffic.mp4").views.save(pipe, parse_view_path("size=64x48.mp4"))
     reader.join()
     assert got.getvalue() == shelf.read("traffic.mp4", "size=64x48.mp4")

@@ -23,7 +23,7 @@ from tests.selection import one_in
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.frames.planes import fingerprint
 from vfsd.core import view_path
 from vfsd.views import Views
@@ -105,8 +105,8 @@ def shelved_before(tmp_path: Path, clip: Path, change: str) -> Iterator[Shelf]:
 
 
 def rendition(video: Video, path: str) -> PlannedView:
-    footage = view_input_of(video._parts, video._tools, video.info)
-    return plan_view(footage, view_path.parse_view_path(path), video._tools.packs)
+    footage = view_input_of(context_of(video).parts, context_of(video).tools, video.info)
+    return plan_view(footage, view_path.parse_view_path(path), context_of(video).tools.packs)
 
 
 def begins(video: Video, view: str) -> Fraction:
@@ -116,7 +116,9 @@ def begins(video: Video, view: str) -> Fraction:
     base = video.original.time_base
     if request.fps is not None:
         return video.original.first_pts * base + start
-    first = next(tick for tick in video.table.pts() if (tick * base) >= start + begin_of(video))
+    first = next(
+        tick for tick in context_of(video).table.pts() if (tick * base) >= start + begin_of(video)
+    )
     return int(first) * base
 
 

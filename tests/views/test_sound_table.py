@@ -18,6 +18,7 @@ import pytest
 
 from tests.codecs.talking import make_talking
 from tests.views.test_sound import samples, shelved
+from vfsd.api.video import context_of
 from vfsd.codecs.audio.audio_decoder import AudioDecoder
 from vfsd.views.view_input import view_input_of
 
@@ -208,7 +209,9 @@ def test_frames_of_packet(tmp_path: Path, together: int) -> None:
         right = np.concatenate([frame.to_ndarray()[0] for frame in opened.decode(audio=0)])
     with shelved(tmp_path, clip) as shelf:
         video_of_store = shelf.video(clip.name)
-        footage = view_input_of(video_of_store._parts, video_of_store._tools, video_of_store.info)
+        footage = view_input_of(
+            context_of(video_of_store).parts, context_of(video_of_store).tools, video_of_store.info
+        )
         assert footage.sound is not None
         stored, table = footage.sound
         assert len(table) == 150 // together

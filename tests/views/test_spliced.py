@@ -19,7 +19,7 @@ from tests.selection import one_in
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.frames.planes import fingerprint
 from vfsd.core import view_path
@@ -46,12 +46,12 @@ SPANS = [
 
 
 def rendition(video: Video, path: str) -> PlannedView:
-    footage = view_input_of(video._parts, video._tools, video.info)
-    return plan_view(footage, view_path.parse_view_path(path), video._tools.packs)
+    footage = view_input_of(context_of(video).parts, context_of(video).tools, video.info)
+    return plan_view(footage, view_path.parse_view_path(path), context_of(video).tools.packs)
 
 
 def stored(video: Video) -> list[av.VideoFrame]:
-    with video._tools.pool.decoder(video.original, video.table) as decoder:
+    with context_of(video).tools.pool.decoder(video.original, context_of(video).table) as decoder:
         return [frame for _, frame in decoder.stream()]
 
 
@@ -103,7 +103,7 @@ def test_all_but_the_ends_are_copied_to_the_last_bit(
         else:
             assert psnr(frame.to_ndarray(format="gray"), right.to_ndarray(format="gray")) > 40
     if suffix in ("mp4", "mkv"):
-        ticks = video.table.pts(*span)
+        ticks = context_of(video).table.pts(*span)
         times = [int(tick - ticks[0]) * video.original.time_base for tick in ticks]
         seen = [(frame.pts or 0) * (frame.time_base or Fraction(0)) for frame in frames]
         tolerance = 0 if suffix == "mp4" else Fraction(1, 20_000)

@@ -22,7 +22,7 @@ from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import times
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.cells.cell_decoders import StreamCellDecoder
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
@@ -51,9 +51,9 @@ def tile(video: Video, codec: str = STITCHABLE) -> None:
         PlannedSegment(
             frames, TileLayout.cut_at(media.width, media.height, *LAYOUTS[number % len(LAYOUTS)])
         )
-        for number, frames in enumerate(video.sequences(None, 0.5))
+        for number, frames in enumerate(video.tiles.sequences(None, 0.5))
     ]
-    video.retile(planned, settings=TileSettings(codec))
+    video.tiles.retile(planned, settings=TileSettings(codec))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def tiled(tmp_path_factory: pytest.TempPathFactory, kvazaar: None) -> Iterator[S
         for name in CLIPS:
             tile(store.ingest(FOLDER / name, name))
         turned = store.ingest(FOLDER / "portrait.mp4", "portrait.mp4")
-        turned.retile("192+128x128+112", settings=TileSettings(STITCHABLE))
+        turned.tiles.retile("192+128x128+112", settings=TileSettings(STITCHABLE))
         views = Views(store.parts, store.tools)
         yield Shelf(store, views)
         views.close()
@@ -143,7 +143,7 @@ def test_two_decoders_agree(tiled: Shelf, name: str, libde265: str, tmp_path: Pa
 
 def test_originals_are_copied_where_that_can_be(tiled: Shelf) -> None:
     for name in ("traffic.mp4", "variable-rate.mp4"):
-        source, table = FOLDER.joinpath(name).read_bytes(), tiled.video(name).table
+        source, table = FOLDER.joinpath(name).read_bytes(), context_of(tiled.video(name)).table
         entry = table.frame(0)
         packet = source[entry.position : entry.position + entry.size]
         for path in ("full.mp4", f"roi={tiled.video(name).original.media.frame_rect}.mkv"):
@@ -154,7 +154,7 @@ def test_originals_are_copied_where_that_can_be(tiled: Shelf) -> None:
 @pytest.mark.usefixtures("nothing_else")
 def test_a_span_begins_where_a_segment_does_and_ends_anywhere(tiled: Shelf) -> None:
     video = tiled.video("traffic.mp4")
-    second = video.sequences(None, 0.5)[1]
+    second = video.tiles.sequences(None, 0.5)[1]
     for stop in (second.stop, second.stop + 7, second.start + 1, len(video)):
         frames = range(second.start, stop)
         data = tiled.read("traffic.mp4", f"frames={frames.start}-{stop},roi={INNER}.mp4")
@@ -206,7 +206,7 @@ def test_what_is_stitched(tiled: Shelf, path: str, right: bool) -> None:
 
 def test_of_what_is_stitched_tiles_are_copied(tiled: Shelf) -> None:
     path = f"roi={INNER}.mp4"
-    found = tiled.video("traffic.mp4").explain_view(path)
+    found = tiled.video("traffic.mp4").views.explain(path)
     assert (found.made, found.sources) == ("stitched", ())
     assert {(step.does, step.origin, step.codec) for step in found.steps} == {
         ("copy", "tiles", STITCHABLE)
@@ -311,7 +311,7 @@ def test_any_part_can_be_read_first(tiled: Shelf) -> None:
 
 
 def test_reading_in_python_gives_the_same_bytes(tiled: Shelf) -> None:
-    with tiled.video("traffic.mp4").view(f"roi={INNER}.mp4") as file:
+    with tiled.video("traffic.mp4").views.open(f"roi={INNER}.mp4") as file:
         assert file.read() == tiled.read("traffic.mp4", f"roi={INNER}.mp4")
 
 
@@ -319,7 +319,7 @@ def test_reading_in_python_gives_the_same_bytes(tiled: Shelf) -> None:
 
 
 def test_tiles_of_other_codecs_are_never_stitched(fresh: Shelf) -> None:
-    fresh.video("traffic.mp4").retile("192+128x128+112")
+    fresh.video("traffic.mp4").tiles.retile("192+128x128+112")
     assert not is_stitched(fresh, "traffic.mp4", "roi=192x128+0+0.mp4")
 
 
@@ -345,13 +345,13 @@ def test_nor_are_tiles_that_are_too_coarse(one: Shelf) -> None:
     assert is_stitched(one, "traffic.mp4", f"roi={INNER}.mp4")
     video = one.video("traffic.mp4")
     settings = TileSettings(STITCHABLE, quality=40)
-    video.retile(first_segment(video), settings=settings)
+    video.tiles.retile(first_segment(video), settings=settings)
     assert not is_stitched(one, "traffic.mp4", f"roi={INNER}.mp4")
 
 
 def first_segment(video: Video) -> list[PlannedSegment]:
     layout = TileLayout.cut_at(video.width, video.height, *LAYOUTS[0])
-    return [PlannedSegment(video.sequences(None, 0.5)[0], layout)]
+    return [PlannedSegment(video.tiles.sequences(None, 0.5)[0], layout)]
 
 
 def test_other_tiles_are_another_file_when_nobody_has_it_open(one: Shelf) -> None:
@@ -360,7 +360,7 @@ def test_other_tiles_are_another_file_when_nobody_has_it_open(one: Shelf) -> Non
     before = one.read("traffic.mp4", path)
     video = one.video("traffic.mp4")
     settings = TileSettings(STITCHABLE, quality=16)
-    video.retile(first_segment(video), settings=settings)
+    video.tiles.retile(first_segment(video), settings=settings)
     data = bytearray(file.size)
     assert file.readinto(memoryview(data), 0) == len(before)
     assert bytes(data) == before

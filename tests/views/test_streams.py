@@ -85,7 +85,10 @@ def test_views_of_each_stream_are_exact(store: Store, tmp_path: Path, name: str)
         expected = shown(path, number)
         single = store.ingest(path, f"only-{number}-{name}", stream=number)
         for view in ("full.yuv", "t=0.2-0.6.yuv", "frames/000007.png"):
-            with video.view(f"stream={number}/{view}") as file, single.view(view) as alone:
+            with (
+                video.views.open(f"stream={number}/{view}") as file,
+                single.views.open(view) as alone,
+            ):
                 data = file.read()
                 assert data == alone.read()
             if view == "full.yuv":
@@ -93,7 +96,7 @@ def test_views_of_each_stream_are_exact(store: Store, tmp_path: Path, name: str)
             if view == "t=0.2-0.6.yuv":
                 assert data == b"".join(expected[5:15])
         with (
-            video.view(f"stream={number}/full.mkv") as file,
+            video.views.open(f"stream={number}/full.mkv") as file,
             av.open(io.BytesIO(file.read()), "r") as it,
         ):
             assert [one.to_ndarray().tobytes() for one in it.decode(video=0)] == expected
@@ -147,7 +150,7 @@ def test_folders_show_streams_where_there_are_several(
     for wrong in ("stream=9", "stream=1/full.mkv", f"stream={other}/objects", "stream=x"):
         assert failing(it.fs.getattr, f"/a.mkv@/{wrong}") == "ENOENT"
     with pytest.raises(NotFoundError, match="no video stream 9"):
-        video.view("stream=9/full.mkv")
-    explained = video.explain_view(f"stream={other}/full.mkv")
+        video.views.open("stream=9/full.mkv")
+    explained = video.views.explain(f"stream={other}/full.mkv")
     assert explained.frames == count
     it.fs.close()

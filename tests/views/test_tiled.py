@@ -23,7 +23,7 @@ def pixels(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 def test_a_region_is_read_from_tiles(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     before = pixels(fresh.read("traffic.mp4", RAW))
     video = fresh.video("traffic.mp4")
-    video.retile("uniform:3x4")
+    video.tiles.retile("uniform:3x4")
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the original is decoded")
@@ -42,7 +42,7 @@ def test_a_region_is_read_from_tiles(fresh: Shelf, monkeypatch: pytest.MonkeyPat
 def test_an_open_view_goes_on_with_what_it_was_opened_with(fresh: Shelf) -> None:
     file = fresh.open("traffic.mp4", RAW)
     exact = pixels(fresh.read("traffic.mp4", RAW))
-    fresh.video("traffic.mp4").retile("uniform:3x4")
+    fresh.video("traffic.mp4").tiles.retile("uniform:3x4")
     data = bytearray(file.size)
     at = 0
     while count := file.readinto(memoryview(data)[at : at + 5000], at):
@@ -55,7 +55,7 @@ def test_a_view_goes_on_without_tiles_that_are_gone(
     fresh: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     exact = pixels(fresh.read("traffic.mp4", RAW))
-    fresh.video("traffic.mp4").retile("uniform:3x4")
+    fresh.video("traffic.mp4").tiles.retile("uniform:3x4")
 
     def gone(*_: object, **__: object) -> None:
         raise FileNotFoundError("no such pack")
@@ -69,7 +69,7 @@ def test_views_in_its_size_are_made_from_a_rendition(
     fresh: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     video = fresh.video("traffic.mp4")
-    video.render((160, 120))
+    video.renditions.make((160, 120))
     names = ("size=160x120,pix=rgb24.raw", "size=160x120.mp4")
 
     def refuse(*_: object, **__: object) -> None:
@@ -88,7 +88,7 @@ def test_views_in_its_size_are_made_from_a_rendition(
 def test_a_view_takes_tiles_only_if_they_are_as_good_as_it_asks_for(fresh: Shelf) -> None:
     exact = pixels(fresh.read("traffic.mp4", RAW))
     video = fresh.video("traffic.mp4")
-    video.retile("uniform:3x4")
+    video.tiles.retile("uniform:3x4")
     tiled = pixels(fresh.read("traffic.mp4", RAW))
     assert not np.array_equal(tiled, exact)
     for psnr, wanted in (("inf", exact), ("99", exact), ("25", tiled)):
@@ -101,7 +101,7 @@ def test_a_view_takes_tiles_only_if_they_are_as_good_as_it_asks_for(fresh: Shelf
 
 
 def test_encodes_of_sources_of_other_quality_are_other_files(fresh: Shelf) -> None:
-    fresh.video("traffic.mp4").retile("uniform:3x4")
+    fresh.video("traffic.mp4").tiles.retile("uniform:3x4")
     names = ("roi=40x40+20+20.mp4", "roi=40x40+20+20,psnr=inf.mp4", "roi=40x40+20+20,psnr=99.mp4")
     good_enough, original, none = (fresh.read("traffic.mp4", name) for name in names)
     assert len(good_enough) == len(original)

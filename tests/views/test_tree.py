@@ -8,6 +8,7 @@ import pytest
 
 from sample_videos import CLIPS
 from tests.views.conftest import Shelf
+from vfsd.api.video import context_of
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.codecs.decoding.packet_reader import PacketReader
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
@@ -169,7 +170,7 @@ def test_info_tells_what_is_known(shelf: Shelf) -> None:
         assert told["frames"] == len(video)
         assert told["seconds"] == float(video.duration)
         assert (told["width"], told["height"]) == (video.width, video.height)
-        assert told["groups"]["count"] == len(list(video.table.gops()))
+        assert told["groups"]["count"] == len(list(context_of(video).table.gops()))
         assert [stored["role"] for stored in told["stored"]] == ["original"]
     assert json.loads(shelf.read("open-gop.mov", "info.json"))["groups"]["open"] > 0
     assert json.loads(shelf.read("traffic.mp4", "info.json"))["groups"]["open"] == 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple, Protocol, Unpack
 
 import numpy as np
 
+from vfsd.api.reading import ReadOptions
 from vfsd.core.frame_selection import sliced
 from vfsd.core.frames import Frames, Pixels
 from vfsd.core.timebase import Seconds, seconds
@@ -15,22 +16,34 @@ from vfsd.errors import IndexKindError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
 
 Axis = slice | int
-"""Slices only; an int in time means that frame."""
+"""A slice; an int in time is that frame."""
 
-Read = Callable[..., Frames]
-"""`Video.read`."""
 Count = Callable[[tuple[Fraction, Fraction], Fraction | None], int]
-"""How many frames a read of a span gives, at a rate or without one."""
+"""The number of frames that a read of a span returns, at a rate or without one."""
+
+
+class Read(Protocol):
+    """`Video.read`."""
+
+    def __call__(self, **options: Unpack[ReadOptions]) -> Frames: ...
+
+
+class _Time(NamedTuple):
+    """The time axis of an array: all frames, a span of seconds, or frames by number."""
+
+    span: tuple[Fraction, Fraction] | None = None
+    chosen: range | None = None
+    fps: Fraction | None = None
 
 
 class VideoArray:
-    """Part of a video, described but not decoded.
+    """A part of a video that is decoded when its pixels are needed.
 
-    Axes are time, rows and columns.  Time is counted in frames; `seconds` gives the same array
-    indexed by seconds: numbers, fractions or strings such as ``"1:30"``.  A step in frames takes
-    every n-th frame, a step in seconds asks for a rate.  Rows and columns are pixels; a step there
-    scales down by that factor.  A slice of a slice counts from the start of the first: seconds,
-    frames and pixels of what it shows, as with numpy.
+    Axes are time, rows and columns; slices are half-open.  Time is counted in frames; `seconds` is
+    the same array indexed by seconds: numbers, fractions or strings such as ``"1:30"``.  A step in
+    frames takes every n-th frame, a step in seconds sets a rate.  Rows and columns are pixels; a
+    step there scales down by that factor.  As with numpy, a slice of a slice counts from the start
+    of the first.
 
         clip = video.seconds[10:20, 100:400, 200:600]
         clip.seconds[2:4, ::2, ::2].numpy()
@@ -44,52 +57,50 @@ class VideoArray:
         shape: tuple[int, int],
         count: Count,
         *,
-        span: tuple[Fraction, Fraction] | None = None,
-        chosen: range | None = None,
-        fps: Fraction | None = None,
+        time: _Time = _Time(),  # noqa: B008 - immutable
         rows: range | None = None,
         columns: range | None = None,
     ) -> None:
+        """Use `Video.array`."""
         self._read = read
         self._frames = frames
         self._duration = duration
         self._full = shape
         self._count = count
-        self._span = span
-        self._chosen = chosen
-        self._fps = fps
+        self._time = time
+        self._span, self._chosen, self._fps = time
         self._rows = range(shape[0]) if rows is None else rows
         self._columns = range(shape[1]) if columns is None else columns
 
     @property
     def region(self) -> Rect:
-        """Which pixels of the displayed frame it shows."""
+        """The pixels of the displayed frame in this array; x2 and y2 exclusive."""
         rows, columns = self._rows, self._columns
         return Rect(columns.start, rows.start, columns.stop, rows.stop)
 
     @property
     def size(self) -> tuple[int, int]:
-        """(width, height) of what it shows, after scaling."""
+        """(width, height) in pixels, after scaling."""
         return len(self._columns), len(self._rows)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """That of `numpy()`: frames, rows, columns and R, G, B.  Nothing is decoded."""
+        """(frames, rows, columns, 3), as of `numpy()`.  Nothing is decoded."""
         width, height = self.size
         return len(self), height, width, 3
 
     @property
     def dtype(self) -> np.dtype[np.uint8]:
-        """That of `numpy()`."""
+        """The data type of `numpy()`."""
         return np.dtype(np.uint8)
 
     @property
     def ndim(self) -> int:
-        """That of `numpy()`: of its axes the last, of colours, cannot be cut."""
+        """The number of axes of `numpy()`; the last one, the channels, cannot be indexed."""
         return 4
 
     def __len__(self) -> int:
-        """The number of frames, as the frame table has it."""
+        """The number of frames, from the frame table."""
         if self._chosen is not None:
             return len(self._chosen)
         if self._span is not None:
@@ -106,9 +117,9 @@ class VideoArray:
         return f"<VideoArray {when}, {self.region} as {self.size[0]}x{self.size[1]}>"
 
     def __getitem__(self, key: Axis | tuple[Axis, ...]) -> VideoArray:
-        """Frames, rows and columns.
+        """A part by frames, rows and columns.
 
-        Raises `IndexKindError` for times, `UsageError` for other keys that do not fit,
+        Raises `IndexKindError` for times, `UsageError` for other malformed keys, and
         `OutOfRangeError` for empty parts.
         """
         return self._cut_axes(key, self._cut_frames)
@@ -119,7 +130,7 @@ class VideoArray:
         return SecondsIndex(lambda key: self._cut_axes(key, self._cut_seconds))
 
     def _cut_axes(
-        self, key: Axis | tuple[Axis, ...], cut_time: Callable[[Axis], dict[str, Any]]
+        self, key: Axis | tuple[Axis, ...], cut_time: Callable[[Axis], _Time]
     ) -> VideoArray:
         axes = key if isinstance(key, tuple) else (key,)
         if len(axes) > 3:
@@ -128,26 +139,30 @@ class VideoArray:
             )
         everything = (slice(None),) * 3
         time, rows, columns = (*axes, *everything)[:3]
-        changed = cut_time(time)
-        changed["rows"] = _cut(self._rows, rows, "rows")
-        changed["columns"] = _cut(self._columns, columns, "columns")
         return VideoArray(
-            self._read, self._frames, self._duration, self._full, self._count, **changed
+            self._read,
+            self._frames,
+            self._duration,
+            self._full,
+            self._count,
+            time=cut_time(time),
+            rows=_cut(self._rows, rows, "rows"),
+            columns=_cut(self._columns, columns, "columns"),
         )
 
     def at(self, width: int, height: int) -> Frames:
-        """Decoded and scaled to width x height pixels."""
+        """Decode, scaled to width x height pixels."""
         return self._decode(size=(width, height))
 
     def frames(self, *, format: str = "rgb24") -> Frames:
-        """Decoded, with the times of the frames."""
+        """Decode; the result has the times of the frames."""
         width, height = self.size
         region = self.region
         scaled = (width, height) != (region.width, region.height)
         return self._decode(size=(width, height) if scaled else None, format=format)
 
     def numpy(self, *, format: str = "rgb24") -> Pixels:
-        """Decoded: N x H x W x C."""
+        """Decode to an array of frames x height x width x channels."""
         return self.frames(format=format).data
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
@@ -166,12 +181,12 @@ class VideoArray:
             format=format,
         )
 
-    def _cut_frames(self, key: Axis) -> dict[str, Any]:
+    def _cut_frames(self, key: Axis) -> _Time:
         if isinstance(key, (int, np.integer)):
             key = slice(int(key), int(key) + 1 or None)
         parts = _parts(key)
         if not parts:
-            return self._time()
+            return self._time
         if not all(isinstance(part, (int, np.integer)) for part in parts):
             raise IndexKindError(
                 f"indices of a video count frames and must be ints, got {_shown(key)}",
@@ -187,11 +202,11 @@ class VideoArray:
             raise OutOfRangeError(
                 f"a slice must have at least one frame, got {key.start}:{key.stop}"
             )
-        return {"chosen": chosen}
+        return _Time(chosen=chosen)
 
-    def _cut_seconds(self, key: Axis) -> dict[str, Any]:
+    def _cut_seconds(self, key: Axis) -> _Time:
         if not _parts(key):
-            return self._time()
+            return self._time
         assert isinstance(key, slice)
         if self._chosen is not None:
             raise UsageError(
@@ -205,10 +220,7 @@ class VideoArray:
             raise OutOfRangeError(
                 f"a span must have at least one frame, got {key.start}:{key.stop} s"
             )
-        return {"span": (first, end), "fps": self._fps if key.step is None else _rate(key.step)}
-
-    def _time(self) -> dict[str, Any]:
-        return {"span": self._span, "chosen": self._chosen, "fps": self._fps}
+        return _Time(span=(first, end), fps=self._fps if key.step is None else _rate(key.step))
 
 
 class SecondsIndex:
@@ -218,7 +230,7 @@ class SecondsIndex:
         self._cut = cut
 
     def __getitem__(self, key: Axis | tuple[Axis, ...]) -> VideoArray:
-        """Seconds, rows and columns.  Raises as `VideoArray.__getitem__`."""
+        """A part by seconds, rows and columns.  Raises as `VideoArray.__getitem__`."""
         return self._cut(key)
 
 
@@ -241,19 +253,19 @@ def _moment(value: Seconds | None, length: Fraction, default: Fraction) -> Fract
 
 
 def _rate(step: Seconds) -> Fraction:
-    """Frames per second, of which one comes every `step` seconds."""
+    """The rate in frames per second with one frame every `step` seconds."""
     exact = seconds(step)
     if exact <= 0:
-        raise UsageError("a step in time is larger than 0")
+        raise UsageError(f"a step in time must be larger than 0, got {step!r}")
     return 1 / exact
 
 
 def _cut(axis: range, key: Axis, name: str) -> range:
     if not isinstance(key, slice):
-        raise UsageError(f"{name} are cut by slices, not by {key!r}")
+        raise UsageError(f"{name} must be a slice, got {key!r}")
     kept = sliced(axis, key)
     if kept.step < 1:
-        raise UsageError(f"{name} cannot be turned round")
+        raise UsageError(f"the step of {name} must be positive, got {key.step}")
     if not len(kept):
         raise OutOfRangeError(f"{name} must be 1 or more, got {key.start}:{key.stop}")
     # A range ends where its last pixel's block ends, so that the region is what was named.

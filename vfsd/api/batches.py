@@ -1,4 +1,4 @@
-"""Many reads at once, of any videos, in the order in which they were asked for."""
+"""Many reads of any videos at once; results come in the order of the requests."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from reprlib import repr as shown
-from typing import Any
+from typing import Any, cast
 
+from vfsd.api.reading import ReadOptions
 from vfsd.api.video import Video
 from vfsd.core.atfork import OwnerProcess
 from vfsd.core.frames import Frames
 from vfsd.core.hostinfo import available_cores
 from vfsd.errors import UsageError
 
-Request = tuple[str, Mapping[str, Any]]
+Request = tuple[str, ReadOptions]
 """The name of a video, and arguments of `Video.read`."""
 _HINT = 'give them as [("a.mp4", {"span": (1, 2)})]'
 
@@ -23,12 +24,12 @@ _HINT = 'give them as [("a.mp4", {"span": (1, 2)})]'
 def read_many(
     open_video: Callable[[str], Video], requests: Iterable[Request], threads: int | None = None
 ) -> Iterator[Frames]:
-    """What `Video.read` gives for each request, in their order.
+    """The result of `Video.read` for each request, in their order.
 
-    As many are read side by side as there are `threads` (default: one for each core); one more is
-    ready ahead of who takes them, so memory is that of a few results.  What a read raises comes
-    when it is its turn; the requests after it are given up.  Raises `UsageError` for what are no
-    requests, and in a forked child that goes on with what its parent has begun.
+    `threads` reads run at a time (default: one for each core).  One more result is ready ahead of
+    the caller, so memory holds only a few.  The error of a read is raised when it is its turn; the
+    later requests are dropped.  Raises `UsageError` for malformed requests, and in a forked child
+    that continues the iteration of its parent.
     """
     known: dict[str, Video] = {}
 
@@ -53,12 +54,12 @@ def read_many(
             origin.require_own("a read")
             running.extend(submit(1))
     finally:
-        if not origin.is_parent:  # else its threads are not here, and may have had its locks
+        if not origin.is_parent:  # a forked child has no such threads
             executor.shutdown(wait=True, cancel_futures=True)
 
 
 def _one_by_one(requests: Any) -> Iterator[Any]:
-    """Raises `UsageError` for what are no requests."""
+    """Raises `UsageError` unless requests are an iterable other than text or a mapping."""
     try:
         if not isinstance(requests, (str, Mapping)):
             return iter(requests)
@@ -70,8 +71,8 @@ def _one_by_one(requests: Any) -> Iterator[Any]:
 
 
 def _pair(request: Any) -> Request:
-    """Raises `UsageError` for what is no request."""
+    """Raises `UsageError` for a malformed request."""
     is_pair = isinstance(request, Sequence) and len(request) == 2
     if is_pair and isinstance(request[0], str) and isinstance(request[1], Mapping):
-        return request[0], request[1]
+        return request[0], cast(ReadOptions, request[1])  # `Video.read` checks them
     raise UsageError(f"a request must be (name, options), got {shown(request)}", hint=_HINT)

@@ -1,28 +1,32 @@
-"""What a video's derived data may take: the part of `vfsd.Video` that keeps or lets go."""
+"""`VideoBudget`: the limit for the tiles and renditions of one video; `video.budget`."""
 
 from __future__ import annotations
 
-from vfsd.api.video_info import VideoFacts
 from vfsd.core.budgets import ChargedSegment, Pin
 from vfsd.core.model import Role
 from vfsd.core.timebase import Seconds
 from vfsd.derive import derived_budget
 from vfsd.derive.derived_budget import DerivedBudget
 from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.read.video_context import VideoContext
 from vfsd.validation import width_and_height, yes_or_no
 
 
-class VideoBudget(VideoFacts):
-    """Budget and pins of one video."""
+class VideoBudget(DerivedBudget):
+    """The budget of one video, and its pins: tiles and renditions that are never evicted.
 
-    @property
-    def budget(self) -> DerivedBudget:
-        """What its tiles and renditions take and may take."""
-        return DerivedBudget(self._parts, self._tools, self.info)
+    video.budget.set("20M")
+    video.budget.pin(span=(0, 60), tiles=True)
+    """
+
+    def __init__(self, video: VideoContext) -> None:
+        video.require_finished("a budget")
+        super().__init__(video.parts, video.tools, video.info)
+        self._context = video
 
     def pins(self) -> list[Pin]:
-        """What is kept whatever the budget says, by first frame."""
-        return derived_budget.pins(self._parts, self.info)
+        """All pins of the video, by first frame."""
+        return derived_budget.pins(self._context.parts, self._context.info)
 
     def pin(
         self,
@@ -31,16 +35,17 @@ class VideoBudget(VideoFacts):
         tiles: bool = False,
         size: tuple[int, int] | None = None,
     ) -> Pin:
-        """Keep tiles and renditions, those to come included, whatever budgets say.
+        """Keep tiles and renditions, present and future ones, whatever budgets say.
 
-        With `tiles` only tiles; with `size`, (width, height) of the displayed frame, only that
-        rendition; with `span` only segments with a frame that appears in these seconds.  What is
-        pinned is not charged, and can still be removed explicitly.  Raises `OutOfRangeError`,
-        `UsageError`.
+        With `tiles`, tiles alone; with `size`, (width, height) of the displayed frame, that
+        rendition alone.  `span` is in seconds, end exclusive: segments with a frame in it are
+        pinned.  Pinned data is not charged, and can still be removed explicitly.  Raises
+        `OutOfRangeError` and `UsageError`.
         """
         size = None if size is None else width_and_height(size)
         role = _role(tiles, size)
-        return derived_budget.pin(self._parts, self.info, self._some(span), role, size)
+        video = self._context
+        return derived_budget.pin(video.parts, video.info, self._some(span), role, size)
 
     def unpin(
         self,
@@ -49,17 +54,17 @@ class VideoBudget(VideoFacts):
         tiles: bool = False,
         size: tuple[int, int] | None = None,
     ) -> list[ChargedSegment]:
-        """Take back what `pin` said with the same arguments, or, without any, all pins.
+        """Remove the pins that `pin` made with the same arguments; without any, all pins.
 
-        Gives what had to go, as it is charged now.  Raises `NotFoundError` where there is no such
-        pin.
+        Returns the data that was evicted.  Raises `NotFoundError` without such a pin.
         """
         size = None if size is None else width_and_height(size)
         frames = None if span is None else self._some(span)
-        return derived_budget.unpin(self._parts, self.info, frames, _role(tiles, size), size)
+        video = self._context
+        return derived_budget.unpin(video.parts, video.info, frames, _role(tiles, size), size)
 
     def _some(self, span: tuple[Seconds, Seconds | None] | None) -> range:
-        frames = self.frames_in(span)
+        frames = self._context.frames_in(span)
         if not frames:
             raise OutOfRangeError("no frame appears in that span")
         return frames

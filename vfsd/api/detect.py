@@ -1,8 +1,7 @@
-"""Looking at a video: the part of `vfsd.Video` that runs detectors."""
+"""Runs a detector on frames of a video, and stores its boxes; see `VideoLabels.detect`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from reprlib import repr as shown
@@ -10,14 +9,15 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 
-from vfsd.api.frames import VideoFrames
-from vfsd.api.labels import VideoLabels
+from vfsd.api.reading import stream
 from vfsd.core.detections import Detection, DetectionColumns, Ints, Source
 from vfsd.core.frames import Frame
 from vfsd.core.model import LogicalVideo
 from vfsd.core.timebase import Seconds
 from vfsd.core.view_request import View
 from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.labels.detectors.detector import plan_chunks, require_every, stepped_ranges
+from vfsd.read.video_context import VideoContext, VideoSnapshot
 from vfsd.validation import yes_or_no
 
 if TYPE_CHECKING:
@@ -26,125 +26,99 @@ if TYPE_CHECKING:
 _EACH = "`find` gives (number, boxes of that frame) for each frame that it is shown, in their order"
 
 
-class VideoDetect(VideoLabels, VideoFrames):
-    """Shows a video's frames to detectors, and keeps what they find."""
+def detect(
+    video: VideoContext,
+    detector: Detector,
+    span: tuple[Seconds, Seconds | None] | None,
+    every: Every | SupportsIndex | None,
+    on_progress: Callable[[int, int], None] | None,
+    replace: bool,
+    psnr: float,
+) -> int:
+    """See `VideoLabels.detect`."""
+    replace = yes_or_no(replace, "replace")
+    video.parts.require_writable()
+    info = video.info  # its frame numbers are used to the end, even if the record changes
+    media = info.original.media
+    width, height = media.display_width, media.display_height
+    _require_detector(detector)
+    wanted = detector.wants(width, height)
+    source = detector.source
+    chosen = video.frames_of_span(span)
+    if not chosen:
+        raise OutOfRangeError(f"no frame of {info.name!r} appears in that span")
+    done = [] if replace else video.parts.catalog.examined(info, source)
+    chunks = plan_chunks(
+        _numbers(video, wanted, every), chosen, [one.frames for one in done], wanted.block
+    )
+    total = sum(len(chunk.shown) for chunk in chunks)
+    frames = shown_frames(video, chunks, wanted, psnr, on_progress, total)
+    added = 0
+    for chunk in chunks:
+        given = islice(frames, len(chunk.shown))
+        found = list(_kept(detector, chunk, given, width, height))
+        for _ in given:  # frames that the detector did not take
+            pass
+        added += _store(video, info, found, chunk, source, replace)
+    return added
 
-    def detect(
-        self,
-        detector: Detector,
-        span: tuple[Seconds, Seconds | None] | None = None,
-        every: Every | SupportsIndex | None = None,
-        on_progress: Callable[[int, int], None] | None = None,
-        replace: bool = False,
-        psnr: float = math.inf,
-    ) -> int:
-        """Show the frames of `span` (default: all) to a detector, and store what it finds; how
-        many boxes were added.
 
-        `every` n-th frame of the video is looked at, or "key" frames; default: what the detector
-        wants.  Frames are read once, in the detector's size, from the original unless a lower
-        `psnr` lets tiles do.  `on_progress` is told (frames shown, frames in all); it may raise.
-
-        Boxes are stored a chunk of frames at a time (64, or those that the detector looks at
-        together), each in one transaction with the note that its frames were examined.  So after
-        an interruption, whatever `examined` says of `detector.source` is complete, and the same
-        call goes on with the rest: frames that this very source has examined are not looked at
-        again.  Where two such calls run at once, what is stored first counts.  With `replace`
-        they are looked at again, and chunk by chunk everything that this source said of the span
-        goes; what an interruption leaves is new up to some frame, and old after it.
-
-        Raises `UsageError`, also for a detector that does not answer for each frame that it is
-        shown, `ReadOnlyError`, `OutOfRangeError` for a span without frames, `NotFoundError` when
-        the video's bytes have changed or its frames have been counted anew, and what the detector
-        raises.
-        """
-        from vfsd.labels.detectors.detector import plan_chunks
-
-        replace = yes_or_no(replace, "replace")
-        self._parts.require_writable()
-        info = self.info  # by which frames are numbered here, whatever becomes of it meanwhile
-        media = info.original.media
-        width, height = media.display_width, media.display_height
-        _require_detector(detector)
-        wanted = detector.wants(width, height)
-        source = detector.source
-        chosen = range(self.info.original.frames) if span is None else self.frames_of_span(span)
-        if not chosen:
-            raise OutOfRangeError(f"no frame of {self.info.name!r} appears in that span")
-        chunks = plan_chunks(
-            self._numbers(wanted, every),
-            chosen,
-            [] if replace else [one.frames for one in self.examined(source)],
-            wanted.block,
+def _numbers(
+    video: VideoContext, wanted: FrameRequest, every: Every | SupportsIndex | None
+) -> Ints:
+    """The frames of the whole video that the detector may see."""
+    every = require_every(wanted.every if every is None else every)
+    if wanted.block > 1 and every != wanted.every:
+        raise UsageError(
+            f"the results of this detector depend on the frames it sees: every {wanted.every!r}",
+            hint="make it with another `every`",
         )
-        total = sum(len(chunk.shown) for chunk in chunks)
-        frames = self._shown(chunks, wanted, psnr, on_progress, total)
-        added = 0
-        for chunk in chunks:
-            shown = islice(frames, len(chunk.shown))
-            found = list(_kept(detector, chunk, shown, width, height))
-            for _ in shown:  # what the detector did not care to see
-                pass
-            added += self._store(info, found, chunk, source, replace)
-        return added
+    if every == "key":
+        return np.asarray(video.table.keyframes(), dtype=np.int64)
+    return np.arange(0, video.original.frames, every, dtype=np.int64)
 
-    def _numbers(self, wanted: FrameRequest, every: Every | SupportsIndex | None) -> Ints:
-        """The frames of the whole video that the detector may see."""
-        from vfsd.labels.detectors.detector import require_every
 
-        every = require_every(wanted.every if every is None else every)
-        if wanted.block > 1 and every != wanted.every:
-            raise UsageError(
-                f"what the detector finds depends on the frames it sees: every {wanted.every!r}",
-                hint="make it with another `every`",
-            )
-        if every == "key":
-            return np.asarray(self.table.keyframes(), dtype=np.int64)
-        return np.arange(0, self.info.original.frames, every, dtype=np.int64)
+def shown_frames(
+    video: VideoContext,
+    chunks: list[WorkChunk],
+    wanted: FrameRequest,
+    psnr: float,
+    on_progress: Callable[[int, int], None] | None,
+    total: int,
+) -> Iterator[Frame]:
+    """The frames of all chunks as one stream: decoders do not start again with each chunk."""
+    numbers = np.concatenate([np.zeros(0, np.int64), *(chunk.shown for chunk in chunks)])
+    done = 0
+    for run in stepped_ranges(numbers):
+        view = View(frames=(run.start, run.stop, run.step), size=wanted.size)
 
-    def _shown(
-        self,
-        chunks: list[WorkChunk],
-        wanted: FrameRequest,
-        psnr: float,
-        on_progress: Callable[[int, int], None] | None,
-        total: int,
-    ) -> Iterator[Frame]:
-        """The frames of all chunks in one go: decoders do not start again with each."""
-        from vfsd.labels.detectors.detector import stepped_ranges
+        def asked(_: VideoSnapshot, view: View = view) -> View:
+            return view
 
-        numbers = np.concatenate([np.zeros(0, np.int64), *(chunk.shown for chunk in chunks)])
-        done = 0
-        for run in stepped_ranges(numbers):
-            for frame in self._looked_at(run, wanted.size, wanted.format, psnr):
-                done += 1
-                if on_progress is not None:
-                    on_progress(done, total)
-                yield frame
+        # The read log knows these reads as those of a detector, which tiles do not serve.
+        for frame in stream(video, "detect", asked, wanted.format, psnr):
+            done += 1
+            if on_progress is not None:
+                on_progress(done, total)
+            yield frame
 
-    def _looked_at(
-        self, frames: range, size: tuple[int, int] | None, format: str, psnr: float
-    ) -> Iterator[Frame]:
-        """As `iterate`, but remembered as the read of a detector."""
-        view = View(frames=(frames.start, frames.stop, frames.step), size=size)
-        return self._stream("detect", lambda _: view, format, psnr)
 
-    def _store(
-        self,
-        info: LogicalVideo,
-        found: list[Detection],
-        chunk: WorkChunk,
-        source: Source,
-        replace: bool,
-    ) -> int:
-        catalog, rows = self._parts.catalog, DetectionColumns.from_detections(found)
-        if not replace:
-            return catalog.add_first_look(info, rows, source, chunk.kept)
-        return catalog.add_detections(info, rows, source, examined=chunk.kept, replace=chunk.covers)
+def _store(
+    video: VideoContext,
+    info: LogicalVideo,
+    found: list[Detection],
+    chunk: WorkChunk,
+    source: Source,
+    replace: bool,
+) -> int:
+    catalog, rows = video.parts.catalog, DetectionColumns.from_detections(found)
+    if not replace:
+        return catalog.add_first_look(info, rows, source, chunk.kept)
+    return catalog.add_detections(info, rows, source, examined=chunk.kept, replace=chunk.covers)
 
 
 def _require_detector(detector: object) -> None:
-    """Raises `UsageError` for a name, and for a class of which none was made."""
+    """Raises `UsageError` for a name, and for a class instead of an object."""
     if isinstance(detector, type) or not hasattr(detector, "wants"):
         raise UsageError(
             f"detector must be an object of vfsd.labels.detectors, got {shown(detector)}",
@@ -154,16 +128,16 @@ def _require_detector(detector: object) -> None:
 
 
 def _kept(
-    detector: Detector, chunk: WorkChunk, shown: Iterator[Frame], width: int, height: int
+    detector: Detector, chunk: WorkChunk, given: Iterator[Frame], width: int, height: int
 ) -> Iterator[Detection]:
     """The boxes of the frames whose boxes are stored.
 
-    Raises `UsageError` unless there is one answer for every frame that is shown, in their order:
-    what nobody has looked at must not count as examined.
+    Raises `UsageError` unless the detector answers for every frame in order: a frame without an
+    answer must not count as examined.
     """
     kept = set(chunk.kept.tolist())
     left = iter(chunk.shown.tolist())
-    for number, found in _answers(detector.find(shown, width, height)):
+    for number, found in _answers(detector.find(given, width, height)):
         wanted = next(left, None)
         if number != wanted:
             instead = "no frame was left" if wanted is None else f"it was the turn of {wanted}"
@@ -182,7 +156,7 @@ def _kept(
 
 
 def _answers(given: object) -> Iterator[Found]:
-    """What `Detector.find` gives, one by one.  Raises `UsageError` for what are no answers."""
+    """The answers of `Detector.find`, checked.  Raises `UsageError`."""
     if not isinstance(given, Iterable):
         raise UsageError(f"a detector's answers are {shown(given)}", hint=_EACH)
     for one in given:

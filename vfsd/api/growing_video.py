@@ -1,4 +1,4 @@
-"""`GrowingVideo`: what is there already of a video that is being written."""
+"""`GrowingVideo`: the complete part of a video that is still being written."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
-from vfsd.api.sequence import VideoSequence
-from vfsd.api.video_info import Counted
+from vfsd.api.video import Video
 from vfsd.codecs.probing.growing_fmp4 import GrowingFmp4
 from vfsd.codecs.probing.probe import Examination
 from vfsd.core.frame_table import GrowingTable
-from vfsd.core.frames import Frame, Pixels
+from vfsd.core.frames import Frame
 from vfsd.core.model import Access, LogicalVideo
-from vfsd.core.view_request import View
 from vfsd.disk.direct_io import open_stored
 from vfsd.disk.tempfiles import is_locked
 from vfsd.errors import (
@@ -31,27 +29,90 @@ from vfsd.errors import (
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_log import ReadTiming
 from vfsd.read.read_plan import AvailableTiles, ReadPlan
+from vfsd.read.video_context import VideoContext, VideoSnapshot
 from vfsd.storage.context import StoreContext
 from vfsd.write.ingest_file import describe_original
 from vfsd.write.partial_files import PartialFile
 
 _LOOK_SECONDS = 0.2
 _REST = 4
-"""Times as long as a look has taken, nobody looks again."""
+"""`follow` waits this many times as long as its last look at the file took."""
 
 
-class GrowingVideo(VideoSequence):
+class GrowingVideo(Video):
     """The frames of a video that is being written, as far as they are certain; exact.
 
         with store.growing("cam1/live.mp4") as video:
             for frame in video.follow():
                 ...
 
-    Its length is that of when it was opened, or last `refresh`ed; what it has shown does not
-    change any more, and is the same in the finished video.  It can be read on when the writer has
-    finished, or has died.  Nothing of it is in the catalog.  Reads are an `OutdatedError` where
-    the writer has moved what was there.
+    Its length is that at the time of opening or of the last `refresh`.  Frames that it has returned
+    are the same in the finished video.  Reads still work when the writer has finished or died.
+    The catalog has no record of it, so `labels`, `tiles`, `save` and so on raise `UsageError` until
+    the video is finished and opened by its name.  Reads raise `OutdatedError` where the writer has
+    moved earlier bytes.
     """
+
+    _context: GrowingContext
+
+    def __init__(self, context: GrowingContext) -> None:
+        """Use `Store.growing`."""
+        super().__init__(context)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; later reads raise an error."""
+        self._context.close()
+
+    def file(self) -> io.BufferedReader:
+        """The complete part of the file, with all of its streams, sound too.
+
+            with live.file() as file, av.open(file) as opened:
+                ...
+
+        Readable and seekable: a fragmented file that every decoder takes.  It ends where the video
+        ended at opening or at the last `refresh`, and remains readable after `close`.  The caller
+        closes it.
+        """
+        return self._context.file()
+
+    def refresh(self) -> bool:
+        """Look for new frames; returns whether more may come.
+
+        Raises `RefusedMediaError` where new bytes do not continue the earlier ones, or these have
+        been moved.
+        """
+        return self._context.refresh()
+
+    def follow(self, start: int = 0) -> Iterator[Frame]:
+        """Every frame from number `start` on, each as soon as it is complete.
+
+        Ends when the writer has finished or died.  Raises `UsageError` for a negative number.
+        """
+        if start < 0:
+            raise UsageError(f"start must be 0 or more, got {start}", hint="count from 0")
+        return self._followed(start)
+
+    def _followed(self, start: int) -> Iterator[Frame]:
+        more, pause = True, threading.Event()
+        while True:
+            end = len(self)  # another thread may refresh between two frames
+            if start < end:
+                yield from self.iterate(frames=range(start, end))
+                start = end
+            if not more:
+                return
+            began = time.monotonic()
+            more = self.refresh()
+            if more and start == len(self):
+                # Without key packets a look takes longer and longer.
+                pause.wait(max(_LOOK_SECONDS, _REST * (time.monotonic() - began)))
+
+
+class GrowingContext(VideoContext):
+    """The inner state of a `GrowingVideo`.  Its record and frame table are not in the catalog."""
 
     def __init__(
         self,
@@ -61,10 +122,10 @@ class GrowingVideo(VideoSequence):
         path: str,
         is_written: Callable[[], bool],
     ) -> None:
-        """`is_written` tells whether more may come.
+        """`is_written` returns whether more may come.
 
-        Raises `BusyError` while nothing can be read of it, `RefusedMediaError` where nothing ever
-        can, `OSError` where it is gone.
+        Raises `BusyError` while the file has no complete part, `RefusedMediaError` where it never
+        will, `OSError` where it is gone.
         """
         self._is_written = is_written
         self._refreshing = threading.Lock()
@@ -87,15 +148,15 @@ class GrowingVideo(VideoSequence):
                 original.id, 0, name, original.size, "", 0, 0, frozenset(), {}, original
             )
             super().__init__(parts, tools, info)
-            table = GrowingTable(original.time_base)
-            table.extend(found.columns, found.order, found.end_pts)
-            self._table = self._growing = table
+            self._growing = GrowingTable(original.time_base)
+            self._growing.extend(found.columns, found.order, found.end_pts)
+            self.adopt(info, self._growing)
         except BaseException:
             os.close(self._fd)
             raise
 
     def _first_part(self, name: str) -> Examination:
-        """What is there of it when it is opened.  Raises `BusyError`, `RefusedMediaError`."""
+        """The complete part at opening.  Raises `BusyError`, `RefusedMediaError`."""
         why = ""
         if not self._is_written():
             found = self._prefix.finish()
@@ -106,7 +167,7 @@ class GrowingVideo(VideoSequence):
                 found, why = None, f": {refusal}"
         if found is None and self._prefix.is_finished:
             raise BusyError(
-                f"{name!r} is being finished: all of it has come, and is looked at",
+                f"{name!r} is being finished: all of it has come, and is examined",
                 hint="wait a little: it is a video of that name then",
             )
         if found is None:
@@ -122,45 +183,24 @@ class GrowingVideo(VideoSequence):
         super().begin_anew()
         self._refreshing = threading.Lock()
 
-    def __enter__(self) -> GrowingVideo:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Nothing can be read of it any more."""
         with self._refreshing:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
-                self._tools.pool.forget(self.original.id)
+                self.tools.pool.forget(self.original.id)
 
     def file(self) -> io.BufferedReader:
-        """The file as far as it is complete, with all of its streams, sound too.
-
-            with live.file() as file, av.open(file) as opened:
-                ...
-
-        Readable and seekable; a file in fragments that every decoder takes.  It ends with what was
-        there when the video was opened, or last `refresh`ed, and can be read on when that was
-        closed.  Close it.
-        """
+        """See `GrowingVideo.file`."""
         with self._refreshing:
-            if self._fd < 0:
-                raise UsageError(f"{self.name!r} was closed")
+            self._require_open()
             return self._prefix.file()
 
     def refresh(self) -> bool:
-        """Look what has come since; whether more may come.
-
-        Raises `RefusedMediaError` where what has come does not go on what was there, or that has
-        been moved.
-        """
+        """See `GrowingVideo.refresh`."""
         with self._refreshing:
-            if self._fd < 0:
-                raise UsageError(f"{self.name!r} was closed")
-            more = self._is_written()  # before looking: what comes in between is seen next time
+            self._require_open()
+            more = self._is_written()  # before looking: later bytes are found by the next look
             found = self._prefix.advance() if more else self._prefix.finish()
             if found is None:
                 return more
@@ -177,60 +217,28 @@ class GrowingVideo(VideoSequence):
                 size=self._prefix.size,
             )
             outdated = self.original.id
-            self.info = replace(self.info, size=original.size, original=original)
+            info = replace(self.info, size=original.size, original=original)
+            self.adopt(info, self._growing)
             if original.id != outdated:
-                self._tools.pool.forget(outdated)
+                self.tools.pool.forget(outdated)
             return more
 
+    def _require_open(self) -> None:
+        if self._fd < 0:
+            raise UsageError(f"{self.name!r} was closed")
+
     def _id_with(self, found: Examination) -> int:
-        """That of the original from now on, with what was found of it."""
+        """The id of the original from now on."""
         original = self.original
-        # Decoders that hold back less are of no use any more, nor demuxers that met with the end.
+        # Decoders that reorder fewer frames give wrong results now, and demuxers that reached the
+        # end do not go on.  Another id makes new ones.
         holds_more = found.media.reorder_delay > original.media.reorder_delay
         return _new_id() if holds_more or found.access is not Access.EXTENT else original.id
 
-    def follow(self, start: int = 0) -> Iterator[Frame]:
-        """Every frame from number `start` on, each as soon as it is complete, until the writer has
-        finished or died.
+    def checking(self) -> AbstractContextManager[None]:
+        return self._in_place()
 
-        Raises `UsageError` for a negative number.
-        """
-        if start < 0:
-            raise UsageError(f"start must be 0 or more, got {start}", hint="count from 0")
-        return self._followed(start)
-
-    def _followed(self, start: int) -> Iterator[Frame]:
-        more, pause = True, threading.Event()
-        while True:
-            end = len(self)  # somebody may look again while these are given out
-            if start < end:
-                yield from self.iterate(frames=range(start, end))
-                start = end
-            if not more:
-                return
-            began = time.monotonic()
-            more = self.refresh()
-            if more and start == len(self):
-                # Without key packets a look takes longer and longer.
-                pause.wait(max(_LOOK_SECONDS, _REST * (time.monotonic() - began)))
-
-    def _carried_out(
-        self,
-        make: Callable[[Counted, AvailableTiles | None], ReadPlan],
-        pixel_format: str,
-        psnr: float | None,
-    ) -> tuple[Counted, ReadPlan, Pixels]:
-        with self._in_place():
-            return super()._carried_out(make, pixel_format, psnr)
-
-    def _stream(
-        self,
-        kind: str,
-        view_of: Callable[[Counted], View | None],
-        pixel_format: str,
-        psnr: float | None,
-    ) -> Generator[Frame, None, None]:
-        frames = super()._stream(kind, view_of, pixel_format, psnr)
+    def checked(self, frames: Generator[Frame, None, None]) -> Generator[Frame, None, None]:
         while True:
             with self._in_place():
                 frame = next(frames, None)
@@ -240,7 +248,8 @@ class GrowingVideo(VideoSequence):
 
     @contextmanager
     def _in_place(self) -> Iterator[None]:
-        """Have what is read meanwhile be an `OutdatedError`, where it was not what is wanted."""
+        """Raise `OutdatedError` where the bytes of a read were moved, or overwritten, before it
+        ended."""
         try:
             yield
         except IntegrityError as error:
@@ -251,24 +260,27 @@ class GrowingVideo(VideoSequence):
     def _require_in_place(self, error: Exception | None = None) -> None:
         if self._fd >= 0 and not self._prefix.is_in_place:
             raise OutdatedError(
-                f"what was there of {self.name} has been moved, or written over",
+                f"earlier bytes of {self.name} have been moved, or overwritten",
                 hint="it can be read when it is finished",
             ) from error
 
-    def _tiles(self, info: LogicalVideo, psnr: float | None) -> AvailableTiles | None:
+    def tiles(self, info: LogicalVideo, psnr: float | None) -> AvailableTiles | None:
         return None
 
-    def _note(
-        self, kind: str, counted: Counted, plan: Callable[[], ReadPlan], timing: ReadTiming
+    def note(
+        self, kind: str, snapshot: VideoSnapshot, plan: Callable[[], ReadPlan], timing: ReadTiming
     ) -> None:
-        """What is not in the catalog yet is not remembered."""
+        """The read log has no reads of videos that the catalog does not have."""
 
-    def _corrects_table(self) -> bool:
-        return False
+    def require_finished(self, what: str) -> None:
+        raise UsageError(
+            f"the video must be finished for {what}, but {self.name!r} is still being written",
+            hint="open it by its name when its writer has closed it",
+        )
 
 
 def _new_id() -> int:
-    """That of no other original: decoders are kept by it."""
+    """An id of no other original, because decoders are cached by it."""
     return -1 - (uuid.uuid4().int >> 66)
 
 

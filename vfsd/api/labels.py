@@ -1,12 +1,12 @@
-"""What has been seen in a video: the part of `vfsd.Video` that is about labelled boxes."""
+"""`VideoLabels`: the labelled boxes of one video; `video.labels`."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from vfsd.api.video_info import VideoFacts
 from vfsd.catalog import DetectionQuery
 from vfsd.core.detections import (
     Area,
@@ -22,32 +22,29 @@ from vfsd.core.frame_selection import sliced
 from vfsd.core.label_query import Labels, unknown_labels_text
 from vfsd.core.timebase import Seconds
 from vfsd.errors import UnknownLabelWarning, UsageError
+from vfsd.read.video_context import VideoContext
 from vfsd.validation import yes_or_no
 
 if TYPE_CHECKING:
     from vfsd.labels import LabeledVideo
+    from vfsd.labels.detectors.detector import Detector, Every
 
 
-class VideoLabels(VideoFacts):
-    """The detections of one video.  They belong to its pixels, not to one encoding of them."""
+class VideoLabels:
+    """The detections of one video.  They belong to its frames, not to one encoding of them.
 
-    @property
-    def clip(self) -> LabeledVideo:
-        """What `vfsd.labels` has to know of the video to read and write label files."""
-        from vfsd.labels import LabeledVideo
+    video.labels.add_box(7, "car", (10, 20, 90, 80), source="me")
+    video.labels.detect(MotionDetector())
+    for box in video.labels.query("car|truck", span=(0, 10)): ...
+    """
 
-        media = self.info.original.media
-        return LabeledVideo(
-            self.info.name,
-            media.display_width,
-            media.display_height,
-            self.info.original.frames,
-            self.index_at,
-        )
+    def __init__(self, video: VideoContext) -> None:
+        video.require_finished("labels")
+        self._video = video
 
     # -- adding
 
-    def add_detection(
+    def add_box(
         self,
         frame: int,
         label: str,
@@ -58,19 +55,29 @@ class VideoLabels(VideoFacts):
         source: str | Source,
         attributes: Attributes | None = None,
     ) -> None:
-        """Add one box: x1, y1, x2, y2 in pixels of the displayed frame, x2 and y2 exclusive.
+        """Add one box.
 
-        `confidence` is any finite number, on whatever scale the source has: 0 to 1 with most, but
-        detections of the MOT Challenge and scores of COCO go beyond.  It is kept as it is.
-        A box may reach beyond the frame, and is kept as it is, since trackers follow objects out of
-        it; `DetectionColumns.clipped` and ``labels export --clip`` cut boxes at its edges.
-        Each call is a transaction; for many boxes `add_detections` is a thousand times faster.
-        Raises `UsageError`, `OutOfRangeError` for a frame that is not there.
+        Each call is a transaction; for many boxes `add` is a thousand times faster.  A box may
+        reach beyond the frame, because trackers follow objects out of it.
+        `DetectionColumns.clipped` and ``labels export --clip`` cut boxes at the edges.
+
+        Args:
+            frame: The frame number, from 0.
+            label: The label, such as "car".
+            box: x1, y1, x2, y2 in pixels of the displayed frame; x2 and y2 are exclusive.
+            confidence: Any finite number, on the scale of the source; most use 0 to 1.
+            track: The number of the object that the box belongs to.
+            source: The program or person that found the box.
+            attributes: Other values to store with the box, by name.
+
+        Raises:
+            UsageError: An argument is malformed.
+            OutOfRangeError: The video has no such frame.
         """
         one = Detection(frame, label, box, confidence, track, None, attributes or {})
-        self.add_detections([one], source)
+        self.add([one], source)
 
-    def add_detections(
+    def add(
         self,
         detections: DetectionColumns | Iterable[Detection],
         source: str | Source | None,
@@ -79,20 +86,27 @@ class VideoLabels(VideoFacts):
         replace: bool = False,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> int:
-        """Add what `source` has found, and note which frames it has `examined`; returns the number
-        of boxes.
+        """Add boxes in one transaction; returns the number of boxes.
 
-        All of it happens, or nothing.  With `replace`, everything that the very same source said
-        of this video before goes.  Where `source` is None, each detection tells its own.  Raises
-        `UsageError`, `OutOfRangeError`, `NotFoundError` when the video's bytes have changed.
+        Args:
+            detections: The boxes.
+            source: The source of all boxes.  None: each detection has its own.
+            examined: The frames that the source has examined, with or without a result.
+            replace: Remove all earlier boxes of the same source in this video.
+            on_progress: Called with (boxes done, boxes in all).
+
+        Raises:
+            UsageError: An argument is malformed.
+            OutOfRangeError: The video has no such frame.
+            NotFoundError: The bytes of the video have changed.
         """
         rows = (
             detections
             if isinstance(detections, DetectionColumns)
             else DetectionColumns.from_detections(detections)
         )
-        return self._parts.catalog.add_detections(
-            self.info,
+        return self._video.parts.catalog.add_detections(
+            self._video.info,
             rows,
             source,
             examined=examined,
@@ -100,23 +114,23 @@ class VideoLabels(VideoFacts):
             on_progress=on_progress,
         )
 
-    def add_new_detections(
+    def add_new(
         self,
         detections: DetectionColumns,
         examined: Sequence[Examined] = (),
         *,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Add boxes that each tell their source, as of a label file, and what was `examined`.
+        """Add boxes that each have a source, as those of a label file, and the frames `examined`.
 
-        Nothing is added where a source has said some of it before: `ExistsError`.  Else it raises
-        as `add_detections`.
+        Raises `ExistsError`, and adds nothing, where a source has added some of them before;
+        otherwise as `add`.
         """
-        self._parts.catalog.add_new_detections(
-            self.info, detections, examined, on_progress=on_progress
+        self._video.parts.catalog.add_new_detections(
+            self._video.info, detections, examined, on_progress=on_progress
         )
 
-    def replace_detections(
+    def replace(
         self,
         detections: DetectionColumns,
         examined: Sequence[Examined],
@@ -124,43 +138,78 @@ class VideoLabels(VideoFacts):
         *,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> int:
-        """As `add_new_detections`, in the place of all that `sources` said before, in one
-        transaction; how many boxes went.  Raises as `add_detections`."""
-        return self._parts.catalog.replace_detections(
-            self.info, detections, examined, sources, on_progress=on_progress
+        """Replace all boxes of `sources` as `add_new` adds them, in one transaction.
+
+        Returns the number of boxes that were removed.  Raises as `add`.
+        """
+        return self._video.parts.catalog.replace_detections(
+            self._video.info, detections, examined, sources, on_progress=on_progress
         )
 
     def mark_examined(
         self, frames: Iterable[range] | Iterable[int] | Ints | int, source: str | Source
     ) -> None:
-        """Note that `source` has looked at `frames`, so that finding nothing means something.
+        """Note that `source` has examined `frames`, so that a frame without boxes means something.
 
-        Numbers from 0 on, ranges of them, or a mask.  Raises `UsageError` for what is neither,
-        `OutOfRangeError`, `NotFoundError` when the video's bytes have changed.
+        `frames` are numbers from 0, ranges of them, or a mask.  Raises `UsageError`,
+        `OutOfRangeError`, and `NotFoundError` when the bytes of the video have changed.
         """
-        self._parts.catalog.mark_examined(self.info, frames, source)
+        self._video.parts.catalog.mark_examined(self._video.info, frames, source)
 
-    def remove_detections(
+    def remove(
         self,
         *,
         labels: str | Sequence[str] | None = None,
         frames: range | slice | Sequence[int] | Ints | int | None = None,
         source: str | Source | None = None,
     ) -> int:
-        """Remove the boxes for which everything given holds; returns their number.
+        """Remove the boxes that match all arguments; returns their number.
 
-        `labels`: any of them.  `frames`: as `detections` takes them.  Without `labels`, those
-        frames no longer count as examined by the sources, either.
+        `labels` matches any of them; `frames` are as for `query`.  Without `labels`, these frames
+        no longer count as examined by the sources, either.
         """
-        if isinstance(frames, slice):
-            frames = sliced(range(self.info.original.frames), frames)
-        return self._parts.catalog.remove_detections(
-            self.info, labels=labels, frames=frames, source=source
+        return self._video.parts.catalog.remove_detections(
+            self._video.info, labels=labels, frames=self._numbers(frames), source=source
         )
+
+    def detect(
+        self,
+        detector: Detector,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        every: Every | SupportsIndex | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+        replace: bool = False,
+        psnr: float = math.inf,
+    ) -> int:
+        """Run a detector on frames, and store its boxes; returns the number of boxes added.
+
+        Boxes are stored one chunk of frames at a time: 64 frames, or as many as the detector looks
+        at together.  The transaction of a chunk also marks its frames as examined.  After an
+        interruption the same call continues: frames that this source has examined are not examined
+        again.  Of two such calls at once, the chunk that is stored first counts.
+
+        Args:
+            detector: An object of `vfsd.labels.detectors`, or another with its methods.
+            span: Seconds, start inclusive and end exclusive; default: all frames.
+            every: Use each n-th frame of the video, or "key" frames; default: the detector's own.
+            on_progress: Called with (frames done, frames in all); it may raise to stop.
+            replace: Examine all frames again, and replace the earlier boxes of this source chunk by
+                chunk.  An interruption leaves new boxes up to some frame, and old ones after it.
+            psnr: Tiles of this quality may be read; by default the original alone is.
+
+        Raises:
+            UsageError: An argument is malformed, or the detector skips a frame in its answers.
+            ReadOnlyError: The store was opened read-only.
+            OutOfRangeError: The span has no frames.
+            NotFoundError: The bytes of the video, or the numbers of its frames, have changed.
+        """
+        from vfsd.api.detect import detect
+
+        return detect(self._video, detector, span, every, on_progress, replace, psnr)
 
     # -- looking
 
-    def detections(
+    def query(
         self,
         labels: Labels | None = None,
         *,
@@ -172,31 +221,39 @@ class VideoLabels(VideoFacts):
         track: int | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> DetectionQuery:
-        """The boxes for which everything given holds, by frame.
+        """The boxes that match all arguments, by frame.
 
-        `labels`: an expression such as "car|truck & red" (see `vfsd.core.label_query`), or lists
-        of labels that are not parsed: ["car", "truck"] for either, [["car", "truck"], ["red"]] for
-        both on one object.  A label that no box in the store has ever had causes an
-        `UnknownLabelWarning`.
-        `span`: frames that appear in ``span[0] <= t < span[1]`` seconds.  `region`: x1, y1, x2,
-        y2; what shares a part of it.  Iterating gives `Detection`s; `columns()` numpy arrays.
-        Raises `UsageError`, `OutOfRangeError` for a span that starts after the end.
+        Iterating gives `Detection`s; `columns()` gives numpy arrays.  Issues an
+        `UnknownLabelWarning` for a label that no box in the store has ever had.
+
+        Args:
+            labels: An expression such as "car|truck & red" (see `vfsd.core.label_query`).  Lists
+                are not parsed: ["car", "truck"] is either, [["car", "truck"], ["red"]] is both on
+                one object.
+            span: Seconds, start inclusive and end exclusive.
+            frames: Frame numbers; not together with `span`.
+            region: x1, y1, x2, y2 in pixels; a box matches where it overlaps the region.
+            source: The source of the boxes.
+            min_confidence: The lowest confidence.
+            track: The number of an object.
+            attributes: Values that a box must have, by name.
+
+        Raises:
+            UsageError: An argument is malformed.
+            OutOfRangeError: The span starts after the end of the video.
         """
         if span is not None and frames is not None:
             raise UsageError("give either a span of time or frames, not both")
-        if isinstance(frames, slice):
-            frames = sliced(range(self.info.original.frames), frames)
-        if span is not None:
-            frames = self.frames_of_span(span)
-        catalog = self._parts.catalog
+        chosen = self._numbers(frames) if span is None else self._video.frames_of_span(span)
+        catalog = self._video.parts.catalog
         unknown = catalog.unknown_labels(labels) if labels is not None else []
         if unknown:
             text = unknown_labels_text(unknown, catalog.all_labels())
             warnings.warn(UnknownLabelWarning(text), stacklevel=2)
         return catalog.detections(
-            self.info,
+            self._video.info,
             labels,
-            frames=frames,
+            frames=chosen,
             region=region,
             source=source,
             min_confidence=min_confidence,
@@ -204,23 +261,48 @@ class VideoLabels(VideoFacts):
             attributes=attributes,
         )
 
-    def labels(self, *, source: str | Source | None = None) -> list[LabelSummary]:
-        """The labels there are, by name, with numbers of boxes, frames and tracks."""
-        return self._parts.catalog.labels(self.info, source=source)
+    def summary(self, *, source: str | Source | None = None) -> list[LabelSummary]:
+        """The labels of the video by name, with numbers of boxes, frames and tracks."""
+        return self._video.parts.catalog.labels(self._video.info, source=source)
 
     def sources(self) -> list[Source]:
-        """Who has said anything of the video, or has examined any of it."""
-        return self._parts.catalog.sources(self.info)
+        """The sources that have added boxes to the video, or have examined frames of it."""
+        return self._video.parts.catalog.sources(self._video.info)
 
     def examined(self, source: str | Source | None = None) -> list[Examined]:
-        """The frames that have been looked at, by source, then by frame."""
-        return self._parts.catalog.examined(self.info, source)
+        """The frames that were examined, by source, then by frame."""
+        return self._video.parts.catalog.examined(self._video.info, source)
 
     def examined_for(self, label: str) -> list[Examined]:
-        """The frames examined by sources that look for `label`: those whose parameters say so, and
-        those that have given it to a box of any video."""
-        with self._parts.catalog.reading() as seen:
-            found = seen.detections.examined(self.info.id)
+        """The frames examined by sources that look for `label`.
+
+        A source looks for a label that its parameters name, or that it has given to a box of any
+        video.
+        """
+        with self._video.parts.catalog.reading() as seen:
+            found = seen.detections.examined(self._video.info.id)
             asked = {one.source for one in found}
             givers = {who for who in asked if seen.detections.is_known_to_give(who, [label])}
         return [one for one in found if one.source in givers]
+
+    @property
+    def clip(self) -> LabeledVideo:
+        """Name, size and frames of the video, as the label formats of `vfsd.labels` need them."""
+        from vfsd.labels import LabeledVideo
+
+        info = self._video.info
+        media = info.original.media
+        return LabeledVideo(
+            info.name,
+            media.display_width,
+            media.display_height,
+            info.original.frames,
+            lambda time: self._video.snapshot().index_at(time),
+        )
+
+    def _numbers(
+        self, frames: range | slice | Sequence[int] | Ints | int | None
+    ) -> range | Sequence[int] | Ints | int | None:
+        if isinstance(frames, slice):
+            return sliced(range(self._video.original.frames), frames)
+        return frames

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from reprlib import repr as shown
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack, overload
 
-from vfsd.api.store_tree import StoreTree
-from vfsd.catalog import Catalog, FindOptions, absolute_url, database_taken_error, has_password
-from vfsd.core.model import TilingDecision
+from vfsd.catalog import (
+    Catalog,
+    FindOptions,
+    Transaction,
+    absolute_url,
+    database_taken_error,
+    has_password,
+    require_name,
+    split_path,
+)
+from vfsd.core.model import FileState, LogicalVideo, Node, TilingDecision
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import (
@@ -20,37 +29,49 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.storage.context import StoreContext
-from vfsd.validation import local_path, whole_number, yes_or_no
+from vfsd.validation import local_path, no_such_file, whole_number, yes_or_no
 
 if TYPE_CHECKING:
     from vfsd.api.batches import Request
-    from vfsd.api.frames import ReadOptions
-    from vfsd.api.scan import Scan
-    from vfsd.api.scanning import ScanOptions
+    from vfsd.api.growing_video import GrowingVideo
+    from vfsd.api.reading import ReadOptions
+    from vfsd.api.scan import Scan, ScanOptions
     from vfsd.api.video import Video
     from vfsd.core.frames import Frames
     from vfsd.core.label_query import Labels
+    from vfsd.core.retention_policy import RetentionPolicy
     from vfsd.derive.derived_budget import DerivedBudget
     from vfsd.derive.proposals import Proposal
     from vfsd.derive.retile import OnProgress
     from vfsd.derive.tuner import BetweenSteps, OnFailed, Tuner, TuningBudget
     from vfsd.derive.what_if import Advice
     from vfsd.derive.workload import WorkloadQuery
+    from vfsd.disk.object_store import Progress
     from vfsd.read.read_context import ReadContext
+    from vfsd.read.video_context import VideoContext
     from vfsd.tiling.policy import LedgerParameters
+    from vfsd.write.frame_input import FrameInput, RawInput
+    from vfsd.write.partial_files import UnfinishedRecording
+    from vfsd.write.video_writer import Ticks, VideoWriter
+    from vfsd.write.write_video import Written
+    from vfsd.write.writer_settings import WriteOptions
+
+_Default = TypeVar("_Default")
 
 
-class Store(StoreTree):
-    """A store, opened for use.  Safe to use from several threads, and after a fork.
+class Store(Mapping[str, "Video"]):
+    """A store, opened for use: a mapping of names to videos.
 
         with Store.open("/srv/videos") as store:
             video = store["cam1/a.mp4"]
             clip = video.read(span=(10, 20), region=(600, 300, 1000, 600))
 
-    Several processes may have a store open at once, a mount among them.
+    Safe to use from several threads, and after a fork.  Several processes may have a store open at
+    once, a mount among them.
     """
 
     def __init__(self, parts: StoreContext, threads: int | None = None) -> None:
+        """Use `open` or `create`."""
         self._parts = parts
         self._threads = threads
         self._made_tools: list[ReadContext] = []
@@ -59,13 +80,14 @@ class Store(StoreTree):
     def create(cls, path: str | os.PathLike[str], *, catalog_url: str | None = None) -> Store:
         """Make a new store in `path`, a directory that is empty or does not exist yet.
 
-        `catalog_url` names a database elsewhere (any that SQLAlchemy knows); by default the
-        catalog is an SQLite file in the store.  When this returns, the store survives a power cut;
-        after an interruption, call it again.  Raises `ExistsError` where something is there, or
-        the database is another store's or something else's, `BusyError` where somebody else is just
-        making one there, and `UsageError` or `ExtraMissingError` for a URL that no database can
-        have, or one in memory; nothing is made then.  (Who loses the database to another that is
-        made at the same moment leaves a directory in which a store may be begun anew.)
+        `catalog_url` is the URL of a database that SQLAlchemy knows; by default the catalog is an
+        SQLite file in the store.  When this returns, the store survives a power cut; after an
+        interruption, call it again.
+
+        Raises `ExistsError` where the directory or the database is in use, `BusyError` where
+        another process is making a store there, and `UsageError` or `ExtraMissingError` for a URL
+        that cannot be used or is in memory.  Nothing is made then.  Where two processes use one
+        database at the same moment, the later one leaves a directory that `create` accepts again.
         """
         root = local_path(path, "a place for a store")
         if catalog_url is not None:
@@ -88,24 +110,25 @@ class Store(StoreTree):
     ) -> Store:
         """Open a store.
 
-        `threads` is how many decode side by side; default: one for each core that this process may
-        use.  A single one takes the least CPU time for a read, which is best where each core has a
-        process of its own.
+        `threads` is the number of decoding threads; default: one for each core that this process
+        may use.  A single one needs the least CPU time for a read, which is best where each core
+        has a process of its own.
 
-        Raises `NoStoreError` where there is none, `StoreVersionError` for one that a newer vfsd
-        wrote, `StoreError` where something that is no file has the name of one, or the catalog is
-        another store's, `BusyError`, `UsageError`, and `ReadOnlyError` where a backup or a restore
-        was killed just before its end, and the store cannot be written to finish it.
+        Raises `NoStoreError`, `StoreVersionError` for a store of a newer vfsd, `StoreError` where
+        a part of the store is not a regular file or the catalog belongs to another store,
+        `BusyError` and `UsageError`.  Raises `ReadOnlyError` where a backup or a restore was killed
+        near its end, and the store cannot be written to finish it.
         """
         read_only = yes_or_no(read_only, "read_only")
         if threads is not None:
             threads = whole_number(threads, "threads")
             if threads < 1:
-                raise UsageError(f"{threads} threads decode nothing")
+                raise UsageError(f"threads must be at least 1, got {threads}")
         parts = StoreContext.open(local_path(path, "a store"), read_only=read_only)
         return cls(parts, threads)
 
     def close(self) -> None:
+        """Close files, decoders and the catalog; the store's videos cannot be read afterwards."""
         for tools in self._made_tools[:1]:
             tools.close()
         self._parts.close()
@@ -119,18 +142,33 @@ class Store(StoreTree):
     def __repr__(self) -> str:
         return f"<Store {self.path}>"
 
+    # Two mappings with equal items are equal, which would read both catalogs.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
     @property
     def path(self) -> Path:
+        """The directory of the store."""
         return self._parts.directory.root
 
     @property
+    def catalog(self) -> Catalog:
+        """The index: find and tag videos, frame tables, places of bytes."""
+        return self._parts.catalog
+
+    @property
+    def settings(self) -> StoreSettings:
+        """The settings in the store's ``vfsd.toml``."""
+        return self._parts.settings
+
+    @property
     def parts(self) -> StoreContext:
-        """What the store is made of, for the layers that work on it."""
+        """The inner state of the store, for the modules of vfsd that work on it."""
         return self._parts
 
     @property
     def tools(self) -> ReadContext:
-        """The decoder pools and caches that its videos share."""
+        """The decoder pools and caches that the store's videos share; inner state as well."""
         # Made at the first use: a program that only looks at the catalog loads no decoder.  A lock
         # could be held by another thread at a fork.  With a list, the first of two threads wins.
         if not self._made_tools:
@@ -142,34 +180,36 @@ class Store(StoreTree):
                 made.close()
         return self._made_tools[0]
 
-    @property
-    def _tools(self) -> ReadContext:
-        return self.tools
-
-    @property
-    def catalog(self) -> Catalog:
-        """What is stored: finding, tagging, frame tables, where each byte lies."""
-        return self._parts.catalog
-
-    @property
-    def settings(self) -> StoreSettings:
-        return self._parts.settings
-
     # -- videos
 
     def __getitem__(self, name: str) -> Video:
-        """The video called `name`.
+        """The video with that name.
 
         Waits for a file that a mount is just making into a video.  Raises `NotFoundError`, also
-        for a file that is no video.
+        for a file that is not a video.
         """
-        self._settle(name)
+        from vfsd.write.tree_edits import wait_until_classified
+
+        wait_until_classified(self._parts, name)
         return self.open_video(self.catalog.video(name))
+
+    @overload
+    def get(self, key: str, /) -> Video | None: ...
+    @overload
+    def get(self, key: str, /, default: Video | _Default) -> Video | _Default: ...
+
+    def get(self, key: str, /, default: object = None) -> object:
+        """The video with that name, or `default` where there is none."""
+        # That of `Mapping` expects a `KeyError`.
+        try:
+            return self[key]
+        except NotFoundError:
+            return default
 
     def __contains__(self, name: object) -> bool:
         try:
             self.catalog.video(str(name))
-        except (NotFoundError, UsageError):  # nothing can be called so
+        except (NotFoundError, UsageError):  # a malformed name is not a video's
             return False
         return True
 
@@ -178,37 +218,382 @@ class Store(StoreTree):
         return iter(self.catalog.find().names())
 
     def __len__(self) -> int:
+        """Number of videos."""
         return len(self.catalog.find())
 
-    def find(self, name: str | None = None, **what: Unpack[FindOptions]) -> Iterator[Video]:
-        """The videos that `Catalog.find` finds, ready to be read."""
-        return (self.open_video(info) for info in self.catalog.find(name, **what))
+    def find(self, name: str | None = None, **options: Unpack[FindOptions]) -> Iterator[Video]:
+        """The videos that `Catalog.find` finds with these arguments, opened."""
+        return (self.open_video(info) for info in self.catalog.find(name, **options))
 
-    def read(self, name: str, **what: Unpack[ReadOptions]) -> Frames:
-        """Frames of the video called `name`; see `Video.read`."""
-        return self[name].read(**what)
+    def named(self, names: Iterable[str]) -> list[Video]:
+        """The videos with these names, in that order.
 
-    def scan(self, name: str, labels: Labels | None = None, **what: Unpack[ScanOptions]) -> Scan:
-        """What was seen in the video called `name`, with its pixels; see `Video.scan`."""
-        return self[name].scan(labels, **what)
+        Raises `UsageError` unless `names` is a list of names, and `NotFoundError`.
+        """
+        if isinstance(names, str):
+            raise UsageError(f"names must be a list, got {names!r}", hint=f"give [{names!r}]")
+        if not isinstance(names, Iterable):
+            raise UsageError(
+                f"names must be a list, got {shown(names)}", hint="give a list of names"
+            )
+        return [self[name] for name in names]
 
-    def advise(self, name: str, workload: Sequence[WorkloadQuery] | None = None) -> Advice:
-        """What to tile of the video called `name` for a workload; see `Video.advise`."""
-        return self[name].advise(workload)
+    def open_video(self, info: LogicalVideo) -> Video:
+        """The video of a catalog record."""
+        from vfsd.api.video import Video
+
+        return Video(self._context(info))
+
+    def _context(self, info: LogicalVideo) -> VideoContext:
+        from vfsd.read.video_context import VideoContext
+
+        return VideoContext(self._parts, self.tools, info)
+
+    def growing(self, name: str) -> GrowingVideo:
+        """A video that is still being written, by a `writer` or through a mount, in any process.
+
+        Raises `NotFoundError` where no writer has that name, and `BusyError` while there is nothing
+        to read: before the first fragment is complete, and while the file is being finished.
+        """
+        from vfsd.api.growing_video import GrowingContext, GrowingVideo, is_being_written
+        from vfsd.write.partial_files import active_partials
+
+        name = "/".join(split_path(name))
+        for file in active_partials(self._parts.objects):
+            if file.name == name:
+                with suppress(FileNotFoundError):  # it was finished just now
+                    is_written = partial(is_being_written, file)
+                    return GrowingVideo(
+                        GrowingContext(self._parts, self.tools, name, str(file.path), is_written)
+                    )
+        with suppress(FileNotFoundError, NotFoundError), self._parts.catalog.reading() as seen:
+            node = seen.tree.resolve(name)
+            if node.state is FileState.SPOOLED:
+                path = str(self._parts.directory.spool_file(node.ino))
+                is_spooled = partial(self._is_spooled, node.ino)
+                return GrowingVideo(GrowingContext(self._parts, self.tools, name, path, is_spooled))
+        raise NotFoundError(
+            f"no writer has {name!r} open", hint="open a finished video by its name alone"
+        )
+
+    def _is_spooled(self, ino: int) -> bool:
+        """Whether a mount has that file open, or waits to classify it."""
+        if self._parts.directory.mounted_by() is None:
+            return False
+        with suppress(NotFoundError), self._parts.catalog.reading() as seen:
+            return seen.tree.node(ino).state is FileState.SPOOLED
+        return False
+
+    # -- reads
+
+    def read(self, name: str, **options: Unpack[ReadOptions]) -> Frames:
+        """Frames of the video with that name; see `Video.read`."""
+        return self[name].read(**options)
+
+    def read_many(self, requests: Iterable[Request]) -> Iterator[Frames]:
+        """The results of `Video.read` for pairs of a name and its arguments, in their order.
+
+            clips = [("a.mp4", {"span": (1, 2)}), ("b.mp4", {"frames": [7], "size": (64, 48)})]
+            for frames in store.read_many(clips): ...
+
+        Several reads run at a time.  Raises `NotFoundError`, and as `Video.read`, when it is the
+        turn of that request.
+        """
+        from vfsd.api.batches import read_many
+
+        return read_many(self.__getitem__, requests, self.tools.pool.threads)
+
+    def scan(self, name: str, labels: Labels | None = None, **options: Unpack[ScanOptions]) -> Scan:
+        """The pixels of labelled boxes of the video with that name; see `Video.scan`."""
+        return self[name].scan(labels, **options)
+
+    # -- files and directories
+
+    def node(self, path: str) -> Node:
+        """The file or directory at `path`.  Raises `NotFoundError`."""
+        with self._parts.catalog.reading() as seen:
+            return seen.tree.resolve(path)
+
+    def entries(self, path: str = "") -> list[tuple[str, Node]]:
+        """The entries of a directory, by name.  Raises `NotFoundError`, `UsageError` for a file."""
+        with self._parts.catalog.reading() as seen:
+            node = seen.tree.resolve(path)
+            if not node.is_dir:
+                raise UsageError(f"{path!r} is not a directory")
+            return seen.tree.children(node.ino)
+
+    def remove(self, path: str, *, recursive: bool = False) -> int:
+        """Remove a file or, with `recursive`, a directory; returns the number of files.
+
+        Files that were ingested with ``link=True`` stay where they are.  Raises `NotFoundError`,
+        and `UsageError` for a directory that is not empty.
+        """
+        from vfsd.write.tree_edits import remove
+
+        return remove(self._parts, path, yes_or_no(recursive, "recursive"))
+
+    def move(self, old: str, new: str, *, replace: bool = False) -> None:
+        """Rename a file or a directory; missing directories of the new name are made.
+
+        Into an existing directory, or to a name with a slash at the end, it moves under its own
+        name.  Raises `NotFoundError`, `ExistsError` (for files, unless `replace`), and `UsageError`
+        for a name that a mount cannot show.
+        """
+        from vfsd.write.tree_edits import move
+
+        move(self._parts, old, new, yes_or_no(replace, "replace"))
+
+    # -- new videos
+
+    def ingest(
+        self,
+        source: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        link: bool = False,
+        replace: bool = False,
+        stream: int | None = None,
+        size: str = "first",
+        on_progress: Progress | None = None,
+    ) -> Video:
+        """Put a video file into the store; the store is unchanged after an error.
+
+        Args:
+            source: The file.
+            name: The name in the store; default: that of the file.  With a slash at the end it is
+                that of a directory.
+            link: Leave the file where it is, and index it there.  The store never writes or deletes
+                it.  By default the file is copied as it is.
+            replace: Replace an existing file of that name.
+            stream: The number of the video stream, among all streams of the file; default: the best
+                one according to FFmpeg.  Two names with two streams store the bytes once.
+            size: For pictures that change their size: scale all to the "first" or to the "largest".
+            on_progress: Called with the number of bytes copied.
+
+        Raises:
+            RefusedMediaError: The file is not a video.
+            ExistsError: The name exists, without `replace`.
+            UsageError: The file belongs to the store, or a mount cannot show the name: more than
+                255 bytes in UTF-8, or a NUL.
+            BusyError: The file changed while it was read.
+            NoSpaceError: The disk is full.
+        """
+        from vfsd.write.ingest_file import (
+            SourceFile,
+            ingest_copy,
+            ingest_link,
+            require_outside_store,
+        )
+
+        self._parts.require_writable()
+        link, replace = yes_or_no(link, "link"), yes_or_no(replace, "replace")
+        path = local_path(source, "a file")
+        if path.is_dir():
+            raise UsageError(
+                f"{path} is a directory", hint="give a file; `vfsd ingest` takes all below one"
+            )
+        if not path.is_file():
+            raise no_such_file(path)
+        if isinstance(name, str) and name.endswith("/"):
+            name += path.name
+        what = SourceFile(path, name or path.name, path.stat().st_size)
+        require_outside_store(self._parts, what)
+        put = ingest_link if link else ingest_copy
+        if stream is not None:
+            stream = whole_number(stream, "stream")
+        if size not in ("first", "largest"):
+            raise UsageError(f"size must be first or largest, got {shown(size)}")
+        return self.open_video(
+            put(
+                self._parts,
+                what,
+                replace=replace,
+                stream=stream,
+                in_largest_size=size == "largest",
+                on_progress=on_progress,
+            )
+        )
+
+    def write(
+        self,
+        name: str,
+        data: FrameInput | RawInput,
+        *,
+        size: tuple[int, int] | None = None,
+        pts: Ticks | None = None,
+        replace: bool = False,
+        on_progress: Written | None = None,
+        **form: Unpack[WriteOptions],
+    ) -> Video:
+        """Make a video of pictures, of samples, or of a stream of a file.
+
+        - Pictures: an array of frames x height x width x channels, or anything that numpy makes one
+          of, frames of another read, or a sequence of these.
+        - Bare samples: bytes or an open file, with `size`.
+        - YUV4MPEG2: bytes or an open file, without `size` and `format`, are pictures as well.
+          Rate, range and aspect are those of the stream where `form` has none.  Under a name that
+          ends with .y4m they are a stream.
+        - A stream: bytes or an open file, without size and times, of any kind that `ingest` takes;
+          it is stored as it is.
+
+            store.write("a.mp4", pixels, fps=25)
+            store.write("b.mkv", other.iterate(size=(640, 360)), fps=other.fps, codec="ffv1")
+            store.write("c.mp4", open("c.rgb", "rb"), size=(640, 360), fps="29.97", quality=18)
+            store.write("e.mp4", pixels, fps=25, codec="hevc", psnr=42)
+            store.write("f.mp4", pixels, fps=25, sound="talk.wav")
+            store.write("g.mkv", pixels, fps=25, sound=(samples, 48000), sound_codec="flac")
+            store.write("d.ts", socket.makefile("rb"))
+
+        The video appears under its name whole, or not at all.  Data that has arrived is kept as a
+        recording (see `recover`) where the whole file cannot be published at the moment, the disk
+        is full or fails, a pipe ends within a picture (`CutOffError`), or `data` raises an
+        `OSError`, as a broken connection does.  A note of the error says so.
+
+        Args:
+            name: The name in the store; its extension selects the container.
+            data: The pictures, samples or stream.
+            size: (width, height) in pixels, for bare samples.
+            pts: The time stamp of each picture, with a `time_base`; otherwise `fps` is needed.
+            replace: Replace an existing file of that name.
+            on_progress: Called with the number of pictures, or of bytes of a stream, since the last
+                call.
+            form: The fields of `vfsd.write.writer_settings.WriterSettings`.
+
+        Raises:
+            UsageError: Arguments contradict each other, a mount cannot show the name, or the
+                container cannot store the times.
+            NotFoundError: The file of `sound` does not exist.
+            RefusedMediaError: A stream is not a video.
+            ExistsError: The name exists, without `replace`.
+            BusyError: Another writer has that name.
+            NoSpaceError: The disk is full.
+            IntegrityError: The written file has other times than given.
+        """
+        from vfsd.write.write_video import write_video
+
+        video = write_video(
+            self._parts,
+            name,
+            data,
+            size=size,
+            pts=pts,
+            replace=yes_or_no(replace, "replace"),
+            on_progress=on_progress,
+            form=form,
+        )
+        return self.open_video(video)
+
+    def writer(
+        self,
+        name: str,
+        *,
+        width: int,
+        height: int,
+        replace: bool = False,
+        **form: Unpack[WriteOptions],
+    ) -> VideoWriter[Video]:
+        """A writer for pictures that come one by one; see `VideoWriter`.
+
+        With ``sound=SoundFormat(48000, "stereo", "int16")`` sound comes piece by piece, too.
+
+        Args:
+            name: The name in the store; its extension selects the container.
+            width: In pixels.
+            height: In pixels.
+            replace: Replace an existing file of that name.
+            form: As for `write`.
+
+        Raises:
+            UsageError: An argument is malformed.
+            NotFoundError: The file of `sound` does not exist.
+            ExistsError: The name exists, without `replace`.
+            BusyError: Another writer has that name.
+            NoSpaceError: The disk is full.
+        """
+        from vfsd.write.write_video import CLOSE_AGAIN, open_writer
+        from vfsd.write.writer_settings import WriterSettings
+
+        replace = yes_or_no(replace, "replace")
+        size = width, height
+        return open_writer(
+            self._parts, name, size, WriterSettings(**form), replace, CLOSE_AGAIN, self.open_video
+        )
+
+    def recordings(self) -> list[UnfinishedRecording]:
+        """Recordings that were not published, the oldest first; see `recover`.
+
+        Their writers died, or could not publish them.  They take room, and are not videos yet.
+        """
+        from vfsd.write.partial_files import unfinished_recordings
+
+        return unfinished_recordings(self._parts)
+
+    def recover(self, recording: UnfinishedRecording, name: str | None = None) -> Video:
+        """Make a video of a recording.
+
+            for one in store.recordings():
+                store.recover(one)
+
+        `name` is that of the video; default: the name that it was written for or, where that is
+        taken, a similar one: ``a-recovered.mp4``.
+
+        Raises `RefusedMediaError` where it has no whole picture, `ExistsError` for a `name` that is
+        taken, `NotFoundError` where it is gone, `BusyError`, `NoSpaceError` and `UsageError`.  The
+        recording is kept then.
+        """
+        from vfsd.write.write_video import recover
+
+        return self.open_video(recover(self._parts, recording, name))
+
+    # -- policies and budgets
+
+    def set_policy(self, path: str, policy: RetentionPolicy | str | None) -> RetentionPolicy:
+        """Set the policy for the original of a video, or for those below a directory.
+
+            store.set_policy("cam1/", "original=replaceable,psnr=40,replace-after=30d")
+
+        A slash at the end means a directory, which is made where it is missing: so it has a policy
+        before it has videos.  None removes the policy.  Returns the policy that applies now.
+
+        Raises `NotFoundError`, `ReadOnlyError`, `ExistsError` for a file with a slash, and
+        `UsageError` for the root of the store or a malformed policy.
+        """
+        from vfsd.core.retention_policy import RetentionPolicy
+        from vfsd.storage.original_guard import set_policy
+        from vfsd.write.ingest_file import make_directories
+
+        self._parts.require_writable()
+        if not isinstance(path, str):
+            raise UsageError(f"path must be text, got {shown(path)}", hint="give a name, as text")
+        chosen = RetentionPolicy.parse(policy) if isinstance(policy, str) else policy
+        folders = split_path(path) if path.endswith("/") else []
+        for name in folders:
+            require_name(name)
+        if folders:
+
+            def make(change: Transaction) -> None:
+                make_directories(change, "/".join(folders), uid=os.getuid(), gid=os.getgid())
+
+            self._parts.write_with_reserve(make)
+        return set_policy(self._parts, path, chosen)
 
     @property
     def budget(self) -> DerivedBudget:
-        """What the tiles and renditions of all videos take and may take."""
+        """The limit for the tiles and renditions of all videos, and their present size."""
         from vfsd.derive.derived_budget import DerivedBudget
 
-        return DerivedBudget(self._parts, self._tools, None)
+        return DerivedBudget(self._parts, self.tools, None)
 
-    # -- tiles by what was read
+    # -- tuning
+
+    def advise(self, name: str, workload: Sequence[WorkloadQuery] | None = None) -> Advice:
+        """Advice on tiles of the video with that name; see `VideoTiles.advise`."""
+        return self[name].tiles.advise(workload)
 
     def proposals(self, names: Sequence[str] | None = None) -> list[Proposal]:
-        """What should be tiled, going by the reads that are remembered; the best value first.
+        """Tiles and renditions that pay for the reads in the read log, the best value first.
 
-        Of the videos called `names`, or of all.  Raises `NotFoundError`.
+        `names` are those of the videos to look at; default: all.  Raises `NotFoundError`.
         """
         return self.tuner(names).proposals()
 
@@ -220,11 +605,19 @@ class Store(StoreTree):
         on_progress: OnProgress | None = None,
         on_failed: OnFailed | None = None,
     ) -> list[TilingDecision]:
-        """Make what is proposed, the best value first, as far as `budget` goes; what was made.
+        """Make the proposed tiles and renditions, the best value first; returns the decisions.
 
-        Each segment is published by itself, together with the decision.  `on_failed` is told of
-        each video that is damaged, or whose pictures cannot be put into tiles: (video, error).
-        Raises `NotFoundError`, and as `Video.retile` does; what was finished until then stays.
+        Each segment is published in one transaction with its decision.  Finished segments stay
+        after an error.
+
+        Args:
+            names: The videos to look at; default: all.
+            budget: The seconds and bytes to spend; default: no limit.
+            on_progress: Called with (frames done, frames in all); it may raise to stop.
+            on_failed: Called with (video, error) for each video that is damaged, or cannot be
+                tiled.  Without it, the first one raises.
+
+        Raises `NotFoundError`, and as `VideoTiles.retile`.
         """
         return self.tuner(names).tune(budget, on_progress, on_failed)
 
@@ -236,69 +629,57 @@ class Store(StoreTree):
         between: BetweenSteps | None = None,
         terms: LedgerParameters | None = None,
     ) -> Tuner:
-        """For those who make one proposal at a time; see `vfsd.derive.tuner.Tuner`."""
+        """A `vfsd.derive.tuner.Tuner`, for programs that make one proposal at a time.
+
+        Args:
+            names: The videos to look at; default: all.
+            maker: Noted with each decision: "tune" or "background".
+            between: Called before each picture; it may wait, or raise to drop the segment.
+            terms: The conditions under which tiles pay.
+        """
+        from vfsd.api.video import context_of
         from vfsd.derive.tuner import Tuner
 
         return Tuner(
             self._parts,
-            self._tools,
-            lambda: self._read_lately() if names is None else self.named(names),
-            self.open_video,
+            self.tools,
+            lambda: (
+                self._read_lately()
+                if names is None
+                else [context_of(video) for video in self.named(names)]
+            ),
+            self._context,
             maker=maker,
             between=between,
             terms=terms,
         )
 
     def undo(self, decision: int | None = None) -> TilingDecision:
-        """Take back the decision of that number, by default the last that is in use.
+        """Take back the decision with that number, by default the last one in use.
 
-        What it had taken the place of is used again.  Raises `NotFoundError`, `ExistsError` where
-        it was taken back before, `OutdatedError` where something later has its place.
+        The segments that it replaced are used again.  Raises `NotFoundError`, `ExistsError` where
+        it was taken back before, and `OutdatedError` where a later decision has its place.
         """
         from vfsd.derive.tuner import undo_decision
 
         number = None if decision is None else whole_number(decision, "decision")
         return undo_decision(self._parts, number)[0]
 
-    def named(self, names: Iterable[str]) -> list[Video]:
-        """The videos of these names, in that order.
-
-        Raises `UsageError` for anything but a list of names, `NotFoundError`.
-        """
-        if isinstance(names, str):
-            raise UsageError(f"{names!r} is one name", hint=f"give a list: [{names!r}]")
-        if not isinstance(names, Iterable):
-            raise UsageError(
-                f"names must be a list, got {shown(names)}", hint="give a list of names"
-            )
-        return [self[name] for name in names]
-
-    def _read_lately(self) -> list[Video]:
-        """The videos of which any reads are remembered."""
+    def _read_lately(self) -> list[VideoContext]:
+        """The videos with entries in the read log."""
         found = []
         with self.catalog.reading() as seen:
             for number in seen.reads.videos():
-                with suppress(NotFoundError, IntegrityError):  # it is just being written
+                with suppress(NotFoundError, IntegrityError):  # it is being written
                     found.append(seen.videos.get(number))
-        return [self.open_video(info) for info in found]
-
-    def read_many(self, requests: Iterable[Request]) -> Iterator[Frames]:
-        """What `Video.read` gives for each of (name, its arguments), in that order.
-
-            clips = [("a.mp4", {"span": (1, 2)}), ("b.mp4", {"frames": [7], "size": (64, 48)})]
-            for frames in store.read_many(clips): ...
-
-        Several are read side by side.  Raises `NotFoundError`, and as `Video.read` does, when it is
-        that request's turn.
-        """
-        from vfsd.api.batches import read_many
-
-        return read_many(self.__getitem__, requests, self._tools.pool.threads)
+        return [self._context(info) for info in found]
 
 
 def _require_unused(root: Path, catalog_url: str) -> None:
-    """Raises `ExistsError` for the catalog of another store than the one that is made in `root`,
-    before anything is made.  `Catalog.create` asks once more, when it is its turn."""
+    """Raises `ExistsError` for the catalog of another store than the one in `root`.
+
+    This is asked before anything is made.  `Catalog.create` asks again.
+    """
     if Catalog.is_at(catalog_url):
         owner = Catalog.owner_at(catalog_url)
         if owner is None or owner != StoreDirectory.begun_id(root):

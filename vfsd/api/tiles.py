@@ -1,51 +1,60 @@
-"""The tiles of a video: the part of `vfsd.Video` that makes them and tells of them."""
+"""`VideoTiles`: layouts and tiles of one video; `video.tiles`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from reprlib import repr as shown
+from typing import TYPE_CHECKING
 
-from vfsd.api.frames import Region, VideoFrames, view_of
-from vfsd.api.labels import VideoLabels
+from vfsd.api.reading import Region, view_of
 from vfsd.codecs.cells.tile_codecs import tile_codec
-from vfsd.codecs.frames.frame_transforms import require_smaller
 from vfsd.codecs.frames.to_array import needed_area
-from vfsd.core.hostinfo import host_name
 from vfsd.core.label_query import Labels
 from vfsd.core.model import Segment
 from vfsd.core.timebase import Seconds
 from vfsd.derive.catalog_world import (
     PARTITION_ALPHA,
-    FrameTableOriginal,
     Partition,
-    PlannerReading,
     ReadEstimate,
-    cost_rates,
     estimate_read,
     layouts_around,
-    load_box_video,
 )
 from vfsd.derive.deferred_compression import OnUnread, compress_segments, compressible, wanted_level
 from vfsd.derive.retile import OnProgress, retile
 from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.errors import UsageError
 from vfsd.read.read_plan import select_frames
+from vfsd.read.video_context import VideoContext
 from vfsd.tiling import TileLayout, fine_layout, parse_layout
-from vfsd.tiling.policy import (
-    Aim,
-    BoxWorld,
-    CachedBytes,
-    LabelBoxes,
-    SizeWorld,
-    VideoProfile,
-    every_tile,
-    wanted_tiles,
-)
-from vfsd.validation import given_or_usual, pixels_around, width_and_height
+from vfsd.validation import given_or_usual, pixels_around
+from vfsd.write.correct_table import require_verified
+
+if TYPE_CHECKING:
+    from vfsd.derive.what_if import Advice
+    from vfsd.derive.what_if import OnProgress as OnCompared
+    from vfsd.derive.workload import WorkloadQuery
 
 
-class VideoTiles(VideoLabels, VideoFrames):
-    """Layouts of one video: to plan, to make, and what they are worth."""
+class VideoTiles:
+    """Plans and makes tiles of one video, and estimates their use.
+
+    video.tiles.retile("uniform:2x3")
+    video.tiles.retile(video.tiles.around("car"))
+    """
+
+    def __init__(self, video: VideoContext) -> None:
+        video.require_finished("tiles")
+        self._video = video
+
+    def sequences(
+        self, span: tuple[Seconds, Seconds | None] | None = None, seconds_each: float = 1.0
+    ) -> list[range]:
+        """The runs of frames that share a layout: those with frames in `span` (default: all).
+
+        Each begins with a key frame and has about `seconds_each` seconds.  `span` is in seconds,
+        end exclusive.
+        """
+        return self._video.sequences(span, seconds_each)
 
     def around(
         self,
@@ -58,19 +67,32 @@ class VideoTiles(VideoLabels, VideoFrames):
         alpha: float = PARTITION_ALPHA,
         seconds_each: float = 1.0,
     ) -> list[PlannedSegment]:
-        """Layouts for `retile` around what was seen, where they pay (see `layouts_around`).
+        """Plan layouts around labelled boxes for `retile`, where they pay (see `layouts_around`).
 
-        `partition` is `vfsd.tiling.fine_layout`, which tells objects apart, or
-        `vfsd.tiling.coarse_layout`. Only the tiles that hold something are to be stored, unless
-        the codec needs all of them.  ``[one.whole() for one in video.around("car")]`` stores all.
+        Only the tiles with a box are stored, unless the codec needs all of them.  To store all:
+        ``[one.whole() for one in video.tiles.around("car")]``.
+
+        Args:
+            labels: As for `VideoLabels.query`; default: all boxes.
+            partition: `vfsd.tiling.fine_layout` gives each object its own tile,
+            `vfsd.tiling.coarse_layout` one
+                tile to all.
+            span: Seconds, start inclusive and end exclusive; default: the whole video.
+            codec: The tile codec.
+            padding: Pixels added around each box.
+            alpha: A layout pays where its reads need at most this share of the pixels.
+            seconds_each: The approximate length of a segment in seconds.
         """
-        media = self.original.media
+        from vfsd.api.labels import VideoLabels
+
+        video = self._video
+        media = video.original.media
         padding = pixels_around(padding)
         chosen = tile_codec(codec, media)
         planned = layouts_around(
-            self.detections(labels, span=span).columns(),
+            VideoLabels(video).query(labels, span=span).columns(),
             media,
-            self.sequences(span, seconds_each),
+            video.sequences(span, seconds_each),
             chosen.rules,
             partition,
             padding=padding,
@@ -87,65 +109,48 @@ class VideoTiles(VideoLabels, VideoFrames):
         jobs: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[Segment]:
-        """Store the pixels in tiles as well, so that reading a region decodes only what it needs.
+        """Store the pixels in tiles as well, so that reads of a region decode less.
 
-        `layout` is one for `span` (default: all) of the video, as a value or a text such as
-        ``uniform:2x3`` (rows x columns), or a list of frames with their layouts.  Layouts are of
-        the stored picture, which is not turned upright yet.  Tiles that are there already stay;
-        the new ones are returned.  `jobs` segments are encoded at a time.
+        Existing tiles stay.  Returns the new segments.  After an error, finished segments stay.
 
-        Raises `ReadOnlyError`, `UsageError` for layouts or pictures that the tile codec does not
-        take, `ExtraMissingError` where its encoder is not installed, `IntegrityError`,
-        `NoSpaceError`, `NotFoundError` when the video is gone, or the bytes that were to be read,
-        `OutdatedError` when it has got others meanwhile; what was finished until then stays.
+        Args:
+            layout: One layout for `span`, as a value or text such as ``uniform:2x3`` (rows x
+                columns), or a list of segments.  Layouts are of the stored picture, before it is
+                turned upright.
+            span: Seconds, start inclusive and end exclusive; default: the whole video.
+            settings: The codec and the quality.
+            jobs: The number of segments to encode at a time.
+            on_progress: Called with (frames done, frames in all); it may raise to stop.
+
+        Raises:
+            ReadOnlyError: The store was opened read-only.
+            UsageError: The tile codec does not take the layout or the pictures.
+            ExtraMissingError: The encoder is not installed.
+            NotFoundError: The video, or its file, is gone.
+            OutdatedError: The video has other bytes by now.
+            IntegrityError: The file is damaged.
+            NoSpaceError: The disk is full.
         """
-        self._parts.require_writable()
-        self._require_verified()
+        video = self._video
+        video.parts.require_writable()
+        require_verified(video)
         settings = given_or_usual(settings, TileSettings)
-        media = self.original.media
+        media = video.original.media
         if isinstance(layout, str):
             codec = tile_codec(settings.codec, media)
             layout = parse_layout(layout, media.width, media.height, codec.rules)
         if isinstance(layout, TileLayout):
-            layout = [PlannedSegment(frames, layout) for frames in self.sequences(span)]
+            layout = [PlannedSegment(frames, layout) for frames in video.sequences(span)]
         return retile(
-            self._parts,
-            self._tools.pool,
-            self.info,
-            self.table,
+            video.parts,
+            video.tools.pool,
+            video.info,
+            video.table,
             _planned(layout),
             settings,
             jobs=jobs,
             on_progress=on_progress,
         )
-
-    def render(
-        self,
-        size: tuple[int, int],
-        *,
-        span: tuple[Seconds, Seconds | None] | None = None,
-        settings: TileSettings | None = None,
-        jobs: int | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> list[Segment]:
-        """Store whole frames in another size as well, so that reading them in it costs little.
-
-        `size` is (width, height) of the displayed frame: even, and not larger than it.  Reads of
-        that size, of regions that fit it, and of a half or a third of it and so on, take such a
-        rendition where it is cheaper and good enough.  What is there already stays; new segments
-        are returned.  Raises as `retile`.
-        """
-        size = width_and_height(size)
-        self._parts.require_writable()
-        self._require_verified()
-        media = self.original.media
-        width, height = size if media.rotation % 180 == 0 else size[::-1]
-        require_smaller(width, height, media)
-        if (width, height) == (media.width, media.height):
-            raise UsageError("the frames have that size", hint="`retile` stores them in tiles")
-        layout = TileLayout.untiled(width, height)
-        planned = [PlannedSegment(frames, layout) for frames in self.sequences(span)]
-        return self.retile(planned, settings=settings, jobs=jobs, on_progress=on_progress)
 
     def compress(
         self,
@@ -155,22 +160,29 @@ class VideoTiles(VideoLabels, VideoFrames):
         on_progress: OnProgress | None = None,
         on_unread: OnUnread | None = None,
     ) -> list[Segment]:
-        """Compress lossless tiles and renditions that are not compressed so hard yet.
+        """Compress lossless tiles and renditions further; the pixels stay the same.
 
-        `level` is 1 to 19, or None: as hard as budgets ask for, which is not at all while they are
-        not a quarter full; see `vfsd.derive.deferred_compression`.  Pixels stay the same; the
-        segments that changed are returned, as they are now.  `on_progress` is told bytes, and
-        `on_unread` each segment that cannot be read, and why: it is left as it is.  Without that
-        the first one ends it.  Raises as `vfsd.derive.deferred_compression.compress_segments`.
+        Returns the segments that changed, as they are now.
+
+        Args:
+            level: 1 to 19; default: as budgets need it (see `vfsd.derive.deferred_compression`),
+                not at all while they are less than a quarter full.
+            jobs: The number of segments to compress at a time.
+            on_progress: Called with (bytes done, bytes in all).
+            on_unread: Called with each unreadable segment and the error; the segment stays as it
+                is.  Without it, the first one raises.
+
+        Raises as `vfsd.derive.deferred_compression.compress_segments`.
         """
-        self._parts.require_writable()
+        video = self._video
+        video.parts.require_writable()
         if level is None:
-            level = wanted_level(self._parts, self.info.id)
+            level = wanted_level(video.parts, video.info.id)
             if not level:
                 return []
-        waiting = compressible(self._parts, self.info, level)
+        waiting = compressible(video.parts, video.info, level)
         return compress_segments(
-            self._parts, waiting, level, jobs=jobs, on_progress=on_progress, on_unread=on_unread
+            video.parts, waiting, level, jobs=jobs, on_progress=on_progress, on_unread=on_unread
         )
 
     def estimate(
@@ -182,71 +194,61 @@ class VideoTiles(VideoLabels, VideoFrames):
         region: Region | None = None,
         settings: TileSettings | None = None,
     ) -> ReadEstimate:
-        """What reading a region would cost if `planned`, and no other tiles, had been made."""
-        media = self.original.media
-        view = view_of(self._counted(), span=span, frames=frames, region=region)
-        tiles = self._usual_tiles(self.info)
+        """Estimate the cost of a read if `planned`, and no other tiles, existed.
+
+        Args:
+            planned: Segments with their layouts, as for `retile`.
+            span: Seconds, start inclusive and end exclusive.
+            frames: Frame numbers; not together with `span`.
+            region: The region of the read; default: the whole frame.
+            settings: The codec and the quality of the tiles.
+        """
+        video = self._video
+        snapshot = video.snapshot()
+        media = snapshot.original.media
+        view = view_of(snapshot, span=span, frames=frames, region=region)
+        tiles = video.usual_tiles(snapshot.info)
         return estimate_read(
-            select_frames(view, self.original, self.table),
+            select_frames(view, snapshot.original, snapshot.table),
             needed_area(media, "rgb24", view.region or media.frame_rect, None),
-            self.original,
-            self.table,
+            snapshot.original,
+            snapshot.table,
             _planned(planned),
             tiles.costs,
             settings=given_or_usual(settings, TileSettings),
             known=tiles.segments,
         )
 
-    def world(
+    def advise(
         self,
-        aims: Iterable[Aim],
+        workload: Sequence[WorkloadQuery] | None = None,
         *,
-        settings: TileSettings | None = None,
-        within: range | None = None,
-    ) -> BoxWorld:
-        """What policies may ask of the video: what reading it costs with tiles or without them.
+        codec: str = "fast",
+        newest: int = 10_000,
+        on_progress: OnCompared | None = None,
+    ) -> Advice:
+        """Replay tiling strategies, those of TASM and of vfsd, on a workload.
 
-        Tiles are imagined around `aims`: labels, or expressions of them, and regions of the stored
-        picture; boxes that lie outside of the frames `within` are not looked up.  Only tiles that
-        hold what they are for would be made, where the codec can; the rest is read from the
-        original.
+        Costs are those of this host.  Nothing is decoded or encoded.  To make the advised tiles:
+
+            advice = video.tiles.advise([WorkloadQuery("car", span=(0, 60), times=20)])
+            video.tiles.retile(advice.layouts())
+
+        Args:
+            workload: The queries; default: the reads of regions in the read log.  A query of
+                labels reads the boxes that are stored now.
+            codec: The tile codec.
+            newest: The number of logged reads to use, at most 10,000.
+            on_progress: Called while the strategies are compared.
+
+        Raises:
+            UsageError: The workload has more than 10,000 reads.
+            OutOfRangeError: A query lies outside the video.
+            NotFoundError: The read log has no such read.
         """
-        settings = given_or_usual(settings, TileSettings)
-        tiles = self._usual_tiles(self.info)
-        codec = tile_codec(settings.codec, self.original.media)
-        catalog = self._parts.catalog
-        measured = catalog.costs(host_name())
-        media = self.original.media
-        table = FrameTableOriginal(self.table, media.width * media.height)
-        like = [one for one in tiles.segments if one.picture == (media.width, media.height)]
-        return BoxWorld(
-            load_box_video(catalog, self.info, table, self.sequences(), aims, codec, within=within),
-            cost_rates(self.original, table.whole, codec, tiles.costs, measured, like),
-            wanted_tiles if codec.takes_parts else every_tile,
-            PlannerReading(),
-        )
+        from vfsd.derive.advise import advise
 
-    def size_world(
-        self, settings: TileSettings | None = None, at_hand: CachedBytes | None = None
-    ) -> SizeWorld:
-        """What policies may ask of renditions of the video, of the stored pictures' sizes.
-
-        `at_hand` tells of what need not be encoded; None: nothing is.
-        """
-        settings = given_or_usual(settings, TileSettings)
-        tiles = self._usual_tiles(self.info)
-        media = self.original.media
-        codec = tile_codec(settings.codec, media)
-        measured = self._parts.catalog.costs(host_name())
-        table = FrameTableOriginal(self.table, media.width * media.height)
-        like = [one for one in tiles.segments if one.picture != (media.width, media.height)]
-        nothing: list[dict[str, LabelBoxes]] = [{} for _ in self.sequences()]
-        return SizeWorld(
-            VideoProfile(media.width, media.height, self.sequences(), nothing, codec.rules, table),
-            cost_rates(self.original, table.whole, codec, tiles.costs, measured, like),
-            PlannerReading(),
-            at_hand,
-        )
+        return advise(self._video, workload, codec=codec, newest=newest, on_progress=on_progress)
 
 
 def _planned(layout: Sequence[PlannedSegment]) -> Sequence[PlannedSegment]:

@@ -2,52 +2,728 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+import operator
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from reprlib import repr as shown
+from typing import TYPE_CHECKING, Any, Self, overload
 
-from vfsd.api.advice import VideoAdvice
-from vfsd.api.budget import VideoBudget
-from vfsd.api.detect import VideoDetect
-from vfsd.api.original import VideoOriginal
-from vfsd.api.save import VideoFiles
-from vfsd.api.scanning import VideoScans
-from vfsd.api.sequence import VideoSequence
-from vfsd.api.tiles import VideoTiles
-from vfsd.api.uploads import VideoWrites
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.api import reading
+from vfsd.api.reading import SHOW, Region
+from vfsd.core.frame_selection import frame_numbers
+from vfsd.core.frame_table_pages import Ints
+from vfsd.core.frames import Frame, Frames
+from vfsd.core.model import LogicalVideo, PhysicalVideo
+from vfsd.core.timebase import Seconds
+from vfsd.core.view_request import Size, View
+from vfsd.errors import UsageError
+from vfsd.read.explain_read import ReadExplanation
+from vfsd.read.read_plan import AvailableTiles, ReadPlan, make_plan, select_frames
+from vfsd.read.video_context import VideoContext, VideoSnapshot
+from vfsd.validation import is_one_integer, pixels_around
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vfsd.api.array import Axis, SecondsIndex, VideoArray
+    from vfsd.api.budget import VideoBudget
+    from vfsd.api.labels import VideoLabels
+    from vfsd.api.policy import VideoPolicy
+    from vfsd.api.renditions import VideoRenditions
+    from vfsd.api.scan import RegionScan, Scan
+    from vfsd.api.tiles import VideoTiles
+    from vfsd.api.views import VideoViews
+    from vfsd.core.detections import Source
+    from vfsd.core.label_query import Labels
+    from vfsd.disk.object_store import Progress
+    from vfsd.views import ViewExplanation
+
+    _IntSlice = slice[int | None, int | None, int | None]
 
 
-class Video(
-    VideoSequence,
-    VideoDetect,
-    VideoTiles,
-    VideoWrites,
-    VideoAdvice,
-    VideoScans,
-    VideoBudget,
-    VideoOriginal,
-    VideoFiles,
-):
+class Video:
     """One video of a store.  Frames are exact: `video[i]` is the i-th frame of a full decode.
 
-    Indexing with an int gives a `Frame`, with a slice, a list of ints or a mask `Frames`; with a
-    slice of times, or with several axes, a lazy `VideoArray`:
+    Indexing with an int returns a `Frame`, with a slice, a list of ints or a mask `Frames`.  A
+    slice of seconds, and an index of several axes, return a lazy `VideoArray`:
 
         video[7]                             frame 7
         video[-1], video[0:30:2]             the last frame; every second frame of the first 30
         video[[5, 900, 17]]                  three frames, each decoded once
-        video[is_bright]                     those where an array of len(video) bools is true
-        video.seconds[10:20, 100:400, 200:600]  ten seconds of a region, decoded when asked for
+        video[is_bright]                     the frames where an array of len(video) bools is true
+        video.seconds[10:20, 100:400, 200:600]  ten seconds of a region, decoded when needed
 
-    Nothing is opened or scanned before the first frame is read.  Safe to use from several
-    threads and after a fork; decoders belong to the store and are shared.
+    No file is opened before the first frame is read.  Safe to use from several threads, and after
+    a fork.  Decoders belong to the store and are shared, so a video needs no closing.
     """
 
-    def __enter__(self) -> Video:
+    def __init__(self, context: VideoContext) -> None:
+        """Use `Store` to open videos."""
+        self._context = context
+
+    def __repr__(self) -> str:
+        size = f"{self.width}x{self.height}"
+        return (
+            f"<{type(self).__name__} {self.name!r}: {len(self)} frames, {size}, "
+            f"{float(self.duration):.2f} s, {self.codec}>"
+        )
+
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
+    def __exit__(self, *_: object) -> None:
+        """Closes nothing: decoders are closed with the store."""
+
+    # -- description
+
+    @property
+    def name(self) -> str:
+        """The path in the store, without a leading slash."""
+        return self._context.name
+
+    @property
+    def info(self) -> LogicalVideo:
+        """The catalog record, which the methods of `Store.catalog` take."""
+        return self._context.info
+
+    @property
+    def original(self) -> PhysicalVideo:
+        """The catalog record of the stored file: streams, frames, damage."""
+        return self._context.original
+
+    @property
+    def width(self) -> int:
+        """Pixels of the displayed frame."""
+        return self.original.media.display_width
+
+    @property
+    def height(self) -> int:
+        """Pixels of the displayed frame."""
+        return self.original.media.display_height
+
+    @property
+    def num_frames(self) -> int:
+        """Number of displayed frames; the same as ``len(video)``."""
+        return self.original.frames
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(frames, height, width, 3): the shape of the data of all frames in RGB."""
+        return self.num_frames, self.height, self.width, 3
+
+    @property
+    def fps(self) -> Fraction:
+        """Frames per second: the nominal rate where it is constant, such as 30000/1001.
+
+        Otherwise the mean rate; 0 where the video has a single moment.
+        """
+        return self.original.mean_rate or Fraction(0)
+
+    @property
+    def duration(self) -> Fraction:
+        """Seconds from the appearance of the first frame to the end of the last."""
+        return self.original.duration
+
+    @property
+    def codec(self) -> str:
+        """The codec of the stored file, such as "h264"."""
+        return self.original.media.codec
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The tags at the time when the video was opened; `Store.catalog.tag` adds some."""
+        return self.info.tags
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata at the time when the video was opened."""
+        return self.info.metadata
+
+    @property
+    def keyframes(self) -> Ints:
+        """The numbers of the frames at which decoding can start, ascending."""
+        return self._context.table.keyframes()
+
+    def __len__(self) -> int:
+        """Number of displayed frames."""
+        return self.num_frames
+
+    # -- frames by number
+
+    @overload
+    def __getitem__(self, key: int | np.integer[Any]) -> Frame: ...
+    @overload
+    def __getitem__(self, key: list[int] | range | Ints | npt.NDArray[np.bool_]) -> Frames: ...
+    @overload
+    def __getitem__(self, key: _IntSlice) -> Frames: ...
+    @overload
+    def __getitem__(self, key: slice) -> Frames: ...
+    @overload
+    def __getitem__(self, key: tuple[Axis, ...]) -> VideoArray: ...
+
+    def __getitem__(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Nothing of its own is open; decoders go with the store."""
+        key: int
+        | np.integer[Any]
+        | slice
+        | list[int]
+        | range
+        | Ints
+        | npt.NDArray[np.bool_]
+        | tuple[Axis, ...],
+    ) -> Frame | Frames | VideoArray:
+        if is_one_integer(key):
+            return self.frames([operator.index(key)])[0]  # type: ignore[arg-type]
+        if isinstance(key, slice):
+            if all(
+                part is None or is_one_integer(part) for part in (key.start, key.stop, key.step)
+            ):
+                return self.frames(key)
+            return self.array()[key].frames()  # raises: times are not indices
+        if isinstance(key, tuple):
+            return self.array()[key]
+        return self.frames(key)  # type: ignore[arg-type]  # which refuses a bool
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self.iterate()
+
+    def frames(
+        self,
+        indices: slice | Sequence[int] | Ints | npt.NDArray[np.bool_],
+        *,
+        region: Region | None = None,
+        size: Size | None = None,
+        format: str = "rgb24",
+        psnr: float | None = None,
+        damaged: str = SHOW,
+    ) -> Frames:
+        """Read frames by number, in the given order; each is decoded once.
+
+        Args:
+            indices: Numbers, which may repeat and may be negative to count from the end; a mask of
+                len(video) bools; or a slice, as of a list.
+            region: As for `read`.
+            size: As for `read`.
+            format: As for `read`.
+            psnr: As for `read`.
+            damaged: As for `read`.
+
+        Raises:
+            OutOfRangeError: The video has no such frame.
+            UsageError: An argument is malformed.
+        """
+        rect = reading.rect_of(region)
+        view = View(region=rect, size=reading.sides_in(size, rect, self.original.media))
+
+        def numbers(snapshot: VideoSnapshot) -> Ints:
+            return frame_numbers(indices, len(snapshot))
+
+        return reading.read_numbered(self._context, numbers, view, format, psnr, damaged)
+
+    # -- frames by time
+
+    def frame_at(self, time: Seconds, *, region: Region | None = None) -> Frame:
+        """The frame on the screen at `time`, in seconds from the first frame.
+
+        Raises `OutOfRangeError` before the first frame and at the end of the video.
+        """
+        return self.frames_at([time], region=region)[0]
+
+    def frames_at(self, times: Sequence[Seconds], *, region: Region | None = None) -> Frames:
+        """The frames on the screen at `times`, in seconds from the first frame.
+
+        Raises `OutOfRangeError` before the first frame and at the end of the video.
+        """
+        if (
+            isinstance(times, str)
+            or not isinstance(times, Iterable)
+            or getattr(times, "ndim", 1) == 0
+        ):
+            raise UsageError(
+                f"times must be a list of seconds, got {shown(times)}", hint="`frame_at` takes one"
+            )
+
+        def numbers(snapshot: VideoSnapshot) -> Ints:
+            return np.array([snapshot.index_at(time) for time in times], np.int64)
+
+        view = View(region=reading.rect_of(region))
+        return reading.read_numbered(self._context, numbers, view, "rgb24", None)
+
+    def index_at(self, time: Seconds) -> int:
+        """The number of the frame on the screen at `time` seconds.  Raises `OutOfRangeError`."""
+        return self._context.snapshot().index_at(time)
+
+    def frames_in(self, span: tuple[Seconds, Seconds | None] | None = None) -> range:
+        """The numbers of the frames that appear in ``span[0] <= t < span[1]`` seconds.
+
+        Without a span, all.  Raises `UsageError` for an empty span, and `OutOfRangeError` where it
+        starts after the end.  Issues a `ShortSpanWarning` where it ends after the end.
+        """
+        return self._context.frames_in(span)
+
+    # -- reads
+
+    def read(
+        self,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | Sequence[int] | Ints | npt.NDArray[np.bool_] | None = None,
+        region: Region | None = None,
+        size: Size | None = None,
+        fps: Seconds | None = None,
+        format: str = "rgb24",
+        psnr: float | None = None,
+        damaged: str = SHOW,
+    ) -> Frames:
+        """Read frames, by default all: `Frames.data` is frames x height x width x channels.
+
+        Tiles and renditions are used where they are cheaper and good enough.
+
+        Args:
+            span: Seconds: the frames that appear in ``span[0] <= t < span[1]``.
+            frames: Frame numbers as for `Video.frames`; not together with `span` or `fps`.
+            region: (x1, y1, x2, y2) in pixels of the displayed frame, x2 and y2 exclusive; a
+                `Rect`; or text such as "400x300+600+0" (width x height + x + y) or
+                "600,0,1000,300".  Only its pixels are converted.
+            size: (width, height) of the result, up to 16384 pixels each; a 0 keeps the shape.  An
+                int is the length of the shorter side.
+            fps: Frames per second: the frame on the screen at each multiple of ``1 / fps`` from the
+                start of the span.
+            format: rgb24, bgr24, gray, or a planar format (see `vfsd.codecs.frames.to_array`).
+            psnr: The least PSNR in dB, in each plane or channel of `format`, of every frame against
+                the original; ``math.inf`` reads the original alone.  By default the mean luma of
+                each segment needs the store's `minimum_psnr`.  `Frames.psnr` is the known lower
+                bound of the result, 0 where it was not measured.  Where the original was replaced,
+                the very first one counts, and no more is needed than the present one has.  That
+                loss is known of whole pictures; a region may have less.
+            damaged: For frames that show damage of the file (see `damaged_frames`): "show" marks
+                them in `Frames.damaged` and logs one warning for each video; "raise" raises
+                `DamagedFramesError` before decoding; "skip" leaves them out.  The last two verify
+                the video first, unless that was done before.
+
+        Raises:
+            OutOfRangeError: Outside the video or the frame.
+            UsageError: An argument is malformed.
+            DamagedFramesError: With ``damaged="raise"``.
+        """
+        if frames is not None:
+            if span is not None or fps is not None:
+                raise UsageError("give either a span of time or frames, not both")
+            return self.frames(
+                frames, region=region, size=size, format=format, psnr=psnr, damaged=damaged
+            )
+
+        def plan(snapshot: VideoSnapshot, tiles: AvailableTiles | None) -> ReadPlan:
+            view = reading.view_of(snapshot, span=span, region=region, size=size, fps=fps)
+            return make_plan(
+                view, snapshot.original, snapshot.table, pixel_format=format, tiles=tiles
+            )
+
+        return reading.read_planned(
+            self._context, plan, pixel_format=format, psnr=psnr, damaged=damaged
+        )
+
+    def iterate(
+        self,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        size: Size | None = None,
+        fps: Seconds | None = None,
+        format: str = "rgb24",
+        psnr: float | None = None,
+        damaged: str = SHOW,
+    ) -> Iterator[Frame]:
+        """As `read`, one frame at a time, so that memory holds only a few.
+
+        Args:
+            span: As for `read`.
+            frames: An ascending range or a slice; not together with `span`.
+            region: As for `read`.
+            size: As for `read`.
+            fps: As for `read`.
+            format: As for `read`.
+            psnr: As for `read`.
+            damaged: As for `read`; "raise" yields the frames before the first damaged one.
+
+        Raises:
+            OutOfRangeError: Outside the video or the frame.
+            UsageError: An argument is malformed.
+        """
+
+        def view(snapshot: VideoSnapshot) -> View | None:
+            are_none = reading.is_empty(frames, snapshot)
+            chosen = range(1) if are_none else frames  # other arguments are checked all the same
+            asked = reading.view_of(
+                snapshot, span=span, frames=chosen, region=region, size=size, fps=fps
+            )
+            return None if are_none else asked
+
+        return reading.iterate(self._context, view, format, psnr, damaged)
+
+    def explain(
+        self,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        size: Size | None = None,
+        fps: Seconds | None = None,
+        format: str = "rgb24",
+        psnr: float | None = None,
+    ) -> ReadExplanation:
+        """Explain a `read` with these arguments: what it decodes, at what cost with and without
+        tiles, and why it leaves existing tiles unused.
+
+        Nothing is decoded.
+
+        Args:
+            span: As for `read`.
+            frames: A range or a slice; not together with `span`.
+            region: As for `read`.
+            size: As for `read`.
+            fps: As for `read`.
+            format: As for `read`.
+            psnr: As for `read`.
+
+        Raises:
+            OutOfRangeError: Outside the video or the frame.
+            UsageError: An argument is malformed.
+        """
+        return reading.explain_read(
+            self._context,
+            span=span,
+            frames=frames,
+            region=region,
+            size=size,
+            fps=fps,
+            format=format,
+            psnr=psnr,
+        )
+
+    @property
+    def seconds(self) -> SecondsIndex:
+        """The video as a lazy array that is indexed by seconds.
+
+        ``video.seconds[10:20, 100:400, 200:600]`` is ten seconds of a region; see `VideoArray`.
+        """
+        return self.array().seconds
+
+    def array(self) -> VideoArray:
+        """The whole video as a lazy array of (time, rows, columns)."""
+        from vfsd.api.array import VideoArray
+
+        full = self.height, self.width
+        return VideoArray(self.read, len(self), self.duration, full, self._count_in)
+
+    def _count_in(self, span: tuple[Fraction, Fraction], fps: Fraction | None) -> int:
+        """The number of frames that `read` returns for a span."""
+        snapshot = self._context.snapshot()
+        view = reading.view_of(snapshot, span=span, fps=fps)
+        return len(select_frames(view, snapshot.original, snapshot.table))
+
+    @overload
+    def scan(
+        self,
+        labels: Labels | None = None,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | None = None,
+        region: Region | None = None,
+        source: str | Source | None = None,
+        min_confidence: float | None = None,
+        track: int | None = None,
+        padding: int = 0,
+        psnr: float | None = None,
+        seen_in: Video | None = None,
+    ) -> Scan: ...
+
+    @overload
+    def scan(
+        self,
+        *,
+        roi: str | Region,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | None = None,
+        source: str | Source | None = None,
+        padding: int = 0,
+        psnr: float | None = None,
+        seen_in: Video | None = None,
+    ) -> RegionScan: ...
+
+    def scan(
+        self,
+        labels: Labels | None = None,
+        *,
+        roi: str | Region | None = None,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | None = None,
+        region: Region | None = None,
+        source: str | Source | None = None,
+        min_confidence: float | None = None,
+        track: int | None = None,
+        padding: int = 0,
+        psnr: float | None = None,
+        seen_in: Video | None = None,
+    ) -> Scan | RegionScan:
+        """The pixels of labelled boxes as crops, tiles or frames, in the order of frames.
+
+        With `roi` every frame is examined, but only at its regions of interest.
+
+        Args:
+            labels: The boxes, as for `VideoLabels.query`.
+            roi: A region of all frames, or a label such as "motion": wherever it was seen within
+                the same second or so, and the whole frame in seconds that no source of that label
+                (or not `source`) has examined.
+            span: Seconds, start inclusive and end exclusive.
+            frames: An ascending range; not together with `span`.
+            region: Boxes that overlap it; not together with `roi`.
+            source: The source of the boxes.
+            min_confidence: The lowest confidence; not together with `roi`.
+            track: The number of an object; not together with `roi`.
+            padding: Pixels added around each box.
+            psnr: As for `read`.
+            seen_in: Another video with the same frames, such as a variant of this one, to take the
+                boxes from.
+
+        Raises:
+            UsageError: An argument is malformed, or `seen_in` has other frames.
+            OutOfRangeError: Outside the video or the frame.
+        """
+        from vfsd.api.scan import require_same_frames, scan_boxes, scan_regions
+
+        other = self if seen_in is None else seen_in
+        if not isinstance(other, Video):
+            raise UsageError(
+                f"seen_in must be a video of the store, got {shown(other)}",
+                hint="give a video of the store",
+            )
+        padding = pixels_around(padding)
+        if span is not None:
+            if frames is not None:
+                raise UsageError("give either a span of time or frames, not both")
+            frames = self.frames_in(span)
+        require_same_frames(self._context, other._context)
+        if roi is None:
+            return scan_boxes(
+                self._context,
+                labels,
+                frames=frames,
+                region=region,
+                source=source,
+                min_confidence=min_confidence,
+                track=track,
+                padding=padding,
+                psnr=psnr,
+                seen_in=other._context,
+            )
+        if any(given is not None for given in (labels, region, min_confidence, track)):
+            raise UsageError(
+                "labels, region, min_confidence and track cannot be given with roi",
+                hint="a scan of regions of interest takes all that is in them",
+            )
+        return scan_regions(
+            self._context,
+            roi,
+            frames=frames,
+            source=source,
+            padding=padding,
+            psnr=psnr,
+            seen_in=other._context,
+        )
+
+    # -- damage
+
+    def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> bool:
+        """Decode the whole file, and correct the frame table where it is wrong or damaged.
+
+        Returns whether the frame table, or the description of the pictures, was wrong.
+
+        `on_progress` is called with (bytes done, bytes in all) and may raise to stop.  Bytes that
+        are compared with checksums first count twice.  Raises `RefusedMediaError` when the file
+        no longer decodes, `NotFoundError` when the video or its bytes are gone, `IntegrityError`
+        and `OSError`.
+        """
+        from vfsd.write.correct_table import verify
+
+        return verify(self._context, on_progress=on_progress)
+
+    def damaged_frames(self) -> Ints:
+        """The numbers of the frames that show damage of the file, ascending.
+
+        These are the frames with a decoder error or concealed parts, and the frames predicted from
+        them up to the next whole key frame.  Packets without a frame are not counted, but frames
+        that depend on them are.  Verifies the video first, unless that was done before; takes as
+        long, and raises the same, as `verify`.
+        """
+        return reading.damaged_frames(self._context)
+
+    # -- files
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        size: Size | None = None,
+        fps: Seconds | None = None,
+        codec: str | None = None,
+        format: str | None = None,
+        psnr: float | None = None,
+        sound: str | None = None,
+        replace: bool = False,
+        on_progress: Progress | None = None,
+    ) -> int:
+        """Write a part of the video to a file of another form; returns its size in bytes.
+
+            video.save("clip.mp4", span=(10, 20), region=(600, 300, 1000, 600), codec="av1")
+
+        The file appears under its name whole, or not at all.
+
+        Args:
+            path: The file; its extension selects the form: mp4, mkv, h264, hevc, y4m, rgb, yuv or
+                raw.
+            span: As for `read`.
+            frames: A range or a slice; not together with `span`.
+            region: As for `read`.
+            size: As for `read`.
+            fps: As for `read`.
+            codec: h264, hevc, av1, mjpeg, or ffv1, which is lossless.  By default packets are
+                copied where possible.
+            format: The pixel format (see `vfsd.core.output_formats`); default: one of 8 bits.
+            psnr: As for `read`.
+            sound: For mp4 and mkv: "aac" or "opus" transcodes other sound, "no" leaves it out.  By
+                default sound is copied, or becomes AAC where the container needs it.
+            replace: Replace an existing file.
+            on_progress: Called with the number of bytes written.
+
+        Raises:
+            ExistsError: The file exists, without `replace`.
+            UsageError: Such a file cannot be made.
+            OutOfRangeError: Outside the video or the frame.
+            NoSpaceError, OSError: The file cannot be written.
+        """
+        from vfsd.api.views import VideoViews, request_of
+
+        views = VideoViews(self._context)
+        request = request_of(
+            self._context,
+            path,
+            span=span,
+            frames=frames,
+            region=region,
+            size=size,
+            fps=fps,
+            codec=codec,
+            format=format,
+            psnr=psnr,
+            sound=sound,
+        )
+        return views.save(path, request, replace=replace, on_progress=on_progress)
+
+    def explain_save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        size: Size | None = None,
+        fps: Seconds | None = None,
+        codec: str | None = None,
+        format: str | None = None,
+        psnr: float | None = None,
+        sound: str | None = None,
+    ) -> ViewExplanation:
+        """Explain which parts a `save` with these arguments copies, decodes and encodes.
+
+            found = video.explain_save("clip.mp4", span=(1.3, 6.7))
+            found.made, [(step.does, step.frames, step.bytes) for step in found.steps]
+
+        No file is written.  Raises `OutOfRangeError` and `UsageError`.
+
+        Args:
+            path: Only the extension counts.
+            span: As for `read`.
+            frames: A range or a slice; not together with `span`.
+            region: As for `read`.
+            size: As for `read`.
+            fps: As for `read`.
+            codec: As for `save`.
+            format: As for `save`.
+            psnr: As for `read`.
+            sound: As for `save`.
+        """
+        from vfsd.api.views import VideoViews, request_of
+
+        views = VideoViews(self._context)
+        request = request_of(
+            self._context,
+            path,
+            span=span,
+            frames=frames,
+            region=region,
+            size=size,
+            fps=fps,
+            codec=codec,
+            format=format,
+            psnr=psnr,
+            sound=sound,
+        )
+        return views.explain_request(request)
+
+    # -- groups: made when they are used, so that a read imports none of their modules
+
+    @property
+    def labels(self) -> VideoLabels:
+        """Labelled boxes: add, query, run detectors."""
+        from vfsd.api.labels import VideoLabels
+
+        return VideoLabels(self._context)
+
+    @property
+    def tiles(self) -> VideoTiles:
+        """Tiles: plan layouts, make tiles, estimate their use."""
+        from vfsd.api.tiles import VideoTiles
+
+        return VideoTiles(self._context)
+
+    @property
+    def renditions(self) -> VideoRenditions:
+        """Whole frames in other sizes: encode them, or store frames that were scaled elsewhere."""
+        from vfsd.api.renditions import VideoRenditions
+
+        return VideoRenditions(self._context)
+
+    @property
+    def budget(self) -> VideoBudget:
+        """The limit for tiles and renditions, their present size, and pins."""
+        from vfsd.api.budget import VideoBudget
+
+        return VideoBudget(self._context)
+
+    @property
+    def policy(self) -> VideoPolicy:
+        """Whether the original may be replaced: policy, holds, replacement."""
+        from vfsd.api.policy import VideoPolicy
+
+        return VideoPolicy(self._context)
+
+    @property
+    def views(self) -> VideoViews:
+        """The files that a mount shows below ``NAME@/``."""
+        from vfsd.api.views import VideoViews
+
+        return VideoViews(self._context)
+
+
+def context_of(video: Video) -> VideoContext:
+    """The inner state of a video, for the modules of vfsd that work on it."""
+    return video._context

@@ -148,7 +148,7 @@ def advise(
     with session.opened(place.root) as store:
         video = store[single_path(store.catalog, place.name, "advise")]
         with Progress(f"replaying {video.name}", None, shown=session.shows_progress) as progress:
-            advice = video.advise(
+            advice = video.tiles.advise(
                 queries, codec=codec, newest=newest or _NEWEST, on_progress=progress.reach
             )
         advised = advice.best if strategy is None else advice[strategy]

@@ -130,7 +130,7 @@ def budget_show(session: Session, names: tuple[str, ...]) -> None:
 
 def _rows_of_videos(store: Store, paths: Sequence[str]) -> Iterator[UsageRow]:
     for video in select_video_list(store, paths):
-        yield video.name, video.budget.usage(), video.pins()
+        yield video.name, video.budget.usage(), video.budget.pins()
 
 
 def _rows_of_store(store: Store) -> Iterator[UsageRow]:
@@ -138,7 +138,7 @@ def _rows_of_store(store: Store) -> Iterator[UsageRow]:
 
     yield None, store.budget.usage(), ()
     for video in store.find():
-        usage, pins = video.budget.usage(), video.pins()
+        usage, pins = video.budget.usage(), video.budget.pins()
         if usage.used or usage.pinned or pins or usage.limit != OF_VIDEO:
             yield video.name, usage, pins
 

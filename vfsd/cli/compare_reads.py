@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vfsd.api.reading import plan_view
 from vfsd.api.store import Store
+from vfsd.api.video import context_of
 from vfsd.codecs.frames.pixel_layouts import pixel_layout
 from vfsd.core.frames import Pixels
 from vfsd.core.timebase import human_bytes
@@ -85,7 +87,7 @@ def _timed_read(
     store: Store, name: str, view: View, form: str, psnr: float | None
 ) -> tuple[float, float, Pixels]:
     video = store[name]
-    video.plan(view)
+    plan_view(context_of(video), view)
     frames = None if view.frames is None else slice(*view.frames)
     began, cpu = time.perf_counter(), time.process_time()
     data = video.read(

@@ -129,7 +129,7 @@ def _compress_video(
     try:
         with Progress(label, total, shown=session.shows_progress, in_bytes=True) as progress:
             made = (
-                video.compress(
+                video.tiles.compress(
                     level,
                     jobs=jobs,
                     on_progress=progress.reach,

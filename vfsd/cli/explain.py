@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vfsd.api.video import context_of
 from vfsd.cli.command import define
 from vfsd.cli.output import column_lines, fact_lines, print_json, print_line, printable
 from vfsd.cli.param_types import Span
@@ -162,11 +163,11 @@ def explain(
 
     def show(path: str, video: Video) -> None:
         if asked is not None:
-            print_view(session, video, video.explain_view(asked))
+            print_view(session, video, video.views.explain(asked))
             return
         if form_asked is not None:
             request = view_request(video, form_asked, span, chosen, moment, region, size, fps, psnr)
-            print_view(session, video, video.explain_request(request))
+            print_view(session, video, video.views.explain_request(request))
             return
         view = _requested_view(video, span, chosen, moment, region, size, fps)
         found = video.explain(
@@ -528,7 +529,7 @@ def _key_hint(video: Video, found: ViewExplanation, request: ViewSpec) -> str | 
 
     first = min((step.frames.start for step in found.steps), default=0)
     stop = max((step.frames.stop for step in found.steps), default=0)
-    keys = video.table.keyframes()
+    keys = context_of(video).table.keyframes()
     after = int(keys.searchsorted(first, "right"))
     near = [int(key) for key in keys[max(0, after - 1) : after + 1]]
     if first in near:
@@ -549,7 +550,7 @@ def _key_hint(video: Video, found: ViewExplanation, request: ViewSpec) -> str | 
 
 def _is_copied(video: Video, request: ViewSpec) -> bool:
     try:
-        return video.explain_request(request).made in ("copied", "spliced")
+        return video.views.explain_request(request).made in ("copied", "spliced")
     except (UsageError, OutOfRangeError):
         return False
 

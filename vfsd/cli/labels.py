@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from vfsd.api.video import context_of
 from vfsd.cli.command import define
 from vfsd.cli.output import column_lines, print_json, print_line, printable
 from vfsd.cli.param_types import (
@@ -180,7 +181,7 @@ def labels_query(
     counts: dict[str, int] = {}
 
     def show(path: str, video: Video) -> None:
-        found = video.detections(
+        found = video.labels.query(
             expression,
             span=span,
             frames=None if chosen is None else frame_range(chosen, len(video)),
@@ -213,7 +214,7 @@ def _print_boxes(session: Session, video: Video, found: DetectionQuery) -> int:
     for at in range(0, len(rows), _ROWS_AT_ONCE):
         cells = []
         for one in rows.select(slice(at, at + _ROWS_AT_ONCE)):
-            seconds = float((video.table.frame_pts(one.frame) - first) * base)
+            seconds = float((context_of(video).table.frame_pts(one.frame) - first) * base)
             if session.json:
                 print_json({"name": video.name, **_box_record(one, seconds)})
             else:
@@ -324,8 +325,8 @@ def _print_labels(record: Mapping[str, Any]) -> None:
 
 
 def _labels_record(video: Video) -> dict[str, Any]:
-    ranges: dict[Source, list[list[int]]] = {one: [] for one in video.sources()}
-    for one in video.examined():
+    ranges: dict[Source, list[list[int]]] = {one: [] for one in video.labels.sources()}
+    for one in video.labels.examined():
         ranges.setdefault(one.source, []).append([one.frames.start, one.frames.stop])
     return {
         "labels": [
@@ -341,7 +342,7 @@ def _labels_record(video: Video) -> dict[str, Any]:
                 "end_frame": one.end_frame,
             }
             for source in ranges
-            for one in video.labels(source=source)
+            for one in video.labels.summary(source=source)
         ],
         "sources": [
             {
@@ -416,7 +417,7 @@ def labels_rm(
             for path, video in select_videos(store, paths).items()
         }
         for path, (video, frames) in ranges.items():
-            gone = video.remove_detections(
+            gone = video.labels.remove(
                 labels=list(labels) or None,
                 frames=frames,
                 source=source_selection(source, model, version),
@@ -519,7 +520,7 @@ def _detect(
     source = detector.source
     before = 0 if replace else _examined_frames(video, source)
     with Progress(f"examining {video.name}", None, shown=session.shows_progress) as progress:
-        boxes = video.detect(detector, span, every, progress.reach, replace)
+        boxes = video.labels.detect(detector, span, every, progress.reach, replace)
     examined = _examined_frames(video, source)
     # A motion detector reads more frames than it examines: count only examined ones.
     looked_at = examined - before
@@ -545,4 +546,4 @@ def _detect(
 
 
 def _examined_frames(video: Video, source: Source) -> int:
-    return sum(len(one.frames) for one in video.examined(source))
+    return sum(len(one.frames) for one in video.labels.examined(source))

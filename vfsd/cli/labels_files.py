@@ -126,16 +126,16 @@ def labels_import(
             skip_empty,
             source or file.stem,
         )
-        found = read_labels(file, format_, video.clip, options, on_progress=report)
+        found = read_labels(file, format_, video.labels.clip, options, on_progress=report)
         rows = _rows_with_sources(found.columns, file, who)
         sources = _file_sources(found, rows, file, who)
         looked = _examined_ranges(found, examined, sources, len(video))
         progress.label(f"storing {len(rows)} boxes")
         removed = 0
         if replace:
-            removed = video.replace_detections(rows, looked, sources, on_progress=report)
+            removed = video.labels.replace(rows, looked, sources, on_progress=report)
         else:
-            video.add_new_detections(rows, looked, on_progress=report)
+            video.labels.add_new(rows, looked, on_progress=report)
     if session.json:
         print_json(
             {
@@ -318,12 +318,12 @@ def labels_export(
     found: dict[str, tuple[LabelExport, int]] = {}
 
     def collect(path: str, video: Video) -> None:
-        rows = video.detections(
+        rows = video.labels.query(
             expression, span=span, source=who, min_confidence=min_confidence
         ).columns()
         inside = rows.clipped(video.width, video.height) if clipped else rows
         found[path] = (
-            LabelExport(inside, _examined_within(video, who, span), video.clip),
+            LabelExport(inside, _examined_within(video, who, span), video.labels.clip),
             len(rows) - len(inside),
         )
 
@@ -358,10 +358,10 @@ def _examined_within(video: Video, who: Source | str | None, span: Span | None) 
     from vfsd.core.detections import Examined
     from vfsd.tiling import frame_intersection
 
-    examined = video.examined(who)
+    examined = video.labels.examined(who)
     if span is None:
         return list(examined)
-    within = video.frames_of_span(span)
+    within = video.frames_in(span)
     shared = (Examined(one.source, frame_intersection(one.frames, within)) for one in examined)
     return [one for one in shared if one.frames]
 

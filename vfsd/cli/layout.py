@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vfsd.api.video import context_of
 from vfsd.cli.command import define
 from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
 from vfsd.cli.param_types import Span, span_value, time_value
@@ -62,7 +63,9 @@ def start_of(video: Video, frame: int) -> Fraction:
     """Time in seconds at which a frame is shown; for the frame after the last, the end."""
     if frame >= len(video):
         return video.duration
-    return (video.table.frame_pts(frame) - video.original.first_pts) * video.original.time_base
+    return (
+        context_of(video).table.frame_pts(frame) - video.original.first_pts
+    ) * video.original.time_base
 
 
 def span_of(video: Video, frames: range) -> tuple[Fraction, Fraction]:
@@ -311,8 +314,10 @@ def _draw_layout(
     at = found[0].first_frame if frame is None else frame
     here = [segment for segment in found if at in segment.frames]
     segment = max(here, key=lambda one: one.created_ns)
-    facts = layout_facts(store.catalog, video.info, video.table, segment, segment.frames, frame)
-    _write_picture(draw_layout(video.table, store.tools, facts), Path(out), replace)
+    facts = layout_facts(
+        store.catalog, video.info, context_of(video).table, segment, segment.frames, frame
+    )
+    _write_picture(draw_layout(context_of(video).table, store.tools, facts), Path(out), replace)
     session.remark(f"frame {facts.frame} with its tiles, to {printable(out)}")
 
 

@@ -83,7 +83,7 @@ def pin(
             video.frames_in(span)  # check the span for all videos first
         for path, video in videos.items():
             picture = _displayed_size(video, size)
-            pin = video.pin(span=span, tiles=tiles, size=picture)
+            pin = video.budget.pin(span=span, tiles=tiles, size=picture)
             what = "tiles" if tiles else "all"
             if picture is not None:
                 what = f"{picture[0]}x{picture[1]}"
@@ -133,7 +133,7 @@ def unpin(
         for video in videos.values():
             video.frames_in(span)  # check the span for all videos first
         for path, video in videos.items():
-            gone = video.unpin(span=span, tiles=tiles, size=_displayed_size(video, size))
+            gone = video.budget.unpin(span=span, tiles=tiles, size=_displayed_size(video, size))
             freed = sum(one.bytes for one in gone)
             if session.json:
                 print_json({"name": path, "evicted": len(gone), "bytes": freed})

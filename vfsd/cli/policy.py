@@ -198,7 +198,7 @@ def hold_add(session: Session, names: tuple[str, ...], reason: str) -> None:
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
         for video in select_video_list(store, paths):
-            made = video.hold(reason)
+            made = video.policy.hold(reason)
             if session.json:
                 print_json(hold_record(video.name, made))
             else:
@@ -224,7 +224,7 @@ def hold_remove(session: Session, names: tuple[str, ...], reason: str, number: i
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
         for video in select_video_list(store, paths):
-            for one in video.release(reason, number):
+            for one in video.policy.release(reason, number):
                 if session.json:
                     print_json(hold_record(video.name, one))
                 else:
@@ -245,7 +245,7 @@ def hold_ls(session: Session, names: tuple[str, ...]) -> None:
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root) as store:
         videos = select_video_list(store, paths) if paths else list(store.find())
-        found = [(video.name, one) for video in videos for one in video.holds()]
+        found = [(video.name, one) for video in videos for one in video.policy.holds()]
     rows = []
     for name, one in found:
         if session.json:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vfsd.api.reading import kept_frames, plan_view
+from vfsd.api.video import context_of
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, printable
 from vfsd.cli.param_types import Span
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
     from vfsd.tiling import Rect
     from vfsd.views import ViewAudioSummary
 
-    Readable = Video | GrowingVideo
 
 SHOW, RAISE, SKIP = "show", "raise", "skip"
 
@@ -145,7 +146,6 @@ def read(
     pixels may come from them; `--psnr inf` reads the original alone. From a video that is still
     being written, the complete part can be read as pictures, arrays and raw pixels.
     """
-    from vfsd.api.video import Video
     from vfsd.cli.frame_output import output_target, with_sound_choice
     from vfsd.core.frame_selection import count_in_ranges
 
@@ -170,16 +170,20 @@ def read(
             written = work(session, target, video, request, replace)
         except (IntegrityError, OutdatedError):
             # The frame table from the packets was wrong: correct it by a full decode, and retry.
-            if target.is_stdout or was_verified or not isinstance(video, Video):
+            if target.is_stdout or was_verified or video.original.is_growing:
                 raise
             if not video.original.verified and not video.verify():
                 raise
             written = work(session, target, video, request, True)
         shown_frames, (width, height), left = _planned_frames(target, video, request)
-        kept = shown_frames if damaged == SHOW else video.kept_frames(shown_frames, damaged)
+        kept = (
+            shown_frames
+            if damaged == SHOW
+            else kept_frames(context_of(video), shown_frames, damaged)
+        )
         count, shows_damage = len(kept), count_in_ranges(kept, video.original.damage)
         heard_as = _sound_of(target, video, request)
-        is_growing = not isinstance(video, Video)
+        is_growing = video.original.is_growing
     if session.json:
         print_json(
             {
@@ -213,7 +217,7 @@ def read(
         session.remark(text)
 
 
-def _without_sound_text(video: Readable, target: OutputTarget, silence: str) -> str:
+def _without_sound_text(video: Video, target: OutputTarget, silence: str) -> str:
     """Remark for a video whose sound is missing in the output."""
     has_sound = any(stream.kind == "audio" for stream in video.original.media.side_streams)
     return f" without sound ({silence})" if has_sound and target.form.sound else ""
@@ -223,7 +227,7 @@ def _quality_text(psnr: float) -> str:
     return f"{psnr:.1f} dB or better" if psnr else "pixels of unknown quality"
 
 
-def _check_damage(video: Readable, target: OutputTarget, request: ViewSpec, damaged: str) -> None:
+def _check_damage(video: Video, target: OutputTarget, request: ViewSpec, damaged: str) -> None:
     """Find the damaged frames among the requested ones.
 
     Raises `DamagedFramesError` if there are some and none may be, `UsageError` if the output cannot
@@ -236,13 +240,15 @@ def _check_damage(video: Readable, target: OutputTarget, request: ViewSpec, dama
             hint="write pictures, an array or raw pixels, or give --damaged raise",
         )
     numbers = _planned_frames(target, video, request)[0]
-    if len(numbers) and not len(require_complete(video, "damage").kept_frames(numbers, damaged)):
+    if len(numbers) and not len(
+        kept_frames(context_of(require_complete(video, "damage")), numbers, damaged)
+    ):
         raise OutOfRangeError(f"all {len(numbers)} frames are damaged")
 
 
 def _writer_for(
-    target: OutputTarget, video: Readable, request: ViewSpec, damaged: str
-) -> Callable[[Session, OutputTarget, Readable, ViewSpec, bool], WrittenFiles]:
+    target: OutputTarget, video: Video, request: ViewSpec, damaged: str
+) -> Callable[[Session, OutputTarget, Video, ViewSpec, bool], WrittenFiles]:
     """The function that writes the target.
 
     Planes that do not share rows are written like a view of a mount. Raises `BusyError` for outputs
@@ -270,52 +276,52 @@ def _writer_for(
 
 
 def _planned_frames(
-    target: OutputTarget, video: Readable, request: ViewSpec
+    target: OutputTarget, video: Video, request: ViewSpec
 ) -> tuple[Ints, tuple[int, int], float]:
     """(numbers of the frames, size of a frame, dB of their source) of the request."""
     view = request.sized(video.width, video.height)
     if target.kind != "video":
-        plan = video.plan(view, format=target.form.layout, psnr=request.psnr)
+        plan = plan_view(context_of(video), view, format=target.form.layout, psnr=request.psnr)
         return plan.frames, plan.size, plan.psnr
     from vfsd.views.view_frames import decoded_picture_form
 
     form = decoded_picture_form(video.original.media, view, target.form)
     view = changed(view, region=form.region)
-    plan = video.plan(view, format=form.pixel_format, psnr=request.psnr)
+    plan = plan_view(context_of(video), view, format=form.pixel_format, psnr=request.psnr)
     return plan.frames, form.size, plan.psnr
 
 
-def _sound_of(target: OutputTarget, video: Readable, request: ViewSpec) -> ViewAudioSummary:
+def _sound_of(target: OutputTarget, video: Video, request: ViewSpec) -> ViewAudioSummary:
     """The sound of the output."""
     from vfsd.views import ViewAudioSummary
 
     if target.kind != "video":
         return ViewAudioSummary(None, None, None)
-    return require_complete(video, "a video").sound_of(request)
+    return require_complete(video, "a video").views.sound_of(request)
 
 
 def _save_view(
-    session: Session, target: OutputTarget, video: Readable, request: ViewSpec, replace: bool
+    session: Session, target: OutputTarget, video: Video, request: ViewSpec, replace: bool
 ) -> WrittenFiles:
     """Write a video: a view of the mount, without padding."""
     from vfsd.cli.frame_output import WrittenFiles
 
     label = f"making {target.out}"
     with Progress(label, None, shown=session.shows_progress, in_bytes=True) as progress:
-        size = require_complete(video, "a video").save_view(
+        size = require_complete(video, "a video").views.save(
             target.out, request, replace=replace, on_progress=progress.advance
         )
     return WrittenFiles([target.out], size)
 
 
 def _pipe_view(
-    session: Session, target: OutputTarget, video: Readable, request: ViewSpec, replace: bool
+    session: Session, target: OutputTarget, video: Video, request: ViewSpec, replace: bool
 ) -> WrittenFiles:
     """Write a view to stdout."""
     from vfsd.cli.frame_output import WrittenFiles
     from vfsd.core.view_path import format_view_path
 
-    with require_complete(video, "a view").view(format_view_path(request)) as file:
+    with require_complete(video, "a view").views.open(format_view_path(request)) as file:
         shutil.copyfileobj(file, sys.stdout.buffer)
     return WrittenFiles([], 0)
 
@@ -323,7 +329,7 @@ def _pipe_view(
 def _write_frames(
     session: Session,
     target: OutputTarget,
-    video: Readable,
+    video: Video,
     request: ViewSpec,
     replace: bool,
     *,
@@ -334,8 +340,8 @@ def _write_frames(
     from vfsd.views.view_frames import no_frame_error
 
     view = request.sized(video.width, video.height)
-    planned = video.plan(view).frames
-    count = len(planned if damaged == SHOW else video.kept_frames(planned, damaged))
+    planned = plan_view(context_of(video), view).frames
+    count = len(planned if damaged == SHOW else kept_frames(context_of(video), planned, damaged))
     if not count:
         raise no_frame_error(view, video.original.duration)
     frames = video.iterate(
@@ -366,7 +372,7 @@ _PAUSE_SECONDS = 0.05
 
 
 @contextmanager
-def open_readable(store: Store, name: str) -> Iterator[Readable]:
+def open_readable(store: Store, name: str) -> Iterator[Video]:
     """Open the video of that name, or the part of it that is written so far.
 
     Raises the errors of `Store` if there is neither, and `BusyError` if nothing can be read yet. In
@@ -427,11 +433,10 @@ def _exists(store: Store, name: str) -> bool:
     return True
 
 
-def require_complete(video: Readable, what: str) -> Video:
+def require_complete(video: Video, what: str) -> Video:
     """Return `video` if it is complete; raises `BusyError` while it is being written."""
-    from vfsd.api.video import Video
 
-    if not isinstance(video, Video):
+    if video.original.is_growing:
         raise BusyError(
             f"{video.name!r} is still being written, and cannot be read as {what} yet",
             hint="pictures, arrays and raw pixels can be read up to the last complete frame",

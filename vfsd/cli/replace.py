@@ -139,16 +139,16 @@ def _forecast(
     video: Video, psnr: float | None, codec: str, keep: str | None, report: OnProgress
 ) -> ReencodeForecast:
     if keep is not None:
-        return video.forecast_decay(keep, psnr=psnr, codec=codec, on_progress=report)
-    return video.forecast_replacement(psnr=psnr, codec=codec, on_progress=report)
+        return video.policy.forecast_decay(keep, psnr=psnr, codec=codec, on_progress=report)
+    return video.policy.forecast_replacement(psnr=psnr, codec=codec, on_progress=report)
 
 
 def _replace(
     video: Video, psnr: float | None, codec: str, keep: str | None, report: OnProgress
 ) -> Replacement:
     if keep is not None:
-        return video.decay(keep, psnr=psnr, codec=codec, on_progress=report)
-    return video.replace_original(psnr=psnr, codec=codec, on_progress=report)
+        return video.policy.decay(keep, psnr=psnr, codec=codec, on_progress=report)
+    return video.policy.replace_original(psnr=psnr, codec=codec, on_progress=report)
 
 
 def _print_replaced(session: Session, done: Replacement) -> None:

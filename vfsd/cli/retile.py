@@ -253,7 +253,7 @@ def make_tiles(
     began = time.monotonic()
     try:
         with Progress(f"tiling {video.name}", total, shown=session.shows_progress) as progress:
-            made = video.retile(
+            made = video.tiles.retile(
                 planned, settings=order.settings, jobs=jobs, on_progress=progress.reach
             )
     except KeyboardInterrupt:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.cli.layout import SEGMENT_FIELDS, SHOW_FIELDS
 from vfsd.cli.layout_io import read_layout_file
 from vfsd.codecs.cells.tile_codecs import TileCodec, tile_codec
@@ -46,7 +46,7 @@ class LayoutAround:
 
     def plan(self, video: Video, span: Span | None, seconds: float, codec: str) -> Plans:
         """Plan segments around the boxes; empty where tiles would not pay. Raises `UsageError`."""
-        return video.around(
+        return video.tiles.around(
             parse_labels(self.labels),
             partition=coarse_layout if self.coarse else fine_layout,
             span=span,
@@ -92,7 +92,7 @@ class RetileOrder:
             ]
         if self.size is not None:
             layout = TileLayout.untiled(*coded_size(self.size, media))
-            sequences = video.sequences(self.span, self.seconds)
+            sequences = video.tiles.sequences(self.span, self.seconds)
             return [PlannedSegment(frames, layout) for frames in sequences]
         if self.boxes is not None:
             planned = self.boxes.plan(video, self.span, self.seconds, self.settings.codec)
@@ -105,7 +105,7 @@ class RetileOrder:
             layout = layout_around(needed, media.width, media.height, codec.rules)
             if codec.takes_parts and not self.whole:
                 wanted = tuple(layout.covering(needed))
-        sequences = video.sequences(self.span, self.seconds)
+        sequences = video.tiles.sequences(self.span, self.seconds)
         return [PlannedSegment(frames, layout, wanted) for frames in sequences]
 
     def needed(self, media: MediaInfo) -> Rect:
@@ -212,12 +212,12 @@ def estimate(store: Store, video: Video, order: RetileOrder, jobs: int | None) -
         return RetileEstimate(planned, (), None, 0, 0.0, DecodeWork(), 0.0, DecodeWork(), 0.0)
     middle = wanted[len(wanted) // 2]
     one = sample_segment(
-        store.parts, store.tools.pool, video.info, video.table, middle, order.settings
+        store.parts, store.tools.pool, video.info, context_of(video).table, middle, order.settings
     )
     frames = sum(len(plan.frames) for plan in wanted)
     share = frames / len(middle.frames)
     hands = max(1, min(jobs or available_cores(), available_cores(), len(wanted)))
-    costs = video.costs
+    costs = context_of(video).costs
     like = _segment_like(one, video)
     tiles: Sequence[int] = one.tiles
     parts = len(tiles)  # a read of an average tile
@@ -232,7 +232,7 @@ def estimate(store: Store, video: Video, order: RetileOrder, jobs: int | None) -
         whole.bytes * times,
     )
     all_frames = [frame for plan in planned for frame in plan.frames]
-    untiled = original_work(video.original, video.table, all_frames)
+    untiled = original_work(video.original, context_of(video).table, all_frames)
     return RetileEstimate(
         planned,
         wanted,

@@ -23,7 +23,7 @@ from vfsd.core.output_formats import PIXEL_LAYOUTS
 from vfsd.errors import UsageError
 
 if TYPE_CHECKING:
-    from vfsd.cli.read import Readable
+    from vfsd.api.video import Video
     from vfsd.core.view_path import ViewForm, ViewSpec
     from vfsd.tiling import Rect
 
@@ -127,7 +127,7 @@ def require_one_selection(span: Span | None, chosen: slice | None, moment: Fract
 
 
 def view_request(
-    video: Readable,
+    video: Video,
     form: ViewForm,
     span: Span | None,
     chosen: slice | None,

@@ -30,10 +30,10 @@ from vfsd.errors import (
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
-    from vfsd.api.store_writes import WriteOptions
     from vfsd.api.video import Video
     from vfsd.cli.pixel_input import PixelInput
     from vfsd.write.partial_files import UnfinishedRecording
+    from vfsd.write.writer_settings import WriteOptions
 
 
 _FILE = click.Path(dir_okay=False)

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.catalog import Catalog
-from vfsd.codecs.cells.tile_codecs import TILE_CODECS, TileCodec
+from vfsd.codecs.cells.tile_codecs import TILE_CODECS, TileCodec, tile_codec
 from vfsd.codecs.frames.to_array import needed_margin
 from vfsd.core.detections import DetectionColumns
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints
+from vfsd.core.hostinfo import host_name
 from vfsd.core.label_query import parse_labels
 from vfsd.core.model import Cell, LogicalVideo, MeasuredCost, MediaInfo, PhysicalVideo, Segment
 from vfsd.derive.tile_settings import PlannedSegment, TileSettings
@@ -27,9 +28,22 @@ from vfsd.read.tile_planner import (
     is_worth_it,
     original_work,
 )
+from vfsd.read.video_context import VideoContext
 from vfsd.tiling import LayoutRules, Rect, TileLayout, decoded_frames, decoded_pixels
 from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST, OTHER_ENCODE, DecodeWork, EncodeCost
-from vfsd.tiling.policy import Aim, ByteDensity, CostRates, LabelBoxes, VideoProfile
+from vfsd.tiling.policy import (
+    Aim,
+    BoxWorld,
+    ByteDensity,
+    CachedBytes,
+    CostRates,
+    LabelBoxes,
+    SizeWorld,
+    VideoProfile,
+    every_tile,
+    wanted_tiles,
+)
+from vfsd.validation import given_or_usual
 
 _BYTES_OF_ORIGINAL = {"fast": 1.9, "small": 0.6, "stitchable": 1.3, "lossless": 26}
 """How many times as many bytes as the original tiles have, where the video has none yet.
@@ -340,3 +354,56 @@ def _assign_boxes(
     for mine, low, high in zip(seen, lows, highs, strict=True):
         if low < high:
             mine[label] = LabelBoxes(rows.frames[low:high], corners[low:high])
+
+
+def box_world(
+    video: VideoContext,
+    aims: Iterable[Aim],
+    *,
+    settings: TileSettings | None = None,
+    within: range | None = None,
+) -> BoxWorld:
+    """The cost of reading a video with tiles or without them, for policies.
+
+    Tiles are imagined around `aims`: labels, or expressions of them, and regions of the stored
+    picture.  Boxes outside of the frames `within` are not looked up.  Only tiles that hold an aim
+    would be made, where the codec allows it; the rest is read from the original.
+    """
+    settings = given_or_usual(settings, TileSettings)
+    tiles = video.usual_tiles(video.info)
+    media = video.original.media
+    codec = tile_codec(settings.codec, media)
+    catalog = video.parts.catalog
+    measured = catalog.costs(host_name())
+    table = FrameTableOriginal(video.table, media.width * media.height)
+    like = [one for one in tiles.segments if one.picture == (media.width, media.height)]
+    return BoxWorld(
+        load_box_video(catalog, video.info, table, video.sequences(), aims, codec, within=within),
+        cost_rates(video.original, table.whole, codec, tiles.costs, measured, like),
+        wanted_tiles if codec.takes_parts else every_tile,
+        PlannerReading(),
+    )
+
+
+def size_world(
+    video: VideoContext, settings: TileSettings | None = None, at_hand: CachedBytes | None = None
+) -> SizeWorld:
+    """The cost of reading a video with renditions or without them, for policies.
+
+    Sizes are those of stored pictures.  `at_hand` lists frames that need no encoding.
+    """
+    settings = given_or_usual(settings, TileSettings)
+    tiles = video.usual_tiles(video.info)
+    media = video.original.media
+    codec = tile_codec(settings.codec, media)
+    measured = video.parts.catalog.costs(host_name())
+    table = FrameTableOriginal(video.table, media.width * media.height)
+    like = [one for one in tiles.segments if one.picture != (media.width, media.height)]
+    sequences = video.sequences()
+    nothing: list[dict[str, LabelBoxes]] = [{} for _ in sequences]
+    return SizeWorld(
+        VideoProfile(media.width, media.height, sequences, nothing, codec.rules, table),
+        cost_rates(video.original, table.whole, codec, tiles.costs, measured, like),
+        PlannerReading(),
+        at_hand,
+    )

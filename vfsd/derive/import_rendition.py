@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from io import BufferedRandom
-from itertools import islice
+from itertools import count, islice
 from typing import IO
 
 import numpy as np
@@ -49,14 +49,17 @@ from vfsd.core.psnr import (
     psnr_from_error,
     psnr_from_mse,
 )
-from vfsd.derive.retile import missing_segments
+from vfsd.derive.retile import OnProgress, missing_segments
 from vfsd.derive.tile_encoder import SegmentMaker
 from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.read.decoder_pool import DecoderPool
+from vfsd.read.video_context import VideoContext
 from vfsd.storage.context import StoreContext
 from vfsd.storage.original_guard import usual_psnr
 from vfsd.storage.reclaim import clear_away
+from vfsd.tiling import TileLayout, frame_intersection
+from vfsd.write.correct_table import require_verified
 
 # The mean of a segment alone would let one wrong frame pass. A limit for each frame alone would
 # refuse pictures that reads themselves return.
@@ -132,8 +135,8 @@ def import_frames(
             for _ in plan.frames:
                 on_frame()
         if next(pictures, None) is not None:
-            count = sum(len(plan.frames) for plan in planned)
-            raise RefusedMediaError(f"there are more pictures than the {count} frames of the view")
+            total = sum(len(plan.frames) for plan in planned)
+            raise RefusedMediaError(f"there are more pictures than the {total} frames of the view")
     except BaseException:
         if made:
             with parts.catalog.writing() as change:
@@ -141,6 +144,42 @@ def import_frames(
             clear_away(parts, keys={segment.object_key for segment in made})
         raise
     return made
+
+
+def take_pictures(
+    video: VideoContext,
+    offered: Iterator[VideoFrame],
+    size: tuple[int, int],
+    frames: range,
+    *,
+    given_as: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> list[Segment]:
+    """Store pictures of `frames`, scaled to `size` by the caller, as a rendition.
+
+    The pictures have the pixel format of the original; `given_as` is the format before conversion.
+    Returns the new segments.  Raises as `import_frames`.
+    """
+    require_importable(video.original.media, *size)
+    require_verified(video)
+    layout, done = TileLayout.untiled(*size), count(1)
+    parts = (frame_intersection(run, frames) for run in video.sequences())
+    planned = [PlannedSegment(part, layout) for part in parts if part]
+
+    def on_frame() -> None:
+        if on_progress is not None:
+            on_progress(next(done), len(frames))
+
+    return import_frames(
+        video.parts,
+        video.tools.pool,
+        video.info,
+        video.table,
+        planned,
+        offered,
+        given_as=given_as,
+        on_frame=on_frame,
+    )
 
 
 class _ImportMaker(SegmentMaker):

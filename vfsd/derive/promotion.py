@@ -17,12 +17,13 @@ from vfsd.codecs.frames.quality import SitedFrameComparer
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.model import Cell, LogicalVideo, MediaInfo, PhysicalVideo, Segment
 from vfsd.derive.promotion_candidates import CandidateIndex, PromotionCandidate
-from vfsd.derive.proposals import Proposal, TunableVideo
+from vfsd.derive.proposals import Proposal
 from vfsd.derive.tile_encoder import BetweenPictures, OnPublish, SegmentMaker
 from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.errors import DamagedFileError, IntegrityError, OutdatedError, UsageError
 from vfsd.read.decoder_pool import DecoderPool
 from vfsd.read.read_context import ReadContext
+from vfsd.read.video_context import VideoContext
 from vfsd.storage.context import StoreContext
 
 FROM_VIEW = "view"
@@ -125,7 +126,7 @@ class CandidatePromoter:
         self._of: dict[tuple[int, str], ViewPromoter] = {}
 
     def of(
-        self, video: TunableVideo, candidate: PromotionCandidate, proposal: Proposal
+        self, video: VideoContext, candidate: PromotionCandidate, proposal: Proposal
     ) -> PublishSegment:
         """What makes a part of a rendition of `candidate`, and has the cache give it up then.
 
@@ -158,7 +159,7 @@ class CandidatePromoter:
 
         return admit
 
-    def _admission(self, video: TunableVideo, codec: str) -> ViewPromoter:
+    def _admission(self, video: VideoContext, codec: str) -> ViewPromoter:
         key = video.original.id, codec
         if key not in self._of:
             self._of[key] = ViewPromoter(

@@ -8,29 +8,27 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs.cells.tile_codecs import TILE_CODECS, VIEW_CODECS
-from vfsd.core.frame_table import FrameTable
 from vfsd.core.model import LogicalVideo, PhysicalVideo, Segment, TilingDecision, TilingReason
 from vfsd.core.psnr import FINEST_PSNR, chained_psnr, required_psnr
+from vfsd.derive.catalog_world import box_world, size_world
 from vfsd.derive.promotion_candidates import CachedRun, CandidateIndex, PromotionCandidate
 from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.derive.workload import LoggedQuery, queries_of_reads, sizes_of_reads
 from vfsd.disk.block_checksums import merged
+from vfsd.read.video_context import VideoContext
 from vfsd.storage.context import StoreContext
 from vfsd.storage.original_guard import usual_psnr
 from vfsd.tiling import Rect, TileLayout, frame_intersection, overlaps
 from vfsd.tiling.policy import (
     Aim,
-    BoxWorld,
-    CachedBytes,
     Ledger,
     LedgerParameters,
     Query,
@@ -196,38 +194,6 @@ def _count_frames(ranges: Sequence[range], frames: range) -> int:
     return sum(len(frame_intersection(one, frames)) for one in ranges)
 
 
-class TunableVideo(Protocol):
-    """A video whose reads can be turned into proposals; `vfsd.Video` is one."""
-
-    @property
-    def info(self) -> LogicalVideo: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def original(self) -> PhysicalVideo: ...
-
-    @property
-    def table(self) -> FrameTable: ...
-
-    def sequences(self) -> list[range]: ...
-
-    def world(
-        self,
-        aims: Iterable[Aim],
-        *,
-        settings: TileSettings | None = None,
-        within: range | None = None,
-    ) -> BoxWorld: ...
-
-    def size_world(
-        self, settings: TileSettings | None = None, at_hand: CachedBytes | None = None
-    ) -> SizeWorld: ...
-
-    def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> bool: ...
-
-
 _MAX_WEIGHED = 500_000
 """Reads, each as many times as it touches SOTs: about 20 us each."""
 
@@ -278,7 +244,7 @@ def by_value(proposals: Iterable[Proposal]) -> list[Proposal]:
 
 
 def proposals_for(
-    parts: StoreContext, video: TunableVideo, terms: LedgerParameters | None = None
+    parts: StoreContext, video: VideoContext, terms: LedgerParameters | None = None
 ) -> list[Proposal]:
     """What the remembered reads of a video speak for, by time: tiles and renditions.
 
@@ -312,14 +278,14 @@ def proposals_for(
                 opinion = _policy_tilings(world, told, terms)
             else:
                 at_hand = CachedSegments.of(parts, info, segments, minimum)
-                sizes = video.size_world(settings, at_hand.frames)
+                sizes = size_world(video, settings, at_hand.frames)
                 there = ExistingLayouts(sizes, sots, segments, minimum)
                 opinion = _policy_tilings(sizes, told, terms)
                 found += _promotion_proposals(
                     info, sots, told, sizes, there, opinion, at_hand, terms
                 )
                 opinion = at_hand.left(opinion, sots)
-                world = video.size_world(settings)
+                world = size_world(video, settings)
             found += _tiling_proposals(
                 info, sots, told, world, there, opinion, settings, encodings, terms
             )
@@ -335,12 +301,12 @@ def _can_be_made(video: LogicalVideo, settings: TileSettings) -> bool:
     return codec.is_lossless or (left is not None and left <= FINEST_PSNR)
 
 
-def _world(video: TunableVideo, told: Sequence[Query], settings: TileSettings) -> World:
+def _world(video: VideoContext, told: Sequence[Query], settings: TileSettings) -> World:
     """With boxes of all labels that were looked for."""
     aims = frozenset[Aim]().union(*(query.aims for query in told))
     first = min(query.frames[0] for query in told)
     last = max(query.frames[-1] for query in told)
-    return video.world(aims, settings=settings, within=range(first, last + 1))
+    return box_world(video, aims, settings=settings, within=range(first, last + 1))
 
 
 def _tiling_proposals(

@@ -16,7 +16,7 @@ from vfsd.catalog import Transaction
 from vfsd.core.model import LogicalVideo, Role, Segment, TilingDecision
 from vfsd.derive.derived_budget import BudgetHeadroom
 from vfsd.derive.promotion import CandidatePromoter, PublishSegment
-from vfsd.derive.proposals import Proposal, TunableVideo, by_value, proposals_for
+from vfsd.derive.proposals import Proposal, by_value, proposals_for
 from vfsd.derive.retile import OnProgress, Retiler
 from vfsd.derive.tile_encoder import require_same_bytes
 from vfsd.derive.tile_settings import PlannedSegment, TileSettings
@@ -30,17 +30,19 @@ from vfsd.errors import (
     VfsdError,
 )
 from vfsd.read.read_context import ReadContext
+from vfsd.read.video_context import VideoContext
 from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import make_room
 from vfsd.storage.reclaim import clear_away
 from vfsd.tiling import overlaps
 from vfsd.tiling.policy import LedgerParameters
 from vfsd.validation import given_or_usual, within_64_bits
+from vfsd.write.correct_table import verify
 
-Videos = Callable[[], Iterable[TunableVideo]]
+Videos = Callable[[], Iterable[VideoContext]]
 """Gives the videos to consider, as they are now."""
 
-OpenVideo = Callable[[LogicalVideo], TunableVideo]
+OpenVideo = Callable[[LogicalVideo], VideoContext]
 """Opens a video from its catalog record."""
 
 OnFailed = Callable[[LogicalVideo, VfsdError], None]
@@ -224,7 +226,7 @@ class Tuner:
                 require_same_bytes(info, seen)
             raise
 
-    def _to_encode(self, video: TunableVideo, proposal: Proposal) -> PublishSegment:
+    def _to_encode(self, video: VideoContext, proposal: Proposal) -> PublishSegment:
         retiler = self._retiler(video, proposal.settings)
         if self._parts.catalog.cost_factor(video.info) is None:
             retiler.note_cost(proposal.plan.frames)
@@ -234,10 +236,10 @@ class Tuner:
         """At least so many that room has to be found for."""
         return max(proposal.bytes, self._refused.get(_key(proposal), 0))
 
-    def _verified(self, info: LogicalVideo) -> TunableVideo:
+    def _verified(self, info: LogicalVideo) -> VideoContext:
         """Tiles go by frame numbers, which must not change afterwards."""
         video = self._open_video(info)
-        if not info.original.verified and video.verify(on_progress=self._heed):
+        if not info.original.verified and verify(video, on_progress=self._heed):
             raise OutdatedError(
                 f"{info.name} has other frames than its file promised", hint="ask again"
             )
@@ -256,7 +258,7 @@ class Tuner:
             self._between()
             self._paused += time.perf_counter() - began
 
-    def _retiler(self, video: TunableVideo, settings: TileSettings) -> Retiler:
+    def _retiler(self, video: VideoContext, settings: TileSettings) -> Retiler:
         """Of each video the one that knows already what its tiles need."""
         key = video.original.id, settings
         if key not in self._retilers:

@@ -274,11 +274,11 @@ class RetentionExecutor:
         """
         video, policy = self._videos[due.aged.video_id], due.aged.policy
         if due.stage is RetentionStage.REPLACE:
-            return video.forecast_replacement(
+            return video.policy.forecast_replacement(
                 psnr=policy.psnr, codec=policy.codec, on_progress=on_progress
             )
         if due.stage is RetentionStage.DECAY:
-            return video.forecast_decay(
+            return video.policy.forecast_decay(
                 policy.keep or "", psnr=policy.psnr, codec=policy.codec, on_progress=on_progress
             )
         return None
@@ -298,7 +298,7 @@ class RetentionExecutor:
         require = partial(_require_due, self._parts, video.info, due)
         try:
             if due.stage is RetentionStage.DECAY:
-                video.decay(
+                video.policy.decay(
                     policy.keep or "",
                     psnr=policy.psnr,
                     codec=policy.codec,
@@ -307,7 +307,7 @@ class RetentionExecutor:
                     on_progress=on_progress,
                 )
             else:
-                video.replace_original(
+                video.policy.replace_original(
                     psnr=policy.psnr,
                     codec=policy.codec,
                     reason=due.reason,
@@ -316,7 +316,7 @@ class RetentionExecutor:
                 )
         except CANNOT_BE_DONE as error:
             return self._leave(video.info, due.reason, str(error))
-        return video.original_log()[0]
+        return video.policy.log()[0]
 
     def _delete(self, video: LogicalVideo, due: DueStep) -> OriginalLogEntry:
         """Take a video out of the store with all its names, and note why.

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from vfsd.api.store import Store
-from vfsd.api.uploads import VideoWrites
 from vfsd.core.process_control import (
     MallocTrimmer,
     disable_huge_pages,
@@ -44,6 +43,7 @@ from vfsd.mount.fuse.mount_options import MountOptions, parse_options
 from vfsd.mount.log_file import LogFile, LogSizeLimiter
 from vfsd.mount.render_client import RenderProcess
 from vfsd.mount.tune_scheduler import BackgroundTuner
+from vfsd.read.video_context import VideoContext
 from vfsd.storage.checksum_registry import SUMS_ADVICE, without_sums
 from vfsd.storage.context import StoreContext
 from vfsd.views import Views
@@ -275,7 +275,7 @@ def _views(
         store.parts,
         store.tools,
         elsewhere=renders,
-        open_sink=lambda info: VideoWrites(store.parts, store.tools, info),
+        open_sink=lambda info: VideoContext(store.parts, store.tools, info),
         whole_bytes=whole_bytes,
         are_others_hurried=counters.are_files_read,
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.core.model import LogicalVideo, MediaInfo, TilingDecision, TilingReason
 from vfsd.core.process_control import (
     LOWEST_PRIORITY,
@@ -171,7 +171,7 @@ class TuneLoop:
         for video in self._videos():
             self._obey()
             try:
-                found += self._tuner.that_fit(proposals_for(self._store.parts, video))
+                found += self._tuner.that_fit(proposals_for(self._store.parts, context_of(video)))
             except NotFoundError:
                 pass  # it is gone, or others have changed it
             except (VfsdError, OSError) as error:

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.catalog import Transaction
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.hostinfo import worker_count
@@ -179,7 +179,11 @@ def join_videos(
         else:
             wanted.append(frames)
     work = JoinWorker(
-        parts, tools.pool, (left.info, left.table), (right.info, right.table), settings
+        parts,
+        tools.pool,
+        (left.info, context_of(left).table),
+        (right.info, context_of(right).table),
+        settings,
     )
     known = pair.overlap.matrices[0] if pair.overlap.fixed else None
     runs = _run_all(
@@ -198,8 +202,8 @@ def join_videos(
         before,
         elsewhere,
         len(left) - sum(map(len, pairs)),
-        _bytes_of(left.table, [frames.left for frames in done])
-        + _bytes_of(right.table, [frames.right for frames in done]),
+        _bytes_of(context_of(left).table, [frames.left for frames in done])
+        + _bytes_of(context_of(right).table, [frames.right for frames in done]),
     )
 
 
@@ -295,7 +299,7 @@ def _concurrent_runs(left: Video, right: Video, runs: Sequence[FramePairs], jobs
 
 def _times(video: Video) -> Seconds:
     """When each frame appears, in seconds from the first."""
-    ticks = video.table.pts() - video.original.first_pts
+    ticks = context_of(video).table.pts() - video.original.first_pts
     return np.maximum.accumulate(ticks.astype(np.float64) * float(video.original.time_base))
 
 

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.joints.overlap_geometry import PixelArray
 from vfsd.core.view_request import View
 from vfsd.errors import IntegrityError, UsageError, VfsdError
@@ -196,9 +196,9 @@ def _frames(
 ) -> Sequence[PixelArray]:
     """From the original, and not remembered as anybody's read."""
     frames = np.array([video.index_at(time) for time in times], dtype=np.int64)
-    plan = plan_frames(frames, View(size=size), video.original, video.table)
+    plan = plan_frames(frames, View(size=size), video.original, context_of(video).table)
     try:
-        return list(PlanExecutor(video.table, tools).execute(plan))
+        return list(PlanExecutor(context_of(video).table, tools).execute(plan))
     except OSError as error:
         raise IntegrityError(f"{video.name!r} cannot be read: {error}") from error
 

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from io import BufferedReader, FileIO
-from typing import Protocol
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
@@ -20,16 +19,18 @@ from vfsd.codecs.frames.pixel_layouts import PIXEL_FORMATS, pixel_layout
 from vfsd.core import view_path
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frames import Pixels
-from vfsd.core.model import LogicalVideo, PhysicalVideo
+from vfsd.core.model import LogicalVideo
 from vfsd.core.view_path import ViewSpec
 from vfsd.derive.import_rendition import (
     arrays_to_stored_format,
     frames_to_stored_format,
     require_importable,
+    take_pictures,
 )
 from vfsd.disk.enospc import NO_SPACE
 from vfsd.errors import NoSpaceError, NotFoundError, RefusedMediaError, UsageError, VfsdError
 from vfsd.read.read_plan import select_frames
+from vfsd.read.video_context import VideoContext
 from vfsd.storage.context import StoreContext
 from vfsd.write.frame_input import iter_raw_frames
 from vfsd.write.y4m import MAGIC, read_y4m_frames, read_y4m_header
@@ -52,29 +53,7 @@ def upload_request(path: str) -> ViewSpec | None:
     return None if is_partial or step != 1 else request
 
 
-class FrameSink(Protocol):
-    """A video that accepts frames in another size; see `vfsd.api.uploads.VideoWrites`."""
-
-    @property
-    def info(self) -> LogicalVideo: ...
-
-    @property
-    def original(self) -> PhysicalVideo: ...
-
-    @property
-    def table(self) -> FrameTable: ...
-
-    def take(
-        self,
-        offered: Iterator[VideoFrame],
-        size: tuple[int, int],
-        frames: range,
-        *,
-        given_as: str | None = None,
-    ) -> object: ...
-
-
-OpenFrameSink = Callable[[LogicalVideo], FrameSink]
+OpenFrameSink = Callable[[LogicalVideo], VideoContext]
 """Opens a video for frames that are written to one of its views."""
 
 
@@ -84,7 +63,7 @@ class ViewUpload:
     Raises `UsageError` for a size in which the video takes no frames.
     """
 
-    def __init__(self, parts: StoreContext, video: FrameSink, path: str) -> None:
+    def __init__(self, parts: StoreContext, video: VideoContext, path: str) -> None:
         request = upload_request(path)
         if request is None:
             raise UsageError(f"{path!r} is not all of the picture in another size")
@@ -167,7 +146,7 @@ class ViewUpload:
         else:
             offered = self._of_packets()
         given_as = self._form.layout if self._form.container == "raw" else None
-        self._video.take(offered, self._size, self._frames, given_as=given_as)
+        take_pictures(self._video, offered, self._size, self._frames, given_as=given_as)
 
     def _of_samples(self) -> Iterator[VideoFrame]:
         layout = pixel_layout(self._form.layout)

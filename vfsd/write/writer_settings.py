@@ -9,6 +9,7 @@ from fractions import Fraction
 from os import PathLike
 from pathlib import PurePosixPath
 from reprlib import repr as shown
+from typing import TypedDict
 
 from vfsd.codecs.audio.audio_input import AudioInput, AudioOptions
 from vfsd.codecs.audio.sample_arrays import SoundFormat
@@ -41,6 +42,25 @@ _GOP_SECONDS = 1
 _MAX_GOP_FRAMES = 120
 _MAX_FRAMES = 1_000_000_000
 """From one key picture to the next: encoders count in 32 bits."""
+
+
+class WriteOptions(TypedDict, total=False):
+    """The fields of a `WriterSettings`, as keyword arguments of `Store.write`."""
+
+    fps: Seconds | None
+    time_base: Seconds | None
+    format: str
+    codec: str
+    pixel_format: str | None
+    quality: int | None
+    psnr: float | None
+    lossless: bool
+    key_interval: int | None
+    color_range: str | None
+    color_space: str | None
+    sample_aspect_ratio: Seconds | None
+    sound: AudioInput | None
+    sound_codec: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,203 @@
+"""`VideoPolicy`: whether the original of one video may be replaced or removed; `video.policy`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from vfsd.core.retention_policy import CODEC, Hold, OriginalLogEntry, RetentionPolicy
+from vfsd.derive.reencode import OnProgress, ReencodeForecast
+from vfsd.derive.replace_original import OriginalReplacer, Replacement, Require
+from vfsd.errors import NotFoundError, OutdatedError, UsageError
+from vfsd.read.video_context import VideoContext
+from vfsd.storage import original_guard
+from vfsd.validation import decibels
+from vfsd.write.correct_table import require_verified
+
+
+class VideoPolicy:
+    """Policy, holds and replacement of one video's original.
+
+    video.policy.set("original=replaceable,psnr=42")
+    video.policy.replace_original()
+    """
+
+    def __init__(self, video: VideoContext) -> None:
+        video.require_finished("a policy")
+        self._video = video
+
+    def get(self) -> RetentionPolicy:
+        """The policy of the video, or of the closest directory above that has one.
+
+        Without any, originals are kept.
+        """
+        return original_guard.policy_of(self._video.parts, self._video.info)
+
+    def set(self, policy: RetentionPolicy | str | None) -> None:
+        """Allow or forbid that the original is replaced; None removes the video's own policy.
+
+        Raises `UsageError` and `ReadOnlyError`.
+        """
+        original_guard.set_policy(self._video.parts, self._video.name, policy)
+
+    def holds(self) -> list[Hold]:
+        """The holds that forbid to change or remove the video."""
+        return original_guard.holds(self._video.parts, self._video.info)
+
+    def hold(self, reason: str) -> Hold:
+        """Forbid all changes of the video, and its removal, until `release`."""
+        return original_guard.hold(self._video.parts, self._video.info, reason)
+
+    def release(self, reason: str, hold: int | None = None) -> list[Hold]:
+        """Lift the hold with that id, by default all; the log keeps `reason`.
+
+        Returns the lifted holds.  Raises `NotFoundError` without such a hold.
+        """
+        return original_guard.release(self._video.parts, self._video.info, reason, hold)
+
+    def log(self) -> list[OriginalLogEntry]:
+        """All changes of the original, the newest first."""
+        with self._video.parts.catalog.reading() as seen:
+            return seen.originals.log(self._video.info.id)
+
+    def replace_original(
+        self,
+        *,
+        psnr: float | None = None,
+        codec: str = CODEC,
+        reason: str = "asked for",
+        require: Require | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Replacement:
+        """Replace the original by a smaller encoding, where the policy allows it.
+
+        The quality is measured: the new file is decoded and compared with the present original, and
+        the loss of that one is added (see `vfsd.core.psnr`).  Frames, their times and all other
+        streams stay, and so do detections, tiles and renditions.  Other `Video` objects of the
+        same video must be opened again.
+
+        Args:
+            psnr: The least PSNR in dB of each plane of every picture, against the very first
+                original; default: that of the policy.
+            codec: The codec of the new file.
+            reason: Kept in the log.
+            require: Called in the transaction that publishes the file; it may raise to forbid it.
+            on_progress: Called with (step, pictures done, pictures in all).
+
+        Raises:
+            ForbiddenError: The policy forbids it, or the new file would not be smaller.
+            HeldError: A hold forbids it.
+            UsageError: An argument is malformed.
+            RefusedMediaError: The video cannot be encoded so.
+            BusyError: The video is open in a mount.
+            NoSpaceError, IntegrityError, OutdatedError: Nothing has changed.
+        """
+        with self._unless_outdated():
+            replacer = self._replacer(psnr, codec)
+            told = () if on_progress is None else (on_progress,)
+            done = replacer.replace(reason, *told, require=require)
+        self._video.adopt(done.video)
+        return done
+
+    def forecast_replacement(
+        self,
+        *,
+        psnr: float | None = None,
+        codec: str = CODEC,
+        on_progress: OnProgress | None = None,
+    ) -> ReencodeForecast:
+        """Estimate `replace_original` by encoding and measuring a few seconds.
+
+        Nothing is stored.  `ReencodeForecast.refused` says what the policy forbids.  Raises as
+        `replace_original`.
+        """
+        replacer = self._replacer(psnr, codec)
+        return replacer.forecast(*(() if on_progress is None else (on_progress,)))
+
+    def decay(
+        self,
+        keep: str,
+        *,
+        psnr: float | None = None,
+        codec: str = CODEC,
+        reason: str = "asked for",
+        require: Require | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Replacement:
+        """Replace the original by an encoding that keeps its quality around labelled objects alone,
+        where the policy allows it.
+
+        Within the boxes of the labels `keep`, grown by 16 pixels and half a second, each plane of
+        every picture has at least `psnr` dB against the present original.  The rest is low-pass
+        filtered, and changes every two seconds only.  Tiles and renditions are removed.  The PSNR
+        of the video is that of whole pictures afterwards.
+
+        Args:
+            keep: An expression of labels, as for `VideoLabels.query`.
+            psnr: In dB; default: that of the policy.
+            codec: The codec of the new file.
+            reason: Kept in the log.
+            require: Called in the transaction that publishes the file; it may raise to forbid it.
+            on_progress: Called with (step, pictures done, pictures in all).
+
+        Raises:
+            ForbiddenError: As for `replace_original`, and where no source of these labels has
+                examined a part of more than half a second.
+            OutdatedError: Boxes of these labels have changed during the encoding.
+            VfsdError: Others as for `replace_original`.
+        """
+        with self._unless_outdated():
+            decayer = self._decayer(keep, psnr, codec)
+            told = () if on_progress is None else (on_progress,)
+            done = decayer.replace(reason, *told, require=require)
+        self._video.adopt(done.video)
+        return done
+
+    def forecast_decay(
+        self,
+        keep: str,
+        *,
+        psnr: float | None = None,
+        codec: str = CODEC,
+        on_progress: OnProgress | None = None,
+    ) -> ReencodeForecast:
+        """Estimate `decay`; the PSNR is that of the parts that keep their quality."""
+        decayer = self._decayer(keep, psnr, codec)
+        return decayer.forecast(*(() if on_progress is None else (on_progress,)))
+
+    @contextmanager
+    def _unless_outdated(self) -> Iterator[None]:
+        """Turn a missing file into `OutdatedError` where another process changed the video."""
+        video = self._video
+        try:
+            yield
+        except FileNotFoundError as error:
+            with suppress(NotFoundError), video.parts.catalog.reading() as seen:
+                if seen.videos.get(video.info.id).original.id == video.original.id:
+                    raise
+            raise OutdatedError(
+                f"{video.name} has changed in the meantime", hint="open it again"
+            ) from error
+
+    def _replacer(self, psnr: float | None, codec: str) -> OriginalReplacer:
+        video = self._video
+        require_verified(video)
+        return OriginalReplacer.whole(
+            video.parts, video.info, video.table, self._wanted(psnr), codec
+        )
+
+    def _decayer(self, keep: str, psnr: float | None, codec: str) -> OriginalReplacer:
+        video = self._video
+        require_verified(video)
+        wanted = self._wanted(psnr)
+        return OriginalReplacer.decaying(video.parts, video.info, video.table, wanted, codec, keep)
+
+    def _wanted(self, psnr: float | None) -> float:
+        wanted = self.get().psnr if psnr is None else decibels(psnr)
+        if math.isinf(wanted):
+            raise UsageError(
+                "psnr must be finite for a replacement of the original, got inf",
+                hint="for example 45 dB",
+            )
+        return wanted

@@ -1,0 +1,129 @@
+"""`VideoViews`: the files that a mount shows below ``NAME@/``, without a mount; `video.views`."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from reprlib import repr as shown
+
+from vfsd.api.reading import Region, sides_in, view_of
+from vfsd.core import view_path
+from vfsd.core.timebase import Seconds
+from vfsd.core.view_request import Size
+from vfsd.disk.atomic_write import whole_file
+from vfsd.disk.object_store import Progress
+from vfsd.errors import IntegrityError, UsageError
+from vfsd.read.video_context import VideoContext
+from vfsd.validation import local_path, yes_or_no
+from vfsd.views import (
+    ViewAudioSummary,
+    ViewExplanation,
+    explain_path,
+    explain_view,
+    open_view,
+    render,
+    summarize_view_audio,
+)
+from vfsd.write.correct_table import corrects_table
+
+_BUFFER = 1 << 20
+
+
+class VideoViews:
+    """Views of one video: derived files, made when they are read.
+
+    with video.views.open("t=10-20,roi=400x300+600+300.mp4") as file:
+        shutil.copyfileobj(file, upload)
+    """
+
+    def __init__(self, video: VideoContext) -> None:
+        video.require_finished("views")
+        self._video = video
+
+    def open(self, name: str) -> io.BufferedReader:
+        """Open the file that a mount shows as ``NAME@/name``.
+
+            with video.views.open("frames/000123.jpg") as file:
+                picture = file.read()
+
+        The file is readable and seekable.  Its bytes are made as they are read, and a little ahead.
+        The caller closes it.  Raises `NotFoundError` for other names, `UsageError` and
+        `OutOfRangeError`.
+        """
+        video = self._video
+        opened = open_view(video.parts, video.tools, video.info, _name(name))
+        return io.BufferedReader(opened, _BUFFER)
+
+    def explain(self, name: str) -> ViewExplanation:
+        """Explain how the view of that name is made: a view, or ``frames/000123.png``.
+
+        Raises as `open`, and `NotFoundError` for other files below ``NAME@/``.
+        """
+        video = self._video
+        return explain_path(video.parts, video.tools, video.info, _name(name))
+
+    def explain_request(self, request: view_path.ViewSpec) -> ViewExplanation:
+        """As `explain`, for a request of `vfsd.core.view_path`."""
+        video = self._video
+        return explain_view(video.parts, video.tools, video.info, request)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        request: view_path.ViewSpec,
+        *,
+        replace: bool = False,
+        on_progress: Progress | None = None,
+    ) -> int:
+        """As `Video.save`, for a request of `vfsd.core.view_path`."""
+        target, replace = local_path(path, "a file"), yes_or_no(replace, "replace")
+        try:
+            return self._render(target, request, replace, on_progress)
+        except IntegrityError:
+            if not corrects_table(self._video):
+                raise
+        return self._render(target, request, replace, on_progress)
+
+    def sound_of(self, request: view_path.ViewSpec) -> ViewAudioSummary:
+        """Whether a view copies, transcodes or drops the sound."""
+        video = self._video
+        return summarize_view_audio(video.parts, video.tools, video.info, request)
+
+    def _render(
+        self, path: Path, request: view_path.ViewSpec, replace: bool, on_progress: Progress | None
+    ) -> int:
+        video = self._video
+        with whole_file(path, replace) as file:
+            return render(video.parts, video.tools, video.info, request, file, on_progress)
+
+
+def request_of(
+    video: VideoContext,
+    path: str | os.PathLike[str],
+    *,
+    span: tuple[Seconds, Seconds | None] | None,
+    frames: range | slice | None,
+    region: Region | None,
+    size: Size | None,
+    fps: Seconds | None,
+    codec: str | None,
+    format: str | None,
+    psnr: float | None,
+    sound: str | None,
+) -> view_path.ViewSpec:
+    """The arguments of `Video.save` as a request.  Raises `UsageError`, `OutOfRangeError`."""
+    snapshot = video.snapshot()
+    view = view_of(snapshot, span=span, frames=frames, region=region, fps=fps)
+    ending = local_path(path, "a file").suffix.lower().removeprefix(".")
+    form = view_path.with_sound(view_path.output_form(ending, codec, format), sound)
+    scale = sides_in(size, view.region, snapshot.original.media)
+    return view_path.ViewSpec(view, form, scale, psnr)
+
+
+def _name(name: str) -> str:
+    if not isinstance(name, str):
+        raise UsageError(
+            f"the name of a view must be text, got {shown(name)}", hint="give its name, as text"
+        )
+    return name

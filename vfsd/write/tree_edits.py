@@ -1,0 +1,140 @@
+"""Removes and renames files and directories of a store; see `Store.remove` and `Store.move`."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+
+from vfsd.catalog import not_found_error, split_path
+from vfsd.core.model import FileState
+from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
+from vfsd.storage.context import StoreContext
+from vfsd.storage.reclaim import clear_away
+from vfsd.write.ingest_file import make_directories
+
+_SETTLE_SECONDS = 30.0
+
+
+def remove(parts: StoreContext, path: str, recursive: bool) -> int:
+    """Remove a file or, with `recursive`, a directory; returns the number of files."""
+    parts.require_writable()
+    gone, keys, inodes = parts.with_reserve(lambda: _remove_names(parts, path, recursive))
+    clear_away(parts, keys=keys, inodes=inodes)
+    return gone
+
+
+def _remove_names(
+    parts: StoreContext, path: str, recursive: bool
+) -> tuple[int, set[str], list[int]]:
+    """The number of files removed, the objects that may be unused now, and the inodes that may
+    have lost their last name."""
+    *above, name = split_path(path) or [""]
+    if not name:
+        raise UsageError("the root of a store cannot be removed")
+    with parts.catalog.writing() as change:
+        parent = change.tree.resolve("/".join(above))
+        node = change.tree.lookup(parent.ino, name)
+        if node is None:
+            raise not_found_error(path)
+        below = list(change.tree.walk(node.ino, path)) if node.is_dir else []
+        if below and not recursive:
+            raise UsageError(
+                f"{path!r} is not empty",
+                hint="recursive=True removes everything in it, too",
+                command_hint="`--recursive` removes everything in it, too",
+            )
+        gone, lost, inodes = 0, list[int](), list[int]()
+        for full, inner in [*reversed(below), (path, node)]:
+            folder, _, last = "/".join(split_path(full)).rpartition("/")
+            left = change.tree.unlink(change.tree.resolve(folder).ino, last, now_ns=time.time_ns())
+            if left.nlink == 0:
+                lost.append(left.ino)
+            if inner.is_file:
+                inodes.append(left.ino)
+            gone += not inner.is_dir
+        keys = change.objects.of_files(lost)
+        for ino in lost:
+            change.tree.delete(ino)
+    return gone, keys, inodes
+
+
+def move(parts: StoreContext, old: str, new: str, replace: bool) -> None:
+    """Rename a file or a directory."""
+    parts.require_writable()
+    *above, name = split_path(old) or [""]
+    if not name:
+        raise UsageError("the root of a store cannot be moved")
+    if replace:
+        _sync_private(parts, old)
+    with parts.catalog.writing() as change:
+        tree = change.tree
+        parent = tree.resolve("/".join(above))
+        node = tree.lookup(parent.ino, name)
+        if node is None:
+            raise not_found_error(old)
+        if not split_path(new) or (new.endswith("/") and not node.is_dir):
+            new = f"{new}{name}"
+        if node.is_dir and split_path(new)[: len(split_path(old))] == split_path(old):
+            raise UsageError(f"{old!r} cannot be moved into itself")
+        *folders, last = split_path(new)
+        target = make_directories(change, "/".join(folders), uid=os.getuid(), gid=os.getgid())
+        there = tree.lookup(target.ino, last)
+        if there is not None and there.is_dir:
+            target, last = there, name
+            there = tree.lookup(target.ino, last)
+        if there is not None:
+            if there.ino == node.ino:
+                return
+            if there.is_dir or node.is_dir or not replace:
+                raise ExistsError(
+                    f"{new!r} exists",
+                    hint="replace=True lets the file take its place",
+                    command_hint="`--replace` lets the file take its place",
+                )
+        replaced = tree.rename(parent.ino, name, target.ino, last, now_ns=time.time_ns())
+        keys = set[str]()
+        if replaced is not None and replaced.nlink == 0:
+            keys = change.objects.of_file(replaced.ino)
+            tree.delete(replaced.ino)
+    if replaced is not None:
+        clear_away(parts, keys=keys, inodes=[replaced.ino])
+
+
+def _sync_private(parts: StoreContext, name: str) -> None:
+    """Sync a file before it replaces a video, so that a power cut loses neither."""
+    # It may become a video, or be removed, at the same time.
+    with suppress(NotFoundError, FileNotFoundError):
+        with parts.catalog.reading() as seen:
+            node = seen.tree.resolve(name)
+        if node.state in (FileState.SPOOLED, FileState.PLAIN):
+            parts.directory.sync_spooled(node.ino)
+
+
+def wait_until_classified(parts: StoreContext, name: str) -> None:
+    """Wait while a mount still classifies a file that was just written.
+
+    Raises `BusyError` after 30 seconds, or where the mount is gone.
+    """
+    end = time.monotonic() + _SETTLE_SECONDS
+    pause = 0.005
+    while True:
+        try:
+            with parts.catalog.reading() as seen:
+                node = seen.tree.resolve(name)
+        except NotFoundError:
+            return
+        if node.state is not FileState.SPOOLED:
+            return
+        if parts.directory.mounted_by() is None:
+            raise BusyError(
+                f"{name!r} was being written when its mount went away",
+                hint="mount the store again, or run `vfsd fsck --repair`",
+            )
+        if time.monotonic() > end:
+            raise BusyError(
+                f"{name!r} is still being written, or waits to be looked at",
+                hint="try again when it is done; if that takes long, the mount's log says why",
+            )
+        time.sleep(pause)
+        pause = min(0.2, pause * 2)
