@@ -1,4 +1,4 @@
-"""Media files: what is in them, their frames, and making new ones.  PyAV is known in here only."""
+"""Reads, decodes, encodes and writes media files. Only this package imports PyAV."""
 
 import av
 from av import VideoFrame
@@ -7,6 +7,6 @@ __all__ = ["VideoFrame", "library_versions"]
 
 
 def library_versions() -> str:
-    """PyAV's version and that of the decoders in it."""
+    """Return the versions of PyAV and of the libavcodec that it uses."""
     codec = ".".join(str(part) for part in av.library_versions["libavcodec"])
     return f"PyAV {av.__version__}, libavcodec {codec}"

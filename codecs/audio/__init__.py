@@ -1,1 +1,1 @@
-"""Sound beside pictures."""
+"""Audio: reads, decodes and encodes the audio streams of files and views."""

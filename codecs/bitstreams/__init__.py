@@ -1,1 +1,1 @@
-"""What streams say bit by bit: units, parameter sets, slice headers."""
+"""Parsers and writers of bitstreams: NAL units, parameter sets, slice headers, SEI messages."""

@@ -1,1 +1,1 @@
-"""Cells: as what tiles, renditions and joints are stored."""
+"""Cells: encoded tiles of one segment, as tilings, renditions and joints store them."""

@@ -1,1 +1,1 @@
-"""Containers as bytes, and what goes into them."""
+"""Containers: detects them, and writes MP4 and Matroska byte by byte."""

@@ -1,1 +1,1 @@
-"""From stored packets to pictures."""
+"""Opens stored files, reads their packets and decodes them to frames."""

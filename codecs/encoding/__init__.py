@@ -1,1 +1,1 @@
-"""From pictures to streams and files."""
+"""Encodes frames, and writes them as streams, files and still images."""

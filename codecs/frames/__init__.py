@@ -1,1 +1,1 @@
-"""Pictures and their samples: what they mean, as arrays, made of each other, compared."""
+"""Decoded frames: their samples, colors and layouts, and conversions from and to arrays."""

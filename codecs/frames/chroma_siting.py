@@ -1,5 +1,7 @@
-"""Frames with a chosen chroma location and interlacing, which PyAV cannot set: they are copied
-from frames that FFmpeg decoded with these properties.
+"""Sets the chroma location and the interlaced flag of frames.
+
+PyAV cannot set either. Frames with these properties are decoded from raw video by FFmpeg, and
+samples are copied into them.
 """
 
 from __future__ import annotations
@@ -23,25 +25,24 @@ from vfsd.codecs.pyav import decode
 from vfsd.codecs.registry import new_decoder
 
 SITINGS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
-"""Where chroma may lie, by FFmpeg's names."""
+"""Chroma locations, by FFmpeg's names."""
 
 _SIDES = (16, 32, 48)
 _TRIAL_SIZE = (64, 48)
 _TRIAL_TARGETS = ((20, 12), (64, 48), (90, 70))
 _TRIAL_FORMATS = ("yuv444p", "yuv420p")
-"""One where chroma is taken apart, and one where it is brought together in the same places."""
+"""A format without subsampling, and one in which chroma keeps its place."""
 
 
 def blank_like(picture: av.VideoFrame, width: int, height: int) -> av.VideoFrame:
-    """A picture of that size, the caller's own, like `picture` but for what it shows.
-
-    Which is anything.
+    """Return a new picture of that size with the form and colors of `picture` and undefined
+    samples.
     """
     return _blank(picture, width, height, picture.format.name)
 
 
 def blank_without_range(picture: av.VideoFrame) -> av.VideoFrame:
-    """As `blank_like`, as large, and in the format whose name says nothing of the range."""
+    """Return a picture as `blank_like` does, of equal size, in the format that names no range."""
     name = without_range_name(picture.format.name)
     return _blank(picture, picture.width, picture.height, name)
 
@@ -61,28 +62,30 @@ def _blank(picture: av.VideoFrame, width: int, height: int, pixel_format: str) -
 
 
 def is_same_form(one: av.VideoFrame, other: av.VideoFrame) -> bool:
-    """Whether two pictures of one video are of the same form, but for their size and colours."""
+    """Return whether two pictures of one video have the same format and interlacing."""
     return (one.format.name, one.interlaced_frame) == (other.format.name, other.interlaced_frame)
 
 
 def blank(
     width: int, height: int, pixel_format: str, siting: str, *, interlaced: bool
 ) -> av.VideoFrame:
-    """A picture with chroma where `siting` says, which shows anything."""
+    """Return a picture with chroma at `siting` and undefined samples."""
     return blank_like(_decoded_raw(pixel_format, siting, interlaced), width, height)
 
 
 def frame_siting(picture: av.VideoFrame) -> str:
-    """Where chroma lies in a picture, as far as that makes a difference to FFmpeg."""
+    """Return the chroma location of a picture: one of `SITINGS`, as far as FFmpeg
+    distinguishes it.
+    """
     mine = _siting_trace(blank_like(picture, *_TRIAL_SIZE))
     known = _siting_traces(picture.format.name, picture.interlaced_frame)
     return known.get(mine, SITINGS[0])
 
 
 class SitingSetter:
-    """Makes pictures say that chroma lies where `siting` says.  Not thread-safe.
+    """Copies pictures to ones that declare their chroma at `siting`. Not thread-safe.
 
-    That moves nothing: it is for pictures whose codec cannot tell what is known of them.
+    Samples are not moved. Use it for pictures from codecs that cannot signal the location.
     """
 
     def __init__(self, siting: str) -> None:
@@ -91,7 +94,7 @@ class SitingSetter:
         self._own: av.VideoFrame | None = None
 
     def of(self, picture: av.VideoFrame) -> av.VideoFrame:
-        """A copy of `picture`, which is valid until the next is asked for."""
+        """Return a copy of `picture`, valid until the next call."""
         width, height, name = picture.width, picture.height, picture.format.name
         form = (width, height, name, picture.interlaced_frame)
         if self._own is None or form != self._form:
@@ -105,7 +108,7 @@ class SitingSetter:
 
 @cache
 def _siting_traces(pixel_format: str, interlaced: bool) -> dict[bytes, str]:
-    """For each siting that makes a difference, what becomes of some samples."""
+    """Return the converted test samples for each siting that FFmpeg distinguishes."""
     found: dict[bytes, str] = {}
     for siting in SITINGS:
         made = blank(*_TRIAL_SIZE, pixel_format, siting, interlaced=interlaced)
@@ -114,7 +117,9 @@ def _siting_traces(pixel_format: str, interlaced: bool) -> dict[bytes, str]:
 
 
 def _siting_trace(picture: av.VideoFrame) -> bytes:
-    """What FFmpeg makes of certain samples in a picture like this one, which loses its own."""
+    """Return test samples as FFmpeg converts them in this picture; its own samples are
+    overwritten.
+    """
     rng = np.random.default_rng(0)
     for plane in plane_bytes(picture):
         plane[...] = rng.integers(0, 2, plane.shape)
@@ -136,7 +141,7 @@ def _siting_trace(picture: av.VideoFrame) -> bytes:
 
 
 def _decoded_raw(pixel_format: str, siting: str, interlaced: bool) -> av.VideoFrame:
-    """A small picture as FFmpeg decodes raw video that is said to be so."""
+    """Return a small picture that FFmpeg decoded from raw video with these properties."""
     side = _SIDES[0]
     context = new_decoder("rawvideo")
     context.width = context.height = side
@@ -158,13 +163,13 @@ def _scaled_frame(
         width=width,
         height=height,
         format=pixel_format,
-        interpolation=Interpolation.POINT,  # looks at just the rows that it needs
+        interpolation=Interpolation.POINT,  # reads only the rows that it needs
         threads=1,
     )
 
 
 class InterlaceSetter:
-    """Makes pictures of one video say that they are interlaced, or not.  Not thread-safe."""
+    """Copies pictures of one video to ones with a given interlaced flag. Not thread-safe."""
 
     def __init__(self, *, interlaced: bool) -> None:
         self._interlaced = interlaced
@@ -172,7 +177,9 @@ class InterlaceSetter:
         self._own: av.VideoFrame | None = None
 
     def of(self, picture: av.VideoFrame) -> av.VideoFrame:
-        """`picture` where it says so or cannot, else a copy, valid until the next is asked for."""
+        """Return `picture` if its flag is right or cannot be set; else a copy, valid until the next
+        call.
+        """
         if picture.interlaced_frame == self._interlaced or not self.can_tell(picture):
             return picture
         form = (picture.width, picture.height, picture.format.name)
@@ -184,16 +191,18 @@ class InterlaceSetter:
         return self._own
 
     def can_tell(self, picture: av.VideoFrame) -> bool:
-        """Whether pictures of that form say it: FFmpeg makes none of packed ones that would."""
+        """Return whether pictures of this form can have the flag.
+
+        FFmpeg does not set the flag on packed pictures of raw video.
+        """
         is_packed = not picture.format.is_planar and not picture.format.name.startswith("gray")
         return picture.interlaced_frame == self._interlaced or not is_packed
 
 
 def with_full_chroma(frame: av.VideoFrame) -> av.VideoFrame:
-    """`frame` with each chroma sample repeated for every pixel that shares it.
+    """Return `frame` with each chroma sample repeated for every pixel that shares it.
 
-    Of an interlaced one the pixels of one field share it: it has to be cut where `chroma_grid`
-    says.
+    In an interlaced frame, the pixels of one field share it, so crops must follow `chroma_grid`.
     """
     name = frame.format.name
     for shared in ("420", "422", "440", "411", "410"):
@@ -212,6 +221,6 @@ def with_full_chroma(frame: av.VideoFrame) -> av.VideoFrame:
 
 
 def chroma_grid(frame: av.VideoFrame) -> tuple[int, int]:
-    """At multiples of how many columns and rows a part of `frame` has chroma of its own."""
+    """Return the columns and rows at whose multiples a crop of `frame` has its own chroma."""
     shares_x, shares_y = plane_subsampling(frame, 1)
     return shares_x, 2 * shares_y if frame.interlaced_frame and shares_y > 1 else shares_y

@@ -38,43 +38,43 @@ _WEIGHTS = {
     7: (0.212, 0.087),
     9: (0.2627, 0.0593),
 }
-"""What red and blue are worth in luma, by the number of the matrix."""
+"""(Kr, Kb) by MatrixCoefficients (ITU-T H.273, table 4)."""
 _EQUIVALENT_MATRICES = {6: _BT601, 10: 9}
-"""Matrices that FFmpeg takes for others; all that it does not know are BT.601 to it."""
+"""Matrices that FFmpeg's scaler replaces by others. It treats unknown ones as BT.601."""
 
 _ColorValues = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class ColorCoding:
-    """What samples of Y, U and V mean."""
+    """The meaning of Y, U and V samples."""
 
-    is_full: bool  #: luma from 0 to the highest level stands for black to white
-    matrix: int  #: FFmpeg's number, the same one for all that are the same to its scaler
+    is_full: bool  #: black to white is luma 0 to the highest level
+    matrix: int  #: MatrixCoefficients; one number for all that FFmpeg's scaler treats alike
 
 
 DEFAULT_CODING = ColorCoding(is_full=False, matrix=_BT601)
-"""What pictures mean that tell nothing, to FFmpeg and so to us."""
+"""The meaning of pictures that declare nothing, by FFmpeg's convention."""
 
 
 def media_coding(media: MediaInfo) -> ColorCoding:
-    """What files say, in whose header it says what `media` does of colours."""
+    """Return the coding that the header of a video declares for all its pictures."""
     codes = color_codes(planes_range(media), media.color_space, None, None)
     return ColorCoding(bool(codes.is_full_range), _known_matrix(codes.matrix))
 
 
 def planes_range(media: MediaInfo) -> str | None:
-    """The range of levels in which pictures of `media` become planes: limited, full, or not told.
+    """Return the range of planes of `media`: "limited", "full", or None if it is not declared.
 
-    Levels of gray stay what they are, and to FFmpeg they are of full range whatever is told.
+    Gray levels are not converted. FFmpeg treats them as full range whatever the header says.
     """
     return "full" if _is_full_by_name(media.pixel_format) else media.color_range
 
 
 def frame_coding(picture: av.VideoFrame, told: ColorCoding) -> ColorCoding:
-    """What the samples of a picture mean: what it does not tell is as `told` of all pictures.
+    """Return the meaning of a picture's samples; `told` replaces what it does not declare.
 
-    Of what is no YUV that is `told` itself: its conversion depends on nothing that changes.
+    For formats other than YUV that is `told` itself: their conversion does not change.
     """
     name = picture.format.name
     if not _is_yuv(name):
@@ -87,15 +87,15 @@ def frame_coding(picture: av.VideoFrame, told: ColorCoding) -> ColorCoding:
 
 
 def frame_colors(picture: av.VideoFrame) -> tuple[ColorCoding, int, int]:
-    """All that a picture tells of colours; where it tells nothing, what is taken for granted.
+    """Return all that a picture declares of its colors, with defaults for the rest.
 
-    The numbers are those of primaries and transfer, which no conversion here depends on.
+    The numbers are primaries and transfer. No conversion in this package depends on them.
     """
     return frame_coding(picture, DEFAULT_CODING), picture.color_primaries, picture.color_trc
 
 
 def is_full_range(picture: av.VideoFrame) -> bool:
-    """Whether luma from 0 to the highest level stands for black to white."""
+    """Return whether black to white is luma 0 to the highest level."""
     name = picture.format.name
     if picture.color_range == LIMITED_RANGE:
         return _is_gray(name)
@@ -107,15 +107,15 @@ def _is_full_by_name(pixel_format: str) -> bool:
 
 
 def _is_gray(pixel_format: str) -> bool:
-    """With transparency, too."""
+    """Return whether the format is gray, with or without transparency."""
     return pixel_format.startswith(("gray", "ya"))
 
 
 def with_true_range_name(picture: av.VideoFrame) -> av.VideoFrame:
-    """`picture`, or a copy whose format does not name the wrong range.
+    """Return `picture`, or a copy whose format does not name the wrong range.
 
-    Where a stream goes over to limited range, decoders tell it and stay with the format, by whose
-    name conversions go.
+    Where a stream changes to limited range, decoders set the flag but keep the format. Conversions
+    follow the name of the format.
     """
     if picture.color_range != LIMITED_RANGE or not names_full_range(picture.format.name):
         return picture
@@ -126,8 +126,10 @@ def with_true_range_name(picture: av.VideoFrame) -> av.VideoFrame:
 
 
 def set_decoder_colors(context: VideoCodecContext, media: MediaInfo) -> None:
-    """Tell a decoder that is not open yet what samples mean where packets do not: often it is the
-    container that does."""
+    """Give a decoder, before it is opened, the colors that the container declares.
+
+    Packets override them.
+    """
     codes = media_color_codes(media)
     if codes is None:
         return
@@ -139,7 +141,7 @@ def set_decoder_colors(context: VideoCodecContext, media: MediaInfo) -> None:
 
 
 class ColorNormalizer:
-    """Brings pictures of a video to the range and the matrix that are told of all.
+    """Converts pictures to the range and matrix that are declared for the whole video.
 
     Not thread-safe.
     """
@@ -153,20 +155,20 @@ class ColorNormalizer:
         self._reformatter = VideoReformatter()
 
     def tell(self, picture: av.VideoFrame) -> None:
-        """Have a picture that tells nothing say what is told of all."""
+        """Give a picture that declares no colors those of the whole video."""
         if picture.colorspace == _UNSPECIFIED:
             picture.colorspace = self._matrix
         if not picture.color_range and self._is_range_told:
             picture.color_range = self._range
 
     def is_settled(self, picture: av.VideoFrame) -> bool:
-        """Whether its samples mean what is told of all pictures."""
+        """Return whether the samples mean what is declared for the whole video."""
         return frame_coding(picture, self._told) == self._told
 
     def settled(self, picture: av.VideoFrame) -> av.VideoFrame:
-        """`picture` itself where it means that; else a new one, whose samples are rounded.
+        """Return `picture` if its samples mean that; else a converted copy with rounded samples.
 
-        Chroma is not moved: each of its samples is worth the same to all pixels that share it.
+        Chroma is not moved: each sample counts the same for all pixels that share it.
         """
         coding = frame_coding(picture, self._told)
         if coding == self._told:
@@ -197,7 +199,10 @@ class ColorNormalizer:
         picture: av.VideoFrame,
         made: av.VideoFrame,
     ) -> None:
-        """As gray stays gray by any matrix, chroma depends on nothing but chroma."""
+        """Convert by a change of matrix.
+
+        Gray stays gray by any matrix, so new chroma depends on old chroma alone.
+        """
         y, *chroma = plane_samples(picture)[:3]
         targets = plane_samples(made)
         u, v = (before.values(1).take(plane, mode="clip") for plane in chroma)
@@ -210,14 +215,14 @@ class ColorNormalizer:
         targets[0][...] = after.samples(luma, 0)
 
     def _blank(self, picture: av.VideoFrame) -> av.VideoFrame:
-        """For the same samples, with what is told of them."""
+        """Return a picture for converted samples, with the colors of the whole video."""
         made = blank_without_range(picture)
         made.color_range, made.colorspace = self._range, self._matrix
         made.pts = picture.pts
         return made
 
     def _by_ffmpeg(self, picture: av.VideoFrame, coding: ColorCoding) -> av.VideoFrame:
-        """Of packed formats, in which FFmpeg gives 8 bits of RGB in between."""
+        """Convert packed formats by FFmpeg, which goes through 8-bit RGB."""
         return self._reformatter.reformat(
             picture,
             src_colorspace=coding.matrix,
@@ -229,7 +234,7 @@ class ColorNormalizer:
 
 
 class _LevelScale:
-    """From samples to what they mean, luma from 0 to 1 and chroma from -1/2 to 1/2, and back."""
+    """Converts samples to values and back: luma is 0 to 1, chroma -1/2 to 1/2."""
 
     def __init__(self, is_full: bool, bits: int) -> None:
         self._highest = (1 << bits) - 1
@@ -239,12 +244,12 @@ class _LevelScale:
         self._spans = tuple(self._highest if is_full else scale * of for of in (219, 224, 224))
 
     def values(self, plane: int) -> _ColorValues:
-        """Of each level of a plane."""
+        """Return the value of each level of a plane."""
         levels = np.arange(self._highest + 1, dtype=np.float32)
         return (levels - np.float32(self._zeros[plane])) / np.float32(self._spans[plane])
 
     def samples(self, values: _ColorValues, plane: int) -> _ColorValues:
-        """Whole numbers, none of them too high or too low; `values` is used up."""
+        """Return rounded, clipped levels as floats. `values` is overwritten."""
         values *= np.float32(self._spans[plane])
         values += np.float32(self._zeros[plane])
         np.rint(values, out=values)
@@ -264,7 +269,7 @@ def _known_matrix(number: int) -> int:
 
 @cache
 def _matrix_conversion(before: int, after: int) -> npt.NDArray[np.float32]:
-    """What turns Y, U and V by the one matrix to those by the other."""
+    """Return the 3 x 3 array that converts Y, U and V between two matrices."""
     return (_to_yuv(after) @ np.linalg.inv(_to_yuv(before))).astype(np.float32)
 
 

@@ -1,5 +1,6 @@
-"""Whole frames copied and converted: cut into tiles, composed of tiles, scaled, converted to
-another pixel format, or spilled to a file.
+"""Copies and converts whole frames.
+
+Cuts tiles, composes tiles, scales, converts pixel formats, and spills frames to a file.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ from vfsd.errors import UsageError
 from vfsd.tiling import Rect
 
 _CopyTarget = tuple[tuple[slice, slice], npt.NDArray[Any]]
-"""Rows and columns of a plane of a tile, and the samples that they are copied to."""
+"""(rows, columns) of a plane of a tile, and the samples that they are copied to."""
 
 
 def cut_out(source: av.VideoFrame, rect: Rect, target: av.VideoFrame) -> None:
-    """Copy ``rect`` of `source` to `target`, of the same format and as large or larger.
+    """Copy `rect` of `source` to `target`, which has the same format and is at least as large.
 
-    What `target` has more is the last column and row, repeated.  `rect` begins where chroma
-    samples begin.
+    The rest of `target` repeats the last column and row. `rect` must begin at a chroma sample.
     """
     for number, (samples, copies) in enumerate(
         zip(plane_pixels(source), plane_pixels(target), strict=True)
@@ -44,20 +44,20 @@ def cut_out(source: av.VideoFrame, rect: Rect, target: av.VideoFrame) -> None:
 
 
 class TileComposer:
-    """A picture of `area` into which tiles are put one after the other.
+    """Composes a picture of `area` from tiles.
 
-    `area` and tiles are parts of the same larger picture, and begin where chroma samples begin.
+    `area` and tiles are parts of the same larger picture. Each must begin at a chroma sample.
     """
 
     def __init__(self, area: Rect) -> None:
         self.area = area
         self._picture: av.VideoFrame | None = None
-        self._places: dict[Rect, list[_CopyTarget]] = {}  # of tiles, by where these lie
+        self._places: dict[Rect, list[_CopyTarget]] = {}  # by the tile's rectangle
 
     def put(self, tile: av.VideoFrame, rect: Rect) -> av.VideoFrame:
-        """Copy a tile, which lies at `rect`, as far as it lies in the area; the picture so far.
+        """Copy the part of a tile at `rect` that lies in the area. Return the picture so far.
 
-        The picture is this object's own, and is changed by what is put next.
+        The picture belongs to this object, and the next call changes it.
         """
         picture = self._picture
         if picture is None or not is_same_form(picture, tile):
@@ -74,7 +74,9 @@ class TileComposer:
         return picture
 
     def _places_of(self, rect: Rect, picture: av.VideoFrame) -> list[_CopyTarget]:
-        """For each plane: what of a tile at `rect` is wanted, and where in `picture` it goes."""
+        """Return, for each plane, the needed part of a tile at `rect` and where it goes in
+        `picture`.
+        """
         common = rect.intersection(self.area)
         if common is None:
             return []
@@ -87,7 +89,7 @@ class TileComposer:
 
 
 def _plane_part(common: Rect, origin: Rect, across: int, down: int) -> tuple[slice, slice]:
-    """The rows and columns of a plane, which begins at `origin`, with the samples of `common`."""
+    """Return rows and columns of `common` in a plane that begins at `origin`."""
     inner = common.moved(-origin.x1, -origin.y1)
     return (
         slice(inner.y1 // down, -(-inner.y2 // down)),
@@ -96,9 +98,9 @@ def _plane_part(common: Rect, origin: Rect, across: int, down: int) -> tuple[sli
 
 
 class SpillFile:
-    """Pictures like `like`, whose samples mean what its own do.
+    """A temporary file of pictures that have the form and colors of `like`.
 
-    `file` is empty, and stays the caller's.
+    `file` must be empty. The caller owns it.
     """
 
     def __init__(self, file: IO[bytes], like: av.VideoFrame) -> None:
@@ -107,13 +109,13 @@ class SpillFile:
         self._count = 0
 
     def put(self, picture: av.VideoFrame) -> None:
-        """One more.  Raises `OSError`."""
+        """Append a picture. Raises `OSError`."""
         for samples in plane_bytes(picture):
             self._file.write(np.ascontiguousarray(samples).data)
         self._count += 1
 
     def pictures(self) -> Iterator[av.VideoFrame]:
-        """All of them, from the first; each is the caller's."""
+        """Yield all pictures from the first. Each belongs to the caller."""
         self._file.seek(0)
         for _ in range(self._count):
             picture = blank_like(self._like, self._like.width, self._like.height)
@@ -124,45 +126,43 @@ class SpillFile:
 
 
 def require_smaller(width: int, height: int, media: MediaInfo) -> None:
-    """Raises `UsageError` for a size in which pictures of `media` cannot be stored."""
+    """Raise `UsageError` if pictures of `media` cannot be stored in that size."""
     if width < 2 or height < 2 or width % 2 or height % 2:
-        raise UsageError(f"pictures are stored in even sizes, not in {width}x{height}")
+        raise UsageError(f"size must be even and at least 2x2, got {width}x{height}")
     if width > media.width or height > media.height:
-        raise UsageError(
-            f"{width}x{height} is larger than the pictures, which have {media.width}x{media.height}"
-        )
+        raise UsageError(f"size must be at most {media.width}x{media.height}, got {width}x{height}")
 
 
 def scale_error(size: tuple[int, int], wanted: tuple[int, int]) -> UsageError:
-    """What is raised where FFmpeg refuses to scale pictures of one size to another."""
+    """Return the error to raise if FFmpeg refuses to scale pictures between these sizes."""
     return UsageError(
         f"{size[0]}x{size[1]} pixels cannot be scaled to {wanted[0]}x{wanted[1]}",
-        hint="ask for a size that is smaller, or more like theirs in shape",
+        hint="use a smaller size, or one closer to the original aspect ratio",
     )
 
 
 def is_reduced(before: tuple[int, int], after: tuple[int, int]) -> bool:
-    """Whether pictures become means of areas: they get half the size or less."""
+    """Return whether scaling averages areas: both sides become half or less."""
     return 2 * after[0] <= before[0] and 2 * after[1] <= before[1]
 
 
-# Scaling follows the catalog's field order, since codecs of tiles do not store the flag. Gray
-# scaled as progressive had 31.7 dB against a rendition measured at 40.
+# Scaling follows the catalog's field order, since the codecs of tiles do not store the flag. Gray
+# that was scaled as progressive had 31.7 dB against a rendition measured at 40 dB.
 class PictureScaler:
-    """Scales pictures as `PixelConverter` does when it is asked for luma in that size.
+    """Scales pictures as `PixelConverter` scales luma to that size.
 
-    Bicubically, or to means of areas where they get half the size or less.  Not thread-safe.
-    Raises `UsageError` for a size to which FFmpeg does not scale.
+    Scaling is bicubic, or averages areas if both sides become half or less. Not thread-safe. Raises
+    `UsageError` for a size that FFmpeg does not scale to.
     """
 
     def __init__(self, width: int, height: int, *, interlaced: bool) -> None:
-        """`interlaced` is whether the video is: its pictures are scaled field by field then."""
+        """With `interlaced`, each field is scaled on its own."""
         self._width, self._height = width, height
         self._scanning = InterlaceSetter(interlaced=interlaced)
         self._reformatter = VideoReformatter()
 
     def scale(self, picture: av.VideoFrame) -> av.VideoFrame:
-        """A picture of its own, with the colours and the time stamp of `picture`."""
+        """Return a new picture with the colors and the pts of `picture`."""
         size = (self._width, self._height)
         is_of_areas = is_reduced((picture.width, picture.height), size)
         try:
@@ -182,14 +182,14 @@ class PictureScaler:
 
 
 class PictureReformatter:
-    """Pictures in another pixel format, as they are.  Not thread-safe."""
+    """Converts pictures to another pixel format without scaling. Not thread-safe."""
 
     def __init__(self, pixel_format: str) -> None:
         self._pixel_format = pixel_format
         self._reformatter = VideoReformatter()
 
     def convert(self, picture: av.VideoFrame) -> av.VideoFrame:
-        """`picture` itself where it has that format."""
+        """Return `picture` itself if it has the format already."""
         return self._reformatter.reformat(
             picture,
             format=self._pixel_format,
@@ -199,14 +199,14 @@ class PictureReformatter:
 
 
 class FirstSizeScaler:
-    """Brings pictures to one size and format.  Not thread-safe."""
+    """Scales pictures to one size and format. Not thread-safe."""
 
     def __init__(self, width: int, height: int, pixel_format: str) -> None:
         self._form = (width, height, pixel_format)
         self._reformatter = VideoReformatter()
 
     def of(self, picture: av.VideoFrame) -> av.VideoFrame:
-        """`picture` itself where it has that size, whatever its format; else a scaled copy."""
+        """Return `picture` itself if it has that size, in any format; else a scaled copy."""
         width, height, pixel_format = self._form
         if (picture.width, picture.height) == (width, height):
             return picture
@@ -216,7 +216,7 @@ class FirstSizeScaler:
             height=height,
             format=pixel_format,
             interpolation=Interpolation.BICUBIC,
-            threads=1,  # results do not depend on it, and examiners may start none
+            threads=1,  # the sandbox of an examination forbids threads; results are the same
         )
         copy_colors(picture, scaled)
         scaled.pts = picture.pts

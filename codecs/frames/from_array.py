@@ -15,7 +15,7 @@ from vfsd.core.model import MediaInfo
 from vfsd.errors import UsageError
 
 _EXACT_SCALING = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
-"""Else BGR takes a short cut that costs some dB."""
+"""Without these flags, FFmpeg converts BGR by a shortcut that loses some dB."""
 _MATRICES = {
     "bt709": Colorspace.ITU709,
     "fcc": Colorspace.FCC,
@@ -23,15 +23,21 @@ _MATRICES = {
     "bt2020nc": Colorspace.BT2020,
     "bt2020c": Colorspace.BT2020,
 }
-"""BT.601 for all others, and where none is told, as `vfsd.codecs.frames.to_array` has it."""
+"""Matrices of FFmpeg's scaler. All others, and a missing one, are BT.601, as in reads."""
 
 
 class FrameMaker:
-    """Turns arrays of one form into pictures in the format `stored` (FFmpeg's name).
+    """Converts arrays of one form to pictures in the pixel format `stored`. Not thread-safe.
 
-    Arrays have the shapes that a `PixelConverter` gives for that `pixel_format`.  With `like`,
-    pictures mean their samples as those of that video do.  Not thread-safe.  Raises `UsageError`
-    for a format that there is not, or a size that it cannot have.
+    Arrays have the shapes that a `PixelConverter` returns for that `pixel_format`. Raises
+    `UsageError` for an unknown format or an impossible size.
+
+    Args:
+        pixel_format: form of the arrays, one of the names in `vfsd.codecs.frames.pixel_layouts`
+        width, height: size of the pictures in pixels
+        stored: FFmpeg's name of the pixel format that is encoded
+        like: the pictures get the range and matrix of this video
+        color_range, color_space: declared colors of YUV arrays that become JPEG, as in `MediaInfo`
     """
 
     def __init__(
@@ -45,7 +51,6 @@ class FrameMaker:
         color_range: str | None = None,
         color_space: str | None = None,
     ) -> None:
-        """`color_range` and `color_space` are of YUV that becomes JPEG, see `MediaInfo`."""
         self._layout = input_layout(pixel_format)
         check_size(self._layout, pixel_format, width, height)
         self._pixel_format = pixel_format
@@ -61,15 +66,16 @@ class FrameMaker:
         else:
             self._matrix, self._range = Colorspace.ITU709, ColorRange.MPEG
         self._reformatter = VideoReformatter()
-        self.dtype: np.dtype[Any] = np.dtype(self._layout.dtype)  #: of one array
-        self.shape = self._layout.shape(width, height)  #: of one array
+        self.dtype: np.dtype[Any] = np.dtype(self._layout.dtype)  #: type of one array
+        self.shape = self._layout.shape(width, height)  #: shape of one array
 
     def picture(self, data: npt.NDArray[Any]) -> av.VideoFrame:
-        """A new picture of `data`.  Raises `UsageError` where it has another shape or type."""
+        """Return a new picture of `data`. Raises `UsageError` if its shape or type is wrong."""
         if data.shape != self.shape or data.dtype != self.dtype:
             raise UsageError(
-                f"a picture is an array of {_array_shape_text(self.shape, self.dtype)} in "
-                f"{self._pixel_format}, not of {_array_shape_text(data.shape, data.dtype)}"
+                f"a {self._pixel_format} picture must be "
+                f"{_array_shape_text(self.shape, self.dtype)}, "
+                f"got {_array_shape_text(data.shape, data.dtype)}"
             )
         picture = av.VideoFrame(self._width, self._height, self._layout.name)
         if self._layout.channels:

@@ -18,33 +18,36 @@ from vfsd.validation import not_one_of
 
 @dataclass(frozen=True, slots=True)
 class PixelLayout:
-    """How the samples of a picture lie in an array."""
+    """How the samples of a picture are laid out in an array."""
 
-    name: str  #: FFmpeg's
+    name: str  #: FFmpeg's name of the pixel format
     dtype: type[np.unsignedinteger[Any]]
-    channels: int  #: of packed formats; 0: planar
-    subsampled: tuple[int, int] = (1, 1)  #: planar: luma columns and rows for one of chroma
-    interleaved: bool = False  #: planar: samples of U and V take turns
-    planes: int = 3  #: planar: 1 for what has luma alone
-    bits: int = 8  #: of a sample
+    channels: int  #: channels of a packed format; 0: planar
+    subsampled: tuple[int, int] = (1, 1)  #: planar: luma columns and rows per chroma sample
+    interleaved: bool = False  #: planar: U and V alternate in one plane
+    planes: int = 3  #: planar: 1 for luma alone
+    bits: int = 8  #: bits per sample
 
     def shape(self, width: int, height: int) -> tuple[int, ...]:
-        """Of an array that holds a picture of that size, whose sides are even where they must."""
+        """Return the shape of an array for a picture of that size.
+
+        Sides must be even where two pixels share their chroma.
+        """
         if self.channels:
             return (height, width, self.channels)
         return (round(height * self._rows), width)
 
     def bytes(self, width: int, height: int) -> int:
-        """Of a picture of that size."""
+        """Return the bytes of a picture of that size."""
         return int(np.prod(self.shape(width, height))) * np.dtype(self.dtype).itemsize
 
     def size(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Width and height of a picture that fills an array of that shape."""
+        """Return (width, height) of a picture that fills an array of that shape."""
         return shape[1], shape[0] if self.channels else round(shape[0] / self._rows)
 
     @property
     def _rows(self) -> float:
-        """Of an array of planes, for each row of pixels."""
+        """Rows of a planar array per row of pixels."""
         return 1 + (self.planes - 1) / (self.subsampled[0] * self.subsampled[1])
 
 
@@ -68,14 +71,14 @@ _INPUT_ONLY = {
     "yuv422p12": PixelLayout("yuv422p12le", np.uint16, 0, (2, 1), bits=12),
     "yuv444p12": PixelLayout("yuv444p12le", np.uint16, 0, bits=12),
 }
-"""Of pictures that are given to be encoded, besides `_LAYOUTS`."""
+"""Formats of arrays that can be encoded, besides `_LAYOUTS`."""
 
 PIXEL_FORMATS = tuple(_LAYOUTS)
-"""Every `pixel_format` of a `PixelConverter`."""
+"""Every `pixel_format` that a `PixelConverter` accepts."""
 
 
 def pixel_layout(pixel_format: str) -> PixelLayout:
-    """Raises `UsageError` for what is none of `PIXEL_FORMATS`."""
+    """Return the layout of one of `PIXEL_FORMATS`. Raises `UsageError` for any other name."""
     layout = _LAYOUTS.get(pixel_format) if isinstance(pixel_format, str) else None
     if layout is None:
         raise not_one_of("format", pixel_format, PIXEL_FORMATS)
@@ -83,33 +86,36 @@ def pixel_layout(pixel_format: str) -> PixelLayout:
 
 
 def input_layout(pixel_format: str) -> PixelLayout:
-    """As `pixel_layout`, of pictures that are given to be encoded: some more are taken."""
+    """Return the layout of pictures to be encoded: of `PIXEL_FORMATS` and a few deeper formats.
+
+    Raises `UsageError` for any other name.
+    """
     more = _INPUT_ONLY.get(pixel_format) if isinstance(pixel_format, str) else None
     return more or pixel_layout(pixel_format)
 
 
 def check_size(layout: PixelLayout, name: str, width: int, height: int, rotation: int = 0) -> None:
-    """Raises `UsageError` for a size that pictures of that layout cannot have."""
+    """Raise `UsageError` if pictures of that layout cannot have that size and rotation."""
     if width < 1 or height < 1:
         raise UsageError(f"size must be at least 1x1, got {width}x{height}")
     if width % layout.subsampled[0] or height % layout.subsampled[1]:
         even = f"{width - width % 2 or 2}x{height - height % 2 or 2}"
         raise UsageError(
-            f"{name} needs an even size, not {width}x{height}",
-            hint=f"take {even}, or yuv444p, in which each pixel has its own colours",
+            f"size must be even for {name}, got {width}x{height}",
+            hint=f"use {even}, or yuv444p, which has chroma for each pixel",
         )
     require_rotatable(layout, name, rotation)
 
 
 def require_rotatable(layout: PixelLayout, name: str, rotation: int) -> None:
-    """Raises `UsageError` where pictures of that layout cannot be turned by so many degrees."""
+    """Raise `UsageError` if pictures of that layout cannot be rotated by so many degrees."""
     if rotation % 180 and layout.subsampled[0] != layout.subsampled[1]:
         raise UsageError(
-            f"{name} cannot be turned by {rotation} degrees", hint="take yuv420p or yuv444p"
+            f"{name} cannot be rotated by {rotation} degrees", hint="use yuv420p or yuv444p"
         )
 
 
-_RGB_LAYOUT = "bgr0"  #: that of 8 bits which FFV1 takes
+_RGB_LAYOUT = "bgr0"  #: the 8-bit RGB format that FFV1 supports
 _RGB_PREFIXES = ("rgb", "bgr", "0rgb", "0bgr", "argb", "abgr", "gbr", "pal8")
 _SAME_SAMPLES = {
     **{"nv12": "yuv420p", "nv21": "yuv420p", "nv16": "yuv422p", "nv24": "yuv444p"},
@@ -118,25 +124,28 @@ _SAME_SAMPLES = {
     **{"p010le": "yuv420p10le", "p210le": "yuv422p10le", "p410le": "yuv444p10le"},
     **{"p016le": "yuv420p16le", "p012le": "yuv420p12le", "gray": "gray8"},
 }
-"""Other ways to lay out the very same samples; gray8 is not stretched to full range as gray is."""
+"""Formats that lay out the same samples differently.
+
+``gray8`` names raw samples here; reads of ``gray`` stretch limited range to full range.
+"""
 _ALPHA_FORMATS = re.compile(r"yuva|gbrap|rgba|bgra|argb|abgr|^ya")
 
 
 @dataclass(frozen=True, slots=True)
 class LosslessLayout:
-    """The layout in which FFV1 keeps pictures of a video."""
+    """The layout in which FFV1 stores the pictures of a video."""
 
     layout: str
-    lost: str | None = None  #: what it has not of the source's samples
+    lost: str | None = None  #: the part of the source's samples that it cannot keep
 
 
 def has_alpha(pixel_format: str) -> bool:
-    """Whether pictures in that format have an alpha channel among their samples."""
+    """Return whether the pixel format has an alpha channel."""
     return _ALPHA_FORMATS.search(pixel_format) is not None
 
 
 def lossless_layout(media: MediaInfo) -> LosslessLayout:
-    """That which is nearest to the source's among those which FFV1 takes."""
+    """Return the layout that FFV1 supports and that is nearest to the format of the source."""
     source = without_range_name(media.pixel_format)
     low_first = f"{source[:-2]}le" if source.endswith("be") else source
     wanted = _SAME_SAMPLES.get(low_first, low_first)
@@ -154,18 +163,18 @@ def lossless_layout(media: MediaInfo) -> LosslessLayout:
     if media.rotation % 180 and layout.subsampled[0] != layout.subsampled[1]:
         full = re.sub(r"yuv4\d\dp", "yuv444p", wanted)
         if _is_supported(full):
-            return LosslessLayout(full, "colours are interpolated, as they cannot be turned")
+            return LosslessLayout(full, "colors are interpolated, as they cannot be rotated")
     return LosslessLayout(_own_name(wanted), lost)
 
 
 def _unsupported_layout(source: str) -> LosslessLayout:
-    return LosslessLayout("yuv420p", f"its pixels are {source}, which FFV1 does not take")
+    return LosslessLayout("yuv420p", f"FFV1 does not support pixel format {source}")
 
 
 def raw_layout(name: str) -> PixelLayout:
-    """One of `PIXEL_FORMATS`, or of those that `lossless_layout` gives.
+    """Return the layout of one of `PIXEL_FORMATS`, or of a format that `lossless_layout` returns.
 
-    Raises `UsageError` for another one.
+    Raises `UsageError` for any other name.
     """
     if not isinstance(name, str) or name in PIXEL_FORMATS:
         return pixel_layout(name)
@@ -176,7 +185,7 @@ def raw_layout(name: str) -> PixelLayout:
 
 
 def raw_samples(layout: PixelLayout, width: int, height: int) -> int:
-    """Of a picture of that size, with an odd column or row."""
+    """Return the number of samples of a picture; width and height may be odd."""
     if layout.channels:
         return width * height * layout.channels
     across, down = layout.subsampled
@@ -184,7 +193,9 @@ def raw_samples(layout: PixelLayout, width: int, height: int) -> int:
 
 
 def is_in_rows(name: str, width: int, height: int) -> bool:
-    """Whether the samples of a picture are rows of an array, as `PixelLayout.shape` has them."""
+    """Return whether a picture of that size is an array of rows, as `PixelLayout.shape`
+    describes.
+    """
     across, down = raw_layout(name).subsampled
     return width % across == height % down == 0
 
@@ -211,6 +222,6 @@ def _is_supported(name: str) -> bool:
 
 
 def _own_name(wanted: str) -> str:
-    """By our own name where it is one of ours."""
+    """Return the name in `PIXEL_FORMATS` for FFmpeg's name, if there is one."""
     short = wanted.removesuffix("le")
     return short if short in PIXEL_FORMATS and not short.startswith("gray") else wanted

@@ -1,5 +1,6 @@
-"""How much stored frames differ from their source, measured on planes, gray and RGB as reads
-return them.
+"""Measures how much stored frames differ from their source, on planes, gray and RGB.
+
+Gray and RGB are converted as reads convert them.
 """
 
 from __future__ import annotations
@@ -26,20 +27,23 @@ from vfsd.tiling import Rect
 
 
 def plane_errors(one: av.VideoFrame, other: av.VideoFrame) -> list[float]:
-    """The mean square error of each plane, luma first.  Both are planar, of one size and format."""
+    """Return the mean square error of each plane, luma first.
+
+    Both pictures are planar, of equal size and format.
+    """
     pairs = zip(plane_samples(one), plane_samples(other), strict=True)
     return [float(cv2.norm(a, b, cv2.NORM_L2SQR)) / a.size for a, b in pairs]
 
 
 def square_error(decibels: float, peak: int) -> float:
-    """The mean square error that a PSNR tells; `vfsd.core.psnr.psnr_from_mse` reversed."""
+    """Return the mean square error of a PSNR; the inverse of `vfsd.core.psnr.psnr_from_mse`."""
     return float(peak * peak / 10 ** (decibels / 10))
 
 
 def combined_psnr(one: float, other: float, peak: int) -> float:
-    """The PSNR in dB that is left at least where errors of two PSNRs follow each other.
+    """Return the lowest PSNR in dB that two consecutive lossy steps can leave.
 
-    The square roots of mean square errors are distances, and the triangle inequality holds.
+    Roots of mean square errors are distances, so the triangle inequality holds.
     """
     distance = square_error(one, peak) ** 0.5 + square_error(other, peak) ** 0.5
     return psnr_from_mse(distance**2, peak)
@@ -47,53 +51,52 @@ def combined_psnr(one: float, other: float, peak: int) -> float:
 
 PlaneSamples = npt.NDArray[Any]
 _REVERSED_RGB = "bgr24"
-"""Of the forms of colours that one which begins with blue."""
+"""The RGB format with blue first."""
 
 ColorPlanes = Sequence[PlaneSamples]
-"""A picture in RGB: height x width x 3, once for each way in which reads make it of the same."""
+"""A picture as RGB arrays, height x width x 3: one for each conversion that reads may use."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePicture:
-    """A picture that is to be stored."""
+    """A picture that is to be stored, as the reference for measuring its encoded form."""
 
     picture: av.VideoFrame
     colours: ColorPlanes = ()
-    """What reads make of the picture that this one was scaled from; empty: it was not scaled, and
-    they make them of this one."""
+    """RGB as reads convert the picture that this one was scaled from; empty: not scaled."""
     interlaced: bool | None = None
-    """Whether the picture says so that this one was cut out of; None: as this one does."""
+    """The flag of the picture that this one was cut from; None: the flag of this one."""
     told_siting: str | None = None
-    """Where chroma lies in it, for who has asked already."""
+    """The chroma location, if it is known already."""
 
     def part(self, rect: Rect, tile: av.VideoFrame) -> SourcePicture:
-        """The same of a part of it, of which `tile` has the samples."""
+        """Return the reference for a part of the picture; `tile` has the samples of `rect`."""
         colours = [one[rect.y1 : rect.y2, rect.x1 : rect.x2] for one in self.colours]
         return SourcePicture(tile, colours, self.is_interlaced, self.told_siting)
 
     @property
     def siting(self) -> str:
-        """Where chroma lies; to find out takes as much as to encode some small pictures."""
+        """The chroma location. Detecting it costs as much as encoding some small pictures."""
         return self.told_siting or frame_siting(self.picture)
 
     @property
     def is_interlaced(self) -> bool:
-        """Whether reads that do not scale it take it for that."""
+        """Whether reads without scaling treat the picture as interlaced."""
         return self.picture.interlaced_frame if self.interlaced is None else self.interlaced
 
 
 @dataclass(frozen=True, slots=True)
 class SquaredErrors:
-    """Mean squared differences, in shares of the largest square that there can be."""
+    """Mean squared differences, as fractions of the square of the peak level."""
 
     luma: float = 0.0
     gray: float = 0.0
-    planes: float = 0.0  #: of the worst of Y, U and V
-    colour: float = 0.0  #: of the worst of R, G and B
+    planes: float = 0.0  #: the worst of Y, U and V
+    colour: float = 0.0  #: the worst of R, G and B
 
 
 class QualityAccumulator:
-    """What the pictures of a segment come to."""
+    """Accumulates the errors of the pictures of a segment."""
 
     def __init__(self) -> None:
         self._pictures = 0
@@ -101,7 +104,7 @@ class QualityAccumulator:
         self._worst = SquaredErrors()
 
     def add(self, squares: SquaredErrors) -> None:
-        """One more picture."""
+        """Add the errors of one picture."""
         worst = self._worst
         self._pictures += 1
         self._luma += squares.luma
@@ -113,17 +116,17 @@ class QualityAccumulator:
 
     @property
     def likeness(self) -> PsnrFigures:
-        """Of luma in the mean of the pictures, of all else what the worst one has."""
+        """PSNR figures in dB: luma as the mean over pictures, all others of the worst picture."""
         worst = self._worst
         luma = self._luma / max(1, self._pictures)
         return PsnrFigures(*map(_decibels, (luma, worst.gray, worst.planes, worst.colour)))
 
 
 class RgbConverter:
-    """What reads make of pictures of `media` in another size, in RGB.  Not thread-safe."""
+    """Converts pictures of `media` to RGB in another size, as reads do. Not thread-safe."""
 
     def __init__(self, media: MediaInfo, width: int, height: int) -> None:
-        """`width` and `height`: before pictures are turned upright, which these are not."""
+        """`width` and `height` are before rotation; results are not rotated."""
         size = (width, height) if (width, height) != (media.width, media.height) else None
         stored = replace(media, rotation=0, mirrored=False)
         self._converters = {
@@ -140,9 +143,9 @@ class RgbConverter:
 
 
 def luma_errors(wanted: PlaneSamples, shown: av.VideoFrame) -> SquaredErrors:
-    """How far a picture is from one with the luma `wanted`, as far as luma tells it.
+    """Return the error of the luma of `shown` against `wanted`; the other figures stay 0.
 
-    Raises `IntegrityError` where it has another size.
+    Raises `IntegrityError` if the sizes differ.
     """
     (found, *_) = plane_samples(shown)
     _require_same_shapes([wanted], [found], shown)
@@ -150,7 +153,7 @@ def luma_errors(wanted: PlaneSamples, shown: av.VideoFrame) -> SquaredErrors:
 
 
 class _PlaneComparer:
-    """Compares pictures of one video by their planes.  Not thread-safe."""
+    """Compares pictures of one video by their planes and gray. Not thread-safe."""
 
     def __init__(self, media: MediaInfo, width: int, height: int) -> None:
         self._size = (width, height)
@@ -160,9 +163,9 @@ class _PlaneComparer:
         self._tables: dict[tuple[str, bool], list[PlaneSamples]] = {}
 
     def compare(self, picture: av.VideoFrame, shown: av.VideoFrame) -> SquaredErrors:
-        """How far `shown` is from `picture`, but for its colours.
+        """Return the errors of `shown` against `picture`, without those of RGB.
 
-        Raises `IntegrityError` where it has another size.
+        Raises `IntegrityError` if the sizes differ.
         """
         wanted, found = plane_samples(picture), plane_samples(shown)
         _require_same_shapes(wanted, found, shown)
@@ -172,7 +175,7 @@ class _PlaneComparer:
         return SquaredErrors(planes[0], max(self._gray(shown, wanted[0], found[0])), max(planes))
 
     def _seen(self, planes: Sequence[PlaneSamples], like: av.VideoFrame) -> list[PlaneSamples]:
-        """Without the column and row that pictures have more."""
+        """Crop planes to the size that readers see."""
         width, height = self._size
         parts = []
         for number, plane in enumerate(planes):
@@ -195,13 +198,13 @@ class _PlaneComparer:
 
 
 class FrameComparer:
-    """Compares planar pictures of one size and format, their colours, too.  Not thread-safe."""
+    """Compares planar pictures of one size and format, also in RGB. Not thread-safe."""
 
     def __init__(self, media: MediaInfo, width: int, height: int) -> None:
-        """`media` is that of the video; pictures have `width` x `height`.
+        """`media` describes the video; pictures have `width` x `height` pixels.
 
-        Where that is odd they may have a column or row more: no reader sees it, nor does it count.
-        It repeats the last one, which encoders do well, and would make the mean of the rest better.
+        If a side is odd, pictures may have one more column or row. It is not measured: it repeats
+        the last one, encodes well, and would improve the mean.
         """
         self._planes = _PlaneComparer(media, width, height)
         self._colours = RgbConverter(replace(media, width=width, height=height), width, height)
@@ -209,13 +212,12 @@ class FrameComparer:
         self._scannings = {told: InterlaceSetter(interlaced=told) for told in (False, True)}
 
     def compare(self, shot: SourcePicture, shown: av.VideoFrame) -> SquaredErrors:
-        """How far `shown` is from what it stands for.
-
-        Raises `IntegrityError` where it has another size.
+        """Return the errors of `shown` against `shot`. Raises `IntegrityError` if the sizes
+        differ.
         """
         squares = self._planes.compare(shot.picture, shown)
         wanted = shot.colours or self._seen(shot.picture, shot.is_interlaced)
-        # Codecs of tiles do not tell it, and reads say of all of them what is known of the video.
+        # The codecs of tiles do not store the flag; reads set it from the media description.
         found = self._seen(shown, self._is_interlaced)
         return replace(squares, colour=color_error(wanted, found))
 
@@ -224,9 +226,10 @@ class FrameComparer:
 
 
 class SitedFrameComparer:
-    """As a `FrameComparer`, of pictures that a codec has kept, which tell of chroma what they can.
+    """A `FrameComparer` for pictures from a codec that may lose the chroma location.
 
-    Reads have it lie where it does in what these stand for; see `siting`.  Not thread-safe.
+    Reads restore the location of the source, so the comparison does too; see `siting`. Not
+    thread-safe.
     """
 
     def __init__(self, media: MediaInfo, width: int, height: int) -> None:
@@ -236,11 +239,13 @@ class SitedFrameComparer:
 
     @property
     def siting(self) -> str | None:
-        """Where it lies, once a picture was compared; None: decoders say it themselves."""
+        """The location that reads must restore, once a picture was compared; None if decoders set
+        it.
+        """
         return None if self._sited is None else self._sited.siting
 
     def compare(self, shot: SourcePicture, shown: av.VideoFrame) -> SquaredErrors:
-        """As `FrameComparer.compare`."""
+        """Return the errors as `FrameComparer.compare` does."""
         if not self._is_begun:
             siting, self._is_begun = shot.siting, True
             if frame_siting(shown) != siting:
@@ -249,15 +254,18 @@ class SitedFrameComparer:
 
 
 def color_error(wanted: ColorPlanes, found: ColorPlanes) -> float:
-    """As `SquaredErrors.colour`.  One that is `found` is what all ways to make it come to."""
+    """Return `SquaredErrors.colour` of the worst conversion.
+
+    A single array in `found` stands for every way of conversion.
+    """
     if len(found) == 1:
         found = [*found] * len(wanted)
     return max(map(_worst_channel, wanted, found))
 
 
 def _color_formats(media: MediaInfo, size: tuple[int, int] | None) -> tuple[str, ...]:
-    # FFmpeg makes bgr24 in another way of deeper samples, and of pictures that it scales straight
-    # to it: that differs by some hundredths of a dB.
+    # FFmpeg converts deeper samples, and pictures that it scales, to bgr24 by another method. It
+    # differs by some hundredths of a dB.
     if media.bit_depth > 8:
         return ("rgb24", _REVERSED_RGB, "rgb48")
     is_straight = size is not None and not is_reduced((media.width, media.height), size)
@@ -268,7 +276,9 @@ def _require_same_shapes(
     wanted: Sequence[PlaneSamples], found: Sequence[PlaneSamples], shown: av.VideoFrame
 ) -> None:
     if [plane.shape for plane in wanted] != [plane.shape for plane in found]:
-        raise IntegrityError(f"a picture of {shown.width}x{shown.height} had another size")
+        raise IntegrityError(
+            f"a decoded picture of {shown.width}x{shown.height} has the wrong size"
+        )
 
 
 def _peak_level(picture: av.VideoFrame) -> int:

@@ -1,6 +1,6 @@
 """Converts decoded frames to arrays: crops, converts, scales and rotates them.
 
-`PixelConverter` does so for the frames of one video.
+`PixelConverter` converts the frames of one video.
 """
 
 from __future__ import annotations
@@ -52,59 +52,62 @@ from vfsd.errors import ChangedSizeError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
 
 _GRID = 16
-"""Converted areas begin at multiples of it, so that SIMD code does the same to each pixel."""
+"""Converted areas begin at its multiples, so that SIMD code treats each pixel alike."""
 _MARGIN = 16
-"""Pixels around an area that filters may look at."""
+"""Pixels around an area that filters may read."""
 _POINTWISE = ("yuv420p", "yuvj420p", "yuv422p", "yuvj422p")
-"""Formats from which 8-bit output is made without a look at the neighbours."""
+"""Formats that are converted to 8-bit output without reading neighbouring pixels."""
 _SWAPPED = ("rgb555be", "rgb565be", "bgr555be", "bgr565be")
-"""Formats whose bytes FFmpeg takes in the wrong order unless it scales them."""
+"""Formats that FFmpeg reads in the wrong byte order unless it scales them."""
 _BAYER = tuple(f"bayer_{order}8" for order in ("bggr", "rggb", "gbrg", "grbg"))
-"""Formats whose colours FFmpeg leaves in the lower half of 16 bits."""
+"""Formats that FFmpeg converts to 16 bits by filling only the low byte."""
 _FLOAT_GRAY = ("grayf", "yaf")
-"""What names of formats begin with which FFmpeg takes for limited range, or cannot read at all."""
+"""Prefixes of formats that FFmpeg treats as limited range, or cannot read at all."""
 _PACKED_RGB = ("rgb24", "bgr24", "bgr0")
 _EIGHT_BIT = (*_PACKED_RGB, "gray")
-"""Packed forms of eight bits."""
+"""Packed 8-bit formats."""
 _DEEP_RGB = "rgb48le"
 _DEEP_PLANES = "gbrp16le"
 
 
 @dataclass(frozen=True, slots=True)
 class _ConversionPlan:
-    """How pictures of one form are converted; areas are of the picture that is given."""
+    """How to convert pictures of one form. Rectangles are in the coordinates of the input
+    picture.
+    """
 
     area: Rect
     picture: Rect
     is_gray: bool
-    window: Rect | None  #: what is cut out before; None: the picture is converted as a whole
-    inner: Rect  #: where the area lies in what is converted
+    window: Rect | None  #: the part to cut out first; None: convert the whole picture
+    inner: Rect  #: the area within the converted part
 
 
 @dataclass(frozen=True, slots=True)
 class FrameRegion:
-    """What a decoded picture is: a part of a video's pictures, which may have been scaled."""
+    """The part of a video's pictures that a decoded picture shows; it may have been scaled."""
 
-    rect: Rect  #: of the whole picture, not turned upright yet
+    rect: Rect  #: within the whole picture, before rotation
     picture: tuple[int, int]  #: width and height of the whole picture
 
 
 class PixelConverter:
-    """Turns decoded frames of one video into arrays of one form.  Not thread-safe.
+    """Converts decoded frames of one video to arrays of one form. Not thread-safe.
 
-    `region` is given in displayed coordinates (None: everything); `size` is (width, height) of
-    the result, displayed (None: that of the region): the region alone is scaled, in one step with
-    the conversion; bicubically, or to means of areas when it has half the size or less.
+    `region` is in display coordinates (None: the whole frame). `size` is the displayed (width,
+    height) of the result (None: that of the region). Only the region is scaled, in one step with
+    the conversion: bicubically, or by averaging areas if both sides become half or less.
 
-    rgb24, bgr24 and rgb48 give height x width x 3, gray and gray16 height x width x 1.  yuv420p,
-    yuv422p, yuv444p and yuv420p10 give the planes Y, U, V one after the other as rows of `width`
-    samples, in the colour range and by the matrix that `media` tells, to which pictures are
-    brought that mean something else; where chroma is shared by two pixels, width (and height, for
-    4:2:0) must be even.  nv12 is yuv420p with samples of U and V in turns.  rgb48, gray16 and
-    yuv420p10 are uint16, the others uint8.
+    rgb24, bgr24 and rgb48 give height x width x 3; gray and gray16 give height x width x 1.
+    yuv420p, yuv422p, yuv444p and yuv420p10 give the planes Y, U and V one after the other, as rows
+    of `width` samples. nv12 is yuv420p with interleaved U and V. rgb48, gray16 and yuv420p10 are
+    uint16, the others uint8.
 
-    Raises `OutOfRangeError` for a region outside the frame and `UsageError` for a form that
-    cannot be had; for a size to which FFmpeg does not scale, when it comes to that.
+    Planes have the range and matrix of `media`; pictures with others are converted. Where two
+    pixels share their chroma, width (and for 4:2:0 height) must be even.
+
+    Raises `OutOfRangeError` for a region outside the frame, and `UsageError` for an impossible
+    form. If FFmpeg refuses the size, `convert` raises the `UsageError`.
     """
 
     def __init__(
@@ -123,14 +126,14 @@ class PixelConverter:
             )
         width, height = size or (region.width, region.height)
         layout, shape = self._laid_out(pixel_format, width, height, media.rotation)
-        self.media = media  #: of the whole pictures
-        self.region = region  #: of the displayed frame
+        self.media = media  #: describes the whole pictures
+        self.region = region  #: in display coordinates
         self._layout = layout
         self._form = pixel_format
         self._size = (width, height)
-        self._turns = media.rotation // 90  # clockwise, of what was mirrored before
+        self._turns = media.rotation // 90  # clockwise, after mirroring
         self._area = to_coded_rect(region, media)
-        self._scaled: tuple[int, int] | None = None  # in the picture
+        self._scaled: tuple[int, int] | None = None  # (width, height) before rotation
         off_grid = self._area.x1 % layout.subsampled[0] or self._area.y1 % layout.subsampled[1]
         if off_grid or (width, height) != (region.width, region.height):
             self._scaled = (height, width) if self._turns % 2 else (width, height)
@@ -138,32 +141,32 @@ class PixelConverter:
             (self._area.width, self._area.height), self._scaled
         )
         self._scanning = InterlaceSetter(interlaced=media.interlaced)
-        self._luma: av.VideoFrame | None = None  # what is scaled to gray
+        self._luma: av.VideoFrame | None = None  # reused input of scaling to gray
         self._siblings: dict[tuple[int, int], PixelConverter | None] = {}
-        self._fitted: tuple[object, ...] = ()  # the form of pictures that `_fit` is for
+        self._fitted: tuple[object, ...] = ()  # the form of the pictures that `_fit` converts
         self._fit: _ConversionPlan | None = None
         self._colors = ColorNormalizer(media)
         self._reformatter = VideoReformatter()
         self._packer = VideoReformatter()
         self._scratch: av.VideoFrame | None = None
         self._scratch_planes: list[npt.NDArray[Any]] = []
-        # The gray of each level of luma, by what it means: that may change in the midst of a file.
+        # Gray of each luma level, by format and range, since these may change within a file.
         self._levels: dict[tuple[str, bool], npt.NDArray[Any]] = {}
-        self.dtype: np.dtype[Any] = np.dtype(layout.dtype)  #: of one result
-        self.shape = shape  #: of one result
+        self.dtype: np.dtype[Any] = np.dtype(layout.dtype)  #: type of one result
+        self.shape = shape  #: shape of one result
 
     @classmethod
     def _laid_out(
         cls, pixel_format: str, width: int, height: int, rotation: int
     ) -> tuple[PixelLayout, tuple[int, ...]]:
-        """(layout, shape of one result).  Raises `UsageError` where there is none."""
+        """Return the layout and the shape of one result. Raises `UsageError` if there is none."""
         layout = pixel_layout(pixel_format)
         check_size(layout, pixel_format, width, height, rotation)
         return layout, layout.shape(width, height)
 
     @property
     def needed(self) -> Rect:
-        """What of a picture, before it is turned upright, the result depends on."""
+        """The part of the stored picture, before rotation, that the result depends on."""
         picture = Rect.of_size(self.media.width, self.media.height)
         if self._layout.channels == 1 and has_luma(self.media.pixel_format):
             return self._area
@@ -177,13 +180,12 @@ class PixelConverter:
         return window.intersection(picture) or picture
 
     def of_scaled(self, width: int, height: int) -> PixelConverter | None:
-        """What makes the same result of whole pictures that were scaled to `width` x `height`.
+        """Return a converter with the same results from pictures scaled to `width` x `height`.
 
-        None where that would be another result.  The region has to begin and end between pixels of
-        the scaled picture (of either field, where it is interlaced), and must not be made larger
-        than it is there.  It may be made smaller by a whole number: that differs from making it
-        so small at once by rounding alone (54 dB and more, whatever size is in between), where
-        other fractions differ by 41 to 51 dB.
+        None if the results would differ. The region must begin and end between pixels of the scaled
+        picture (of each field, if interlaced), and must not be enlarged. It may be reduced by a
+        whole number: the result then differs by rounding only (54 dB or more for any size in
+        between). Other ratios differ by 41 to 51 dB.
         """
         size = (width, height)
         if size == (self.media.width, self.media.height):
@@ -193,9 +195,9 @@ class PixelConverter:
         return self._siblings[size]
 
     def needed_of(self, width: int, height: int) -> Rect | None:
-        """What of a picture that was scaled to that size the result depends on.
+        """Return the part of a picture scaled to that size that the result depends on.
 
-        None where the result cannot be made of it.
+        None if the result cannot be made of it.
         """
         sibling = self.of_scaled(width, height)
         return None if sibling is None else sibling.needed
@@ -203,23 +205,23 @@ class PixelConverter:
     def _sibling(self, media: MediaInfo) -> PixelConverter | None:
         shared_down = chroma_subsampling(self.media.pixel_format)[1]
         if media.interlaced and self.media.height % (2 * shared_down):
-            return None  # renditions have the chroma that FFmpeg makes of odd fields
+            return None  # FFmpeg scales the chroma of odd fields differently
         before, after, region = self.media.frame_rect, media.frame_rect, self.region
         across = _scaled_interval(region.x1, region.x2, before.width, after.width)
         down = _scaled_interval(region.y1, region.y2, before.height, after.height)
         if across is None or down is None:
             return None
-        there = Rect(across[0], down[0], across[1], down[1])
-        if there.width % self._size[0] or there.height % self._size[1]:
+        scaled = Rect(across[0], down[0], across[1], down[1])
+        if scaled.width % self._size[0] or scaled.height % self._size[1]:
             return None
-        sibling = type(self)(media, pixel_format=self._form, region=there, size=self._size)
+        sibling = type(self)(media, pixel_format=self._form, region=scaled, size=self._size)
         if media.interlaced and not (self._has_whole_fields and sibling._has_whole_fields):
             return None
         return sibling
 
     @property
     def _has_whole_fields(self) -> bool:
-        """Whether either field is a whole part of the picture's, and of the result, too."""
+        """Whether both fields have whole rows in the region and in the result."""
         height = self._size[self._turns % 2 == 0]
         return not any(
             rows % 2 for rows in (self._area.y1, self._area.y2, self.media.height, height)
@@ -227,7 +229,7 @@ class PixelConverter:
 
     @property
     def is_local(self) -> bool:
-        """Whether parts of the region may be converted one by one, to the same pixels."""
+        """Whether parts of the region can be converted one by one to the same pixels."""
         return (
             self._scaled is None
             and self._layout.name in _EIGHT_BIT
@@ -241,25 +243,28 @@ class PixelConverter:
         *,
         held: Rect | None = None,
     ) -> npt.NDArray[Any]:
-        """`frame` as an array of `shape` and `dtype`: `out` when given, else a new one.
+        """Return `frame` as an array of `shape` and `dtype`: in `out` if given, else a new one.
 
-        `frame` may hold just a part of a picture: `held`, which holds what is `needed`, and ends
-        on multiples of 16 or with the picture; it may have a row or column more at its end.
+        `frame` may be a part of a picture, at `held`. That must contain `needed` and end at a
+        multiple of 16 or at the end of the picture. The frame may have one more row or column.
 
-        Raises `UsageError` when `out` has another shape or type, and `ChangedSizeError` when
-        `frame` has another size, as where it changes in the midst of a file.
+        Raises `UsageError` if `out` has another shape or type, and `ChangedSizeError` if the frame
+        has another size, as where the size changes within a file.
         """
         frame = self._well_read(frame)
         form = (held, frame.width, frame.height, frame.format.name, frame.interlaced_frame)
         if self._fit is None or form != self._fitted:
             self._fit, self._fitted = self._fitting(frame, held), form
         fit = self._fit
-        self._colors.tell(frame)  # lossless tiles keep what decoders told when they were made
+        self._colors.tell(frame)  # lossless tiles keep the colors that the decoder set
         if not self._layout.channels:
-            # Planes say nothing of what they mean: all pictures have to mean the same.
+            # Arrays of planes carry no color metadata, so all must mean the same.
             frame = self._colors.settled(frame)
         if out is not None and (out.shape != self.shape or out.dtype != self.dtype):
-            raise UsageError(f"the result has shape {self.shape} and type {self.dtype}")
+            raise UsageError(
+                f"out must have shape {self.shape} and type {self.dtype}, "
+                f"got {out.shape} and {out.dtype}"
+            )
         if fit.is_gray:
             return self._gray(frame, fit.area, out)
         if self._scaled is not None:
@@ -272,18 +277,18 @@ class PixelConverter:
         if not self._layout.channels:
             return self._planar(converted, inner, out)
         if out is None and (converted is frame or converted is self._scratch):
-            out = np.empty(self.shape, self.dtype)  # not a view of what is used again
+            out = np.empty(self.shape, self.dtype)  # a view would change with the next frame
         return self._packed(converted, inner, out)
 
     def _fitting(self, frame: av.VideoFrame, held: Rect | None) -> _ConversionPlan:
-        """What is the same for all pictures of a form.
+        """Return the plan for all pictures of this form.
 
-        Raises `ChangedSizeError` for those of another size.
+        Raises `ChangedSizeError` for pictures of another size.
         """
         held = held or Rect.of_size(self.media.width, self.media.height)
         if not _has_size(frame, held):
             raise ChangedSizeError(
-                f"a frame of {frame.width}x{frame.height} in a video of "
+                f"a frame has {frame.width}x{frame.height} pixels in a video of "
                 f"{self.media.width}x{self.media.height}",
                 hint="`vfsd verify` examines the file again; cut it where its pictures change size",
             )
@@ -299,19 +304,17 @@ class PixelConverter:
                 window = None
         return _ConversionPlan(area, picture, is_gray, window, inner)
 
-    # -- the picture, not turned yet
-
     def _window(self, pixel_format: str, area: Rect, picture: Rect, fields: int) -> Rect:
-        """What is converted: the area on the grid, with a margin where filters need one.
+        """Return the rectangle to convert: the area on the grid, with a margin for filters.
 
-        It has an even number of rows of each of the picture's `fields`: FFmpeg converts odd ones in
-        another way, for which it looks at neighbours, too.
+        It has an even number of rows in each of the picture's `fields`. FFmpeg converts an odd
+        number by another method, which also reads neighbouring rows.
         """
         if area == picture and not self._layout.channels:
-            return area  # FFmpeg takes chroma from all of an odd side, not from pairs of columns
+            return area  # for an odd side, FFmpeg spreads chroma over the whole side
         pointwise = pixel_format in _POINTWISE and self._layout.name in _EIGHT_BIT
         margin = 0 if pointwise else _MARGIN
-        # The right and lower edges are those of the picture, but even.
+        # The right and bottom edges are those of the picture, rounded up to even.
         right, bottom = picture.x2 + picture.x2 % 2, -(-picture.y2 // (2 * fields)) * 2 * fields
         return Rect(
             max(0, area.x1 - margin) // _GRID * _GRID,
@@ -330,8 +333,8 @@ class PixelConverter:
         source = frame
         if is_planar(frame.format.name):
             shares_x, shares_y = chroma_grid(frame)
-            # Of a field that ends between rows that share their chroma, FFmpeg looks at a row more
-            # than there is.
+            # If a field ends between rows that share their chroma, FFmpeg reads one row beyond its
+            # end.
             is_cut = frame.interlaced_frame and area.y2 % shares_y
             if area.x1 % shares_x or area.y1 % shares_y or is_cut:
                 x, y = area.x1 // shares_x * shares_x, area.y1 // shares_y * shares_y
@@ -340,14 +343,14 @@ class PixelConverter:
                 frame, area, is_all = with_full_chroma(on_grid), area.moved(-x, -y), False
             source = frame if is_all else self._cropped(frame, area)
         if self._is_reduced and self._layout.name in _PACKED_RGB:
-            # Scaled straight to a packed form, two pixels of the result would share their chroma;
-            # this costs half as much, too.
+            # Scaling straight to packed RGB, FFmpeg lets two output pixels share their chroma. This
+            # way is exact, and takes half the time.
             planes = self._reformat(source, *self._scaled, pixel_format="gbrp")
             return self._packer.reformat(planes, format=self._layout.name, threads=1)
         return self._reformat(source, *self._scaled)
 
     def _well_read(self, frame: av.VideoFrame) -> av.VideoFrame:
-        """`frame`, or the same in a format that FFmpeg reads as it should."""
+        """Return `frame`, or its samples in a format that FFmpeg reads correctly."""
         name = frame.format.name
         if name in _SWAPPED:
             (samples,), made = plane_bytes(frame), _blank_in_format(frame, f"{name[:-2]}le")
@@ -358,7 +361,7 @@ class PixelConverter:
         return self._unpacked(frame, "gbrp") if name in _BAYER else frame
 
     def _unpacked(self, frame: av.VideoFrame, planar: str) -> av.VideoFrame:
-        """A new picture of the same samples in planes."""
+        """Return a new planar picture of the same samples."""
         meant = FULL_RANGE if is_full_range(frame) else LIMITED_RANGE
         planes = self._packer.reformat(
             frame, format=planar, src_color_range=meant, dst_color_range=meant, threads=1
@@ -375,7 +378,7 @@ class PixelConverter:
     ) -> av.VideoFrame:
         color_range = None
         if not self._layout.channels:
-            # Samples keep their range, whatever the name of the format says of it.
+            # Equal ranges stop FFmpeg from converting by the range in the format's name.
             color_range = FULL_RANGE if is_full_range(frame) else LIMITED_RANGE
         try:
             return self._reformatter.reformat(
@@ -391,21 +394,21 @@ class PixelConverter:
         except FFmpegError as error:
             if self._scaled is None:
                 raise
-            # It has limits of its own, on the area and on how one side grows beside the other.
+            # FFmpeg limits the area and the change of the aspect ratio.
             raise scale_error((frame.width, frame.height), self._scaled) from error
 
     def _made(self, frame: av.VideoFrame, width: int) -> str:
-        """The format that FFmpeg makes of `frame` for the result.
+        """Return the pixel format that FFmpeg converts `frame` to for the result.
 
-        It gives wrong colours to RGB of 16 bits in an odd number of columns where chroma of four
-        rows is taken apart; in planes it gives the very same samples, and is right there, too.
+        For 16-bit RGB of odd width, FFmpeg gives wrong colors if rows share chroma. Planar RGB has
+        the same samples, and its colors are right.
         """
         name = self._layout.name
         shared_down = chroma_subsampling(frame.format.name)[1]
         return _DEEP_PLANES if name == _DEEP_RGB and width % 2 and shared_down > 1 else name
 
     def _cropped(self, frame: av.VideoFrame, window: Rect) -> av.VideoFrame:
-        """A copy of a part of `frame`; beyond its edges, the edge is repeated."""
+        """Return a copy of a part of `frame`; beyond its edges, the edge is repeated."""
         scratch = self._scratch
         size = (window.width, window.height)
         if (
@@ -433,7 +436,7 @@ class PixelConverter:
     def _gray(
         self, frame: av.VideoFrame, area: Rect, out: npt.NDArray[Any] | None
     ) -> npt.NDArray[Any]:
-        """From luma alone: FFmpeg's own way to gray may pass through RGB."""
+        """Compute gray from luma alone, since FFmpeg may convert through RGB."""
         luma = plane_samples(frame)[0]
         meant = (frame.format.name, is_full_range(frame))
         if meant not in self._levels:
@@ -451,17 +454,17 @@ class PixelConverter:
         return out
 
     def _luma_like(self, frame: av.VideoFrame, area: Rect) -> av.VideoFrame:
-        """A picture for the luma of an area of `frame`, which is scaled as all of it would be."""
+        """Return a picture for the luma of an area, which FFmpeg scales as it would scale the
+        frame.
+        """
         form, luma = _luma_format(frame), self._luma
         if luma is None or luma.format.name != form:
             size, interlaced = (area.width, area.height), self.media.interlaced
             luma = self._luma = blank(*size, form, SITINGS[0], interlaced=interlaced)
         return luma
 
-    # -- the result
-
     def _upright(self, samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A view of rows of samples as they are displayed."""
+        """Return a view of rows of samples, mirrored and rotated for display."""
         mirrored = samples[:, ::-1] if self.media.mirrored else samples
         return np.rot90(mirrored, -self._turns) if self._turns else mirrored
 
@@ -507,14 +510,14 @@ class PixelConverter:
 
 
 def _scaled_interval(start: int, end: int, before: int, after: int) -> tuple[int, int] | None:
-    """Where ``start <= x < end`` of a length lies once it is scaled; None: between pixels."""
+    """Return where the half-open interval lies after scaling; None if it ends between pixels."""
     if start * after % before or end * after % before:
         return None
     return start * after // before, end * after // before
 
 
 def needed_margin(media: MediaInfo, pixel_format: str) -> int:
-    """Pixels around an area of the stored picture that its conversion, unscaled, looks at."""
+    """Return the pixels around an area of a stored picture that its unscaled conversion reads."""
     is_eight_bit = pixel_layout(pixel_format).name in _EIGHT_BIT
     return 0 if media.pixel_format in _POINTWISE and is_eight_bit else _MARGIN
 
@@ -522,7 +525,7 @@ def needed_margin(media: MediaInfo, pixel_format: str) -> int:
 def needed_area(
     media: MediaInfo, pixel_format: str, region: Rect, size: tuple[int, int] | None
 ) -> Rect:
-    """What of a stored picture, not turned upright yet, a `PixelConverter` looks at.
+    """Return the part of a stored picture, before rotation, that a `PixelConverter` reads.
 
     Raises `OutOfRangeError`, `UsageError`.
     """
@@ -535,7 +538,7 @@ def _has_size(frame: av.VideoFrame, held: Rect) -> bool:
 
 
 def _blank_in_format(frame: av.VideoFrame, pixel_format: str) -> av.VideoFrame:
-    """A picture in another format, in which chroma lies nowhere else, that shows anything."""
+    """Return a picture in another format without a chroma location, with undefined samples."""
     size, interlaced = (frame.width, frame.height), frame.interlaced_frame
     made = blank(*size, pixel_format, SITINGS[0], interlaced=interlaced)
     copy_colors(frame, made)
@@ -543,7 +546,7 @@ def _blank_in_format(frame: av.VideoFrame, pixel_format: str) -> av.VideoFrame:
 
 
 def _gray_from_floats(frame: av.VideoFrame) -> av.VideoFrame:
-    """Gray of 16 bits, of gray from 0 to 1; what is beyond them is cut off."""
+    """Convert gray from floats to 16 bits. Values outside of 0 to 1 are clipped."""
     made, name = _blank_in_format(frame, "gray16le"), frame.format.name
     kind = f"{'>' if name.endswith('be') else '<'}f{4 if 'f32' in name else 2}"
     shown = plane_bytes(frame)[0].view(kind)[:, :: len(frame.format.components)]
@@ -553,13 +556,13 @@ def _gray_from_floats(frame: av.VideoFrame) -> av.VideoFrame:
 
 
 def _luma_format(frame: av.VideoFrame) -> str:
-    """That of a picture which has just the luma of `frame`."""
+    """Return the format of a picture that has only the luma of `frame`."""
     bits = frame.format.components[0].bits
     return "gray" if bits == 8 else f"gray{bits}le"
 
 
 def gray_levels(frame: av.VideoFrame, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The gray of each level of luma: black to 0, white to the highest, rounded."""
+    """Return the gray value of each level of luma, rounded: black is 0, white the highest value."""
     bits = frame.format.components[0].bits
     levels = np.arange(1 << bits)
     highest = np.iinfo(dtype).max
@@ -572,9 +575,9 @@ def gray_levels(frame: av.VideoFrame, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 class RawPixelConverter(PixelConverter):
-    """As `PixelConverter`, but planes have any size, and come as one run of samples.
+    """A `PixelConverter` for raw files: any size, and planes as one run of samples.
 
-    `pixel_format` is any that `raw_layout` knows; what is packed has the shape that it has there.
+    `pixel_format` is any that `raw_layout` accepts. Packed formats have the shape of their layout.
     """
 
     @classmethod

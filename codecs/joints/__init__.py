@@ -1,1 +1,1 @@
-"""Planes of two overlapping cameras, cut and merged."""
+"""Joins the planes of two overlapping cameras, and restores each camera's pictures."""

@@ -1,1 +1,1 @@
-"""What a file holds, and how far it may be believed."""
+"""Examines files: media description, frame table, and the trust that each deserves."""

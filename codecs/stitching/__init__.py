@@ -1,1 +1,1 @@
-"""Tiles that become one stream without being encoded."""
+"""Stitches HEVC tiles to one stream without decoding them."""

@@ -102,7 +102,7 @@ def test_planes_of_a_region_are_those_parts_of_the_whole(
     shares = SUBSAMPLED[pixel_format]
     media = media_of(72, 40, source, rotation, mirrored=mirrored)
     if rotation % 180 and shares[0] != shares[1]:
-        with pytest.raises(UsageError, match="cannot be turned"):
+        with pytest.raises(UsageError, match="cannot be rotated"):
             PixelConverter(media, pixel_format=pixel_format)
         return
     width, height = media.display_width, media.display_height
@@ -284,7 +284,7 @@ def test_errors_say_what_is_wrong() -> None:
     with pytest.raises(UsageError, match="at least 1x1"):
         PixelConverter(media, size=(0, 5))
     converter = PixelConverter(media)
-    with pytest.raises(ChangedSizeError, match="a frame of 70x40 in a video of 96x64"):
+    with pytest.raises(ChangedSizeError, match="a frame has 70x40 pixels in a video of 96x64"):
         converter.convert(_noise(70, 40, "yuv420p"))
     with pytest.raises(UsageError, match=r"shape \(64, 96, 3\) and type uint8"):
         converter.convert(_noise(96, 64, "yuv420p"), np.empty((64, 96, 4), np.uint8))

@@ -277,9 +277,9 @@ def test_a_copy_has_the_layout_that_is_asked_for(tmp_path: Path) -> None:
             ("bgra", "bgr0", "transparency"),
             ("ya8", "gray8", "transparency"),
             ("pal8", "bgr0", None),
-            ("gbrpf32le", "yuv420p", "its pixels are gbrpf32le, which FFV1 does not take"),
-            ("gbrp12msble", "yuv420p", "its pixels are gbrp12msble, which FFV1 does not take"),
-            ("xyz12le", "yuv420p", "its pixels are xyz12le, which FFV1 does not take"),
+            ("gbrpf32le", "yuv420p", "FFV1 does not support pixel format gbrpf32le"),
+            ("gbrp12msble", "yuv420p", "FFV1 does not support pixel format gbrp12msble"),
+            ("xyz12le", "yuv420p", "FFV1 does not support pixel format xyz12le"),
         ],
     ),
 )
