@@ -58,7 +58,7 @@ class Composed:
                         decoded += context.decode(av.Packet(file.read(end - start)))
                 decoded += context.decode(None)
                 if packed.siting is not None:
-                    decoded = [SitingSetter(packed.siting).of(tile) for tile in decoded]
+                    decoded = [SitingSetter(packed.siting).convert(tile) for tile in decoded]
                 for frame, composer, tile in zip(segment.frames, composers, decoded, strict=True):
                     self.pictures[frame] = composer.put(tile, cell.rect)
                     self.segments[frame] = segment

@@ -138,7 +138,7 @@ def test_pictures_of_the_other_kind_are_scaled_as_the_first_is(
         pictures = list(container.decode(video=0))
         assert {one.interlaced_frame for one in pictures} == {True, False}
         for data, one in zip(found, pictures, strict=True):
-            scaled = scanning.of(one).reformat(160, 120, interpolation=Interpolation.AREA)
+            scaled = scanning.convert(one).reformat(160, 120, interpolation=Interpolation.AREA)
             assert np.array_equal(data, scaled.to_ndarray())
 
 
@@ -276,8 +276,8 @@ def test_a_picture_says_what_is_known_of_the_video(pixel_format: str, siting: st
         plane[...] = same[...] = rng.integers(0, 200, plane.shape)
     for known, wanted, other in ((True, told, untold), (False, untold, told)):
         scanning = InterlaceSetter(interlaced=known)
-        assert scanning.of(wanted) is wanted
-        made = scanning.of(other)
+        assert scanning.convert(wanted) is wanted
+        made = scanning.convert(other)
         assert made.interlaced_frame is known
         for form in ("rgb24", "yuv444p"):
             one, two = (p.reformat(48, 32, form, threads=1) for p in (made, wanted))

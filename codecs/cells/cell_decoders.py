@@ -111,7 +111,7 @@ class StreamCellDecoder:
             while len(self._sited) < len(pictures):
                 self._sited.append(SitingSetter(siting))
             pictures = [
-                one.of(picture) for one, picture in zip(self._sited, pictures, strict=False)
+                one.convert(picture) for one, picture in zip(self._sited, pictures, strict=False)
             ]
         return [(picture.pts or 0, picture) for picture in pictures]
 

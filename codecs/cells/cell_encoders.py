@@ -244,14 +244,14 @@ def encode_cells(
 def _uniform_shots(shots: Iterable[SourcePicture], media: MediaInfo) -> Iterator[SourcePicture]:
     settler, siting = ColorNormalizer(media), None
     for shot in shots:
-        if not settler.is_settled(shot.picture):
+        if not settler.is_normal(shot.picture):
             raise UsageError(
                 "the range of levels, or the matrix, of its pictures changes on the way, and tiles "
                 "have one",
                 hint="such a video can be read and viewed, but not tiled or rendered",
             )
         siting = siting or shot.siting  # that of the first, for all cells
-        yield replace(shot, told_siting=siting)
+        yield replace(shot, known_siting=siting)
 
 
 def _encode_separately(

@@ -414,7 +414,7 @@ class LosslessCellEncoder:
         stream.put(tile)
         if shot.colours:
             self._is_scaled = True
-            square = color_error(shot.part(self._rect, tile).colours, self._shown.of(tile))
+            square = color_error(shot.part(self._rect, tile).colours, self._shown.convert(tile))
             self._tally.add(SquaredErrors(colour=square))
 
     def finish(self) -> tuple[CellStream, PsnrFigures]:

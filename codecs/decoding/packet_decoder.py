@@ -269,7 +269,7 @@ class PacketDecoder:
     ) -> list[tuple[int, av.VideoFrame]]:
         """Each with the packet that it came from."""
         if self._first_size is not None:
-            pictures = [self._first_size.of(picture) for picture in pictures]
+            pictures = [self._first_size.convert(picture) for picture in pictures]
         shown = self._cropper.shown
         came = [
             (one.pts, shown(with_true_range_name(one))) for one in pictures if one.pts is not None

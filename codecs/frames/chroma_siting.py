@@ -93,7 +93,7 @@ class SitingSetter:
         self._form: tuple[int, int, str, bool] | None = None
         self._own: av.VideoFrame | None = None
 
-    def of(self, picture: av.VideoFrame) -> av.VideoFrame:
+    def convert(self, picture: av.VideoFrame) -> av.VideoFrame:
         """Return a copy of `picture`, valid until the next call."""
         width, height, name = picture.width, picture.height, picture.format.name
         form = (width, height, name, picture.interlaced_frame)
@@ -176,11 +176,11 @@ class InterlaceSetter:
         self._form: tuple[int, int, str] | None = None
         self._own: av.VideoFrame | None = None
 
-    def of(self, picture: av.VideoFrame) -> av.VideoFrame:
+    def convert(self, picture: av.VideoFrame) -> av.VideoFrame:
         """Return `picture` if its flag is right or cannot be set; else a copy, valid until the next
         call.
         """
-        if picture.interlaced_frame == self._interlaced or not self.can_tell(picture):
+        if picture.interlaced_frame == self._interlaced or not self.can_flag(picture):
             return picture
         form = (picture.width, picture.height, picture.format.name)
         if self._own is None or form != self._form:
@@ -190,7 +190,7 @@ class InterlaceSetter:
         self._own.pts = picture.pts
         return self._own
 
-    def can_tell(self, picture: av.VideoFrame) -> bool:
+    def can_flag(self, picture: av.VideoFrame) -> bool:
         """Return whether pictures of this form can have the flag.
 
         FFmpeg does not set the flag on packed pictures of raw video.

@@ -71,19 +71,19 @@ def planes_range(media: MediaInfo) -> str | None:
     return "full" if _is_full_by_name(media.pixel_format) else media.color_range
 
 
-def frame_coding(picture: av.VideoFrame, told: ColorCoding) -> ColorCoding:
-    """Return the meaning of a picture's samples; `told` replaces what it does not declare.
+def frame_coding(picture: av.VideoFrame, default: ColorCoding) -> ColorCoding:
+    """Return the meaning of a picture's samples; `default` replaces what it does not declare.
 
-    For formats other than YUV that is `told` itself: their conversion does not change.
+    For formats other than YUV that is `default` itself: their conversion does not change.
     """
     name = picture.format.name
     if not _is_yuv(name):
-        return told
-    is_full = told.is_full
+        return default
+    is_full = default.is_full
     if names_full_range(name) or picture.color_range:
         is_full = is_full_range(picture)
     matrix = picture.colorspace
-    return ColorCoding(is_full, told.matrix if matrix == _UNSPECIFIED else _known_matrix(matrix))
+    return ColorCoding(is_full, default.matrix if matrix == _UNSPECIFIED else _known_matrix(matrix))
 
 
 def frame_colors(picture: av.VideoFrame) -> tuple[ColorCoding, int, int]:
@@ -147,53 +147,53 @@ class ColorNormalizer:
     """
 
     def __init__(self, media: MediaInfo) -> None:
-        self._told = media_coding(media)
+        self._coding = media_coding(media)
         codes = color_codes(planes_range(media), media.color_space, None, None)
-        self._range = FULL_RANGE if self._told.is_full else LIMITED_RANGE
+        self._range = FULL_RANGE if self._coding.is_full else LIMITED_RANGE
         self._matrix = codes.matrix
-        self._is_range_told = codes.is_full_range is not None
+        self._is_range_known = codes.is_full_range is not None
         self._reformatter = VideoReformatter()
 
-    def tell(self, picture: av.VideoFrame) -> None:
+    def set_defaults(self, picture: av.VideoFrame) -> None:
         """Give a picture that declares no colors those of the whole video."""
         if picture.colorspace == _UNSPECIFIED:
             picture.colorspace = self._matrix
-        if not picture.color_range and self._is_range_told:
+        if not picture.color_range and self._is_range_known:
             picture.color_range = self._range
 
-    def is_settled(self, picture: av.VideoFrame) -> bool:
+    def is_normal(self, picture: av.VideoFrame) -> bool:
         """Return whether the samples mean what is declared for the whole video."""
-        return frame_coding(picture, self._told) == self._told
+        return frame_coding(picture, self._coding) == self._coding
 
-    def settled(self, picture: av.VideoFrame) -> av.VideoFrame:
+    def normalize(self, picture: av.VideoFrame) -> av.VideoFrame:
         """Return `picture` if its samples mean that; else a converted copy with rounded samples.
 
         Chroma is not moved: each sample counts the same for all pixels that share it.
         """
-        coding = frame_coding(picture, self._told)
-        if coding == self._told:
+        coding = frame_coding(picture, self._coding)
+        if coding == self._coding:
             return picture
         if not picture.format.name.startswith("yuv"):
             return self._by_ffmpeg(picture, coding)
         made = self._blank(picture)
         planes, targets = plane_samples(picture), plane_samples(made)
         bits = picture.format.components[0].bits
-        before, after = _LevelScale(coding.is_full, bits), _LevelScale(self._told.is_full, bits)
-        if coding.matrix == self._told.matrix:
+        before, after = _LevelScale(coding.is_full, bits), _LevelScale(self._coding.is_full, bits)
+        if coding.matrix == self._coding.matrix:
             for number, (samples, target) in enumerate(zip(planes[:3], targets[:3], strict=True)):
                 table = after.samples(before.values(number), number)
                 np.take(table.astype(target.dtype), samples, out=target, mode="clip")
         else:
-            self._turn(
-                _matrix_conversion(coding.matrix, self._told.matrix), before, after, picture, made
+            self._change_matrix(
+                _matrix_conversion(coding.matrix, self._coding.matrix), before, after, picture, made
             )
         for alpha, target in zip(planes[3:], targets[3:], strict=True):
             target[...] = alpha
         return made
 
-    def _turn(
+    def _change_matrix(
         self,
-        turn: npt.NDArray[np.float32],
+        matrix: npt.NDArray[np.float32],
         before: _LevelScale,
         after: _LevelScale,
         picture: av.VideoFrame,
@@ -206,10 +206,10 @@ class ColorNormalizer:
         y, *chroma = plane_samples(picture)[:3]
         targets = plane_samples(made)
         u, v = (before.values(1).take(plane, mode="clip") for plane in chroma)
-        for number, row in enumerate(turn[1:], start=1):
+        for number, row in enumerate(matrix[1:], start=1):
             targets[number][...] = after.samples(row[1] * u + row[2] * v, number)
         across, down = plane_subsampling(picture, 1)
-        share = (turn[0, 1] * u + turn[0, 2] * v).repeat(down, axis=0).repeat(across, axis=1)
+        share = (matrix[0, 1] * u + matrix[0, 2] * v).repeat(down, axis=0).repeat(across, axis=1)
         luma = before.values(0).take(y, mode="clip")
         luma += share[: luma.shape[0], : luma.shape[1]]
         targets[0][...] = after.samples(luma, 0)
@@ -226,9 +226,9 @@ class ColorNormalizer:
         return self._reformatter.reformat(
             picture,
             src_colorspace=coding.matrix,
-            dst_colorspace=self._told.matrix,
+            dst_colorspace=self._coding.matrix,
             src_color_range=ColorRange.JPEG if coding.is_full else ColorRange.MPEG,
-            dst_color_range=ColorRange.JPEG if self._told.is_full else ColorRange.MPEG,
+            dst_color_range=ColorRange.JPEG if self._coding.is_full else ColorRange.MPEG,
             threads=1,
         )
 
@@ -241,7 +241,7 @@ class _LevelScale:
         scale = 1 << (bits - 8)
         zero = 1 << (bits - 1)
         self._zeros = (0 if is_full else 16 * scale, zero, zero)
-        self._spans = tuple(self._highest if is_full else scale * of for of in (219, 224, 224))
+        self._spans = tuple(self._highest if is_full else scale * span for span in (219, 224, 224))
 
     def values(self, plane: int) -> _ColorValues:
         """Return the value of each level of a plane."""

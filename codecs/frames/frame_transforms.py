@@ -167,7 +167,7 @@ class PictureScaler:
         is_of_areas = is_reduced((picture.width, picture.height), size)
         try:
             scaled = self._reformatter.reformat(
-                self._scanning.of(picture),
+                self._scanning.convert(picture),
                 width=self._width,
                 height=self._height,
                 format=picture.format.name,
@@ -205,7 +205,7 @@ class FirstSizeScaler:
         self._form = (width, height, pixel_format)
         self._reformatter = VideoReformatter()
 
-    def of(self, picture: av.VideoFrame) -> av.VideoFrame:
+    def convert(self, picture: av.VideoFrame) -> av.VideoFrame:
         """Return `picture` itself if it has that size, in any format; else a scaled copy."""
         width, height, pixel_format = self._form
         if (picture.width, picture.height) == (width, height):

@@ -66,18 +66,18 @@ class SourcePicture:
     """RGB as reads convert the picture that this one was scaled from; empty: not scaled."""
     interlaced: bool | None = None
     """The flag of the picture that this one was cut from; None: the flag of this one."""
-    told_siting: str | None = None
+    known_siting: str | None = None
     """The chroma location, if it is known already."""
 
     def part(self, rect: Rect, tile: av.VideoFrame) -> SourcePicture:
         """Return the reference for a part of the picture; `tile` has the samples of `rect`."""
         colours = [one[rect.y1 : rect.y2, rect.x1 : rect.x2] for one in self.colours]
-        return SourcePicture(tile, colours, self.is_interlaced, self.told_siting)
+        return SourcePicture(tile, colours, self.is_interlaced, self.known_siting)
 
     @property
     def siting(self) -> str:
         """The chroma location. Detecting it costs as much as encoding some small pictures."""
-        return self.told_siting or frame_siting(self.picture)
+        return self.known_siting or frame_siting(self.picture)
 
     @property
     def is_interlaced(self) -> bool:
@@ -134,7 +134,7 @@ class RgbConverter:
             for form in _color_formats(media, size)
         }
 
-    def of(self, picture: av.VideoFrame) -> ColorPlanes:
+    def convert(self, picture: av.VideoFrame) -> ColorPlanes:
         return [
             np.ascontiguousarray(found[..., ::-1]) if form == _REVERSED_RGB else found
             for form, converter in self._converters.items()
@@ -169,12 +169,12 @@ class _PlaneComparer:
         """
         wanted, found = plane_samples(picture), plane_samples(shown)
         _require_same_shapes(wanted, found, shown)
-        wanted, found = self._seen(wanted, shown), self._seen(found, shown)
+        wanted, found = self._visible(wanted, shown), self._visible(found, shown)
         peak = _peak_level(shown)
         planes = [_mean_square(a, b, peak) for a, b in zip(wanted, found, strict=True)]
         return SquaredErrors(planes[0], max(self._gray(shown, wanted[0], found[0])), max(planes))
 
-    def _seen(self, planes: Sequence[PlaneSamples], like: av.VideoFrame) -> list[PlaneSamples]:
+    def _visible(self, planes: Sequence[PlaneSamples], like: av.VideoFrame) -> list[PlaneSamples]:
         """Crop planes to the size that readers see."""
         width, height = self._size
         parts = []
@@ -209,20 +209,20 @@ class FrameComparer:
         self._planes = _PlaneComparer(media, width, height)
         self._colours = RgbConverter(replace(media, width=width, height=height), width, height)
         self._is_interlaced = media.interlaced
-        self._scannings = {told: InterlaceSetter(interlaced=told) for told in (False, True)}
+        self._scannings = {flag: InterlaceSetter(interlaced=flag) for flag in (False, True)}
 
     def compare(self, shot: SourcePicture, shown: av.VideoFrame) -> SquaredErrors:
         """Return the errors of `shown` against `shot`. Raises `IntegrityError` if the sizes
         differ.
         """
         squares = self._planes.compare(shot.picture, shown)
-        wanted = shot.colours or self._seen(shot.picture, shot.is_interlaced)
+        wanted = shot.colours or self._visible(shot.picture, shot.is_interlaced)
         # The codecs of tiles do not store the flag; reads set it from the media description.
-        found = self._seen(shown, self._is_interlaced)
+        found = self._visible(shown, self._is_interlaced)
         return replace(squares, colour=color_error(wanted, found))
 
-    def _seen(self, picture: av.VideoFrame, interlaced: bool) -> ColorPlanes:
-        return self._colours.of(self._scannings[interlaced].of(picture))
+    def _visible(self, picture: av.VideoFrame, interlaced: bool) -> ColorPlanes:
+        return self._colours.convert(self._scannings[interlaced].convert(picture))
 
 
 class SitedFrameComparer:
@@ -250,7 +250,9 @@ class SitedFrameComparer:
             siting, self._is_begun = shot.siting, True
             if frame_siting(shown) != siting:
                 self._sited = SitingSetter(siting)
-        return self._comparer.compare(shot, shown if self._sited is None else self._sited.of(shown))
+        return self._comparer.compare(
+            shot, shown if self._sited is None else self._sited.convert(shown)
+        )
 
 
 def color_error(wanted: ColorPlanes, found: ColorPlanes) -> float:

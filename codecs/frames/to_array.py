@@ -125,26 +125,26 @@ class PixelConverter:
                 f"{media.display_width}x{media.display_height}"
             )
         width, height = size or (region.width, region.height)
-        layout, shape = self._laid_out(pixel_format, width, height, media.rotation)
+        layout, shape = self._layout_and_shape(pixel_format, width, height, media.rotation)
         self.media = media  #: describes the whole pictures
         self.region = region  #: in display coordinates
         self._layout = layout
         self._form = pixel_format
         self._size = (width, height)
-        self._turns = media.rotation // 90  # clockwise, after mirroring
+        self._quarter_turns = media.rotation // 90  # clockwise, after mirroring
         self._area = to_coded_rect(region, media)
         self._scaled: tuple[int, int] | None = None  # (width, height) before rotation
         off_grid = self._area.x1 % layout.subsampled[0] or self._area.y1 % layout.subsampled[1]
         if off_grid or (width, height) != (region.width, region.height):
-            self._scaled = (height, width) if self._turns % 2 else (width, height)
+            self._scaled = (height, width) if self._quarter_turns % 2 else (width, height)
         self._is_reduced = self._scaled is not None and is_reduced(
             (self._area.width, self._area.height), self._scaled
         )
         self._scanning = InterlaceSetter(interlaced=media.interlaced)
         self._luma: av.VideoFrame | None = None  # reused input of scaling to gray
         self._siblings: dict[tuple[int, int], PixelConverter | None] = {}
-        self._fitted: tuple[object, ...] = ()  # the form of the pictures that `_fit` converts
-        self._fit: _ConversionPlan | None = None
+        self._planned_form: tuple[object, ...] = ()  # the form of the pictures that `_plan` is for
+        self._plan: _ConversionPlan | None = None
         self._colors = ColorNormalizer(media)
         self._reformatter = VideoReformatter()
         self._packer = VideoReformatter()
@@ -156,7 +156,7 @@ class PixelConverter:
         self.shape = shape  #: shape of one result
 
     @classmethod
-    def _laid_out(
+    def _layout_and_shape(
         cls, pixel_format: str, width: int, height: int, rotation: int
     ) -> tuple[PixelLayout, tuple[int, ...]]:
         """Return the layout and the shape of one result. Raises `UsageError` if there is none."""
@@ -179,7 +179,7 @@ class PixelConverter:
         window = self._window(self.media.pixel_format, self._area, picture, fields)
         return window.intersection(picture) or picture
 
-    def of_scaled(self, width: int, height: int) -> PixelConverter | None:
+    def for_scaled(self, width: int, height: int) -> PixelConverter | None:
         """Return a converter with the same results from pictures scaled to `width` x `height`.
 
         None if the results would differ. The region must begin and end between pixels of the scaled
@@ -194,12 +194,12 @@ class PixelConverter:
             self._siblings[size] = self._sibling(replace(self.media, width=width, height=height))
         return self._siblings[size]
 
-    def needed_of(self, width: int, height: int) -> Rect | None:
+    def needed_scaled(self, width: int, height: int) -> Rect | None:
         """Return the part of a picture scaled to that size that the result depends on.
 
         None if the result cannot be made of it.
         """
-        sibling = self.of_scaled(width, height)
+        sibling = self.for_scaled(width, height)
         return None if sibling is None else sibling.needed
 
     def _sibling(self, media: MediaInfo) -> PixelConverter | None:
@@ -222,7 +222,7 @@ class PixelConverter:
     @property
     def _has_whole_fields(self) -> bool:
         """Whether both fields have whole rows in the region and in the result."""
-        height = self._size[self._turns % 2 == 0]
+        height = self._size[self._quarter_turns % 2 == 0]
         return not any(
             rows % 2 for rows in (self._area.y1, self._area.y2, self.media.height, height)
         )
@@ -251,36 +251,36 @@ class PixelConverter:
         Raises `UsageError` if `out` has another shape or type, and `ChangedSizeError` if the frame
         has another size, as where the size changes within a file.
         """
-        frame = self._well_read(frame)
+        frame = self._readable(frame)
         form = (held, frame.width, frame.height, frame.format.name, frame.interlaced_frame)
-        if self._fit is None or form != self._fitted:
-            self._fit, self._fitted = self._fitting(frame, held), form
-        fit = self._fit
-        self._colors.tell(frame)  # lossless tiles keep the colors that the decoder set
+        if self._plan is None or form != self._planned_form:
+            self._plan, self._planned_form = self._plan_conversion(frame, held), form
+        plan = self._plan
+        self._colors.set_defaults(frame)  # lossless tiles keep the colors that the decoder set
         if not self._layout.channels:
             # Arrays of planes carry no color metadata, so all must mean the same.
-            frame = self._colors.settled(frame)
+            frame = self._colors.normalize(frame)
         if out is not None and (out.shape != self.shape or out.dtype != self.dtype):
             raise UsageError(
                 f"out must have shape {self.shape} and type {self.dtype}, "
                 f"got {out.shape} and {out.dtype}"
             )
-        if fit.is_gray:
-            return self._gray(frame, fit.area, out)
+        if plan.is_gray:
+            return self._gray(frame, plan.area, out)
         if self._scaled is not None:
-            converted, inner = self._scale(frame, fit.area, fit.picture), None
+            converted, inner = self._scale(frame, plan.area, plan.picture), None
         elif not self._layout.channels and has_same_samples(self._layout.name, frame.format.name):
-            converted, inner = frame, fit.area
+            converted, inner = frame, plan.area
         else:
-            source = frame if fit.window is None else self._cropped(frame, fit.window)
-            converted, inner = self._reformat(source), fit.inner
+            source = frame if plan.window is None else self._cropped(frame, plan.window)
+            converted, inner = self._reformat(source), plan.inner
         if not self._layout.channels:
             return self._planar(converted, inner, out)
         if out is None and (converted is frame or converted is self._scratch):
             out = np.empty(self.shape, self.dtype)  # a view would change with the next frame
         return self._packed(converted, inner, out)
 
-    def _fitting(self, frame: av.VideoFrame, held: Rect | None) -> _ConversionPlan:
+    def _plan_conversion(self, frame: av.VideoFrame, held: Rect | None) -> _ConversionPlan:
         """Return the plan for all pictures of this form.
 
         Raises `ChangedSizeError` for pictures of another size.
@@ -327,9 +327,9 @@ class PixelConverter:
         assert self._scaled is not None
         is_all = area == picture == Rect.of_size(frame.width, frame.height)
         planar = planar_format(frame.format.name)
-        if planar is not None and not (is_all and self._scanning.can_tell(frame)):
+        if planar is not None and not (is_all and self._scanning.can_flag(frame)):
             frame = self._unpacked(frame, planar)
-        frame = self._scanning.of(frame)
+        frame = self._scanning.convert(frame)
         source = frame
         if is_planar(frame.format.name):
             shares_x, shares_y = chroma_grid(frame)
@@ -349,7 +349,7 @@ class PixelConverter:
             return self._packer.reformat(planes, format=self._layout.name, threads=1)
         return self._reformat(source, *self._scaled)
 
-    def _well_read(self, frame: av.VideoFrame) -> av.VideoFrame:
+    def _readable(self, frame: av.VideoFrame) -> av.VideoFrame:
         """Return `frame`, or its samples in a format that FFmpeg reads correctly."""
         name = frame.format.name
         if name in _SWAPPED:
@@ -385,7 +385,7 @@ class PixelConverter:
                 frame,
                 width=width,
                 height=height,
-                format=pixel_format or self._made(frame, width or frame.width),
+                format=pixel_format or self._target_format(frame, width or frame.width),
                 interpolation=Interpolation.AREA if self._is_reduced else Interpolation.BICUBIC,
                 src_color_range=color_range,
                 dst_color_range=color_range,
@@ -397,7 +397,7 @@ class PixelConverter:
             # FFmpeg limits the area and the change of the aspect ratio.
             raise scale_error((frame.width, frame.height), self._scaled) from error
 
-    def _made(self, frame: av.VideoFrame, width: int) -> str:
+    def _target_format(self, frame: av.VideoFrame, width: int) -> str:
         """Return the pixel format that FFmpeg converts `frame` to for the result.
 
         For 16-bit RGB of odd width, FFmpeg gives wrong colors if rows share chroma. Planar RGB has
@@ -466,7 +466,7 @@ class PixelConverter:
     def _upright(self, samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a view of rows of samples, mirrored and rotated for display."""
         mirrored = samples[:, ::-1] if self.media.mirrored else samples
-        return np.rot90(mirrored, -self._turns) if self._turns else mirrored
+        return np.rot90(mirrored, -self._quarter_turns) if self._quarter_turns else mirrored
 
     def _packed(
         self, converted: av.VideoFrame, inner: Rect | None, out: npt.NDArray[Any] | None
@@ -581,7 +581,7 @@ class RawPixelConverter(PixelConverter):
     """
 
     @classmethod
-    def _laid_out(
+    def _layout_and_shape(
         cls, pixel_format: str, width: int, height: int, rotation: int
     ) -> tuple[PixelLayout, tuple[int, ...]]:
         layout = raw_layout(pixel_format)

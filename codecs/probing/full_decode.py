@@ -161,7 +161,7 @@ class _DecodedFrames:
                     FirstSizeScaler(*self.size, picture.format.name),
                     picture,
                 )
-            frame = self._first_size.of(picture)
+            frame = self._first_size.convert(picture)
             # What pictures mean may change, of which the one range of levels has names of its own.
             form = (frame.width, frame.height, without_range_name(frame.format.name))
             if self._form is None:

@@ -73,7 +73,7 @@ def test_the_same_colours_come_out(
     given = picture(pixel_format, SPACES[before[0]], before[1])
     given.pts = 7
     media = told(*after, pixel_format)
-    made = ColorNormalizer(media).settled(given)
+    made = ColorNormalizer(media).normalize(given)
     assert (made.format.name, made.width, made.height, made.pts) == (pixel_format, 64, 48, 7)
     assert frame_coding(made, media_coding(media)) == media_coding(media)
     assert made.color_range == (2 if after[1] == "full" else 1)
@@ -91,8 +91,8 @@ def test_what_means_that_already_is_not_touched() -> None:
         (told(None, None, "gray"), av.VideoFrame(64, 48, "gray")),
         (told("rgb", "full", "gbrp"), av.VideoFrame(64, 48, "gbrp")),
     ):
-        assert ColorNormalizer(media).is_settled(given)
-        assert ColorNormalizer(media).settled(given) is given
+        assert ColorNormalizer(media).is_normal(given)
+        assert ColorNormalizer(media).normalize(given) is given
 
 
 def test_gray_stays_gray_and_levels_are_the_nearest() -> None:
@@ -101,7 +101,7 @@ def test_gray_stays_gray_and_levels_are_the_nearest() -> None:
     levels = np.arange(64 * 48).reshape(48, 64) % 256
     for plane, value in zip(plane_samples(given), (levels, 128, 128), strict=True):
         plane[...] = value
-    luma, *chroma = plane_samples(ColorNormalizer(told("smpte170m", "limited")).settled(given))
+    luma, *chroma = plane_samples(ColorNormalizer(told("smpte170m", "limited")).normalize(given))
     assert np.array_equal(luma, np.rint(16 + levels * 219 / 255))
     assert all((plane == 128).all() for plane in chroma)
 
@@ -111,13 +111,13 @@ def test_where_chroma_lies_is_kept() -> None:
     for plane in plane_samples(given):
         plane[...] = 100
     given.color_range = 2
-    made = ColorNormalizer(told(None, "limited")).settled(given)
+    made = ColorNormalizer(told(None, "limited")).normalize(given)
     assert frame_siting(made) == frame_siting(given) == "topleft"
 
 
 def test_packed_samples_are_brought_to_it_as_well() -> None:
     given = picture("yuyv422", 1, 1)
-    made = ColorNormalizer(told("smpte170m", "limited", "yuyv422")).settled(given)
+    made = ColorNormalizer(told("smpte170m", "limited", "yuyv422")).normalize(given)
     assert made.colorspace != given.colorspace
     assert np.abs(as_ffmpeg_has_it(made) - as_ffmpeg_has_it(given)).mean() < 2
 

@@ -278,9 +278,9 @@ def test_errors_say_what_is_wrong() -> None:
     assert "rgb24" in str(usage.value)
     with pytest.raises(OutOfRangeError, match=r"97x64\+0\+0 reaches beyond the frame of 96x64"):
         PixelConverter(media, region=Rect(0, 0, 97, 64))
-    with pytest.raises(UsageError, match="even size") as error:
+    with pytest.raises(UsageError, match="size must be even") as error:
         PixelConverter(media, pixel_format="yuv420p", region=Rect(0, 0, 9, 8))
-    assert str(error.value.hint).startswith("take 8x8, or yuv444p")
+    assert str(error.value.hint).startswith("use 8x8, or yuv444p")
     with pytest.raises(UsageError, match="at least 1x1"):
         PixelConverter(media, size=(0, 5))
     converter = PixelConverter(media)

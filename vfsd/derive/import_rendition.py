@@ -100,7 +100,7 @@ def frames_to_stored_format(
     samples that mean what theirs do."""
     stored = tile_codec("fast", media).pixel_formats[media.pixel_format]
     settler, reformatter = ColorNormalizer(media), PictureReformatter(stored)
-    return (reformatter.convert(settler.settled(picture)) for picture in pictures)
+    return (reformatter.convert(settler.normalize(picture)) for picture in pictures)
 
 
 def import_frames(
@@ -233,17 +233,19 @@ class _ImportMaker(SegmentMaker):
                 picture = next(given, None)
                 if picture is None:
                     raise RefusedMediaError(f"the pictures end before frame {frame}")
-                if not settler.is_settled(original):
+                if not settler.is_normal(original):
                     raise RefusedMediaError(
                         f"the range or the matrix of the original changes on the way, at frame "
                         f"{frame}, and a rendition has one"
                     )
                 wanted = scaler.scale(original)
                 sited = sited or SitingSetter(frame_siting(wanted))
-                picture = sited.of(picture)
+                picture = sited.convert(picture)
                 copy_colors(wanted, picture)  # whatever is said of it: so it will be read
                 self._require_like(frame, picture, wanted)
-                tally.add(comparer.compare(SourcePicture(wanted, colours.of(original)), picture))
+                tally.add(
+                    comparer.compare(SourcePicture(wanted, colours.convert(original)), picture)
+                )
                 if file is not None:
                     kept = kept or SpillFile(file, picture)
                     kept.put(picture)

@@ -216,7 +216,9 @@ class SegmentMaker:
             return map(SourcePicture, pictures)
         scaler = PictureScaler(media.width, media.height, interlaced=original.interlaced)
         colours = RgbConverter(original, media.width, media.height)
-        return (SourcePicture(scaler.scale(picture), colours.of(picture)) for picture in pictures)
+        return (
+            SourcePicture(scaler.scale(picture), colours.convert(picture)) for picture in pictures
+        )
 
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]

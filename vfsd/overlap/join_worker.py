@@ -248,7 +248,7 @@ class JoinWorker:
         with self._pool.decoder(side.video.original, side.table) as decoder:
             stream = decoder.stream(frames.start, frames.stop, before_packet=self._pause)
             for _, picture in stream:
-                if not settler.is_settled(picture):
+                if not settler.is_normal(picture):
                     return None
                 copy = blank_like(picture, media.display_width, media.display_height)
                 turned = rotated_planes(plane_samples(picture), media.rotation)

@@ -243,7 +243,7 @@ class PackPool:
             InterlaceSetter(interlaced=True) if interlaced and segment.profile != LOSSLESS else None
         )
         for number, picture in pictures:
-            shown = picture if scanning is None else scanning.of(picture)
+            shown = picture if scanning is None else scanning.convert(picture)
             yield segment.first_frame + number, shown
 
     def _woven(

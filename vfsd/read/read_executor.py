@@ -184,7 +184,7 @@ def expand_to_grid(area: Rect, width: int, height: int) -> Rect:
 
 def run_converter(plan: ReadPlan, run: TileRun, pixel_format: str) -> PixelConverter:
     """What makes results of the pictures of a segment that `plan` uses."""
-    converter = plan_converter(plan, pixel_format).of_scaled(*run.segment.picture)
+    converter = plan_converter(plan, pixel_format).for_scaled(*run.segment.picture)
     assert converter is not None
     return converter
 

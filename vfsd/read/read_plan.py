@@ -235,7 +235,7 @@ def _needed_region(form: ReadOutput) -> NeededRegion:
     converter = RawPixelConverter(
         form.media, pixel_format=form.pixel_format, region=form.region, size=scaled
     )
-    return converter.needed_of
+    return converter.needed_scaled
 
 
 def original_runs(frames: Ints, table: FrameTable) -> tuple[tuple[DecodeRun, ...], range | None]:

@@ -358,7 +358,7 @@ class SegmentedEncode:
         threads = workshop.pool.threads_for(footage.physical.media)
         with workshop.cursor(self._key, footage, converter, frames, first, threads) as cursor:
             for picture, held in cursor.pictures(first, stop):
-                origins.is_original &= held is None and settler.is_settled(picture)
+                origins.is_original &= held is None and settler.is_normal(picture)
                 yield converter.convert(picture, held)
 
     def _gray(self, count: int) -> Iterator[Pixels]:

@@ -101,7 +101,7 @@ class PictureConverter:
 
     def needed_of(self, width: int, height: int) -> Rect | None:
         """As `PixelConverter.needed_of`."""
-        return self._converter.needed_of(width, height)
+        return self._converter.needed_scaled(width, height)
 
     def convert(
         self, frame: VideoFrame, held: FrameRegion | None = None, out: Pixels | None = None
@@ -112,7 +112,7 @@ class PictureConverter:
         """
         if held is None:
             return self._converter.convert(frame, out)
-        converter = self._converter.of_scaled(*held.picture)
+        converter = self._converter.for_scaled(*held.picture)
         assert converter is not None
         return converter.convert(frame, out, held=held.rect)
 
