@@ -407,7 +407,7 @@ def test_bytes_that_come_again_do_not_rely_on_those_that_are_there(
         else:
             fs = Filesystem(store.parts)
             if how == "settled":
-                fs._judging.close(0)
+                fs._classifier.close(0)
             Driver(fs).write("/b.mp4", CLIP.read_bytes())
             fs.close()
             if how == "settled":

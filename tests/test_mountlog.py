@@ -40,7 +40,7 @@ def test_an_exception_is_one_line_and_says_where() -> None:
     line = OneLineFormatter(traces=False, journal=False).format(record("it failed", error=error))
     assert len(line.splitlines()) == 1
     assert f"it failed: vfsd.errors.{type(error).__name__}: unknown mount option" in line
-    assert " at options.py:" in line
+    assert " at mount_options.py:" in line
     traced = OneLineFormatter(traces=True, journal=False).format(record("it failed", error=error))
     assert "Traceback" in traced
     assert "it failed\n" in traced
@@ -79,7 +79,7 @@ def test_the_journal_is_told_how_grave_it_is() -> None:
 
 def test_what_was_recovered_is_said_in_words() -> None:
     assert str(RecoveryReport(0, 2, 0, [7])) == (
-        "1 new to be looked at, 2 removed that belonged to nobody"
+        "1 new to be classified, 2 removed that nothing referenced"
     )
 
 

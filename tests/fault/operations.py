@@ -241,7 +241,7 @@ def with_damage(place: Place) -> None:
     with place.open() as store:
         fs = Filesystem(store.parts)
         it = Driver(fs)
-        fs._judging.close(0)
+        fs._classifier.close(0)
         it.write("/late.mp4", (place.inputs / "a.mp4").read_bytes()[:-1])
         it.write("/good.mp4", (place.inputs / "west.mp4").read_bytes())
         with store.catalog.reading() as seen:
@@ -395,9 +395,9 @@ def move_unsynced(place: Place) -> Steps:
 
 
 def _discard(it: Driver) -> None:
-    """What the janitor does a little later, whom nobody hears complain."""
+    """What the cleanup thread does a little later, whom nobody hears complain."""
     with suppress(OSError, VfsdError):
-        it.fs.tidy()
+        it.fs.delete_pending()
 
 
 def retile(place: Place) -> Steps:

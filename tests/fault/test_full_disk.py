@@ -307,7 +307,7 @@ def test_a_file_that_grows_until_the_disk_is_full(place: Path) -> None:
         assert it.read("/grows") == bytes(size)
         with filled(place):
             fs.unlink("/grows")
-            fs.tidy()
+            fs.delete_pending()
         it.write("/after", b"there is room")
         fs.close()
         assert is_sound(store)
@@ -316,7 +316,7 @@ def test_a_file_that_grows_until_the_disk_is_full(place: Path) -> None:
 def test_what_there_was_no_room_to_look_at_becomes_a_video_when_there_is(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vfsd.mount.fs.classify, "_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(vfsd.mount.fs.classify, "_RETRY_SECONDS", 0.2)
     with Store.open(place) as store:
         fs = Filesystem(store.parts)
         it = Driver(fs)
@@ -472,7 +472,7 @@ def test_things_are_taken_away_as_often_as_the_disk_was_filled(small_disk: Path)
             fill(fs, handle)
             it.close(handle)
             fs.unlink(f"/f{number - 4}")
-            fs.tidy()
+            fs.delete_pending()
         fs.settle()
         assert sorted(it.names("/")) == sorted(f"f{number}" for number in range(116, 120))
         fs.close()
@@ -506,13 +506,13 @@ def test_what_becomes_free_is_for_the_reserve_before_it_is_for_writers(place: Pa
         os.truncate(reserve, RESERVE_BYTES - (3 << 18))  # as who takes something away may have to
         with filled(place):
             fs.unlink("/old0")
-            fs.tidy()
+            fs.delete_pending()
             assert RESERVE_BYTES - (3 << 18) < reserve.stat().st_size < RESERVE_BYTES
             assert failing(fs.write, handle, b"x", 0) == "ENOSPC"
             assert failing(fs.fallocate, handle, 0, 0, 1) == "ENOSPC"
             assert failing(it.mkdir, "/more") == "ENOSPC"
             fs.unlink("/old1")
-            fs.tidy()
+            fs.delete_pending()
             assert reserve.stat().st_size == RESERVE_BYTES
             assert fs.write(handle, b"x", 0) == 1
             it.mkdir("/more")

@@ -114,7 +114,7 @@ class Comparison(RuleBasedStateMachine):
             os.close(real)
         self.it.fs.settle()
         assert picture_of(self.it) == self.disk.picture()
-        self.it.fs.tidy()
+        self.it.fs.delete_pending()
         self.check_nothing_is_left_over()
         self.it.fs.close()
         self.store.close()

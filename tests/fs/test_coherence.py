@@ -30,7 +30,7 @@ def elsewhere(place: Path) -> Store:
 
 def wait_for_turn(it: Driver) -> None:
     """Until somebody changes something, or waits to."""
-    turn, deadline = it.fs._names._turn, time.monotonic() + 30
+    turn, deadline = it.fs._names._lock, time.monotonic() + 30
     while turn.acquire(blocking=False):
         turn.release()
         assert time.monotonic() < deadline
@@ -52,7 +52,7 @@ def test_who_looks_does_not_wait_with_those_who_change(it: Driver, elsewhere: St
     for number in range(3):
         it.mkdir(f"/{number}")
         it.write(f"/{number}/a", b"x")
-    anew = Driver(Filesystem(it.fs.parts))  # that remembers nothing
+    anew = Driver(Filesystem(it.fs.context))  # that remembers nothing
     with ThreadPoolExecutor(4) as pool:
         with elsewhere.catalog.writing():
             changing = [pool.submit(anew.fs.chmod, f"/{number}", 0o700) for number in (0, 1)]
@@ -110,9 +110,9 @@ def test_what_others_move_while_somebody_waits_to_change_something_is_seen_after
     it.fs.settle()
     assert it.fs.getattr("/a").size == 1
     elsewhere.move("a", "b")
-    it.fs._names._asked = float("-inf")
-    monkeypatch.setattr(dentry_cache, "_ASK_SECONDS", 3600.0)
-    with ThreadPoolExecutor(1) as pool, it.fs._names.standing_still():
+    it.fs._names._last_check = float("-inf")
+    monkeypatch.setattr(dentry_cache, "_CHECK_SECONDS", 3600.0)
+    with ThreadPoolExecutor(1) as pool, it.fs._names.hold_changes():
         pool.submit(failing, it.fs.getattr, "/a").result(30)
     assert failing(it.fs.getattr, "/a") == "ENOENT"
     elsewhere.close()
@@ -125,12 +125,12 @@ def test_what_others_put_in_the_place_of_a_file_is_what_is_looked_at(
     """Also while the names are remembered, and the bytes of the old file have gone already."""
     it.write("/a", b"text")
     it.fs.settle()
-    monkeypatch.setattr("vfsd.mount.fs.dentry_cache._ASK_SECONDS", 3600.0)
+    monkeypatch.setattr("vfsd.mount.fs.dentry_cache._CHECK_SECONDS", 3600.0)
     assert it.fs.getattr("/a").size == 4
     expected = (FOLDER / "portrait.mp4").stat().st_size
     elsewhere.ingest(FOLDER / "portrait.mp4", "a", replace=True)
     with ThreadPoolExecutor(1) as somebody:
-        with it.fs._names.standing_still() if is_busy else nullcontext():
+        with it.fs._names.hold_changes() if is_busy else nullcontext():
             looking = somebody.submit(it.fs.getattr, "/a")
             wait([looking], 0.2)
         assert looking.result(20).size == expected
@@ -225,7 +225,7 @@ def test_opening_and_unlinking_at_the_same_time(it: Driver, store: Store) -> Non
         for each in waiting:
             each.result()
     it.fs.settle()
-    it.fs.tidy()
+    it.fs.delete_pending()
     with store.catalog.reading() as seen:
         assert len(list(seen.tree.all_nodes())) == 1
         assert seen.tree.orphans() == []

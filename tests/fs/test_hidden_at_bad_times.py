@@ -23,9 +23,9 @@ from vfsd.storage.reclaim import reclaim
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is due before somebody needs it, or the mount ends."""
-    for name in ("_SETTLING_SECONDS", "_COMING_SECONDS"):
+    for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):
         monkeypatch.setattr(silly_rename, name, 3600)
-    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 3600)
 
 
 def hide_closed(it: Driver, count: int) -> list[str]:
@@ -66,16 +66,16 @@ def test_the_end_of_a_mount_waits_once_for_others_who_keep_the_catalog(
 def test_what_is_open_when_the_mount_ends_waits_once_more_at_most(
     it: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(silly_rename, "_COMING_SECONDS", 0.05)
-    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 0.05)
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 3600)
     for number in range(5):
         it.write(f"/{number}", b"x")
         it.open(f"/{number}")
         it.fs.hide(f"/{number}", f"{ALIAS[:-1]}{number}")
     it.fs.settle()
     wait_until(lambda: not it.fs._hidden_names._hidden)
-    # Nothing becomes due between the release of the handles and the end of the janitor.
-    monkeypatch.setattr(silly_rename, "_COMING_SECONDS", 3600)
+    # Nothing becomes due between the release of the handles and the end of the cleanup thread.
+    monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 3600)
     changes = Changes(monkeypatch)
     changes.are_refused = True
     it.fs.close()
@@ -86,17 +86,17 @@ def test_what_is_open_when_the_mount_ends_waits_once_more_at_most(
 def test_close_during_failing_attempt(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The janitor tries once more where an attempt that began before the close fails after it."""
-    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 3600)
+    """The cleanup thread retries once where an attempt from before the close fails after it."""
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 3600)
     settle_orphan = Tree.settle_orphan
     attempts: list[bool] = []
     has_begun = threading.Event()
 
     def settle(tree: Tree, *args: Any, **kwargs: Any) -> Any:
-        attempts.append(it.fs._janitor.is_closing)
+        attempts.append(it.fs._cleanup.is_closing)
         if len(attempts) == 1:
             has_begun.set()
-            wait_until(lambda: it.fs._janitor.is_closing)
+            wait_until(lambda: it.fs._cleanup.is_closing)
             raise BusyError("locked")
         return settle_orphan(tree, *args, **kwargs)
 
@@ -106,7 +106,7 @@ def test_close_during_failing_attempt(
     it.fs.hide("/b", ALIAS)
     assert has_begun.wait(10)
     # What `Filesystem.close` does last; its first steps would wait for the transaction above.
-    it.fs._janitor.close()
+    it.fs._cleanup.close()
     assert attempts == [False, True]
     with store.catalog.reading() as seen:
         assert [former for _, former in seen.tree.orphans()] == [None]
@@ -151,7 +151,7 @@ def refuse_while(monkeypatch: pytest.MonkeyPatch, is_full: Callable[[], bool]) -
 def test_who_needs_room_has_that_which_is_just_given(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The janitor is deleting it, and there is nothing else to delete."""
+    """The cleanup thread is deleting it, and there is nothing else to delete."""
     spooled = store.parts.directory.spool_file(it.write("/large", b"large"))
     writing = it.create("/w")
     it.fs.settle()
@@ -186,7 +186,7 @@ def test_who_needs_room_has_that_which_was_given_before_he_asked_for_it(
     def is_full() -> bool:
         if not spooled.exists():
             return False
-        it.fs.tidy()  # as the janitor may
+        it.fs.delete_pending()  # as the cleanup thread may
         return True
 
     refuse_while(monkeypatch, is_full)
@@ -196,7 +196,7 @@ def test_who_needs_room_has_that_which_was_given_before_he_asked_for_it(
 def test_bytes_that_could_not_be_deleted_are_a_little_later(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
     spooled = store.parts.directory.spool_file(it.write("/a", b"x"))
     it.fs.settle()
     refused: list[Any] = []
@@ -216,8 +216,8 @@ def test_bytes_that_could_not_be_deleted_are_a_little_later(
 def test_what_could_not_be_ended_when_it_was_closed_is_a_little_later(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silly_rename, "_COMING_SECONDS", 0.05)
-    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 0.05)
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
     deleting = Refusing(monkeypatch, "delete", BusyError("locked"))
     spooled = store.parts.directory.spool_file(it.write("/a", b"x"))
     with it.opened("/a"):
@@ -231,7 +231,7 @@ def test_what_could_not_be_ended_when_it_was_closed_is_a_little_later(
 def test_who_has_waited_for_the_catalog_in_vain_does_not_wait_to_give_a_name_back(
     it: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
     it.write("/a", b"new")
     it.write("/b", b"old")
     it.fs.settle()
@@ -241,7 +241,7 @@ def test_who_has_waited_for_the_catalog_in_vain_does_not_wait_to_give_a_name_bac
         changes.are_refused = True
         assert failing(lambda: it.fs.rename("/a", "/b", hidden=hidden)) == "EBUSY"
         assert changes.by.count(threading.current_thread()) == 1
-        wait_until(lambda: len(changes.by) > 3)  # the janitor does
+        wait_until(lambda: len(changes.by) > 3)  # the cleanup thread does
         changes.are_refused = False
         wait_until(lambda: it.names() == ["a", "b"])
         assert it.read("/b") == b"old"

@@ -49,7 +49,7 @@ def test_an_open_file_is_unlinked(it: Driver, store: Store) -> None:
     assert rows(store) == (1, 1)
     it.close(handle)
     it.fs.settle()
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert rows(store) == (0, 0)
     assert list(store.parts.directory.spooled()) == []
 
@@ -95,12 +95,12 @@ def test_an_open_video_is_unlinked(it: Driver, store: Store, video: bytes) -> No
     it.fs.settle()
     with it.opened("/v.mp4", os.O_RDWR) as handle:
         it.fs.unlink("/v.mp4")
-        it.fs.tidy()
+        it.fs.delete_pending()
         assert it.read_open(handle) == video
         it.fs.write(handle, b"????", 0)
         assert it.read_open(handle) == b"????" + video[4:]
     it.fs.settle()
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert rows(store) == (0, 0)
     assert list(store.parts.objects.all_keys()) == []
 
@@ -115,7 +115,7 @@ def test_a_video_that_was_unlinked_while_open_cannot_be_held(
         it.fs.unlink("/v.mp4")
         with pytest.raises(NotFoundError, match="was removed"):
             found.policy.hold("case 17")
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert rows(store) == (0, 0)
 
 
@@ -133,7 +133,7 @@ def test_what_is_held_although_it_was_unlinked_keeps_no_other_and_gets_a_name(
     it.write("/other", b"x")
     with it.opened("/other"):
         it.fs.unlink("/other")
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert rows(store) == (1, 1)
     it.fs.close()
     after = Driver(Filesystem(store.parts))
@@ -194,7 +194,7 @@ def test_a_hidden_file_is_found_by_its_alias_only(it: Driver, store: Store) -> N
     assert it.read_open(handle) == b"abcdef"
     it.close(handle)
     wait_until_settled(it)
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert rows(store) == (0, 0)
 
 
@@ -207,7 +207,7 @@ def test_unlinking_the_alias_is_no_error(it: Driver, store: Store) -> None:
     it.close(handle)
     assert failing(it.fs.getattr, f"/{ALIAS}") == "ESTALE"
     wait_until_settled(it)
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert rows(store) == (0, 0)
 
 
@@ -230,7 +230,7 @@ def test_an_alias_leads_to_a_file_that_is_opened_while_another_closes_it(
     it.write("/a", b"abc")
     first = it.open("/a")
     it.fs.hide("/a", ALIAS)
-    count_out = OpenInodes.count_out
+    count_out = OpenInodes.remove_handle
     opened: list[int] = []
 
     def open_after(*args: Any, **kwargs: Any) -> tuple[bool, bool]:
@@ -239,7 +239,7 @@ def test_an_alias_leads_to_a_file_that_is_opened_while_another_closes_it(
             opened.append(it.open(f"/{ALIAS}"))
         return found
 
-    monkeypatch.setattr(OpenInodes, "count_out", open_after)
+    monkeypatch.setattr(OpenInodes, "remove_handle", open_after)
     it.close(first)
     assert it.fs.getattr(f"/{ALIAS}").nlink == 0
     assert it.read_open(opened[0]) == b"abc"
@@ -285,9 +285,9 @@ def test_a_file_may_have_the_name_of_an_alias_that_is_spent(it: Driver) -> None:
         it.fs.hide("/a", ALIAS)
     it.write(f"/{ALIAS}", b"x")
     it.fs.settle()
-    it.fs._names._forget(-1)
+    it.fs._names._clear(-1)
     assert it.read(f"/{ALIAS}") == b"x"
-    it.fs._names._forget(-1)
+    it.fs._names._clear(-1)
     it.fs.unlink(f"/{ALIAS}")
     assert it.names() == []
 
@@ -303,7 +303,7 @@ def test_hiding_and_renaming_is_one_replacement(it: Driver, store: Store) -> Non
         wait_until_settled(it)
         assert it.read_open(handle) == b"old"
         assert rows(store) == (2, 1)
-    wait_until(lambda: rows(store) == (1, 0))  # the janitor ends it, or who closed it
+    wait_until(lambda: rows(store) == (1, 0))  # the cleanup thread ends it, or who closed it
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -373,7 +373,7 @@ def test_a_name_is_given_back_on_a_full_disk(
 def test_a_name_that_cannot_be_given_back_at_once_is_given_back_later(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
-    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.1)
     it.write("/b", b"old")
     adopting = Refusing(monkeypatch, "adopt_orphan", BusyError("locked"))
     with it.opened("/b"):
@@ -383,7 +383,7 @@ def test_a_name_that_cannot_be_given_back_at_once_is_given_back_later(
         adopting.times = 3
         assert failing(lambda: it.fs.rename("/missing", "/b", hidden=hidden)) == "ENOENT"
     assert it.names() == []
-    it.fs.tidy()
+    it.fs.delete_pending()
     it.fs.fsync_names()
     wait_until(lambda: it.names() == ["b"])
     assert adopting.times == 0
@@ -414,7 +414,7 @@ def test_an_unlinked_file_ends_though_that_could_not_be_written_down_at_first(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others had the catalog for long."""
-    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
     refusing = [
         Refusing(monkeypatch, method, BusyError("locked")) for method in ("settle_orphan", "delete")
     ]
@@ -432,7 +432,7 @@ def test_an_unlinked_file_that_is_open_long_after_stays_away(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_tried_again: bool
 ) -> None:
     """Though that could not be written down at first: if need be it is when the mount ends."""
-    monkeypatch.setattr(deferred_cleanup, "_AGAIN_SECONDS", 0.02 if is_tried_again else 30.0)
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02 if is_tried_again else 30.0)
     settling = Refusing(monkeypatch, "settle_orphan", BusyError("locked"))
     ino = it.write("/b", b"old")
     it.open("/b")
@@ -451,7 +451,7 @@ def test_an_unlinked_file_that_is_open_long_after_stays_away(
 def test_who_needs_room_gets_that_of_what_was_unlinked_and_closed(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_settled: bool
 ) -> None:
-    monkeypatch.setattr(silly_rename, "_COMING_SECONDS", 3600)
+    monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 3600)
     spooled = store.parts.directory.spool_file(it.write("/large", b"large"))
     it.fs.settle()
     with it.opened("/large"):
@@ -493,7 +493,7 @@ def test_what_has_lost_its_other_name_meanwhile_goes_when_it_is_closed(
         it.fs.hide("/b", ALIAS)
         it.fs.unlink("/c")
     wait_until_settled(it)
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert rows(store) == (0, 0)
     assert fsck.run(store.parts) == []
 
@@ -531,7 +531,7 @@ def test_what_another_process_has_put_there_meanwhile_is_what_a_rename_replaces(
         it.fs.rename("/a", "/b", hidden=hidden)
     wait_until_settled(it)
     it.fs.settle()
-    it.fs._janitor.clean_now()
+    it.fs._cleanup.clean_now()
     assert it.read("/b") == b"new"
     wait_until(lambda: rows(store) == (1, 0))
     assert fsck.run(store.parts, deep=True) == []
@@ -550,26 +550,26 @@ def test_a_directory_that_another_process_has_made_there_meanwhile_stays(
     assert it.names() == ["a", "b"]
     assert list(store) == ["b/x.mp4"]
     it.fs.settle()
-    it.fs._janitor.clean_now()
+    it.fs._cleanup.clean_now()
     assert fsck.run(store.parts) == []
 
 
 def test_what_is_closed_just_when_its_name_ceases_to_keep_it_goes(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silly_rename, "_COMING_SECONDS", 0.2)
-    look = HiddenNames._due
+    monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 0.2)
+    look = HiddenNames._due_actions
     it.write("/a", b"x")
     handles = [it.open("/a")]
     it.fs.hide("/a", ALIAS)
 
     def close_after(*args: Any) -> Any:
         due = look(*args)
-        if due.over and not due.is_for_catalog:
+        if due.expired and not due.is_for_catalog:
             it.close(handles.pop())
         return due
 
-    monkeypatch.setattr(HiddenNames, "_due", close_after)
+    monkeypatch.setattr(HiddenNames, "_due_actions", close_after)
     wait_until(lambda: rows(store) == (0, 0))
 
 
@@ -580,7 +580,7 @@ def test_a_rename_after_an_unlink_that_fails_gives_nothing_back(it: Driver, stor
         assert failing(it.fs.rename, "/missing", "/b") == "ENOENT"
         assert it.names() == []
     wait_until_settled(it)
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert rows(store) == (0, 0)
 
 
@@ -596,7 +596,7 @@ def test_a_directory_is_not_moved_into_itself_over_a_hidden_name(it: Driver) -> 
 def test_a_name_that_was_hidden_before_does_not_settle_one_that_was_since(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_SETTLING_SECONDS", "_COMING_SECONDS"):
+    for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):
         monkeypatch.setattr(silly_rename, name, 3600)
     ino = it.write("/b", b"old")
     it.fs.link("/b", "/c")
@@ -605,7 +605,7 @@ def test_a_name_that_was_hidden_before_does_not_settle_one_that_was_since(
         of_c = it.fs.hide("/c", f"{ALIAS}2")
         assert failing(lambda: it.fs.rename("/missing", "/b", hidden=of_b)) == "ENOENT"
         it.fs.hide("/b", f"{ALIAS}3")
-        it.fs._hidden_names._settle([of_c])
+        it.fs._hidden_names._settle_all([of_c])
         with store.catalog.reading() as seen:
             assert seen.tree.orphans() == [(ino, (ROOT, "b"))]
 
@@ -681,13 +681,13 @@ def test_who_closes_one_of_several_handles_waits_for_no_change_of_names(store: S
     found: list[tuple[bool, bool]] = []
     with contents.pinned(1) as content:
         for _ in range(2):
-            contents.count_in(content, writing=False)
+            contents.add_handle(content, writing=False)
         closing = threading.Thread(
-            target=lambda: found.append(contents.count_out(content, writing=False)), daemon=True
+            target=lambda: found.append(contents.remove_handle(content, writing=False)), daemon=True
         )
-        with names.standing_still():
+        with names.hold_changes():
             closing.start()
             closing.join(20)
             assert found == [(False, False)]
-        assert contents.count_out(content, writing=False) == (True, False)
+        assert contents.remove_handle(content, writing=False) == (True, False)
     names.close()

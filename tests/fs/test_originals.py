@@ -39,7 +39,7 @@ def test_who_has_it_open_keeps_the_old_bytes(
     video.policy.set("original=replaceable,psnr=34")
     with it.opened("/a.mp4") as handle:
         done = video.policy.replace_original(codec="h264")
-        it.fs.tidy()
+        it.fs.delete_pending()
         assert it.read_open(handle) == other_video
         assert it.fs.getattr(None, handle).size == len(other_video)
         now = it.read("/a.mp4")
@@ -177,10 +177,10 @@ def test_what_was_rendered_goes_with_a_name(
     first, second = look(shown, store, "a.mp4"), look(shown, store, "b.mp4")
     shown.fs.link("/a.mp4", "/c.mp4")
     shown.fs.unlink("/a.mp4")
-    shown.fs.tidy()
+    shown.fs.delete_pending()
     assert first.exists()
     shown.fs.unlink("/c.mp4")
-    shown.fs.tidy()
+    shown.fs.delete_pending()
     assert not first.exists()
     assert second.exists()
 
@@ -193,7 +193,7 @@ def test_what_was_rendered_goes_when_a_video_is_written_over(
     folder = look(shown, store, "a.mp4")
     with shown.opened("/a.mp4", os.O_RDWR) as handle:
         assert shown.fs.write(handle, b"x", 0) == 1
-        shown.fs.tidy()
+        shown.fs.delete_pending()
         assert not folder.exists()
     shown.write("/b.mp4", video)
     shown.fs.settle()
@@ -201,5 +201,5 @@ def test_what_was_rendered_goes_when_a_video_is_written_over(
     shown.write("/c.mp4", other_video)
     shown.fs.settle()
     shown.fs.rename("/c.mp4", "/b.mp4", 0)
-    shown.fs.tidy()
+    shown.fs.delete_pending()
     assert not folder.exists()

@@ -31,7 +31,7 @@ def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_store_at_rest_needs_no_recovery(fs: Filesystem) -> None:
     found = fs.recover()
-    assert (found.orphans, found.stray, found.emptied, found.unjudged) == (0, 0, 0, [])
+    assert (found.orphans, found.stray, found.emptied, found.unclassified) == (0, 0, 0, [])
 
 
 def test_a_file_that_was_being_written_has_what_was_written(it: Driver, crashed: Crash) -> None:
@@ -72,14 +72,14 @@ def test_unlinked_open_files_are_gone(it: Driver, crashed: Crash) -> None:
         it.fs.unlink("/a")
         after = crashed()
     assert after.names() == []
-    assert list(after.fs.parts.directory.spool.iterdir()) == []
+    assert list(after.fs.context.directory.spool.iterdir()) == []
 
 
 def test_a_hidden_name_comes_back_when_the_rename_never_came(
     it: Driver, crashed: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However long the copy takes, the store that is copied has not given up the name.
-    for name in ("_SETTLING_SECONDS", "_COMING_SECONDS"):
+    for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):
         monkeypatch.setattr(f"vfsd.mount.fs.silly_rename.{name}", 3600.0)
     it.write("/a", b"precious")
     with it.opened("/a"):
@@ -92,7 +92,7 @@ def test_a_hidden_name_comes_back_when_the_rename_never_came(
 def test_a_hidden_name_stays_away_when_its_directory_has_gone_as_well(
     it: Driver, crashed: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_SETTLING_SECONDS", "_COMING_SECONDS"):
+    for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):
         monkeypatch.setattr(f"vfsd.mount.fs.silly_rename.{name}", 3600.0)
     it.mkdir("/d")
     it.write("/d/a", b"x")
@@ -101,7 +101,7 @@ def test_a_hidden_name_stays_away_when_its_directory_has_gone_as_well(
         it.fs.rmdir("/d")
         after = crashed()
     assert after.names() == []
-    assert list(after.fs.parts.directory.spool.iterdir()) == []
+    assert list(after.fs.context.directory.spool.iterdir()) == []
 
 
 def test_a_hidden_name_stays_away_once_its_directory_was_synced(it: Driver, crashed: Crash) -> None:
@@ -132,7 +132,7 @@ def test_private_files_of_nobody_are_removed(it: Driver, store: Store, crashed: 
     directory.spool_file(99_999).write_bytes(b"stray")
     directory.new_spool_copy(ino).write_bytes(b"half a copy")
     after = crashed()
-    assert [path.name for path in after.fs.parts.directory.spool.iterdir()] == [str(ino)]
+    assert [path.name for path in after.fs.context.directory.spool.iterdir()] == [str(ino)]
     assert after.read("/a") == b"x"
 
 
@@ -155,7 +155,7 @@ def test_the_private_file_of_a_published_video_is_removed(
     it.fs.settle()
     store.parts.directory.spool_file(ino).write_bytes(video)
     after = crashed()
-    assert list(after.fs.parts.directory.spool.iterdir()) == []
+    assert list(after.fs.context.directory.spool.iterdir()) == []
     assert after.read("/v.mp4") == video
 
 
@@ -170,7 +170,7 @@ def test_objects_that_lost_their_last_reference_are_removed(
     fs.unlink("/v.mp4")
     monkeypatch.undo()
     after = crashed()
-    assert list(after.fs.parts.objects.all_keys()) == []
+    assert list(after.fs.context.objects.all_keys()) == []
     fs.close()
 
 
@@ -204,7 +204,7 @@ def test_a_kill_at_any_time_leaves_a_store_that_adds_up(place: Path, seconds: fl
             assert name.endswith(".new") or data in CONTENTS
             if data in CONTENTS:
                 assert after.state(f"/{name}") == ("video" if len(data) > 100 else "plain")
-        fs.tidy()
+        fs.delete_pending()
         with store.catalog.reading() as seen:
             nodes = list(seen.tree.all_nodes())
         private = {str(node.ino) for node in nodes if node.is_file and not node.object_key}

@@ -132,10 +132,10 @@ def test_two_files_of_the_same_bytes_share_an_object(
     it.fs.settle()
     assert len(objects(store)) == 1
     it.fs.unlink("/a.mp4")
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert it.read("/b.mp4") == video
     it.fs.unlink("/b.mp4")
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert objects(store) == []
 
 
@@ -171,7 +171,7 @@ def test_what_was_made_of_a_video_goes_with_it(
     made.renditions.make((96, 160))
     happens(it)
     it.fs.settle()
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert objects(store) == []
 
 
@@ -225,7 +225,7 @@ def test_a_video_written_over_by_another_is_that_video(
     assert it.read("/v.mp4") == other_video
     assert second.digest != first.digest
     assert (second.id, second.tags) == (first.id, frozenset({"night"}))
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert objects(store) == [second.digest]
 
 
@@ -253,7 +253,7 @@ def test_a_linked_file_is_never_written(
     assert it.read("/in.mp4")[:4] == b"????"
     assert outside.read_bytes() == video
     it.fs.unlink("/in.mp4")
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert outside.exists()
 
 
@@ -266,7 +266,7 @@ def test_a_writer_that_comes_during_the_judgement_makes_it_void(
     gate.set()
     assert it.state("/v.mp4") == "plain"
     assert it.fs.settle()
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert objects(store) == []
 
 
@@ -299,7 +299,7 @@ def test_so_it_is_where_no_mount_settles_them(
     store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch, is_announced: bool
 ) -> None:
     fs = Filesystem(store.parts)
-    fs._judging.close(0)
+    fs._classifier.close(0)
     ino = Driver(fs).write("/v.mp4", video)
     fs.close()
     node = store.node("v.mp4")
@@ -324,7 +324,7 @@ def test_what_is_written_while_another_process_settles_it_stays(
     it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the verdict's being there and the private name's going: a slow disk takes seconds."""
-    it.fs._judging.close(0)
+    it.fs._classifier.close(0)
     it.write("/v.mp4", video)
     sync = Catalog.sync
 
@@ -343,7 +343,7 @@ def test_what_has_become_a_video_elsewhere_is_copied_by_who_writes_it(
     it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the memory of names does not know it yet."""
-    it.fs._judging.close(0)
+    it.fs._classifier.close(0)
     it.write("/v.mp4", video)
     before = store.node("v.mp4")
     with it.opened("/v.mp4", os.O_RDWR) as handle:
@@ -352,7 +352,7 @@ def test_what_has_become_a_video_elsewhere_is_copied_by_who_writes_it(
             patched.setattr(it.fs._names, "node_if_any", lambda ino: before)
             it.fs.write(handle, b"more", len(video))
         it.fs.fsync(handle)
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert it.read("/v.mp4") == video + b"more"
     assert spooled(store) == [before.ino]
 
@@ -382,7 +382,7 @@ def test_a_file_that_goes_during_its_judgement_leaves_nothing(
         it.fs.unlink("/v.mp4")
     gate.set()
     assert it.fs.settle()
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert objects(store) == []
     assert spooled(store) == []
 
@@ -464,7 +464,7 @@ def test_a_judgement_that_fails_leaves_the_file_for_the_next_mount(
     it.write("/v.mp4", video)
     assert it.fs.settle()
     assert store.node("v.mp4").state is FileState.SPOOLED
-    assert "tried again" in caplog.text
+    assert "retrying" in caplog.text
     monkeypatch.undo()
     it.fs.recover()
     assert it.state("/v.mp4") == "video"
@@ -483,7 +483,7 @@ def test_a_publication_that_fails_leaves_no_object(
     monkeypatch.setattr(vfsd.mount.fs.classify, "publish_verdict", broken)
     it.write("/v.mp4", video)
     assert it.fs.settle()
-    assert "could not be judged" in caplog.text
+    assert "could not be classified" in caplog.text
     assert it.read("/v.mp4") == video
     assert objects(store) == []
     assert store.node("v.mp4").state is FileState.SPOOLED
@@ -527,7 +527,7 @@ def test_many_that_are_no_videos_are_judged_together(
         with store.catalog.reading() as seen:
             return seen.tree.version()
 
-    judging = it.fs._judging
+    judging = it.fs._classifier
     with monkeypatch.context() as patch:
         patch.setattr(vfsd.mount.fs.classify.Classifier, "submit", lambda *_: None)
         inos = [it.write(f"/{number}.txt", b"%d" % number) for number in range(150)]

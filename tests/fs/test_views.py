@@ -202,10 +202,10 @@ def test_an_open_view_keeps_its_video_and_opens_none_of_its_files(store: Store, 
     with it.opened("/d/v.mp4@/info.json") as handle:
         assert not [path for path in open_files() if path.startswith(str(store.path / "objects"))]
         it.fs.unlink("/d/v.mp4")
-        it.fs.tidy()
+        it.fs.delete_pending()
         assert len(list(store.parts.objects.all_keys())) == 1
         assert it.fs.read(handle, 2, 0) == b"{}"
-    it.fs.tidy()
+    it.fs.delete_pending()
     assert list(store.parts.objects.all_keys()) == []
 
 

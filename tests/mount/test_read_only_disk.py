@@ -49,16 +49,16 @@ def test_what_would_be_written_there_says_that_it_cannot(archive: Path, tmp_path
         "still.png": ("-s", store, "read", "v.mp4", archive / "still.png", "--at", "0"),
     }.items():
         told = run_command(*words, "--json")
-        failure = json.loads(told.err.splitlines()[-1])
+        os_error = json.loads(told.err.splitlines()[-1])
         assert told.code == ReadOnlyError.exit_code
-        assert failure["message"] == f"{archive / name}: Read-only file system"
-        assert "mounted read-only" in failure["hint"]
+        assert os_error["message"] == f"{archive / name}: Read-only file system"
+        assert "mounted read-only" in os_error["hint"]
     # The archive shows the store itself, in which no backup of it may lie.
     assert run_command("-s", store, "backup", archive / "backup").code == UsageError.exit_code
     told = run_command("-s", archive, "config", "workers", "2", "--json")
-    failure = json.loads(told.err.splitlines()[-1])
+    os_error = json.loads(told.err.splitlines()[-1])
     assert told.code == ReadOnlyError.exit_code
-    assert failure["message"] == f"{archive} cannot be written"
+    assert os_error["message"] == f"{archive} cannot be written"
 
 
 def test_it_can_be_mounted_to_be_read(archive: Path, tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""The semantics of the mount: what POSIX, and people, expect of a directory full of files.
+"""POSIX file system semantics of the mount, independent of FUSE.
 
-Nothing in here knows FUSE; an adapter translates.
+`Filesystem` is the entry point. The adapters of `vfsd.mount.fuse` translate libfuse callbacks into
+its methods.
 """
 
-from vfsd.mount.fs.attributes import Attributes, Caller, blocks_of
+from vfsd.mount.fs.attributes import Attributes, Caller, block_count
 from vfsd.mount.fs.deferred_cleanup import RecoveryReport
 from vfsd.mount.fs.directory_ops import RENAME_EXCHANGE, RENAME_NOREPLACE
 from vfsd.mount.fs.filesystem import ContentVersion, Filesystem, ListingEntry
@@ -29,5 +30,5 @@ __all__ = [
     "ThreadCounters",
     "ViewSource",
     "WritableView",
-    "blocks_of",
+    "block_count",
 ]

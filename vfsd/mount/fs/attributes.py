@@ -1,4 +1,4 @@
-"""What `stat` says of a file."""
+"""`Attributes` (the result of `stat`) and `Caller`. Also converts catalog rows to attributes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 from vfsd.core.model import FileState, Node
 
 BLOCK = 512
-"""Unit of `Attributes.blocks`, whatever the disk's is."""
+"""Unit of `Attributes.blocks` in bytes, independent of the block size of the disk."""
 
 
-OF_VIEWS = 1 << 63
-"""The least inode number of a view; those of real files are far below."""
+FIRST_VIEW_INO = 1 << 63
+"""The smallest inode number of a view. Those of real files are far below."""
 
 
 class Caller(NamedTuple):
-    """On whose behalf something happens."""
+    """User and group of the process that made a request."""
 
     uid: int
     gid: int
@@ -28,7 +28,7 @@ class Caller(NamedTuple):
 
 
 class Attributes(NamedTuple):
-    """As in `os.stat_result`; times are Unix time in nanoseconds."""
+    """The fields of `os.stat_result`. Times are Unix time in nanoseconds, `size` is in bytes."""
 
     ino: int
     mode: int
@@ -44,22 +44,23 @@ class Attributes(NamedTuple):
 
     @property
     def is_view(self) -> bool:
-        """Whether it is of something below ``NAME@/``."""
-        return self.ino >= OF_VIEWS
+        """Whether these describe a path below ``NAME@/``."""
+        return self.ino >= FIRST_VIEW_INO
 
 
-def blocks_of(size: int) -> int:
-    """How many blocks that many bytes take where there are no holes."""
+def block_count(size: int) -> int:
+    """Return the number of blocks for `size` bytes without holes."""
     return -(-size // BLOCK)
 
 
 def is_private(node: Node) -> bool:
-    """Whether the bytes lie in a file of the node's own, whose size and mtime are the truth."""
+    """Return whether the bytes are in the node's own spool file, which has the valid size and
+    mtime."""
     return node.state is FileState.SPOOLED or node.state is FileState.PLAIN
 
 
-def of_row(node: Node) -> Attributes:
-    """Of everything whose row tells all: videos, directories, links, devices."""
+def from_row(node: Node) -> Attributes:
+    """Return the attributes of a node without private file: a video, directory, link or device."""
     return Attributes(
         node.ino,
         node.mode,
@@ -68,17 +69,17 @@ def of_row(node: Node) -> Attributes:
         node.gid,
         node.rdev,
         node.size,
-        0 if stat.S_ISDIR(node.mode) else blocks_of(node.size),
+        0 if stat.S_ISDIR(node.mode) else block_count(node.size),
         node.atime_ns,
         node.mtime_ns,
         node.ctime_ns,
     )
 
 
-def of_private(node: Node, found: os.stat_result, ctime_ns: int | None = None) -> Attributes:
-    """Of a file that is no video (yet), of which `found` describes the bytes.
+def from_private(node: Node, found: os.stat_result, ctime_ns: int | None = None) -> Attributes:
+    """Return the attributes of a node with a private file; `found` is the `stat` of that file.
 
-    `ctime_ns` is to be shown instead of when the bytes' own file was last changed.
+    `ctime_ns` replaces the ctime of the private file, if given.
     """
     return Attributes(
         node.ino,

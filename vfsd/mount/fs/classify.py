@@ -1,4 +1,4 @@
-"""Files become videos here: in the background, when their last writer has gone."""
+"""Classifies closed files in the background and publishes those that are videos."""
 
 from __future__ import annotations
 
@@ -28,68 +28,71 @@ from vfsd.write.ingest_file import (
 from vfsd.write.pending_object import pending_own_file
 
 _RELEASE_SECONDS = 1.0
-_GATHER_SECONDS = 0.05
-"""How long a file waits for others to be judged with it, where nobody waits for the judgement."""
+_BATCH_SECONDS = 0.05
+"""How long a file waits for others to be classified with it, unless a caller waits for the result.
+"""
 # One transaction each would make the threads that classify compete for the interpreter lock with
 # the threads that answer the kernel.
-_TOGETHER = 64
-_LONGEST_REST_SECONDS = 0.01
-_PAUSE_SECONDS = 5.0
-_LONGEST_PAUSE_SECONDS = 300.0
-"""A file that could not be judged, for want of room for instance, is tried again after so long, and
-then after twice as long each time."""
-_NOTE_SECONDS = 1.0
-"""How long the reason for that waits for the catalog."""
+_BATCH_SIZE = 64
+_MAX_YIELD_SECONDS = 0.01
+_RETRY_SECONDS = 5.0
+_MAX_RETRY_SECONDS = 300.0
+"""A file that could not be classified, for instance on a full disk, is retried after
+`_RETRY_SECONDS`, then after twice as long each time, up to this."""
+_REASON_SECONDS = 1.0
+"""How long recording that error waits for the catalog."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Classification(NamedTuple):
-    """A file, and what its first bytes say of it."""
+    """A file and the verdict from its header."""
 
-    content: OpenInode
+    inode: OpenInode
     node: Node
     verdict: RejectedFile | None  #: None: it may be a video
 
 
 class _Postponed(NamedTuple):
-    """A file that could not be judged."""
+    """When to retry a file that could not be classified."""
 
-    until: float  #: by the monotonic clock
+    until: float  #: monotonic time
     pause: float  #: seconds
 
 
 class Classifier:
-    """Threads that judge spooled files and publish the verdicts.
+    """Threads that classify spooled files and publish the verdicts.
 
-    Small files that are no videos come by the thousand.  Which those are their first bytes tell,
-    and the verdicts on all that have come in a moment are one transaction.
+    Small files that are not videos arrive by the thousand. Their headers are enough to reject them,
+    and the rejections of a batch share one transaction.
     """
 
-    def __init__(self, parts: StoreContext, names: DentryCache, contents: OpenInodes) -> None:
-        self._parts = parts
+    def __init__(self, context: StoreContext, names: DentryCache, open_inodes: OpenInodes) -> None:
+        self._context = context
         self._names = names
-        self._contents = contents
+        self._open_inodes = open_inodes
         guard = threading.RLock()
-        self._work = threading.Condition(guard)  # something waits, and nobody gathers
-        self._hurry = threading.Condition(guard)  # somebody waits for a judgement, or the end
-        self._changed = threading.Condition(guard)  # something was judged
-        self._waiting: OrderedDict[int, float] = OrderedDict()  # since when, in that order
+        self._work = threading.Condition(guard)  # a file waits and no thread collects a batch
+        self._urgent = threading.Condition(guard)  # a caller waits for a verdict, or `close`
+        self._changed = threading.Condition(guard)  # a file was classified
+        self._waiting: OrderedDict[int, float] = (
+            OrderedDict()
+        )  # monotonic time of arrival, oldest first
         self._running: set[int] = set()
-        self._put_off: dict[int, _Postponed] = {}
+        self._postponed: dict[int, _Postponed] = {}
         self._gathering = False
         self._closed = False
-        self._in_a_hurry = 0  # how many wait for a judgement
+        self._waiters = 0  # callers that wait for a verdict
         self._threads = [
-            threading.Thread(target=self._run, name=f"vfsd-judge-{number}", daemon=True)
-            for number in range(parts.settings.workers)
+            threading.Thread(target=self._run, name=f"vfsd-classify-{number}", daemon=True)
+            for number in range(context.settings.workers)
         ]
         for thread in self._threads:
             thread.start()
 
     def submit(self, ino: int) -> None:
-        """Judge the file when its turn comes, unless somebody writes it then."""
-        if self._parts.read_only:
+        """Queue a file for classification. It is skipped if it has writers by then."""
+        if self._context.read_only:
             return
         with self._work:
             self._waiting.setdefault(ino, time.monotonic())
@@ -97,27 +100,27 @@ class Classifier:
                 self._work.notify()
 
     def is_pending(self, ino: int | None) -> bool:
-        """Whether the file, or any file at all, waits for its judgement."""
+        """Return whether the file, or any file (None), waits for classification."""
         if ino is None:
             return bool(self._waiting or self._running)
         return ino in self._waiting or ino in self._running
 
     def wait(self, ino: int | None, timeout: float) -> bool:
-        """Wait until the file, or every file, has been judged; whether that is so."""
+        """Wait until the file, or every file (None), is classified; return whether that is so."""
         with self._changed:
-            self._in_a_hurry += 1
-            self._hurry.notify_all()
+            self._waiters += 1
+            self._urgent.notify_all()
             try:
                 self._changed.wait_for(lambda: self._closed or not self.is_pending(ino), timeout)
             finally:
-                self._in_a_hurry -= 1
+                self._waiters -= 1
             return not self.is_pending(ino)
 
     def settle(self, ino: int, timeout: float) -> Node | None:
-        """Wait until it is known whether the file is a video; the node as it is then.
+        """Wait until the file is known to be a video or not; return its current node.
 
-        A file whose writers have flushed all they wrote is taken for one that is being closed,
-        since the kernel tells of the closing only afterwards.
+        A file with all writes flushed counts as closing, since the kernel sends RELEASE only after
+        close(2) has returned.
         """
         end = time.monotonic() + timeout
         release_end = time.monotonic() + min(timeout, _RELEASE_SECONDS)
@@ -125,30 +128,30 @@ class Classifier:
         while True:
             self.wait(ino, max(0.0, end - time.monotonic()))
             node = self._names.node_if_any(ino)
-            if node is None or not _is_to_be_judged(node) or time.monotonic() > end:
+            if node is None or not _needs_classification(node) or time.monotonic() > end:
                 return node
-            content = self._contents.peek(ino)
-            if content is None or not content.writers:
+            inode = self._open_inodes.peek(ino)
+            if inode is None or not inode.writers:
                 if asked:
                     return node
                 asked = True
-                self.submit(ino)  # as its last writer is about to do, or did without success
-            elif not content.is_about_to_be_released or time.monotonic() > release_end:
+                self.submit(ino)  # as the last writer is about to do, or failed to do
+            elif not inode.is_about_to_be_released or time.monotonic() > release_end:
                 return node
             else:
                 time.sleep(0.001)
 
     def close(self, timeout: float) -> None:
-        """Go on for `timeout` seconds at most, then leave the rest to the next mount."""
+        """Classify for up to `timeout` seconds, then leave the rest to the next mount."""
         end = time.monotonic() + timeout
         self.wait(None, timeout)
         with self._changed:
             left, self._closed = len(self._waiting), True
             self._waiting.clear()
-            for condition in (self._work, self._hurry, self._changed):
+            for condition in (self._work, self._urgent, self._changed):
                 condition.notify_all()
         if left:
-            _log.warning("%d new files are left for the next mount to be looked at", left)
+            _log.warning("%d new files are left for the next mount to classify", left)
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
 
@@ -157,71 +160,71 @@ class Classifier:
             began = time.monotonic()
             taken: list[int] = []
             try:
-                self._judge_some(taken)
+                self._classify_batch(taken)
             finally:
                 with self._changed:
                     self._running.difference_update(taken)
                     self._changed.notify_all()
-                    if self._waiting or self._put_off:
+                    if self._waiting or self._postponed:
                         self._work.notify()
-                    self._rest(time.monotonic() - began)
+                    self._yield_cpu(time.monotonic() - began)
 
     def _gather(self) -> bool:
-        """Wait until something is to be judged, and a moment for more; False at the end."""
+        """Wait for files and a moment more for a batch. Return False after `close`."""
         with self._work:
             while not self._closed:
-                has_come = self._work.wait_for(
+                is_ready = self._work.wait_for(
                     lambda: self._closed or (not self._gathering and self._next() is not None),
-                    self._until_next_try(),
+                    self._seconds_until_retry(),
                 )
-                if not has_come:
-                    self._try_again()
+                if not is_ready:
+                    self._requeue_due()
                     continue
                 self._gathering = True
                 try:
-                    while not self._is_due():
-                        self._hurry.wait(_GATHER_SECONDS)
+                    while not self._batch_is_due():
+                        self._urgent.wait(_BATCH_SECONDS)
                 finally:
                     self._gathering = False
                 if self._next() is not None:
-                    self._work.notify()  # another thread may begin as well
+                    self._work.notify()  # another thread may start as well
                     return not self._closed
             return False
 
-    def _until_next_try(self) -> float | None:
-        """Seconds until something that was put off is due; None: nothing is."""
+    def _seconds_until_retry(self) -> float | None:
+        """Return the seconds until the next retry is due; None: there is none."""
         times = [
             each.until
-            for ino, each in self._put_off.items()
+            for ino, each in self._postponed.items()
             if ino not in self._waiting and ino not in self._running
         ]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
-    def _try_again(self) -> None:
+    def _requeue_due(self) -> None:
         now = time.monotonic()
-        for ino, (until, _) in self._put_off.items():
+        for ino, (until, _) in self._postponed.items():
             if until <= now and ino not in self._running:
                 self._waiting.setdefault(ino, now)
 
-    def _is_due(self) -> bool:
-        """Whether what waits is not to wait any longer for more to come."""
+    def _batch_is_due(self) -> bool:
+        """Return whether the batch should not wait for more files."""
         oldest = next(iter(self._waiting.values()), None)
         return (
             self._closed
-            or self._in_a_hurry > 0
+            or self._waiters > 0
             or oldest is None
-            or len(self._waiting) >= _TOGETHER
-            or time.monotonic() - oldest >= _GATHER_SECONDS
+            or len(self._waiting) >= _BATCH_SIZE
+            or time.monotonic() - oldest >= _BATCH_SECONDS
         )
 
-    def _rest(self, worked: float) -> None:
-        """Leave as much time as was taken to those who write the next of many small files."""
-        self._hurry.wait_for(
-            lambda: self._closed or self._in_a_hurry > 0, min(worked, _LONGEST_REST_SECONDS)
+    def _yield_cpu(self, worked: float) -> None:
+        """Rest as long as the batch took. Programs that write many small files need the CPU."""
+        self._urgent.wait_for(
+            lambda: self._closed or self._waiters > 0, min(worked, _MAX_YIELD_SECONDS)
         )
 
     def _next(self) -> int | None:
-        """The first that nobody is judging already."""
+        """Return the first waiting file that no thread is classifying."""
         return next((ino for ino in self._waiting if ino not in self._running), None)
 
     def _take(self) -> int | None:
@@ -232,178 +235,184 @@ class Classifier:
                 self._running.add(ino)
             return ino
 
-    def _take_back(self, ino: int) -> None:
-        """It is the next, for whoever comes."""
+    def _requeue_first(self, ino: int) -> None:
+        """Put a file back to the head of the queue."""
         with self._work:
             self._running.discard(ino)
             self._waiting[ino] = 0.0
             self._waiting.move_to_end(ino, last=False)
 
-    def _judge_some(self, taken: list[int]) -> None:
-        """Judge one that may be a video, or all that wait up to the first of these.
+    def _classify_batch(self, taken: list[int]) -> None:
+        """Classify one possible video, or reject all waiting files up to the first possible video.
 
-        To `taken` are added those that were taken from what waits, and nobody else judges.
+        Every file taken from the queue is appended to `taken`.
         """
-        refused: list[_Classification] = []
+        rejected: list[_Classification] = []
         with ExitStack() as pins:
-            while len(refused) < _TOGETHER and (ino := self._take()) is not None:
+            while len(rejected) < _BATCH_SIZE and (ino := self._take()) is not None:
                 taken.append(ino)
-                content = pins.enter_context(self._contents.pinned(ino))
-                with self._complaining(ino):
-                    judged = self._first_look(content)
-                    if judged is None:
-                        self._forget(ino)
+                inode = pins.enter_context(self._open_inodes.pinned(ino))
+                with self._postponing_errors(ino):
+                    classified = self._check_header(inode)
+                    if classified is None:
+                        self._clear_retry(ino)
                         continue
-                    if judged.verdict is not None:
-                        refused.append(judged)
-                    elif refused:
-                        self._take_back(taken.pop())
+                    if classified.verdict is not None:
+                        rejected.append(classified)
+                    elif rejected:
+                        self._requeue_first(taken.pop())
                         break
                     else:
-                        self._judge_node(content, judged.node)
-                        self._forget(ino)
+                        self._classify_node(inode, classified.node)
+                        self._clear_retry(ino)
                         return
-            self._refuse(refused)
+            self._reject_batch(rejected)
 
     @contextmanager
-    def _complaining(self, ino: int) -> Iterator[None]:
-        """Where a file cannot be judged it is put off, and the log says why, once."""
+    def _postponing_errors(self, ino: int) -> Iterator[None]:
+        """Postpone the file on an error, and log the first one."""
         try:
             yield
         except Exception as error:
             now = self._names.reread(ino) if isinstance(error, FileNotFoundError) else None
-            if isinstance(error, FileNotFoundError) and (now is None or not _is_to_be_judged(now)):
-                return  # it was deleted meanwhile
-            is_first = self._put_off_again(ino) <= _PAUSE_SECONDS
-            name = self._names.told(ino)
+            if isinstance(error, FileNotFoundError) and (
+                now is None or not _needs_classification(now)
+            ):
+                return  # it was deleted in the meantime
+            is_first = self._postpone(ino) <= _RETRY_SECONDS
+            name = self._names.log_name(ino)
             if is_first:
-                _log.exception("%s could not be judged, and is tried again every few minutes", name)
+                _log.exception("%s could not be classified; retrying every few minutes", name)
             else:
-                _log.debug("%s could not be judged again: %s", name, error)
-            self._note_reason(ino, error)
+                _log.debug("%s still could not be classified: %s", name, error)
+            self._record_reason(ino, error)
 
-    def _note_reason(self, ino: int, error: Exception) -> None:
-        """Let the row say why the file waits, for `vfsd info` and ``user.vfsd.reason``.
+    def _record_reason(self, ino: int, error: Exception) -> None:
+        """Record in the row why the file waits, for `vfsd info` and ``user.vfsd.reason``.
 
-        Where the catalog does not take that soon, the log alone says it.
+        If the catalog is busy, only the log says why.
         """
         hint = getattr(error, "hint", None)
         text = f"not examined yet: {error}" + (f"; {hint}" if hint else "")
         with suppress(VfsdError, OSError):
             before = self._names.node(ino)
-            if before.reason == text or not _is_to_be_judged(before):
+            if before.reason == text or not _needs_classification(before):
                 return
-            with self._names.changing(_NOTE_SECONDS) as change:
+            with self._names.changing(_REASON_SECONDS) as change:
                 node = change.tree.nodes([ino]).get(ino)
-                if node is not None and _is_to_be_judged(node):
+                if node is not None and _needs_classification(node):
                     change.touch(ino)
                     change.tree.alter(ino, reason=text)
 
-    def _put_off_again(self, ino: int) -> float:
-        """For how many seconds."""
+    def _postpone(self, ino: int) -> float:
+        """Schedule a retry; return its delay in seconds."""
         with self._work:
-            before = self._put_off.get(ino)
-            pause = min(_LONGEST_PAUSE_SECONDS, before.pause * 2) if before else _PAUSE_SECONDS
-            self._put_off[ino] = _Postponed(time.monotonic() + pause, pause)
+            before = self._postponed.get(ino)
+            pause = min(_MAX_RETRY_SECONDS, before.pause * 2) if before else _RETRY_SECONDS
+            self._postponed[ino] = _Postponed(time.monotonic() + pause, pause)
             return pause
 
-    def _forget(self, ino: int) -> None:
-        """It was judged, or whoever writes it sees to that."""
+    def _clear_retry(self, ino: int) -> None:
+        """Forget the retry: the file was classified, or its next writer will submit it."""
         with self._work:
-            self._put_off.pop(ino, None)
+            self._postponed.pop(ino, None)
 
-    def _first_look(self, content: OpenInode) -> _Classification | None:
-        """What its first bytes say of a file; None where it is not to be judged now."""
-        node = self._names.node_if_any(content.ino)
-        if node is None or not _is_to_be_judged(node) or content.writers:
+    def _check_header(self, inode: OpenInode) -> _Classification | None:
+        """Return the verdict from the header of a file; None if it must not be classified now."""
+        node = self._names.node_if_any(inode.ino)
+        if node is None or not _needs_classification(node) or inode.writers:
             return None
-        path = self._parts.directory.spool_file(node.ino)
-        return _Classification(content, node, reject_by_header(path))
+        path = self._context.directory.spool_file(node.ino)
+        return _Classification(inode, node, reject_by_header(path))
 
-    def _refuse(self, refused: list[_Classification]) -> None:
-        """Write down that these are no videos: together, or one by one where that fails."""
+    def _reject_batch(self, rejected: list[_Classification]) -> None:
+        """Record rejections in one transaction, or one by one if that fails."""
         alone: list[_Classification] = []
         try:
             with ExitStack() as locks:
                 together: list[_Classification] = []
-                for one in refused:
-                    # While others are held none is waited for: it may be long in coming.
-                    if one.content.lock.acquire(blocking=False):
-                        locks.callback(one.content.lock.release)
+                for one in rejected:
+                    # Never block on a lock while holding others: it may take long.
+                    if one.inode.lock.acquire(blocking=False):
+                        locks.callback(one.inode.lock.release)
                         together.append(one)
                     else:
                         alone.append(one)
-                self._write_all_down([one for one in together if not one.content.writers])
+                self._record_rejections([one for one in together if not one.inode.writers])
         except Exception:
-            alone = refused
+            alone = rejected
         for one in alone:
-            with self._complaining(one.node.ino), one.content.lock:
-                if not one.content.writers:
-                    self._write_all_down([one])
+            with self._postponing_errors(one.node.ino), one.inode.lock:
+                if not one.inode.writers:
+                    self._record_rejections([one])
 
-    def _write_all_down(self, refused: list[_Classification]) -> None:
-        if not refused:
+    def _record_rejections(self, rejected: list[_Classification]) -> None:
+        if not rejected:
             return
         with self._names.changing() as change:
-            for one in refused:
+            for one in rejected:
                 assert one.verdict is not None
-                self._write_down(change, one.node, one.verdict)
-        for one in refused:
-            self._forget(one.node.ino)
+                self._record(change, one.node, one.verdict)
+        for one in rejected:
+            self._clear_retry(one.node.ino)
 
-    def _judge_node(self, content: OpenInode, node: Node) -> None:
-        path = self._parts.directory.spool_file(node.ino)
-        self._contents.open(content)  # so that readers need not wait for the lock below
-        stamp = content.stamp
-        verdict = classify_file(self._parts, path)
+    def _classify_node(self, inode: OpenInode, node: Node) -> None:
+        path = self._context.directory.spool_file(node.ino)
+        self._open_inodes.open(inode)  # readers must not wait for the lock below
+        stamp = inode.stamp
+        verdict = classify_file(self._context, path)
         if isinstance(verdict, AcceptedVideo):
-            fsync_path(path)  # here it may take its time: nobody waits for a lock
-        with content.lock:
-            # Who wants to write has to get the lock first, to say so in the row.  Who has written
-            # since, and has closed it again, has left other bytes than were hashed: they must not
-            # have that name for a moment, for whoever is killed then leaves it to them.
-            if content.writers or content.stamp != stamp:
+            fsync_path(path)  # slow, so before the lock is taken
+        with inode.lock:
+            # A writer needs this lock before its first write, to update the row. A write and close
+            # since the hash left other bytes. They must never get the name of the hash, since
+            # a crash would make that permanent.
+            if inode.writers or inode.stamp != stamp:
                 return
-            if not self._publish(content, node, verdict):
+            if not self._publish(inode, node, verdict):
                 return
         if isinstance(verdict, AcceptedVideo):
-            # The private name may go only when the row that does without it is sure to stay.
-            self._parts.catalog.sync()
-            with content.lock:
+            # Sync first: the private name may go only when the new row would survive a crash.
+            self._context.catalog.sync()
+            with inode.lock:
                 now = self._names.node_if_any(node.ino)
                 if now is None or now.state is FileState.VIDEO:
                     path.unlink(missing_ok=True)
 
-    def _publish(self, content: OpenInode, judged: Node, verdict: Verdict) -> bool:
-        """Whether the verdict still holds, and was written down."""
+    def _publish(self, inode: OpenInode, classified: Node, verdict: Verdict) -> bool:
+        """Record the verdict; return False if it no longer holds."""
         if isinstance(verdict, RejectedFile):
             with self._names.changing() as change:
-                return self._write_down(change, judged, verdict)
-        path = self._parts.directory.spool_file(judged.ino)
-        content.shown_ctime = os.stat(path).st_ctime_ns  # a second name is no change to be seen
-        with pending_own_file(self._parts, path, verdict.digest, verdict.size) as arrival:
+                return self._record(change, classified, verdict)
+        path = self._context.directory.spool_file(classified.ino)
+        inode.shown_ctime = os.stat(
+            path
+        ).st_ctime_ns  # linking into the store must not change the visible ctime
+        with pending_own_file(self._context, path, verdict.digest, verdict.size) as arrival:
             arrival.ensure()
             with self._names.changing() as change:
-                published = self._write_down(change, judged, verdict, content.shown_ctime)
+                published = self._record(change, classified, verdict, inode.shown_ctime)
             if not published:
                 arrival.withdraw()
-        content.backing = BackingKind.OBJECT if published else BackingKind.PRIVATE
+        inode.backing = BackingKind.OBJECT if published else BackingKind.PRIVATE
         return published
 
-    def _write_down(
-        self, change: TreeTransaction, judged: Node, verdict: Verdict, ctime_ns: int = 0
+    def _record(
+        self, change: TreeTransaction, classified: Node, verdict: Verdict, ctime_ns: int = 0
     ) -> bool:
-        """Whether the verdict still holds, and so will be in the row."""
-        path = self._parts.directory.spool_file(judged.ino)
-        change.touch(judged.ino)
+        """Write the verdict to the row in a transaction; return False if it no longer holds."""
+        path = self._context.directory.spool_file(classified.ino)
+        change.touch(classified.ino)
         try:
-            node = change.tree.node(judged.ino)
+            node = change.tree.node(classified.ino)
         except NotFoundError:
             return False
-        if not _is_to_be_judged(node) or node.generation != judged.generation:
+        if not _needs_classification(node) or node.generation != classified.generation:
             return False
         if isinstance(verdict, AcceptedVideo):
-            self._parts.objects.adopt(path, verdict.digest)  # unless it was collected, no work
+            self._context.objects.adopt(
+                path, verdict.digest
+            )  # no work unless garbage collection removed it
         found = os.stat(path)
         change.tree.alter(
             node.ino,
@@ -413,10 +422,12 @@ class Classifier:
         )
         publish_verdict(change.transaction, node, verdict)
         if _log.isEnabledFor(logging.DEBUG):
-            what = "no video: " + verdict.reason if isinstance(verdict, RejectedFile) else "a video"
-            _log.debug("%s is %s", self._names.told(judged.ino), what)
+            what = (
+                "not a video: " + verdict.reason if isinstance(verdict, RejectedFile) else "a video"
+            )
+            _log.debug("%s is %s", self._names.log_name(classified.ino), what)
         return True
 
 
-def _is_to_be_judged(node: Node) -> bool:
+def _needs_classification(node: Node) -> bool:
     return node.state is FileState.SPOOLED and node.nlink > 0

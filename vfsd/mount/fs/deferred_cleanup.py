@@ -27,56 +27,57 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What was found, and put right."""
+    """Counts and inodes of `recover`."""
 
-    orphans: int  #: files without a name that were open
-    stray: int  #: private files that belong to nobody, and temporary ones
-    emptied: int  #: new files whose bytes had not reached the disk
-    unjudged: list[int]  #: inodes that wait to be judged
+    orphans: int  #: open files without a name, deleted
+    stray: int  #: unreferenced private and temporary files, deleted
+    emptied: int  #: new files that are empty since their bytes had not reached the disk
+    unclassified: list[int]  #: inodes that wait for classification
 
     def __str__(self) -> str:
         counts = (
-            (len(self.unjudged), "new to be looked at"),
-            (self.emptied, "empty, as their bytes had not reached the disk"),
-            (self.orphans, "removed that had lost their names while they were open"),
-            (self.stray, "removed that belonged to nobody"),
+            (len(self.unclassified), "new to be classified"),
+            (self.emptied, "empty because their bytes had not reached the disk"),
+            (self.orphans, "removed that were open and had no name"),
+            (self.stray, "removed that nothing referenced"),
         )
         return ", ".join(f"{count} {what}" for count, what in counts if count)
 
 
-def recover(parts: StoreContext) -> RecoveryReport:
-    """To be called before the store is used; nobody else may have it mounted."""
-    with parts.catalog.writing() as change:
+def recover(context: StoreContext) -> RecoveryReport:
+    """Remove what a crash left. Call it before the store is used, while no other process has it
+    mounted."""
+    with context.catalog.writing() as change:
         orphans = delete_orphans(change)
-    with parts.catalog.reading() as seen:
+    with context.catalog.reading() as seen:
         spooled = {node.ino for node in seen.tree.files_in_state(FileState.SPOOLED)}
         private = seen.tree.private_inodes()
-    for recording in unfinished_recordings(parts):
+    for recording in unfinished_recordings(context):
         _log.warning("%s", recording)
-    stray = _remove_stray(parts, private)
+    stray = _remove_stray(context, private)
     emptied = 0
     for ino in spooled:
-        path = parts.directory.spool_file(ino)
+        path = context.directory.spool_file(ino)
         if not os.path.lexists(path):
-            # As with any file that was never synced: the name survived, the bytes did not.
-            with parts.catalog.reading() as seen:
+            # As on any file system without fsync: the name survived, the bytes did not.
+            with context.catalog.reading() as seen:
                 name = " or ".join(map(repr, seen.tree.paths_of(ino)))
-            _log.warning("%s is empty: a crash came before its bytes were on the disk", name)
+            _log.warning("%s is empty: a crash happened before its bytes were on the disk", name)
             path.touch(mode=0o600)
             emptied += 1
-    reclaim(parts)
+    reclaim(context)
     found = RecoveryReport(orphans, stray, emptied, sorted(spooled))
     if orphans or stray or emptied or spooled:
         _log.info("files that the last mount left: %s", found)
     return found
 
 
-def _remove_stray(parts: StoreContext, private: set[int]) -> int:
-    listed = parts.directory.spooled() if parts.directory.has_own_spool else ()
+def _remove_stray(context: StoreContext, private: set[int]) -> int:
+    listed = context.directory.spooled() if context.directory.has_own_spool else ()
     stray = [path for ino, path in listed if ino not in private]
-    left = find_leftovers(parts)
+    left = find_leftovers(context)
     if stray or left:
-        parts.catalog.sync()
+        context.catalog.sync()
     gone = 0
     for path in stray:
         try:
@@ -84,57 +85,55 @@ def _remove_stray(parts: StoreContext, private: set[int]) -> int:
             gone += 1
         except STAYS as error:
             _log.warning("%s", error)
-    return gone + len(delete_leftovers(parts, left))
+    return gone + len(delete_leftovers(context, left))
 
 
-WAITED = (BusyError, UnreachableError)
-"""What is raised after somebody has waited for the catalog, for a minute as a rule."""
+CATALOG_BUSY = (BusyError, UnreachableError)
+"""Errors that are raised after a long wait for the catalog, usually a minute."""
 
 _GATHER_SECONDS = 0.2
-_AGAIN_SECONDS, _DOUBLINGS = 1.0, 5
-"""What has failed is tried again so much later, and then after twice as long, up to half a
+_RETRY_SECONDS, _DOUBLINGS = 1.0, 5
+"""A failed task is retried after `_RETRY_SECONDS`, then after twice as long each time, up to half a
 minute."""
 
 
 class DeferredTask:
-    """Something that is done now and then, at once for all who have wanted it by then.
+    """A task that serves all requests made so far at once. Thread-safe.
 
-    One at a time does it: the janitor, or who cannot wait.  Where it fails the janitor tries again
-    until it succeeds, and once more when it ends.  Thread-safe.
+    The cleanup thread runs it, or a caller that cannot wait; one at a time. After a failure the
+    cleanup thread retries it until it succeeds, and once more at the end of the mount.
     """
 
-    def __init__(
-        self, wake: threading.Condition, action: Callable[[], None], complaint: str
-    ) -> None:
-        """`complaint` is what the log says where it fails, once until it succeeds."""
+    def __init__(self, wake: threading.Condition, action: Callable[[], None], message: str) -> None:
+        """`message` is logged at the first failure until the next success."""
         self._wake = wake
         self._action = action
-        self._complaint = complaint
-        self._doing = threading.Lock()
+        self._message = message
+        self._lock = threading.Lock()
         self._times_failed = 0
         self._error: Exception | None = None
-        self.at: float | None = None  #: when the janitor does it; for who has `wake`
+        self.at: float | None = None  #: monotonic time of the next run; guarded by `wake`
 
     @property
     def is_failing(self) -> bool:
-        """Whether it has failed, and is to be tried again."""
+        """Whether the last run failed and a retry is scheduled."""
         return self._error is not None
 
-    def due(self, seconds: float) -> None:
-        """Have the janitor do it then, or when it ends, whichever comes first."""
+    def schedule(self, seconds: float) -> None:
+        """Have the cleanup thread run it in `seconds`, or at the end if that is earlier."""
         at = time.monotonic() + seconds
         with self._wake:
             if self.at is None or at < self.at:
                 self.at = at
                 self._wake.notify()
 
-    def attempt(self, action: Callable[[], None] | None = None) -> Exception | None:
-        """Do it now, or `action`, which does more; returns what it fails with.
+    def run(self, action: Callable[[], None] | None = None) -> Exception | None:
+        """Run it now, or `action`, which does more. Return the error, or None.
 
-        Who waits for another one does not try again what that one fails to do.
+        A caller that waited for a failed run of another thread does not repeat it.
         """
         before = self._times_failed
-        with self._doing:
+        with self._lock:
             if self._error is not None and self._times_failed != before:
                 return self._error
             try:
@@ -147,78 +146,78 @@ class DeferredTask:
 
     def _failed(self, error: Exception) -> None:
         level = logging.DEBUG if self.is_failing else logging.ERROR
-        _log.log(level, self._complaint, exc_info=True)
-        self.due(_AGAIN_SECONDS * 2 ** min(self._times_failed, _DOUBLINGS))
+        _log.log(level, self._message, exc_info=True)
+        self.schedule(_RETRY_SECONDS * 2 ** min(self._times_failed, _DOUBLINGS))
         self._times_failed += 1
         self._error = error
 
 
 class CleanupThread:
-    """One thread that does things later; mostly it deletes bytes, a batch at a time."""
+    """A thread that runs deferred tasks. Mostly it deletes bytes in batches."""
 
-    def __init__(self, parts: StoreContext) -> None:
-        self._parts = parts
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
         self._wake = threading.Condition()
         self._inodes: list[int] = []
         self._keys: list[str] = []
         self._cleaned = 0
-        self._is_cleaning = False  #: what was to be deleted is being deleted
-        self._chores: list[DeferredTask] = []
+        self._is_cleaning = False  #: a batch is being deleted
+        self._tasks: list[DeferredTask] = []
         self._closed = False
-        self._cleaning = self.chore(
+        self._cleaning = self.add_task(
             self._clean,
-            "cleaning up failed; it is tried again, or the next mount does it, or `vfsd gc`",
+            "cleanup failed; it is retried, or done by the next mount or `vfsd gc`",
         )
-        self._thread = threading.Thread(target=self._run, name="vfsd-janitor", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="vfsd-cleanup", daemon=True)
         self._thread.start()
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing is to be waited for any more."""
+        """Whether the mount is ending, so that nothing waits any more."""
         return self._closed
 
     @property
-    def cleaned(self) -> int:
-        """How often something was deleted."""
+    def cleanups(self) -> int:
+        """How many batches have been deleted."""
         return self._cleaned
 
-    def chore(self, action: Callable[[], None], complaint: str) -> DeferredTask:
-        """Something to do now and then; see there."""
-        chore = DeferredTask(self._wake, action, complaint)
+    def add_task(self, action: Callable[[], None], message: str) -> DeferredTask:
+        """Return a new task for this thread; see `DeferredTask`."""
+        task = DeferredTask(self._wake, action, message)
         with self._wake:
-            self._chores.append(chore)
-        return chore
+            self._tasks.append(task)
+        return task
 
     def discard_inode(self, ino: int) -> None:
-        """The inode's row is gone; so may its private file be."""
+        """Delete the private file of an inode later. Its row is gone."""
         with self._wake:
             self._inodes.append(ino)
-        self._cleaning.due(_GATHER_SECONDS)
+        self._cleaning.schedule(_GATHER_SECONDS)
 
     def discard_objects(self, keys: Collection[str]) -> None:
-        """These objects have lost a reference; those for which that was the last one may go."""
+        """Delete objects later, unless another reference remains."""
         if not keys:
             return
         with self._wake:
             self._keys.extend(keys)
-        self._cleaning.due(_GATHER_SECONDS)
+        self._cleaning.schedule(_GATHER_SECONDS)
 
     def discard_bytes(self, gone: ForgottenFile) -> None:
-        """The row of a file is gone; so may its bytes be, unless they are a linked file."""
+        """Delete the bytes of a file later, unless they are a linked file. Its row is gone."""
         self.discard_objects(gone.keys)
         if is_private(gone.node):
             self.discard_inode(gone.node.ino)
 
     def wait_until_clean(self, seconds: float) -> None:
-        """Have what is to be deleted deleted at once, and wait up to so many seconds for that.
+        """Delete what is pending at once, and wait for that up to `seconds`.
 
-        Returns early where cleaning fails, for instance while the catalog is locked.
+        Return early if cleanup fails, for instance while the catalog is locked.
         """
         end = time.monotonic() + seconds
         with self._wake:
             if not (self._inodes or self._keys or self._is_cleaning):
                 return
-        self._cleaning.due(0)
+        self._cleaning.schedule(0)
         with self._wake:
             self._wake.wait_for(self._is_clean_or_failing, max(0.0, end - time.monotonic()))
 
@@ -227,11 +226,11 @@ class CleanupThread:
         return not pending or self._cleaning.is_failing or self._closed
 
     def clean_now(self) -> None:
-        """Delete what there is to delete; where that fails, it is tried again later."""
-        self._cleaning.attempt()
+        """Delete what is pending in this thread. A failure is retried later."""
+        self._cleaning.run()
 
     def close(self) -> None:
-        """Do what is left to do, and end."""
+        """Run what is pending and end the thread."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -245,7 +244,7 @@ class CleanupThread:
         if not inodes and not keys:
             return
         try:
-            reclaim(self._parts, keys=keys, inodes=inodes)
+            reclaim(self._context, keys=keys, inodes=inodes)
         except BaseException:
             with self._wake:
                 self._inodes += inodes
@@ -259,24 +258,24 @@ class CleanupThread:
                 self._wake.notify_all()
 
     def _run(self) -> None:
-        while (chore := self._next()) is not None:
-            # An attempt that began before the close is not the last one: it fails for a reason
-            # that may be over by now.
+        while (task := self._next()) is not None:
+            # A run that began before the close is not the last one: its reason to fail may
+            # have gone.
             is_last = self._closed
-            error = chore.attempt()
+            error = task.run()
             if error is None or not is_last:
                 continue
-            if isinstance(error, WAITED):
-                return  # the other chores would wait as long; the next mount does them all
+            if isinstance(error, CATALOG_BUSY):
+                return  # other tasks would wait as long; the next mount does their work
             with self._wake:
-                self._chores.remove(chore)
+                self._tasks.remove(task)
 
     def _next(self) -> DeferredTask | None:
-        """Wait for what is to be done; None when all is done and there will be no more."""
+        """Wait for the next task that is due; None when the thread must end."""
         with self._wake:
             while True:
                 now = time.monotonic()
-                due = [(chore.at, chore) for chore in self._chores if chore.at is not None]
+                due = [(task.at, task) for task in self._tasks if task.at is not None]
                 at, first = min(due, key=lambda each: each[0], default=(None, None))
                 if first is not None and at is not None and (self._closed or at <= now):
                     first.at = None

@@ -1,9 +1,8 @@
-"""The tree, remembered: nodes and names, so that most questions need no SQL.
+"""Caches inodes and directory entries, so that most lookups need no SQL.
 
-What this process changes keeps the memory right.  What others change is noticed by the tree's
-version.  It is compared before anything is changed, and whenever the catalog says that somebody
-else has changed something; that is asked before anything is said not to exist, and otherwise every
-now and then.
+Changes by this process update the cache. Changes by other processes are noticed by the tree version
+in the catalog. It is compared before each change and whenever the catalog watch reports a change.
+The watch is asked before a name is reported missing, and otherwise every `_CHECK_SECONDS`.
 """
 
 from __future__ import annotations
@@ -21,135 +20,135 @@ from typing import NamedTuple
 from vfsd.catalog import BUSY_SECONDS, NAME_BYTES, ROOT, Transaction, Tree
 from vfsd.core.model import FileState, Node
 from vfsd.errors import BusyError, NotFoundError, VfsdError
-from vfsd.mount.fs.syscalls import failure
+from vfsd.mount.fs.syscalls import os_error
 from vfsd.storage.context import StoreContext
 
-_ASK_SECONDS = 0.05
+_CHECK_SECONDS = 0.05
 _COMPARE_SECONDS = 1.0
-_REMEMBERED = 200_000
-_SPENT = 10_000
+_MAX_CACHED = 200_000
+_MAX_EXPIRED = 10_000
 _MISSES, _FEW_NAMES = 4, 500
-"""After so many names that were not remembered a directory is read, if it has no more than that."""
+"""After `_MISSES` uncached names, a directory with at most this many entries is read as a whole."""
 
 
 class NamePosition(NamedTuple):
-    """Where a name stands, whether or not it leads anywhere."""
+    """A name in a directory, whether or not it exists."""
 
     parent: Node
     name: str
-    above: tuple[int, ...]  #: inode numbers of the directories down to `parent`
+    ancestors: tuple[int, ...]  #: inode numbers of the directories down to `parent`
 
 
 @dataclass(frozen=True, slots=True)
 class ForgottenFile:
-    """A file that was forgotten, with what may go besides."""
+    """A file that was deleted from the catalog, with the objects that may be deleted."""
 
-    node: Node  #: as it was last
+    node: Node  #: its last state
     keys: frozenset[str]  #: of the objects of its video
 
 
 class TreeTransaction:
-    """One transaction, with a note of what the memory has to learn when it is committed."""
+    """One catalog transaction, with the changes to apply to the cache after the commit."""
 
     def __init__(self, transaction: Transaction) -> None:
         self.transaction = transaction
         self.touched: set[int] = set()
         self.names: list[tuple[int, str, int | None]] = []
         self.new: list[int] = []
-        self.xattrs: dict[int, dict[bytes, bytes | None]] = {}  # None: it goes
+        self.xattrs: dict[int, dict[bytes, bytes | None]] = {}  # None: removed
 
     @property
     def tree(self) -> Tree:
         return self.transaction.tree
 
-    def node_at(self, place: NamePosition) -> Node:
-        """What a name leads to.  Raises `OSError`: ENOENT."""
-        node = self.tree.lookup(place.parent.ino, place.name)
+    def node_at(self, position: NamePosition) -> Node:
+        """Return the node at a position. Raises `OSError`: ENOENT."""
+        node = self.tree.lookup(position.parent.ino, position.name)
         if node is None:
-            raise failure(errno.ENOENT)
+            raise os_error(errno.ENOENT)
         return node
 
     def touch(self, *inos: int) -> None:
-        """These nodes, or their attributes, change, come or go."""
+        """Record that these nodes or their attributes change."""
         self.touched.update(inos)
 
     def delete(self, node: Node) -> ForgottenFile:
-        """Forget a file without names, and its video."""
+        """Delete a file without names, and its video, from the catalog."""
         keys = self.objects_of(node)
         self.tree.delete(node.ino)
         self.touched.add(node.ino)
         return ForgottenFile(node, keys)
 
     def objects_of(self, node: Node) -> frozenset[str]:
-        """The keys of all that is stored of a file, tiles and renditions included."""
+        """Return the keys of all objects of a file, including tiles and renditions."""
         if node.state is not FileState.VIDEO:
             return frozenset()
         return frozenset(self.transaction.objects.of_file(node.ino))
 
     def set_xattr(self, ino: int, name: bytes, value: bytes) -> None:
-        """An extended attribute comes, or gets another value."""
+        """Set an extended attribute."""
         self.tree.set_xattr(ino, name, value)
         self.touched.add(ino)
         self.xattrs.setdefault(ino, {})[name] = value
 
     def remove_xattr(self, ino: int, name: bytes) -> bool:
-        """An extended attribute goes; whether there was one."""
+        """Remove an extended attribute; return whether it existed."""
         if not self.tree.remove_xattr(ino, name):
             return False
         self.touched.add(ino)
         self.xattrs.setdefault(ino, {})[name] = None
         return True
 
-    def enter(self, parent: int, name: str, ino: int) -> None:
-        """A name comes, or leads elsewhere now."""
+    def set_name(self, parent: int, name: str, ino: int) -> None:
+        """Record that a name was added or refers to another inode."""
         self.names.append((parent, name, ino))
         self.touched.update((parent, ino))
 
-    def leave(self, parent: int, name: str) -> None:
-        """A name goes."""
+    def remove_name(self, parent: int, name: str) -> None:
+        """Record that a name was removed."""
         self.names.append((parent, name, None))
         self.touched.add(parent)
 
 
 class DentryCache:
-    """Inodes and the names that lead to them.  Safe to use from many threads.
+    """Inodes and their names. Thread-safe.
 
-    Questions whose answer is remembered take no lock; changes take turns.
+    Lookups of cached names take no lock. Changes are serialised.
     """
 
-    def __init__(self, parts: StoreContext) -> None:
-        self._parts = parts
-        self._watch = parts.catalog.watch()
-        self._turn = threading.RLock()
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._watch = context.catalog.watch()
+        self._lock = threading.RLock()
         self._nodes: dict[int, Node] = {}
         self._entries: dict[int, dict[str, int]] = {}
-        self._complete: set[int] = set()  # directories of which every entry is remembered
+        self._complete: set[int] = set()  # directories with all entries cached
         self._xattrs: dict[int, dict[bytes, bytes]] = {}
         self._aliases: dict[tuple[int, str], int] = {}
         self._aliases_of: dict[int, set[tuple[int, str]]] = {}
         self._alias_guard = threading.Lock()
-        self._misses: dict[int, int] = {}  # by directory: names that were not remembered
-        self._spent: OrderedDict[tuple[int, str], int] = OrderedDict()  # aliases, some time ago
+        self._misses: dict[int, int] = {}  # uncached lookups by directory
+        self._expired: OrderedDict[tuple[int, str], int] = OrderedDict()  # former aliases
         self._version = -1
-        self._serial = 0  # counts what makes an answer that is still being fetched stale
-        self._suspect = True
-        self._asked = 0.0
-        self._compared = 0.0
+        self._serial = 0  # changes when reads in progress become stale
+        self._may_be_stale = True
+        self._last_check = 0.0
+        self._last_compare = 0.0
 
     def close(self) -> None:
         self._watch.close()
 
-    # -- looking
+    # -- lookups
 
     def node(self, ino: int) -> Node:
-        """Raises `NotFoundError`."""
+        """Return a node. Raises `NotFoundError`."""
         found = self._nodes.get(ino)
         if found is not None:
             return found
         serial = self._serial
-        with self._parts.catalog.reading() as seen:
+        with self._context.catalog.reading() as seen:
             found = seen.tree.node(ino)
-        self._remember(serial, found)
+        self._cache(serial, found)
         return found
 
     def node_if_any(self, ino: int) -> Node | None:
@@ -159,102 +158,102 @@ class DentryCache:
             return None
 
     def reread(self, ino: int) -> Node | None:
-        """The node as the catalog has it now, whatever is remembered."""
+        """Return the node as it is in the catalog now."""
         serial = self._serial
-        with self._parts.catalog.reading() as seen:
+        with self._context.catalog.reading() as seen:
             found = seen.tree.nodes([ino]).get(ino)
         if found is not None:
-            self._remember(serial, found)
+            self._cache(serial, found)
         else:
-            self._suspect, self._asked = True, 0.0  # others have taken it away
-            self._nodes.pop(ino, None)  # whoever has the turn may keep us from asking
+            self._may_be_stale, self._last_check = True, 0.0  # another process deleted it
+            self._nodes.pop(ino, None)  # a writer may hold the lock that a check needs
         return found
 
     def resolve(self, path: str) -> Node:
-        """The node at an absolute path.  Raises `OSError`: ENOENT, ENOTDIR, ENAMETOOLONG."""
-        if time.monotonic() - self._asked > _ASK_SECONDS:
-            self._is_current()
+        """Return the node at an absolute path. Raises `OSError`: ENOENT, ENOTDIR, ENAMETOOLONG."""
+        if time.monotonic() - self._last_check > _CHECK_SECONDS:
+            self._check_current()
         node = self._nodes.get(ROOT) or self.node(ROOT)
         for name in path.split("/"):
             if name:
                 node = self._step(node, name)
         return node
 
-    def state(self) -> int:
-        """Another number whenever anything that is remembered has changed, by whomever.
+    def change_serial(self) -> int:
+        """Return a number that differs whenever a cached value has changed, by any process.
 
-        What others do is looked for as often as in `resolve`.
+        Changes by other processes are checked as often as in `resolve`.
         """
-        if time.monotonic() - self._asked > _ASK_SECONDS:
-            self._is_current()
+        if time.monotonic() - self._last_check > _CHECK_SECONDS:
+            self._check_current()
         return self._serial
 
-    def place(self, path: str) -> NamePosition:
-        """Raises `OSError` when the directory does not exist; EBUSY for the root, which has none.
+    def position(self, path: str) -> NamePosition:
+        """Return the position of a path without looking up its last name.
 
-        The name is not looked up.
+        Raises `OSError` when the directory does not exist, and EBUSY for the root.
         """
-        if time.monotonic() - self._asked > _ASK_SECONDS:
-            self._is_current()
+        if time.monotonic() - self._last_check > _CHECK_SECONDS:
+            self._check_current()
         *folders, name = [part for part in path.split("/") if part] or [""]
         if not name:
-            raise failure(errno.EBUSY)
+            raise os_error(errno.EBUSY)
         node = self.node(ROOT)
-        above = [ROOT]
+        ancestors = [ROOT]
         for folder in folders:
             node = self._step(node, folder)
-            above.append(node.ino)
+            ancestors.append(node.ino)
         if not node.is_dir:
-            raise failure(errno.ENOTDIR)
+            raise os_error(errno.ENOTDIR)
         require_short(name)
-        return NamePosition(node, name, tuple(above))
+        return NamePosition(node, name, tuple(ancestors))
 
     def lookup(self, parent: int, name: str) -> Node | None:
-        """What a name in a directory leads to.  Raises `OSError` ESTALE for a spent alias."""
-        found = self._remembered(parent, name)
+        """Return the node of a name, or None. Raises `OSError`: ESTALE for an expired alias."""
+        found = self._cached(parent, name)
         if found is not None:
             return found
         if self._aliases and (alias := self._aliases.get((parent, name))) is not None:
             return self.node_if_any(alias)
-        if (parent, name) in self._spent:
-            raise failure(errno.ESTALE)
+        if (parent, name) in self._expired:
+            raise os_error(errno.ESTALE)
         require_short(name)
-        current, serial = self._is_current(), self._serial
+        current, serial = self._check_current(), self._serial
         if current and parent in self._complete:
             ino = self._entries.get(parent, {}).get(name)
             if ino is not None:
                 return self.node_if_any(ino)
-            if serial == self._serial:  # otherwise it may have been forgotten meanwhile
+            if serial == self._serial:  # otherwise the cache may have been cleared
                 return None
-        if self._reads_all_of(parent) and (found := self._remembered(parent, name)) is not None:
+        if self._prefetched(parent) and (found := self._cached(parent, name)) is not None:
             return found
         serial = self._serial
-        with self._parts.catalog.reading() as seen:
+        with self._context.catalog.reading() as seen:
             found = seen.tree.lookup(parent, name)
         if found is not None:
-            self._remember(serial, found, (parent, name))
+            self._cache(serial, found, (parent, name))
         return found
 
-    def _reads_all_of(self, parent: int) -> bool:
-        """Whether a directory of which several names were looked up was read as a whole just now.
+    def _prefetched(self, parent: int) -> bool:
+        """Read a directory as a whole after several uncached lookups; return whether it did.
 
-        Who looks at many files one by one, after a start for instance, waits once.
+        A program that examines many files one by one, for instance after a start, waits only once.
         """
         misses = self._misses.get(parent, 0) + 1
         self._misses[parent] = misses
-        if len(self._misses) > _SPENT:
+        if len(self._misses) > _MAX_EXPIRED:
             self._misses.clear()
         if misses % _MISSES:
             return False
-        with self._parts.catalog.reading() as seen:
+        with self._context.catalog.reading() as seen:
             if seen.tree.has_more_children(parent, _FEW_NAMES):
                 return False
         self.children(parent)
         return True
 
     def children(self, parent: int) -> list[tuple[str, Node]]:
-        """The entries of a directory as they are now, in the order of their names' bytes."""
-        current, serial = self._is_current(), self._serial
+        """Return the current entries of a directory, in the byte order of their names."""
+        current, serial = self._check_current(), self._serial
         if current and parent in self._complete:
             entries = self._entries.get(parent, {}).copy()
             nodes = [(name, self._nodes.get(ino)) for name, ino in entries.items()]
@@ -262,11 +261,11 @@ class DentryCache:
             if len(known) == len(nodes) and serial == self._serial:
                 return sorted(known, key=lambda entry: os.fsencode(entry[0]))
         serial = self._serial
-        with self._parts.catalog.reading() as seen:
+        with self._context.catalog.reading() as seen:
             found = seen.tree.children(parent)
             with_xattrs = seen.tree.children_with_xattrs(parent)
-        with self._remembering(serial) as may:
-            if may and len(self._nodes) + len(found) < _REMEMBERED:
+        with self._may_cache(serial) as may:
+            if may and len(self._nodes) + len(found) < _MAX_CACHED:
                 self._nodes.update((node.ino, node) for _, node in found)
                 self._entries[parent] = {name: node.ino for name, node in found}
                 self._complete.add(parent)
@@ -276,110 +275,111 @@ class DentryCache:
         return found
 
     def xattrs(self, ino: int) -> dict[bytes, bytes]:
-        """The attributes that are stored for a node; not to be changed by the caller."""
+        """Return the stored attributes of a node. The caller must not change them."""
         found = self._xattrs.get(ino)
         if found is None:
             serial = self._serial
-            with self._parts.catalog.reading() as seen:
+            with self._context.catalog.reading() as seen:
                 found = seen.tree.xattrs(ino)
-            with self._remembering(serial) as may:
+            with self._may_cache(serial) as may:
                 if may:
                     self._xattrs[ino] = found
         return found
 
-    def told(self, ino: int) -> str:
-        """What a log calls a node: its paths, or its number when it has none; never fails."""
+    def log_name(self, ino: int) -> str:
+        """Return the paths of a node for a log, or its number if it has none. Never fails."""
         try:
-            with self._parts.catalog.reading() as seen:
+            with self._context.catalog.reading() as seen:
                 paths = seen.tree.paths_of(ino)
         except VfsdError:
             paths = []
         return " or ".join(map(repr, paths)) or f"inode {ino}"
 
-    # -- changing
+    # -- changes
 
     @contextmanager
     def changing(self, seconds: float | None = None) -> Iterator[TreeTransaction]:
-        """One transaction; the cache is updated when it has been committed.
+        """Open one transaction; the cache is updated when it has been committed.
 
-        Raises `ReadOnlyError`, `NoSpaceError`, and `BusyError` where other processes lock the
-        catalog for longer than `seconds` (None: `BUSY_SECONDS`).  Must not be nested.
+        Raises `ReadOnlyError`, `NoSpaceError`, and `BusyError` if other processes lock the catalog
+        for longer than `seconds` (None: `BUSY_SECONDS`). Must not be nested.
         """
         seconds = BUSY_SECONDS if seconds is None else seconds
-        with self._waiting_turn(seconds) as patience:
-            with self._parts.catalog.writing(patience) as transaction:
+        with self._locked(seconds) as patience:
+            with self._context.catalog.writing(patience) as transaction:
                 version = transaction.tree.version()
                 if version != self._version:
-                    self._forget(version)
+                    self._clear(version)
                 change = TreeTransaction(transaction)
                 yield change
                 fresh = transaction.tree.nodes(change.touched)
                 version = transaction.tree.version()
-            self._learn(change, fresh, version)
-            # Our own commit is no news.  Should another process have committed between that and
-            # this line, it is noticed when the version is next compared.
+            self._apply(change, fresh, version)
+            # Consume the event of our own commit. If another process has committed before this
+            # line, the next comparison of versions notices it.
             self._watch.changed()
 
     @contextmanager
-    def _waiting_turn(self, seconds: float) -> Iterator[float]:
-        """How many seconds are left to wait for other processes: all where the turn came at once.
+    def _locked(self, seconds: float) -> Iterator[float]:
+        """Take the lock; yield the seconds that are left to wait for other processes.
 
-        Raises `BusyError` where those before, who wait as well, have taken all of them.
+        All of `seconds` are left if the lock was free. Raises `BusyError` if earlier waiters used
+        all of them.
         """
         began = time.monotonic()
-        if not self._turn.acquire(timeout=seconds):
-            raise BusyError(f"others have waited for the catalog for {seconds:.0f} seconds")
+        if not self._lock.acquire(timeout=seconds):
+            raise BusyError(f"the catalog was busy for {seconds:.0f} seconds")
         try:
             waited = time.monotonic() - began
             yield seconds if waited < 1 else max(1.0, seconds - waited)
         finally:
-            self._turn.release()
+            self._lock.release()
 
-    def standing_still(self) -> AbstractContextManager[object]:
-        """While this is held nothing changes."""
-        return self._turn
+    def hold_changes(self) -> AbstractContextManager[object]:
+        """Block all changes while the returned context is held."""
+        return self._lock
 
     def set_alias(self, parent: int, name: str, ino: int) -> None:
-        """Let a path lead to a node that has lost its name; no listing shows it."""
+        """Make a path lead to a node that has lost its name. No listing shows it."""
         with self._alias_guard:
             self._drop_alias((parent, name))
             self._aliases[parent, name] = ino
             self._aliases_of.setdefault(ino, set()).add((parent, name))
-            self._spent.pop((parent, name), None)
+            self._expired.pop((parent, name), None)
 
-    def keep_alias(self, path: str, ino: int) -> None:
-        """Of a file that was just opened by it; who has closed it meanwhile may have spent it."""
-        with suppress(OSError):  # there is no such directory any more
-            place = self.place(path)
-            key = (place.parent.ino, place.name)
-            if self._spent.get(key) == ino:
+    def revive_alias(self, path: str, ino: int) -> None:
+        """Restore the alias that a file was just opened by, if its last close expired it."""
+        with suppress(OSError):  # the directory is gone
+            position = self.position(path)
+            key = (position.parent.ino, position.name)
+            if self._expired.get(key) == ino:
                 self.set_alias(*key, ino)
 
     def alias(self, path: str) -> int | None:
-        """The file that a path leads to, or has led to, as an alias."""
-        if not self._aliases and not self._spent:
+        """Return the inode that a path leads to, or led to, as an alias."""
+        if not self._aliases and not self._expired:
             return None
-        place = self.place(path)
-        key = (place.parent.ino, place.name)
+        position = self.position(path)
+        key = (position.parent.ino, position.name)
         ino = self._aliases.get(key)
-        if ino is None and self._remembered(*key) is None:
-            ino = self._spent.get(key)
+        if ino is None and self._cached(*key) is None:
+            ino = self._expired.get(key)
         return ino
 
     def drop_aliases(self, ino: int) -> None:
-        """They lead nowhere now, and say ESTALE.
+        """Expire the aliases of a file: lookups raise ESTALE.
 
-        That makes a kernel which still holds the file by such a path look for its name again.
+        The kernel then looks up the name again if it still knows the file by such a path.
         """
         with self._alias_guard:
             for key in tuple(self._aliases_of.get(ino, ())):
                 self._drop_alias(key)
-                self._spent[key] = ino
-                if len(self._spent) > _SPENT:
-                    self._spent.popitem(last=False)
+                self._expired[key] = ino
+                if len(self._expired) > _MAX_EXPIRED:
+                    self._expired.popitem(last=False)
 
     def _drop_alias(self, key: tuple[int, str]) -> None:
-        """If it is one; for who has the guard."""
+        """Remove an alias if it exists. The caller holds `_alias_guard`."""
         ino = self._aliases.pop(key, None)
         if ino is None:
             return
@@ -388,78 +388,81 @@ class DentryCache:
         if not others:
             del self._aliases_of[ino]
 
-    # -- memory
+    # -- internals
 
     def _step(self, directory: Node, name: str) -> Node:
         if not directory.is_dir:
-            raise failure(errno.ENOTDIR)
-        found = self._remembered(directory.ino, name) or self.lookup(directory.ino, name)
+            raise os_error(errno.ENOTDIR)
+        found = self._cached(directory.ino, name) or self.lookup(directory.ino, name)
         if found is None:
-            raise failure(errno.ENOENT)
+            raise os_error(errno.ENOENT)
         return found
 
-    def _remembered(self, parent: int, name: str) -> Node | None:
+    def _cached(self, parent: int, name: str) -> Node | None:
         entries = self._entries.get(parent)
         ino = None if entries is None else entries.get(name)
         return None if ino is None else self._nodes.get(ino)
 
-    def _is_current(self) -> bool:
-        """Forget what others have changed; False when that cannot be told without waiting."""
+    def _check_current(self) -> bool:
+        """Clear the cache if another process changed the tree.
+
+        Return False if that cannot be checked without waiting.
+        """
         now = time.monotonic()
-        if self._watch.changed() or now - self._compared > _COMPARE_SECONDS:
-            self._suspect = True
-        if not self._suspect:
-            self._asked = now
+        if self._watch.changed() or now - self._last_compare > _COMPARE_SECONDS:
+            self._may_be_stale = True
+        if not self._may_be_stale:
+            self._last_check = now
             return True
-        if not self._turn.acquire(blocking=False):
-            return False  # whoever has the turn compares, or the next who comes here does
+        if not self._lock.acquire(blocking=False):
+            return False  # the holder of the lock compares, or the next call here
         try:
-            self._suspect = False
-            self._asked = self._compared = now
-            with self._parts.catalog.reading() as seen:
+            self._may_be_stale = False
+            self._last_check = self._last_compare = now
+            with self._context.catalog.reading() as seen:
                 version = seen.tree.version()
             if version != self._version:
-                self._forget(version)
+                self._clear(version)
         except BaseException:
-            self._suspect = True
+            self._may_be_stale = True
             raise
         finally:
-            self._turn.release()
+            self._lock.release()
         return True
 
     @contextmanager
-    def _remembering(self, serial: int) -> Iterator[bool]:
-        """Whether what was asked for at a time may be remembered.
+    def _may_cache(self, serial: int) -> Iterator[bool]:
+        """Yield whether a value read since `serial` may be cached.
 
-        Not what is stale by now; nor while somebody changes something: he may be waiting for
-        another process, for whom nobody waits who just looks.
+        It may not if it is stale, or while a change is in progress: the change may wait for another
+        process, and lookups must not wait for that.
         """
-        may = self._turn.acquire(blocking=False)
+        may = self._lock.acquire(blocking=False)
         try:
             yield may and serial == self._serial
         finally:
             if may:
-                self._turn.release()
+                self._lock.release()
 
-    def _remember(self, serial: int, node: Node, name: tuple[int, str] | None = None) -> None:
-        with self._remembering(serial) as may:
+    def _cache(self, serial: int, node: Node, name: tuple[int, str] | None = None) -> None:
+        with self._may_cache(serial) as may:
             if not may:
                 return
-            if len(self._nodes) >= _REMEMBERED:
-                self._forget(self._version)
+            if len(self._nodes) >= _MAX_CACHED:
+                self._clear(self._version)
             self._nodes[node.ino] = node
             if name is not None:
                 self._entries.setdefault(name[0], {})[name[1]] = node.ino
 
-    def _learn(self, change: TreeTransaction, fresh: dict[int, Node], version: int) -> None:
-        if len(self._nodes) >= _REMEMBERED:
-            self._forget(version)
+    def _apply(self, change: TreeTransaction, fresh: dict[int, Node], version: int) -> None:
+        if len(self._nodes) >= _MAX_CACHED:
+            self._clear(version)
         self._serial += 1
         self._version = version
         self._nodes.update(fresh)
         for ino, changed in change.xattrs.items():
             known = self._xattrs.get(ino)
-            if known is not None:  # whoever looks at the old ones goes on with them
+            if known is not None:  # copied: callers may still read the old dict
                 self._xattrs[ino] = now = known.copy()
                 for attribute, value in changed.items():
                     if value is None:
@@ -475,7 +478,7 @@ class DentryCache:
         for parent, name, target in change.names:
             if target is not None:
                 self._entries.setdefault(parent, {})[name] = target
-                self._spent.pop((parent, name), None)
+                self._expired.pop((parent, name), None)
             elif parent in self._entries:
                 self._entries[parent].pop(name, None)
         for ino in change.new:
@@ -484,7 +487,7 @@ class DentryCache:
                 self._entries.setdefault(ino, {})
                 self._complete.add(ino)
 
-    def _forget(self, version: int) -> None:
+    def _clear(self, version: int) -> None:
         self._serial += 1
         self._version = version
         self._complete.clear()
@@ -494,6 +497,6 @@ class DentryCache:
 
 
 def require_short(name: str) -> None:
-    """Raises `OSError` ENAMETOOLONG for a name that no file can have."""
+    """Raise `OSError` ENAMETOOLONG for a name that is too long."""
     if len(name) > NAME_BYTES // 4 and len(os.fsencode(name)) > NAME_BYTES:
-        raise failure(errno.ENAMETOOLONG)
+        raise os_error(errno.ENAMETOOLONG)

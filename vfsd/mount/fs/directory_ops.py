@@ -1,4 +1,4 @@
-"""Names come, go and change places: everything that POSIX says of directories."""
+"""Creates, removes and renames directory entries with the rules of POSIX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vfsd.mount.fs.deferred_cleanup import CleanupThread
 from vfsd.mount.fs.dentry_cache import DentryCache, ForgottenFile, NamePosition, TreeTransaction
 from vfsd.mount.fs.open_inodes import OpenInodes
 from vfsd.mount.fs.silly_rename import HiddenName, HiddenNames
-from vfsd.mount.fs.syscalls import failure
+from vfsd.mount.fs.syscalls import os_error
 
 RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2
@@ -26,49 +26,50 @@ _TARGET_BYTES = 4095
 
 
 class DirectoryOperations:
-    """Directories and what stands in them.
+    """Operations on directories and their entries.
 
-    Paths are looked up inside the transaction that changes something, where the memory of names
-    is known to agree with the catalog.
+    Paths are resolved inside the transaction that changes the tree: there the `DentryCache` is
+    known to match the catalog.
     """
 
     def __init__(
         self,
         directory: StoreDirectory,
         names: DentryCache,
-        contents: OpenInodes,
-        janitor: CleanupThread,
+        open_inodes: OpenInodes,
+        cleanup: CleanupThread,
         hidden_names: HiddenNames,
         now: Callable[[], int],
     ) -> None:
         self._directory = directory
         self._names = names
-        self._contents = contents
-        self._janitor = janitor
+        self._open_inodes = open_inodes
+        self._cleanup = cleanup
         self._now = now
         self._hidden_names = hidden_names
 
-    # -- coming
+    # -- creating
 
     def mkdir(self, path: str, mode: int, caller: Caller) -> Node:
+        """Create a directory. It inherits set-group-ID from its parent."""
         with self._names.changing() as change:
-            place = self._names.place(path)
-            inherited = place.parent.mode & stat.S_ISGID
-            return self._create(change, place, stat.S_IFDIR | mode & 0o7777 | inherited, caller)
+            position = self._names.position(path)
+            inherited = position.parent.mode & stat.S_ISGID
+            return self._create(change, position, stat.S_IFDIR | mode & 0o7777 | inherited, caller)
 
     def mknod(self, path: str, mode: int, rdev: int, caller: Caller) -> Node:
-        """A file of any kind but a directory; of a regular one the bytes are made, too."""
+        """Create a file of any type but a directory. A regular file also gets a private file."""
         if stat.S_IFMT(mode) == stat.S_IFDIR:
-            raise failure(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         if stat.S_IFMT(mode) in (0, stat.S_IFREG):
             node, fd = self.create(path, mode, caller)
             os.close(fd)
             return node
         with self._names.changing() as change:
-            return self._create(change, self._names.place(path), mode, caller, rdev=rdev)
+            return self._create(change, self._names.position(path), mode, caller, rdev=rdev)
 
     def create(self, path: str, mode: int, caller: Caller) -> tuple[Node, int]:
-        """A new regular file, and a descriptor of its private bytes.
+        """Create a regular file; return its node and a descriptor of its private file.
 
         Raises `FileExistsError`.
         """
@@ -76,122 +77,128 @@ class DirectoryOperations:
         fd = -1
         try:
             with self._names.changing() as change:
-                place = self._names.place(path)
+                position = self._names.position(path)
                 mode = stat.S_IFREG | mode & 0o7777
-                node = self._create(change, place, mode, caller, state=FileState.SPOOLED)
-                fd = self._contents.create_private(node.ino)
+                node = self._create(change, position, mode, caller, state=FileState.SPOOLED)
+                fd = self._open_inodes.create_private(node.ino)
         except BaseException:
             if node is not None and fd >= 0:
                 os.close(fd)
-                self._janitor.discard_inode(node.ino)
+                self._cleanup.discard_inode(node.ino)
             raise
         return node, fd
 
     def symlink(self, path: str, target: str, caller: Caller) -> Node:
+        """Create a symbolic link. `target` has at most 4095 bytes."""
         if not target:
-            raise failure(errno.ENOENT)
+            raise os_error(errno.ENOENT)
         if len(os.fsencode(target)) > _TARGET_BYTES:
-            raise failure(errno.ENAMETOOLONG)
+            raise os_error(errno.ENAMETOOLONG)
         with self._names.changing() as change:
-            place = self._names.place(path)
-            return self._create(change, place, stat.S_IFLNK | 0o777, caller, target=target)
+            position = self._names.position(path)
+            return self._create(change, position, stat.S_IFLNK | 0o777, caller, target=target)
 
     def link(self, path: str, new_path: str) -> Node:
-        """One more name for a file."""
+        """Add a name to a file."""
         with self._names.changing() as change:
             node = self._names.resolve(path)
-            place = self._names.place(new_path)
-            if change.tree.lookup(place.parent.ino, place.name) is not None:
-                raise failure(errno.EEXIST)
+            position = self._names.position(new_path)
+            if change.tree.lookup(position.parent.ino, position.name) is not None:
+                raise os_error(errno.EEXIST)
             if node.is_dir:
-                raise failure(errno.EPERM)
+                raise os_error(errno.EPERM)
             if node.nlink == 0:
-                raise failure(errno.ENOENT)
-            node = change.tree.link(node.ino, place.parent.ino, place.name, now_ns=self._now())
-            change.enter(place.parent.ino, place.name, node.ino)
+                raise os_error(errno.ENOENT)
+            node = change.tree.link(
+                node.ino, position.parent.ino, position.name, now_ns=self._now()
+            )
+            change.set_name(position.parent.ino, position.name, node.ino)
         return node
 
-    # -- going
+    # -- removing
 
     def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
         with self._names.changing() as change:
-            place = self._names.place(path)
-            node = change.node_at(place)
+            position = self._names.position(path)
+            node = change.node_at(position)
             if not node.is_dir:
-                raise failure(errno.ENOTDIR)
+                raise os_error(errno.ENOTDIR)
             if not change.tree.is_empty(node.ino):
-                raise failure(errno.ENOTEMPTY)
-            change.tree.unlink(place.parent.ino, place.name, now_ns=self._now())
-            change.leave(place.parent.ino, place.name)
+                raise os_error(errno.ENOTEMPTY)
+            change.tree.unlink(position.parent.ino, position.name, now_ns=self._now())
+            change.remove_name(position.parent.ino, position.name)
             change.tree.delete(node.ino)
             change.touch(node.ino)
 
     def unlink(self, path: str) -> None:
-        """Take a file's name away; a file without names stays while somebody has it open."""
+        """Remove a name. A file without names stays while it is open."""
         hidden = self._names.alias(path)
         if hidden is not None:
-            self._contents.drop_aliases(hidden)
+            self._open_inodes.drop_aliases(hidden)
             return
         with self._names.changing() as change:
-            place = self._names.place(path)
-            if change.node_at(place).is_dir:
-                raise failure(errno.EISDIR)
-            left = change.tree.unlink(place.parent.ino, place.name, now_ns=self._now())
-            change.leave(place.parent.ino, place.name)
+            position = self._names.position(path)
+            if change.node_at(position).is_dir:
+                raise os_error(errno.EISDIR)
+            left = change.tree.unlink(position.parent.ino, position.name, now_ns=self._now())
+            change.remove_name(position.parent.ino, position.name)
             gone = self._after_unlink(change, left)
         if gone is not None:
-            self._janitor.discard_bytes(gone)
+            self._cleanup.discard_bytes(gone)
 
-    # -- changing places
+    # -- renaming
 
     def rename(self, old: str, new: str, flags: int) -> None:
-        """See renameat2(2); `flags` may be RENAME_NOREPLACE or RENAME_EXCHANGE."""
+        """Rename as in renameat2(2). `flags` may be RENAME_NOREPLACE or RENAME_EXCHANGE."""
         if flags not in (0, RENAME_NOREPLACE, RENAME_EXCHANGE):
-            raise failure(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         if flags == RENAME_EXCHANGE:
             self._exchange(old, new)
         else:
-            self._with_synced(lambda synced: self._move(old, new, flags, synced))
+            self._sync_then(lambda synced: self._move(old, new, flags, synced))
 
     def rename_over_hidden(self, old: str, new: str, flags: int, hidden: HiddenName) -> None:
-        """The same, where what was at `new` has just been `hidden`; for use in a block of
-        `HiddenNames.followed_by`."""
+        """Rename onto a name that `hide` has just removed.
+
+        Must be called inside `HiddenNames.replacing`.
+        """
         if flags:
-            raise failure(errno.EEXIST)
-        self._with_synced(lambda synced: self._move_over_hidden(old, new, hidden, synced))
+            raise os_error(errno.EEXIST)
+        self._sync_then(lambda synced: self._move_over_hidden(old, new, hidden, synced))
 
-    def _with_synced(self, move: Callable[[int | None], int | None]) -> None:
-        """Move a file, which may have to be on the disk before it takes the place of another.
+    def _sync_then(self, move: Callable[[int | None], int | None]) -> None:
+        """Call `move`, and sync a private file first where a power failure could lose data.
 
-        `move` is told which inode is there; it returns another one, and has done nothing, where
-        that has to be there first.  Nobody else waits meanwhile.
+        `move` receives the inode that has been synced so far. It returns an inode that must be
+        synced first, having changed nothing, or None when it has finished. The sync holds no lock.
         """
         synced: int | None = None
         while (ino := move(synced)) is not None:
-            with suppress(FileNotFoundError):  # it has just become a video, and is there, or went
+            with suppress(FileNotFoundError):  # it has just become a video, or was deleted
                 self._directory.sync_spooled(ino)
             synced = ino
 
     def _move(self, old_path: str, new_path: str, flags: int, synced: int | None) -> int | None:
         gone: ForgottenFile | None = None
         with self._names.changing() as change:
-            old, new = self._names.place(old_path), self._names.place(new_path)
+            old, new = self._names.position(old_path), self._names.position(new_path)
             node = change.node_at(old)
             target = change.tree.lookup(new.parent.ino, new.name)
             if target is not None and flags == RENAME_NOREPLACE:
-                raise failure(errno.EEXIST)
+                raise os_error(errno.EEXIST)
             _require_outside(node, new)
             if target is not None:
                 if target.ino == node.ino:
                     return None
                 _require_replaceable(change, node, target)
-                if node.ino != synced and target.nlink == 1 and _is_risked(node, target):
+                if node.ino != synced and target.nlink == 1 and _needs_sync(node, target):
                     return node.ino
             replaced = self._rename(change, old, new, node)
             if replaced is not None:
                 gone = self._after_unlink(change, replaced)
         if gone is not None:
-            self._janitor.discard_bytes(gone)
+            self._cleanup.discard_bytes(gone)
         return None
 
     def _move_over_hidden(
@@ -199,37 +206,37 @@ class DirectoryOperations:
     ) -> int | None:
         gone: ForgottenFile | None = None
         with self._names.changing() as change:
-            old, new = self._names.place(old_path), self._names.place(new_path)
+            old, new = self._names.position(old_path), self._names.position(new_path)
             node = change.node_at(old)
             _require_outside(node, new)
-            # Another process may have put something there since.
+            # Another process may have created this name in the meantime.
             there = change.tree.lookup(new.parent.ino, new.name)
             if there is not None:
                 _require_replaceable(change, node, there)
             elif node.is_dir:
-                raise failure(errno.ENOTDIR)
+                raise os_error(errno.ENOTDIR)
             is_same = there is not None and there.ino == node.ino
             is_back = there is None and node.ino == hidden.ino
             if not is_back and not is_same:
                 hit = change.tree.nodes([hidden.ino]).values() if hidden.is_orphan else ()
                 lost = [*hit, *([there] if there is not None and there.nlink == 1 else [])]
-                if node.ino != synced and any(_is_risked(node, each) for each in lost):
+                if node.ino != synced and any(_needs_sync(node, each) for each in lost):
                     return node.ino
                 replaced = self._rename(change, old, new, node)
                 if replaced is not None:
                     gone = self._after_unlink(change, replaced)
             if is_back:
-                # Of two names of one file, a rename leaves both.
+                # POSIX: a rename between two names of one file leaves both.
                 self._hidden_names.restore(change, hidden)
             else:
-                self._hidden_names.forgo(change, hidden)
+                self._hidden_names.make_permanent(change, hidden)
         if gone is not None:
-            self._janitor.discard_bytes(gone)
+            self._cleanup.discard_bytes(gone)
         return None
 
     def _exchange(self, old_path: str, new_path: str) -> None:
         with self._names.changing() as change:
-            old, new = self._names.place(old_path), self._names.place(new_path)
+            old, new = self._names.position(old_path), self._names.position(new_path)
             one, other = change.node_at(old), change.node_at(new)
             _require_outside(one, new)
             _require_outside(other, old)
@@ -237,24 +244,24 @@ class DirectoryOperations:
                 return
             at, to = (old.parent.ino, old.name), (new.parent.ino, new.name)
             change.tree.exchange(*at, *to, now_ns=self._now())
-            change.enter(*at, other.ino)
-            change.enter(*to, one.ino)
+            change.set_name(*at, other.ino)
+            change.set_name(*to, one.ino)
 
     def _rename(
         self, change: TreeTransaction, old: NamePosition, new: NamePosition, node: Node
     ) -> Node | None:
         at, to = (old.parent.ino, old.name), (new.parent.ino, new.name)
         replaced = change.tree.rename(*at, *to, now_ns=self._now())
-        change.leave(*at)
-        change.enter(*to, node.ino)
+        change.remove_name(*at)
+        change.set_name(*to, node.ino)
         return replaced
 
-    # -- inside
+    # -- internals
 
     def _create(
         self,
         change: TreeTransaction,
-        place: NamePosition,
+        position: NamePosition,
         mode: int,
         caller: Caller,
         *,
@@ -265,52 +272,52 @@ class DirectoryOperations:
         require_reserve(self._directory)
         try:
             node = change.tree.create(
-                place.parent.ino,
-                place.name,
+                position.parent.ino,
+                position.name,
                 mode,
                 uid=caller.uid,
-                gid=place.parent.gid if place.parent.mode & stat.S_ISGID else caller.gid,
+                gid=position.parent.gid if position.parent.mode & stat.S_ISGID else caller.gid,
                 now_ns=self._now(),
                 rdev=rdev,
                 target=target,
                 state=state,
             )
         except ExistsError:
-            raise failure(errno.EEXIST) from None
-        change.enter(place.parent.ino, place.name, node.ino)
+            raise os_error(errno.EEXIST) from None
+        change.set_name(position.parent.ino, position.name, node.ino)
         change.new.append(node.ino)
         return node
 
     def _after_unlink(self, change: TreeTransaction, left: Node) -> ForgottenFile | None:
-        """Returns the file when it is gone for good, and its bytes may go."""
+        """Orphan or delete a file that lost a name. Return it if its bytes can be deleted."""
         change.touch(left.ino)
         if left.nlink > 0:
             return None
-        if self._contents.is_open(left.ino) or self._hidden_names.may_come_back(left.ino):
+        if self._open_inodes.is_open(left.ino) or self._hidden_names.may_be_restored(left.ino):
             change.tree.orphan(left.ino, now_ns=self._now())
             return None
         return change.delete(left)
 
 
-def _is_risked(node: Node, target: Node) -> bool:
-    """Whether a power cut could leave nothing of a video, `target`, nor of what took its place.
+def _needs_sync(node: Node, target: Node) -> bool:
+    """Return whether a power failure could lose both the video `target` and its replacement.
 
-    The row may be on the disk before the private bytes are, and nothing holds those of the video.
+    The catalog row may reach the disk before the private bytes do.
     """
     return is_private(node) and target.state is FileState.VIDEO
 
 
-def _require_outside(node: Node, place: NamePosition) -> None:
-    """A directory cannot be moved into itself."""
-    if node.ino in place.above:
-        raise failure(errno.EINVAL)
+def _require_outside(node: Node, position: NamePosition) -> None:
+    """Raise EINVAL for a move of a directory into itself."""
+    if node.ino in position.ancestors:
+        raise os_error(errno.EINVAL)
 
 
 def _require_replaceable(change: TreeTransaction, node: Node, target: Node) -> None:
     if target.is_dir:
         if not node.is_dir:
-            raise failure(errno.EISDIR)
+            raise os_error(errno.EISDIR)
         if not change.tree.is_empty(target.ino):
-            raise failure(errno.ENOTEMPTY)
+            raise os_error(errno.ENOTEMPTY)
     elif node.is_dir:
-        raise failure(errno.ENOTDIR)
+        raise os_error(errno.ENOTDIR)

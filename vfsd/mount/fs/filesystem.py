@@ -1,4 +1,4 @@
-"""`Filesystem`: a store with the semantics of a POSIX file system, and no kernel in sight."""
+"""`Filesystem`: a store with the semantics of a POSIX file system, without FUSE."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vfsd.mount.fs.handles import Buffer, EnospcRetry, FileHandles, ReadInto
 from vfsd.mount.fs.inode_metadata import AttributeChanges, ExtendedAttributes
 from vfsd.mount.fs.open_inodes import OpenInodes, PassthroughFile
 from vfsd.mount.fs.silly_rename import HiddenName, HiddenNames
-from vfsd.mount.fs.syscalls import failure
+from vfsd.mount.fs.syscalls import os_error
 from vfsd.mount.fs.view_dirs import (
     MARK,
     UploadHandle,
@@ -39,13 +39,13 @@ from vfsd.mount.fs.view_dirs import (
 from vfsd.storage.context import StoreContext
 
 _CLEAN_SECONDS = 2.0
-"""How long statfs waits for room that is being made."""
+"""How long statfs waits for pending deletions."""
 
 _ROOT_USER = Caller(0, 0)
 
 
 class ListingEntry(NamedTuple):
-    """What a listing says of one name."""
+    """One name in a directory listing."""
 
     name: str
     ino: int
@@ -53,7 +53,7 @@ class ListingEntry(NamedTuple):
 
 
 class ContentVersion(NamedTuple):
-    """Of which bytes a cache holds copies: equal versions mean equal bytes."""
+    """Identifies the bytes of a file for caches: equal versions have equal bytes."""
 
     ino: int
     generation: int
@@ -61,95 +61,108 @@ class ContentVersion(NamedTuple):
 
 
 class Filesystem:
-    """A store as a file system.  Safe to use from many threads.
+    """A store as a file system. Thread-safe.
 
-    Paths are absolute and start with ``/``; names are text, surrogateescape for what is not
-    UTF-8; times are Unix time in nanoseconds.  `handle` is a number that `open` or `create`
-    returned; an inode that has lost its name, or was taken away by another process, is still
-    served through it.  Whatever goes wrong is an `OSError`, or a `VfsdError` with an errno.
-    Permissions are not checked: the kernel does that.
+    Paths are absolute and start with ``/``. Names are text with surrogateescape for bytes that are
+    not UTF-8. Times are Unix time in nanoseconds. A `handle` is a number returned by `open` or
+    `create`. It stays valid when its inode loses its last name or another process deletes the
+    inode. All errors are `OSError`, or `VfsdError` with an errno. Permissions are not checked here:
+    the kernel checks them.
 
-    One `Filesystem` at a time may work on a store (see `StoreDirectory.mounted`); other processes
-    may change the same store through its catalog meanwhile.
+    Only one `Filesystem` may use a store at a time (see `StoreDirectory.mounted`). Other processes
+    may change the same store through its catalog.
     """
 
     def __init__(
         self,
-        parts: StoreContext,
+        context: StoreContext,
         *,
         views: ViewSource | None = None,
         reports: Mapping[str, Callable[[], str]] = MappingProxyType({}),
         now: Callable[[], int] = time.time_ns,
         syncs_names: bool = False,
     ) -> None:
-        """`reports` are attributes of the root that are in no listing, by name; with `syncs_names`
-        each change of a name would survive a power cut when it returns."""
-        self.parts = parts
+        """Start the background threads of the file system.
+
+        Args:
+            context: The open store.
+            views: Serves the paths below ``NAME@/``; None disables them.
+            reports: Functions that compute extended attributes of the root, by name. They appear in
+                no listing.
+            now: Returns Unix time in nanoseconds.
+            syncs_names: Whether each change of a name survives a power failure once it returns.
+        """
+        self.context = context
         self._syncs_names = syncs_names
         self.now = now
-        self._names = DentryCache(parts)
-        self._janitor = CleanupThread(parts)
-        self._contents = OpenInodes(parts, self._names, self._janitor.discard_objects)
-        self._judging = Classifier(parts, self._names, self._contents)
+        self._names = DentryCache(context)
+        self._cleanup = CleanupThread(context)
+        self._open_inodes = OpenInodes(context, self._names, self._cleanup.discard_objects)
+        self._classifier = Classifier(context, self._names, self._open_inodes)
         self._hidden_names = HiddenNames(
-            parts, self._names, self._contents, self._judging, self._janitor, now
+            context, self._names, self._open_inodes, self._classifier, self._cleanup, now
         )
-        self._room = EnospcRetry(self._hidden_names, self._janitor)
+        self._enospc = EnospcRetry(self._hidden_names, self._cleanup)
         self._namespace = DirectoryOperations(
-            parts.directory, self._names, self._contents, self._janitor, self._hidden_names, now
+            context.directory,
+            self._names,
+            self._open_inodes,
+            self._cleanup,
+            self._hidden_names,
+            now,
         )
         self._files = FileHandles(
-            parts,
+            context,
             self._names,
             self._namespace,
-            self._contents,
-            self._judging,
+            self._open_inodes,
+            self._classifier,
             self._hidden_names,
-            self._room,
+            self._enospc,
         )
-        self._metadata = AttributeChanges(parts, self._names, self._contents, now)
+        self._metadata = AttributeChanges(context, self._names, self._open_inodes, now)
         self._xattrs = ExtendedAttributes(
-            parts, self._names, self._contents, self._judging, reports, now
+            context, self._names, self._open_inodes, self._classifier, reports, now
         )
-        self._views = ViewDirectories(self._names, self._judging, views)
+        self._views = ViewDirectories(self._names, self._classifier, views)
         self._directories: dict[int, Node | ViewPath] = {}
         self._numbers = itertools.count(1)
 
-    # -- life
+    # -- start and end
 
     def recover(self) -> RecoveryReport:
-        """Put right what a crash has left.  To be called before anything is served."""
-        found = deferred_cleanup.recover(self.parts)
-        for ino in found.unjudged:
-            self._judging.submit(ino)
+        """Remove what a crash left. Must be called before any request is served."""
+        found = deferred_cleanup.recover(self.context)
+        for ino in found.unclassified:
+            self._classifier.submit(ino)
         return found
 
     def settle(self, ino: int | None = None, timeout: float = 30.0) -> bool:
-        """Wait until a file, or every file, that was closed is known to be a video or none.
+        """Wait until a closed file, or every closed file (None), has been classified.
 
-        False when that took longer than `timeout` seconds.
+        Return False if that takes longer than `timeout` seconds.
         """
         if ino is not None:
-            self._judging.settle(ino, timeout)
-        return self._judging.wait(ino, timeout)
+            self._classifier.settle(ino, timeout)
+        return self._classifier.wait(ino, timeout)
 
-    def tidy(self) -> None:
-        """Delete at once what is to be deleted; otherwise it happens a little later."""
-        self._hidden_names.end_closed()
-        self._janitor.clean_now()
+    def delete_pending(self) -> None:
+        """Delete at once what is scheduled for deletion."""
+        self._hidden_names.delete_closed()
+        self._cleanup.clean_now()
 
     def close(self, drain: float = 30.0) -> None:
-        """End all handles; judge what waits to be judged, for `drain` seconds at most; delete what
-        is to go."""
+        """Release all handles, classify pending files for up to `drain` seconds, and delete what is
+        scheduled for deletion."""
         self._files.release_all()
-        self._judging.close(drain)
-        self._janitor.close()
+        self._classifier.close(drain)
+        self._cleanup.close()
         self._names.close()
 
-    # -- looking
+    # -- lookup and listing
 
     def getattr(self, path: str | None, handle: int | None = None) -> Attributes:
-        """Of what a handle is open on, or of what a path leads to."""
+        """Return the attributes of an open handle, or of a path."""
         if handle is not None:
             return self._files.handle(handle).attributes()
         try:
@@ -157,130 +170,141 @@ class Filesystem:
         except OSError as error:
             if error.errno != errno.ESTALE:
                 raise
-            return self._attributes(path)  # another file may have its name by now
+            return self._attributes(path)  # another file may have this name by now
 
     def readlink(self, path: str) -> str:
+        """Return the target of a symbolic link."""
         found = self._find(path)
         if isinstance(found, ViewPath) or found.target is None:
-            raise failure(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         return found.target
 
     def listdir(self, path: str) -> list[ListingEntry]:
-        """Everything in a directory, in the order of the names' bytes."""
+        """Return all entries of a directory, in the byte order of their names."""
         return self._entries(self._directory(path))
 
     def opendir(self, path: str) -> int:
-        """A handle for `readdir`, which follows the directory wherever it is moved."""
+        """Return a handle for `readdir`. It follows the directory when that is renamed."""
         directory = self._directory(path)
         number = next(self._numbers)
         self._directories[number] = directory
         return number
 
     def readdir(self, directory: int) -> list[ListingEntry]:
-        """What is in an open directory as it is now, in the order of the names' bytes.
+        """Return the current entries of an open directory, in the byte order of their names.
 
-        The attributes of all of it are remembered, so that asking for them next is quick.
+        Their attributes are cached: a listing is usually followed by a `getattr` of each entry.
         """
         try:
             return self._entries(self._directories[directory])
         except KeyError:
-            raise failure(errno.EBADF) from None
+            raise os_error(errno.EBADF) from None
 
     def releasedir(self, directory: int) -> None:
+        """Close a directory handle."""
         self._directories.pop(directory, None)
 
     def statfs(self) -> os.statvfs_result:
-        """Of the disk that the store lies on, with the room of what was deleted before.
+        """Return the statistics of the disk of the store, after pending deletions.
 
-        A recorder that deletes its oldest files until there is room would delete too many else.
+        Otherwise a recorder that deletes its oldest files until there is room would delete too
+        many.
         """
-        self._janitor.wait_until_clean(_CLEAN_SECONDS)
-        return os.statvfs(self.parts.directory.spool)
+        self._cleanup.wait_until_clean(_CLEAN_SECONDS)
+        return os.statvfs(self.context.directory.spool)
 
     def is_in_use(self, path: str) -> bool:
-        """Whether somebody has the real file open, or had a moment ago."""
+        """Return whether the real file is open, or was a moment ago."""
         try:
-            return self._contents.is_in_use(self._names.resolve(path).ino)
+            return self._open_inodes.is_in_use(self._names.resolve(path).ino)
         except OSError:
             return False
 
     def has_hard_links(self) -> bool:
-        """Whether any file has several names."""
-        with self.parts.catalog.reading() as seen:
+        """Return whether any file has several names."""
+        with self.context.catalog.reading() as seen:
             return seen.tree.has_hard_links()
 
     # -- names
 
     def mkdir(self, path: str, mode: int, caller: Caller) -> None:
+        """Create a directory."""
         with self._changing(path):
-            self._room.having(lambda: self._namespace.mkdir(path, mode, caller))
+            self._enospc.run(lambda: self._namespace.mkdir(path, mode, caller))
 
     def mknod(self, path: str, mode: int, rdev: int, caller: Caller) -> None:
-        """Also makes regular files."""
+        """Create a file of any type but a directory."""
         with self._changing(path):
-            node = self._room.having(lambda: self._namespace.mknod(path, mode, rdev, caller))
+            node = self._enospc.run(lambda: self._namespace.mknod(path, mode, rdev, caller))
         if node.is_file:
-            self._judging.submit(node.ino)
+            self._classifier.submit(node.ino)
 
     def symlink(self, path: str, target: str, caller: Caller) -> None:
+        """Create a symbolic link at `path` that points to `target`."""
         with self._changing(path):
-            self._room.having(lambda: self._namespace.symlink(path, target, caller))
+            self._enospc.run(lambda: self._namespace.symlink(path, target, caller))
 
     def link(self, path: str, new_path: str) -> None:
-        """Give the file at `path` one more name."""
+        """Add the name `new_path` to the file at `path`."""
         with self._changing(path, new_path):
-            self._room.having(lambda: self._namespace.link(path, new_path))
+            self._enospc.run(lambda: self._namespace.link(path, new_path))
 
     def unlink(self, path: str) -> None:
+        """Remove a name. A file without names is deleted with its last handle."""
         with self._changing(path):
-            self.parts.with_reserve(lambda: self._namespace.unlink(path))
+            self.context.with_reserve(lambda: self._namespace.unlink(path))
 
     def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
         with self._changing(path):
-            self.parts.with_reserve(lambda: self._namespace.rmdir(path))
+            self.context.with_reserve(lambda: self._namespace.rmdir(path))
 
     def rename(
         self, old: str, new: str, flags: int = 0, *, hidden: HiddenName | None = None
     ) -> None:
-        """`flags` as in renameat2(2): RENAME_NOREPLACE or RENAME_EXCHANGE; `hidden` is what `hide`
-        has made of what was at `new`, if that is to be replaced."""
+        """Rename `old` to `new`, as in renameat2(2).
+
+        `flags` may be RENAME_NOREPLACE or RENAME_EXCHANGE. `hidden` is the result of `hide` for the
+        file at `new`, if that file is to be replaced.
+        """
         with self._changing(old, new):
             is_onto_views = new.endswith(MARK) and self._views.find(new) is not None
             if is_onto_views and self._names.resolve(old).is_dir:
                 # The kernel refuses this itself for mkdir, and for files that are renamed.
-                raise failure(errno.ENOTEMPTY)
+                raise os_error(errno.ENOTEMPTY)
             if hidden is None:
-                self._room.having(lambda: self._namespace.rename(old, new, flags))
+                self._enospc.run(lambda: self._namespace.rename(old, new, flags))
             else:
-                with self._hidden_names.followed_by(hidden):
-                    self._room.having(
+                with self._hidden_names.replacing(hidden):
+                    self._enospc.run(
                         lambda: self._namespace.rename_over_hidden(old, new, flags, hidden)
                     )
 
     def hide(self, path: str, alias: str) -> HiddenName:
-        """`unlink` of an open file, for callers who know files by path only.
+        """Remove the name of an open file, for adapters that know files only by path.
 
-        `alias` is a name in the same directory that leads to the file until its last handle is
-        released, and that no listing shows.  A rename to `path` that is given what is returned
-        makes the two one atomic replacement; that the name is gone is on the disk only then.
+        `alias` is a name in the same directory. It leads to the file until its last handle is
+        released, and no listing shows it. If a rename to `path` receives the result, both steps are
+        one atomic replacement. The removal of the name reaches the disk only then.
         """
         with self._outside_views(path):
-            return self.parts.with_reserve(lambda: self._hidden_names.hide(path, alias))
+            return self.context.with_reserve(lambda: self._hidden_names.hide(path, alias))
 
-    # -- attributes; those of a view are what they are, also for who writes it and sets them
+    # -- attributes; for a writable view, changes of attributes are ignored
 
     def chmod(self, path: str | None, mode: int, handle: int | None = None) -> None:
-        if not self._is_offered(path, handle):
+        """Change the permission bits."""
+        if not self._is_writable_view(path, handle):
             ino = self._ino(path, handle)
-            self._room.having(lambda: self._metadata.chmod(ino, mode))
+            self._enospc.run(lambda: self._metadata.chmod(ino, mode))
 
     def chown(
         self, path: str | None, uid: int | None, gid: int | None, handle: int | None = None
     ) -> None:
-        """None leaves the owner or the group as it is."""
-        if not self._is_offered(path, handle):
+        """Change owner and group; None leaves a value unchanged."""
+        if not self._is_writable_view(path, handle):
             ino = self._ino(path, handle)
-            self._room.having(lambda: self._metadata.chown(ino, uid, gid))
+            self._enospc.run(lambda: self._metadata.chown(ino, uid, gid))
 
     def utimens(
         self,
@@ -289,74 +313,82 @@ class Filesystem:
         mtime_ns: int | None,
         handle: int | None = None,
     ) -> None:
-        """None leaves a time as it is."""
-        if not self._is_offered(path, handle):
+        """Change the times; None leaves a time unchanged."""
+        if not self._is_writable_view(path, handle):
             ino = self._ino(path, handle)
-            self._room.having(lambda: self._metadata.utimens(ino, atime_ns, mtime_ns))
+            self._enospc.run(lambda: self._metadata.utimens(ino, atime_ns, mtime_ns))
 
     def getxattr(self, path: str, name: str) -> bytes:
+        """Return the value of an extended attribute."""
         found = self._find(path)
         if name == IDENTITY:
             return self._xattrs.identity(path)
         if isinstance(found, ViewPath):
-            raise failure(errno.ENODATA)
+            raise os_error(errno.ENODATA)
         return self._xattrs.get(found, name)
 
     def listxattr(self, path: str, caller: Caller = _ROOT_USER) -> list[str]:
-        """Names that the caller may know of."""
+        """Return the names of the extended attributes that the caller may see."""
         found = self._find(path)
         return [] if isinstance(found, ViewPath) else self._xattrs.list(found, caller)
 
     def setxattr(self, path: str, name: str, value: bytes, flags: int = 0) -> None:
-        """`flags` is 0, `os.XATTR_CREATE` or `os.XATTR_REPLACE`."""
-        if self._is_offered(path, None):
-            raise failure(errno.EOPNOTSUPP)  # so that who copies them along goes on without
+        """Set an extended attribute. `flags` is 0, `os.XATTR_CREATE` or `os.XATTR_REPLACE`."""
+        if self._is_writable_view(path, None):
+            raise os_error(errno.EOPNOTSUPP)  # programs that copy attributes continue without them
         node = self._node(path)
-        self._room.having(lambda: self._xattrs.set(node, name, value, flags))
+        self._enospc.run(lambda: self._xattrs.set(node, name, value, flags))
 
     def removexattr(self, path: str, name: str) -> None:
+        """Remove an extended attribute."""
         node = self._node(path)
-        self._room.having(lambda: self._xattrs.remove(node, name))
+        self._enospc.run(lambda: self._xattrs.remove(node, name))
 
     # -- open files
 
     def open(self, path: str, flags: int, caller: Caller) -> int:
-        """Of `flags` the access mode and O_TRUNC count; who creates calls `create`."""
+        """Open an existing file.
+
+        Only the access mode, O_TRUNC and O_APPEND of `flags` are used. Use `create` for new files.
+        """
         found = self._find(path)
         if isinstance(found, Node):
             if flags & os.O_TRUNC and flags & os.O_ACCMODE == os.O_RDONLY and found.is_file:
-                self.truncate(path, 0, caller)  # as it is done on disks; POSIX leaves it open
+                self.truncate(path, 0, caller)  # as Linux file systems do; POSIX leaves it open
                 found = self._node(path)
             handle = self._files.open(found, flags, caller)
             if found.nlink == 0:
-                self._names.keep_alias(path, found.ino)
+                self._names.revive_alias(path, found.ino)
             return handle
         if flags & os.O_ACCMODE != os.O_RDONLY:
             if self._is_directory(found):
-                raise failure(errno.EISDIR)
+                raise os_error(errno.EISDIR)
             if flags & os.O_APPEND:
-                raise failure(errno.EINVAL)  # there is nothing that it could go on from
-            offered = self._views.offer(found)
+                raise os_error(errno.EINVAL)  # a new view has no data to append to
+            upload = self._views.offer(found)
             if flags & os.O_TRUNC:
-                offered.expect()
-            return self._files.add(offered)
-        kept = self._files.keep(found.video, caller)
+                upload.expect()
+            return self._files.add(upload)
+        kept = self._files.keep_video(found.video, caller)
         try:
             return self._files.add(self._views.open(found, kept))
         except BaseException as error:
             kept.close()
             if isinstance(error, NotFoundError) and self._is_directory(found):
-                raise failure(errno.EISDIR) from None
+                raise os_error(errno.EISDIR) from None
             raise
 
     def create(self, path: str, mode: int, flags: int, caller: Caller) -> int:
-        """Make a file and open it; one that is there is opened, unless `flags` has O_EXCL."""
+        """Create a file and open it.
+
+        An existing file is opened, unless `flags` has O_EXCL.
+        """
         try:
             with ExitStack() as stack:
                 with self._changing(path):
                     handle = self._files.create(path, mode, caller)
                     stack.callback(self.release, handle)
-                stack.pop_all()  # its name is on the disk, where that was to be
+                stack.pop_all()  # the name is synced now, if `syncs_names`
                 return handle
         except FileExistsError:
             if flags & os.O_EXCL:
@@ -364,91 +396,100 @@ class Filesystem:
         return self.open(path, flags, caller)
 
     def identity(self, handle: int) -> int | str:
-        """Equal for handles that read the same bytes, whatever is written meanwhile."""
+        """Return a value that is equal for handles of the same bytes, whatever is written later."""
         opened = self._files.handle(handle)
         if isinstance(opened, ViewHandle | UploadHandle):
             return opened.version
-        assert opened.content is not None, "views are all that is open without a content"
-        return opened.content.ino
+        assert opened.inode is not None, "only views are open without an inode"
+        return opened.inode.ino
 
     def content_version(self, handle: int) -> ContentVersion | str | None:
-        """Which bytes a handle reads now, also once its inode has gone; None of a view that is
-        written."""
+        """Return the version of the bytes that a handle reads.
+
+        Also works after the inode is deleted. None for a view that is being written.
+        """
         opened = self._files.handle(handle)
         if isinstance(opened, ViewHandle):
             return opened.version
-        content = opened.content
-        if content is None:
+        inode = opened.inode
+        if inode is None:
             return None
-        node = self._names.node_if_any(content.ino) or content.last_known
-        assert node is not None, "what is open was known when it was opened"
-        return ContentVersion(node.ino, node.generation, content.stamp)
+        node = self._names.node_if_any(inode.ino) or inode.last_known
+        assert node is not None, "the node was known when the file was opened"
+        return ContentVersion(node.ino, node.generation, inode.stamp)
 
     def video_size(self, handle: int) -> int | None:
-        """How many bytes the video has that a handle reads; None of any other file."""
-        content = self._files.handle(handle).content
-        node = None if content is None else self._names.node_if_any(content.ino)
+        """Return the size of the video of a handle in bytes; None for any other file."""
+        inode = self._files.handle(handle).inode
+        node = None if inode is None else self._names.node_if_any(inode.ino)
         return None if node is None or node.state is not FileState.VIDEO else node.size
 
-    def whole_file(self, handle: int) -> PassthroughFile | None:
-        """What a handle reads from; None for a view that is written."""
+    def passthrough_file(self, handle: int) -> PassthroughFile | None:
+        """Return the file that a handle reads; None for a view that is being written."""
         opened = self._files.handle(handle)
         if isinstance(opened, ViewHandle):
             return opened.whole
-        content = opened.content
-        if content is None:
+        inode = opened.inode
+        if inode is None:
             return None
-        with content.lock:
-            return PassthroughFile(content.ino, content.fd if content.is_immutable else None)
+        with inode.lock:
+            return PassthroughFile(inode.ino, inode.fd if inode.is_immutable else None)
 
     def reader(self, handle: int) -> ReadInto:
-        """How to read a handle until it is released, past looking it up: see `readinto`."""
+        """Return the read function of a handle, to skip the lookup in `readinto`.
+
+        It is valid until the handle is released.
+        """
         return self._files.handle(handle).readinto
 
     def is_work(self, handle: int) -> bool:
-        """Whether something has to be computed for what a handle reads, which would go on, for
-        some time, for somebody who has closed it."""
+        """Return whether reads of a handle need computation.
+
+        Such work would continue for some time after the caller has gone.
+        """
         opened = self._files.handle(handle)
         return isinstance(opened, ViewHandle) and opened.is_work
 
     def is_view(self, handle: int) -> bool:
-        """Whether what a handle reads may have to be made first."""
+        """Return whether a handle is open on a view, which may have to be rendered first."""
         return isinstance(self._files.handle(handle), ViewHandle)
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
+        """Return up to `size` bytes from `offset`; fewer only at the end of the file."""
         buffer = bytearray(size)
         return bytes(buffer[: self._files.readinto(handle, memoryview(buffer), offset)])
 
     def readinto(
         self, handle: int, buffer: memoryview, offset: int, patience: CancelCheck | None = None
     ) -> int:
-        """Fill a buffer from `offset` on; less than all of it only at the end of the file.
+        """Fill a buffer from `offset`; return the number of bytes, fewer only at the end of the
+        file.
 
-        `patience` is called now and then while a view is made; what it raises, an `OSError`, ends
-        the waiting.
+        While a view is rendered, `patience` is called repeatedly. An `OSError` that it raises ends
+        the wait.
         """
         return self._files.readinto(handle, buffer, offset, patience)
 
     def write(self, handle: int, data: Buffer, offset: int) -> int:
-        """How much was written."""
+        """Write at `offset`; return the number of bytes written."""
         return self._files.write(handle, data, offset)
 
     def append(self, handle: int, data: Buffer) -> tuple[int, int]:
-        """Write at the end, wherever that is by now: where it was, in bytes, and how much was
-        written."""
+        """Write at the current end. Return (offset of the write, number of bytes written)."""
         return self._files.append(handle, data)
 
     def truncate(
         self, path: str | None, length: int, caller: Caller, handle: int | None = None
     ) -> None:
+        """Set the size of a file in bytes."""
         if length < 0:
-            raise failure(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         if handle is not None:
             self._files.truncate(handle, length)
             return
         found = self._find(path)
-        if not length and isinstance(found, ViewPath) and self._is_offered(path, None):
-            self._files.expect(found.ino)  # so libfuse 2 tells of O_TRUNC, after opening
+        if not length and isinstance(found, ViewPath) and self._is_writable_view(path, None):
+            self._files.expect(found.ino)  # libfuse 2 sends O_TRUNC as a truncate after open
             return
         node = self._node(path)
         flags = os.O_WRONLY if length else os.O_WRONLY | os.O_TRUNC
@@ -460,46 +501,48 @@ class Filesystem:
             self._files.release(opened)
 
     def fallocate(self, handle: int, mode: int, offset: int, length: int) -> None:
-        """See fallocate(2); what the disk below cannot do is EOPNOTSUPP."""
+        """Call fallocate(2). Modes that the disk does not support are EOPNOTSUPP."""
         self._files.fallocate(handle, mode, offset, length)
 
     def seek(self, handle: int, offset: int, whence: int) -> int:
-        """Where the next data (SEEK_DATA) or hole (SEEK_HOLE) begins."""
+        """Return the offset of the next data (SEEK_DATA) or hole (SEEK_HOLE)."""
         return self._files.seek(handle, offset, whence)
 
     def copy_range(
         self, source: int, source_offset: int, target: int, target_offset: int, length: int
     ) -> int:
-        """Copy between open files; how much was copied, which may be less than asked for."""
+        """Copy between open files. Return the number of bytes copied, which may be less than
+        `length`."""
         return self._files.copy_range(source, source_offset, target, target_offset, length)
 
     def flush(self, handle: int) -> None:
-        """A descriptor was closed, not necessarily the last one; everything is visible already."""
+        """Handle the close of one descriptor, not necessarily the last. All writes are visible
+        already."""
         self._files.flush(handle)
 
     def fsync(self, handle: int, *, data_only: bool = False) -> None:
-        """Return when the file, its name included, would survive a power cut."""
+        """Return when the file and its name would survive a power failure."""
         self._files.fsync(handle, data_only=data_only)
 
     def fsync_names(self) -> None:
-        """Return when all names, and their absence, would survive a power cut."""
-        if not self.parts.read_only:
+        """Return when all changes of names would survive a power failure."""
+        if not self.context.read_only:
             self._hidden_names.settle()
-            self.parts.catalog.sync()
+            self.context.catalog.sync()
 
     def release(self, handle: int) -> None:
-        """The end of a handle."""
+        """Close a handle."""
         self._files.release(handle)
 
-    # -- inside
+    # -- internals
 
     def _find(self, path: str | None) -> Node | ViewPath:
-        """What a path leads to: something real, if there is, or a view."""
+        """Return the node at a path, or else the view."""
         if path is None:
-            raise failure(errno.ENOENT)
-        place = self._views.found(path)
-        if place is not None:
-            return place
+            raise os_error(errno.ENOENT)
+        view = self._views.cached(path)
+        if view is not None:
+            return view
         try:
             return self._names.resolve(path)
         except OSError as error:
@@ -511,28 +554,28 @@ class Filesystem:
     def _attributes(self, path: str | None) -> Attributes:
         found = self._find(path)
         if isinstance(found, Node):
-            return self._contents.attributes(found)
+            return self._open_inodes.attributes(found)
         return self._views.attributes(found)
 
     def _node(self, path: str | None) -> Node:
-        """What a path leads to, when it is to be changed."""
+        """Return the node at a path that is to be changed. Raises EROFS for views."""
         found = self._find(path)
         if isinstance(found, ViewPath):
-            raise failure(errno.EROFS)
+            raise os_error(errno.EROFS)
         return found
 
     def _ino(self, path: str | None, handle: int | None) -> int:
         if handle is None:
             return self._node(path).ino
-        content = self._files.handle(handle).content
-        if content is None:
-            raise failure(errno.EROFS)
-        return content.ino
+        inode = self._files.handle(handle).inode
+        if inode is None:
+            raise os_error(errno.EROFS)
+        return inode.ino
 
     def _directory(self, path: str) -> Node | ViewPath:
         found = self._find(path)
         if not (found.is_dir if isinstance(found, Node) else self._is_directory(found)):
-            raise failure(errno.ENOTDIR)
+            raise os_error(errno.ENOTDIR)
         return found
 
     def _entries(self, directory: Node | ViewPath) -> list[ListingEntry]:
@@ -541,31 +584,33 @@ class Filesystem:
         children = self._names.children(directory.ino)
         return [ListingEntry(name, node.ino, node.mode) for name, node in children]
 
-    def _is_offered(self, path: str | None, handle: int | None) -> bool:
-        """Whether it is a view that may be written, or is."""
+    def _is_writable_view(self, path: str | None, handle: int | None) -> bool:
+        """Return whether the path, or the open handle, is a view that can be written."""
         if handle is not None:
-            return self._files.is_offer(handle)
+            return self._files.is_upload(handle)
         found = self._find(path)
         return isinstance(found, ViewPath) and bool(self._views.attributes(found).mode & 0o200)
 
-    def _is_directory(self, place: ViewPath) -> bool:
-        return stat.S_ISDIR(self._views.attributes(place).mode)
+    def _is_directory(self, view: ViewPath) -> bool:
+        return stat.S_ISDIR(self._views.attributes(view).mode)
 
     @contextmanager
     def _changing(self, *paths: str) -> Iterator[None]:
-        """Names are, and whoever wanted that to be on the disk finds it there."""
+        """Wrap a change of names: sync it afterwards, if `syncs_names`."""
         with self._outside_views(*paths):
             yield
         if self._syncs_names:
-            fsync_path(self.parts.directory.spool)  # a new file's bytes have a name there
-            self.parts.catalog.sync()
+            fsync_path(
+                self.context.directory.spool
+            )  # the private file of a new inode has a name there
+            self.context.catalog.sync()
 
     @contextmanager
     def _outside_views(self, *paths: str) -> Iterator[None]:
-        """Nothing can be changed in the folders of views, whatever other reason there is."""
+        """Raise EROFS instead of ENOENT or ENOTDIR where a path is in a view directory."""
         try:
             yield
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR) and any(map(self._views.find, paths)):
-                raise failure(errno.EROFS) from error
+                raise os_error(errno.EROFS) from error
             raise

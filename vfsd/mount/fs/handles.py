@@ -26,7 +26,7 @@ from vfsd.mount.fs.dentry_cache import DentryCache
 from vfsd.mount.fs.directory_ops import DirectoryOperations
 from vfsd.mount.fs.open_inodes import CAPABILITIES, OpenInode, OpenInodes
 from vfsd.mount.fs.silly_rename import HiddenNames
-from vfsd.mount.fs.syscalls import failure, fallocate
+from vfsd.mount.fs.syscalls import fallocate, os_error
 from vfsd.mount.fs.view_dirs import Closeable, UploadHandle
 from vfsd.storage.context import StoreContext
 
@@ -34,34 +34,40 @@ T = TypeVar("T")
 
 
 class EnospcRetry:
-    """What it takes to try again when the disk is full."""
+    """Frees space when the disk is full, and repeats the failed operation."""
 
-    def __init__(self, hidden_names: HiddenNames, janitor: CleanupThread) -> None:
+    def __init__(self, hidden_names: HiddenNames, cleanup: CleanupThread) -> None:
         self._hidden_names = hidden_names
-        self._janitor = janitor
+        self._cleanup = cleanup
 
     @property
-    def given(self) -> int:
-        """How often there has become more of it: see `is_made`."""
-        return self._janitor.cleaned
+    def frees(self) -> int:
+        """How many times space has been freed so far."""
+        return self._cleanup.cleanups
 
-    def having(self, action: Callable[[], T]) -> T:
-        """Do something that changes nothing when it fails, and again if there is room then."""
-        given = self.given
+    def run(self, action: Callable[[], T]) -> T:
+        """Call `action`, and again if it failed for lack of space and some could be freed.
+
+        `action` must change nothing when it fails.
+        """
+        frees = self.frees
         try:
             return action()
         except (OSError, NoSpaceError) as error:
-            if not self.is_made(error, given):
+            if not self.can_retry(error, frees):
                 raise
         return action()
 
-    def is_made(self, error: OSError | NoSpaceError, given: int) -> bool:
-        """Whether it is worth while to try again what has failed, and began with `given`."""
+    def can_retry(self, error: OSError | NoSpaceError, frees: int) -> bool:
+        """Free space after `error`; return whether another attempt may succeed.
+
+        `frees` is the count before the failed attempt.
+        """
         if error.errno not in NO_SPACE:
             return False
-        if self._hidden_names.end_closed():
-            self._janitor.clean_now()
-        return self.given != given
+        if self._hidden_names.delete_closed():
+            self._cleanup.clean_now()
+        return self.frees != frees
 
 
 Buffer = bytes | bytearray | memoryview
@@ -70,12 +76,12 @@ _log = logging.getLogger(__name__)
 
 _COPY_AT_ONCE = 1 << 26
 _FREES = 0x02 | 0x08
-"""FALLOC_FL_PUNCH_HOLE and FALLOC_FL_COLLAPSE_RANGE of fallocate(2)."""
+"""FALLOC_FL_PUNCH_HOLE and FALLOC_FL_COLLAPSE_RANGE of fallocate(2): these need no free space."""
 _MAY_WRITE = (os.O_WRONLY, os.O_RDWR)
 
 
 class ReadInto(Protocol):
-    """Fills a buffer from an offset on; see `Filesystem.readinto`."""
+    """Fills a buffer from an offset; see `Filesystem.readinto`."""
 
     def __call__(
         self, buffer: memoryview, offset: int, patience: CancelCheck | None = None, /
@@ -83,10 +89,10 @@ class ReadInto(Protocol):
 
 
 class Handle(Protocol):
-    """What somebody has open: a file of the tree, or a view."""
+    """An open file of the tree or an open view."""
 
     @property
-    def content(self) -> OpenInode | None: ...
+    def inode(self) -> OpenInode | None: ...
 
     @property
     def writable(self) -> bool: ...
@@ -103,76 +109,79 @@ class Handle(Protocol):
 
 
 class FileHandle:
-    """A file of the tree that somebody has open."""
+    """An open file of the tree."""
 
-    __slots__ = ("_files", "content", "is_privileged", "writable")
+    __slots__ = ("_files", "inode", "is_privileged", "writable")
 
     def __init__(
-        self, files: FileHandles, content: OpenInode, *, writable: bool, is_privileged: bool
+        self, files: FileHandles, inode: OpenInode, *, writable: bool, is_privileged: bool
     ) -> None:
         self._files = files
-        self.content = content
+        self.inode = inode
         self.writable = writable
         self.is_privileged = is_privileged
 
     def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
-        summed = self.content.summed
-        if summed is not None:
-            return summed.readinto(buffer, offset)
-        return os.preadv(self.content.fd, (buffer,), offset)
+        checksums = self.inode.checksums
+        if checksums is not None:
+            return checksums.readinto(buffer, offset)
+        return os.preadv(self.inode.fd, (buffer,), offset)
 
     def attributes(self) -> Attributes:
-        return self._files.attributes(self.content)
+        return self._files.attributes(self.inode)
 
     def seek(self, offset: int, whence: int) -> int:
-        return os.lseek(self.content.fd, offset, whence)
+        return os.lseek(self.inode.fd, offset, whence)
 
     def close(self) -> None:
         self._files.close(self)
 
 
 class FileHandles:
-    """All open files.  Handles are numbers; one that is not open is EBADF.
+    """All open files by handle number. An unknown number is EBADF.
 
-    Reading takes no lock, and neither does writing after the first time.
+    Reads take no lock. Writes take one only for the first write to an inode.
     """
 
     def __init__(
         self,
-        parts: StoreContext,
+        context: StoreContext,
         names: DentryCache,
         namespace: DirectoryOperations,
-        contents: OpenInodes,
-        judging: Classifier,
+        open_inodes: OpenInodes,
+        classifier: Classifier,
         hidden_names: HiddenNames,
-        room: EnospcRetry,
+        enospc: EnospcRetry,
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._names = names
         self._namespace = namespace
-        self._contents = contents
-        self._judging = judging
+        self._open_inodes = open_inodes
+        self._classifier = classifier
         self._hidden_names = hidden_names
-        self._room = room
+        self._enospc = enospc
         self._handles: dict[int, Handle] = {}
         self._numbers = itertools.count(1)
 
     # -- opening and closing
 
     def open(self, node: Node, flags: int, caller: Caller) -> int:
-        """Raises `OSError`: EISDIR, ELOOP, EROFS, ENOENT when it has just gone, EIO; and
-        `HeldError` for writing into a video that has a hold."""
+        """Open a node and return its handle number.
+
+        Raises `OSError`: EISDIR, ELOOP, EROFS, ENOENT when it was just deleted, EIO when its bytes
+        are missing. Raises `HeldError` for writing to a video with a hold.
+        """
         if node.is_dir:
-            raise failure(errno.EISDIR)
+            raise os_error(errno.EISDIR)
         if not node.is_file:
-            raise failure(errno.ELOOP if node.is_symlink else errno.ENXIO)
+            raise os_error(errno.ELOOP if node.is_symlink else errno.ENXIO)
         writable = flags & os.O_ACCMODE in _MAY_WRITE
-        if (writable or flags & os.O_TRUNC) and self._parts.read_only:
-            raise failure(errno.EROFS)
+        if (writable or flags & os.O_TRUNC) and self._context.read_only:
+            raise os_error(errno.EROFS)
         if (writable or flags & os.O_TRUNC) and node.state is FileState.VIDEO:
-            with self._parts.catalog.reading() as seen:
+            with self._context.catalog.reading() as seen:
                 seen.originals.require_free(node.ino)
-        number = self.add(self._opened(node, caller, writable=writable))
+        number = self.add(self._open_handle(node, caller, writable=writable))
         if flags & os.O_TRUNC and writable:
             try:
                 self.truncate(number, 0)
@@ -182,20 +191,22 @@ class FileHandles:
         return number
 
     def create(self, path: str, mode: int, caller: Caller) -> int:
-        """A new file, open for reading and writing.  Raises `FileExistsError`."""
-        node, fd = self._room.having(lambda: self._namespace.create(path, mode, caller))
-        content = self._contents.pin(node.ino)
-        self._contents.attach_new(content, node, fd)
-        return self.add(self._counted_in(content, caller, writable=True))
+        """Create a file, open for reading and writing. Raises `FileExistsError`."""
+        node, fd = self._enospc.run(lambda: self._namespace.create(path, mode, caller))
+        inode = self._open_inodes.pin(node.ino)
+        self._open_inodes.attach_new(inode, node, fd)
+        return self.add(self._new_handle(inode, caller, writable=True))
 
-    def keep(self, video: Node, caller: Caller) -> Closeable:
-        """What keeps a video while a view of it is open, though its last name goes; to be closed.
+    def keep_video(self, video: Node, caller: Caller) -> Closeable:
+        """Keep a video while a view of it is open, even after its last name is removed.
 
-        Its bytes are not opened: whoever makes the view does that where they are needed.
+        The caller closes the result. The bytes are not opened: the renderer opens them when it
+        needs them.
         """
-        return self._counted_in(self._contents.pin(video.ino), caller, writable=False)
+        return self._new_handle(self._open_inodes.pin(video.ino), caller, writable=False)
 
     def add(self, handle: Handle) -> int:
+        """Register a handle and return its number."""
         number = next(self._numbers)
         self._handles[number] = handle
         return number
@@ -204,44 +215,45 @@ class FileHandles:
         try:
             return self._handles[number]
         except KeyError:
-            raise failure(errno.EBADF) from None
+            raise os_error(errno.EBADF) from None
 
-    def is_offer(self, number: int) -> bool:
-        """Whether a handle is that of a view which somebody writes."""
+    def is_upload(self, number: int) -> bool:
+        """Return whether a handle is open on a view that is being written."""
         return isinstance(self._handles.get(number), UploadHandle)
 
     def expect(self, ino: int) -> None:
-        """Whoever writes the view of that number has emptied it in order to."""
+        """Tell open uploads of the view `ino` that it was truncated, so data must follow."""
         for handle in list(self._handles.values()):
             if isinstance(handle, UploadHandle) and handle.ino == ino:
                 handle.expect()
 
     def flush(self, number: int) -> None:
-        """Everything is visible already; it is noted that the writer may be about to close.
+        """Record that the writer may be about to close. All writes are visible already.
 
-        Of a view that is written it is seen whether it is taken; raises what is wrong with it.
+        For a view that is being written, validate it; raises the error.
         """
         handle = self.handle(number)
         if isinstance(handle, UploadHandle):
             handle.commit()
-        elif handle.content is not None:
-            handle.content.flushed = handle.content.stamp
+        elif handle.inode is not None:
+            handle.inode.flushed = handle.inode.stamp
 
     # RELEASE counts among the kernel's 1024 background requests. If it waits for name changes,
     # reads wait behind it.
     def release(self, number: int) -> None:
+        """Close a handle."""
         handle = self._handles.pop(number, None)
         if handle is None:
-            raise failure(errno.EBADF)
+            raise os_error(errno.EBADF)
         handle.close()
 
     def release_all(self) -> None:
-        """The end of every handle: nobody is left who could use one."""
+        """Close every handle at the end of the mount."""
         for number in list(self._handles):
             try:
                 self.release(number)
             except (OSError, VfsdError):
-                pass  # somebody is faster, or the next mount does it
+                pass  # released by another thread, or left to the next mount
             except Exception:
                 _log.exception("an open file could not be closed")
 
@@ -253,175 +265,177 @@ class FileHandles:
         try:
             return self._handles[number].readinto(buffer, offset, patience)
         except KeyError:
-            raise failure(errno.EBADF) from None
+            raise os_error(errno.EBADF) from None
 
     def write(self, number: int, data: Buffer, offset: int) -> int:
-        """How much was written, which is less than asked for only when the disk is full."""
-        offered = self._handles.get(number)
-        if isinstance(offered, UploadHandle):
-            return offered.write(data, offset)
-        content = self._writable(number).content
-        given = self._room.given
+        """Write at `offset`; return the number of bytes written, fewer only if the disk is full."""
+        upload = self._handles.get(number)
+        if isinstance(upload, UploadHandle):
+            return upload.write(data, offset)
+        inode = self._writable(number).inode
+        frees = self._enospc.frees
         try:
-            require_reserve(self._parts.directory)
-            count = os.pwrite(content.fd, data, offset)
+            require_reserve(self._context.directory)
+            count = os.pwrite(inode.fd, data, offset)
         except (OSError, NoSpaceError) as error:
-            if not self._room.is_made(error, given):
+            if not self._enospc.can_retry(error, frees):
                 raise
-            require_reserve(self._parts.directory)
-            count = os.pwrite(content.fd, data, offset)
-        self._contents.written(content)
+            require_reserve(self._context.directory)
+            count = os.pwrite(inode.fd, data, offset)
+        self._open_inodes.mark_written(inode)
         return count
 
     def append(self, number: int, data: Buffer) -> tuple[int, int]:
-        """Where the end was, and how much was written there."""
-        offered = self._handles.get(number)
-        if isinstance(offered, UploadHandle):
-            end = offered.attributes().size
-            return end, offered.write(data, end)
-        content = self._writable(number).content
+        """Write at the end. Return (offset of the write, number of bytes written)."""
+        upload = self._handles.get(number)
+        if isinstance(upload, UploadHandle):
+            delete_unless_open = upload.attributes().size
+            return delete_unless_open, upload.write(data, delete_unless_open)
+        inode = self._writable(number).inode
 
         def put() -> tuple[int, int]:
-            require_reserve(self._parts.directory)
-            # The disk's own file system looks for the end once more, and lets nobody in between.
-            # Some that lie upon others (overlayfs before Linux 6.8) do not, and go by this one.
-            end = os.fstat(content.fd).st_size
-            return end, os.pwritev(content.fd, (data,), end, os.RWF_APPEND)
+            require_reserve(self._context.directory)
+            # With RWF_APPEND the disk's file system finds the end atomically. Stacked ones
+            # (overlayfs before Linux 6.8) ignore the flag and use this offset.
+            delete_unless_open = os.fstat(inode.fd).st_size
+            return delete_unless_open, os.pwritev(
+                inode.fd, (data,), delete_unless_open, os.RWF_APPEND
+            )
 
-        end, count = self._room.having(put)
-        self._contents.written(content)
-        return end, count
+        delete_unless_open, count = self._enospc.run(put)
+        self._open_inodes.mark_written(inode)
+        return delete_unless_open, count
 
     def truncate(self, number: int, length: int) -> None:
-        offered = self._handles.get(number)
-        if isinstance(offered, UploadHandle):
-            offered.truncate(length)
+        upload = self._handles.get(number)
+        if isinstance(upload, UploadHandle):
+            upload.truncate(length)
             return
-        content = self._writable(number, keep=length).content
-        os.ftruncate(content.fd, length)
-        self._contents.written(content)
+        inode = self._writable(number, keep_bytes=length).inode
+        os.ftruncate(inode.fd, length)
+        self._open_inodes.mark_written(inode)
 
     def fallocate(self, number: int, mode: int, offset: int, length: int) -> None:
-        content = self._writable(number).content
+        inode = self._writable(number).inode
 
         def allocate() -> None:
             if not mode & _FREES:
-                require_reserve(self._parts.directory)
-            fallocate(content.fd, mode, offset, length)
+                require_reserve(self._context.directory)
+            fallocate(inode.fd, mode, offset, length)
 
-        self._room.having(allocate)
-        self._contents.written(content)
+        self._enospc.run(allocate)
+        self._open_inodes.mark_written(inode)
 
     def copy_range(
         self, source: int, source_offset: int, target: int, target_offset: int, length: int
     ) -> int:
-        """How much was copied; less than asked for at the end, and when it is much."""
-        reading = self.handle(source).content
+        """Copy between open files. Return the number of bytes copied, maybe less than `length`."""
+        reading = self.handle(source).inode
         if reading is None or isinstance(self.handle(target), UploadHandle):
-            raise failure(errno.EOPNOTSUPP)
-        content = self._writable(target).content
+            raise os_error(errno.EOPNOTSUPP)
+        inode = self._writable(target).inode
         length = min(length, _COPY_AT_ONCE)
-        if reading.summed is not None:
-            length = reading.summed.known(source_offset, length)
-            reading.summed.require(source_offset, length)
+        if reading.checksums is not None:
+            length = reading.checksums.known(source_offset, length)
+            reading.checksums.require(source_offset, length)
         source_fd = reading.fd
 
         def copy() -> int:
-            require_reserve(self._parts.directory)
-            return os.copy_file_range(source_fd, content.fd, length, source_offset, target_offset)
+            require_reserve(self._context.directory)
+            return os.copy_file_range(source_fd, inode.fd, length, source_offset, target_offset)
 
-        count = self._room.having(copy)
-        self._contents.written(content)
+        count = self._enospc.run(copy)
+        self._open_inodes.mark_written(inode)
         return count
 
     def seek(self, number: int, offset: int, whence: int) -> int:
-        """Where the next data or hole begins: `whence` is SEEK_DATA or SEEK_HOLE."""
+        """Return the offset of the next data (SEEK_DATA) or hole (SEEK_HOLE)."""
         if whence not in (os.SEEK_DATA, os.SEEK_HOLE):
-            raise failure(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         return self.handle(number).seek(offset, whence)
 
     def fsync(self, number: int, *, data_only: bool) -> None:
-        """Return when the bytes, and what the catalog says of them, would survive a power cut."""
+        """Return when the bytes and their catalog row would survive a power failure."""
         handle = self.handle(number)
         if isinstance(handle, UploadHandle):
             handle.commit()
-        content = handle.content
-        if content is None or self._parts.read_only:
+        inode = handle.inode
+        if inode is None or self._context.read_only:
             return
-        self._contents.sync(content, data_only=data_only)
-        self._parts.catalog.sync()
+        self._open_inodes.sync(inode, data_only=data_only)
+        self._context.catalog.sync()
 
     # -- for handles
 
-    def attributes(self, content: OpenInode) -> Attributes:
-        return self._contents.attributes_of_open(content)
+    def attributes(self, inode: OpenInode) -> Attributes:
+        return self._open_inodes.attributes_of_open(inode)
 
     def close(self, handle: FileHandle) -> None:
-        """The end of a handle: with it goes what only waited for it."""
-        content = handle.content
+        """Close a file. Classify it after its last writer; delete it if it has no name."""
+        inode = handle.inode
         try:
-            is_last, was_writer = self._contents.count_out(content, writing=handle.writable)
+            is_last, was_writer = self._open_inodes.remove_handle(inode, writing=handle.writable)
             if is_last:
-                self._contents.drop_aliases(content.ino)
-            node = self._names.node_if_any(content.ino)
+                self._open_inodes.drop_aliases(inode.ino)
+            node = self._names.node_if_any(inode.ino)
             if node is None:
                 return
             if node.nlink == 0:
                 if is_last:
-                    self._hidden_names.end(node.ino)
+                    self._hidden_names.delete_unless_open(node.ino)
             elif was_writer and node.state is FileState.SPOOLED:
-                self._judging.submit(node.ino)
+                self._classifier.submit(node.ino)
         finally:
-            self._contents.unpin(content)
+            self._open_inodes.unpin(inode)
 
-    # -- inside
+    # -- internals
 
-    def _opened(self, node: Node, caller: Caller, *, writable: bool) -> FileHandle:
-        content = self._contents.pin(node.ino)
+    def _open_handle(self, node: Node, caller: Caller, *, writable: bool) -> FileHandle:
+        inode = self._open_inodes.pin(node.ino)
         try:
-            self._contents.open(content)
+            self._open_inodes.open(inode)
         except BaseException:
-            self._contents.unpin(content)
+            self._open_inodes.unpin(inode)
             raise
-        return self._counted_in(content, caller, writable=writable)
+        return self._new_handle(inode, caller, writable=writable)
 
-    def _counted_in(self, content: OpenInode, caller: Caller, *, writable: bool) -> FileHandle:
-        """A handle of a pinned content."""
-        self._contents.count_in(content, writing=writable)
-        return FileHandle(self, content, writable=writable, is_privileged=caller.is_privileged)
+    def _new_handle(self, inode: OpenInode, caller: Caller, *, writable: bool) -> FileHandle:
+        """Return a new handle of a pinned inode."""
+        self._open_inodes.add_handle(inode, writing=writable)
+        return FileHandle(self, inode, writable=writable, is_privileged=caller.is_privileged)
 
-    def _writable(self, number: int, keep: int | None = None) -> FileHandle:
-        """A handle whose bytes may be changed now."""
+    def _writable(self, number: int, keep_bytes: int | None = None) -> FileHandle:
+        """Return a handle whose bytes may be changed now."""
         handle = self._handles.get(number)
         if not isinstance(handle, FileHandle) or not handle.writable:
-            raise failure(errno.EBADF)
-        content = handle.content
-        if not content.dirty:
-            self._room.having(lambda: self._contents.make_writable(content, keep=keep))
-        if content.setid and not handle.is_privileged:
-            self._drop_setid(content)
-        if content.grants:
-            self._drop_capabilities(content)
+            raise os_error(errno.EBADF)
+        inode = handle.inode
+        if not inode.dirty:
+            self._enospc.run(lambda: self._open_inodes.make_writable(inode, keep_bytes=keep_bytes))
+        if inode.setid and not handle.is_privileged:
+            self._drop_setid(inode)
+        if inode.has_capabilities:
+            self._drop_capabilities(inode)
         return handle
 
-    def _drop_setid(self, content: OpenInode) -> None:
+    def _drop_setid(self, inode: OpenInode) -> None:
         with self._names.changing() as change:
-            change.touch(content.ino)
-            node = change.tree.nodes([content.ino]).get(content.ino)
+            change.touch(inode.ino)
+            node = change.tree.nodes([inode.ino]).get(inode.ino)
             if node is not None:
-                change.tree.update(content.ino, mode=without_setid(node.mode))
-        content.setid = False
+                change.tree.update(inode.ino, mode=without_setid(node.mode))
+        inode.setid = False
 
-    def _drop_capabilities(self, content: OpenInode) -> None:
-        """Whoever writes, root too.  The kernel does so itself only for what goes by its cache."""
+    def _drop_capabilities(self, inode: OpenInode) -> None:
+        """Remove file capabilities, for writers with any user ID."""
         # Writers bypass the kernel's cache, so the kernel does not drop capabilities for them.
         with self._names.changing() as change:
-            change.remove_xattr(content.ino, CAPABILITIES)
-        content.grants = False
+            change.remove_xattr(inode.ino, CAPABILITIES)
+        inode.has_capabilities = False
 
 
 def without_setid(mode: int) -> int:
-    """What a change by somebody unprivileged leaves of a file's mode."""
+    """Return the mode that is left after a change by an unprivileged user."""
     if mode & stat.S_IXGRP:
         mode &= ~stat.S_ISGID
     return mode & ~stat.S_ISUID

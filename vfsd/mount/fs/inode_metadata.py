@@ -22,7 +22,7 @@ from vfsd.mount.fs.classify import Classifier
 from vfsd.mount.fs.dentry_cache import DentryCache, TreeTransaction
 from vfsd.mount.fs.handles import without_setid
 from vfsd.mount.fs.open_inodes import CAPABILITIES, OpenInodes
-from vfsd.mount.fs.syscalls import failure
+from vfsd.mount.fs.syscalls import os_error
 from vfsd.storage.context import StoreContext
 from vfsd.storage.original_guard import ATTRIBUTE
 from vfsd.views.layout_summary import layout_text
@@ -31,27 +31,32 @@ _LATEST_NS = (1 << 63) - 1
 
 
 class AttributeChanges:
-    """Changes of attributes.  Who may make them is the kernel's business."""
+    """Changes mode, owner and times. The kernel has checked the permission to do so."""
 
     def __init__(
-        self, parts: StoreContext, names: DentryCache, contents: OpenInodes, now: Callable[[], int]
+        self,
+        context: StoreContext,
+        names: DentryCache,
+        open_inodes: OpenInodes,
+        now: Callable[[], int],
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._names = names
-        self._contents = contents
+        self._open_inodes = open_inodes
         self._now = now
 
     def chmod(self, ino: int, mode: int) -> None:
+        """Change the permission bits."""
         with self._names.changing() as change:
             node = self._node(change, ino)
             mode = stat.S_IFMT(node.mode) | mode & 0o7777
             change.tree.alter(ino, mode=mode, ctime_ns=self._now())
-        content = self._contents.peek(ino)
-        if content is not None:
-            content.setid = bool(mode & 0o6000)
+        inode = self._open_inodes.peek(ino)
+        if inode is not None:
+            inode.setid = bool(mode & 0o6000)
 
     def chown(self, ino: int, uid: int | None, gid: int | None) -> None:
-        """None leaves the owner or the group as it is."""
+        """Change owner and group; None leaves a value unchanged."""
         with self._names.changing() as change:
             node = self._node(change, ino)
             change.tree.alter(
@@ -65,10 +70,10 @@ class AttributeChanges:
                 change.remove_xattr(ino, CAPABILITIES)
 
     def utimens(self, ino: int, atime_ns: int | None, mtime_ns: int | None) -> None:
-        """Unix time in nanoseconds; None leaves a time as it is.
+        """Set times in Unix nanoseconds; None leaves a time unchanged.
 
-        Between 1678 and 2262, as there are 64 bits: others become the first or the last of these,
-        as on disks with narrower limits.
+        The catalog stores signed 64-bit values (years 1678 to 2262). Other times are clamped to
+        these, as on disks with narrower limits.
         """
         atime_ns, mtime_ns = _within_limits(atime_ns), _within_limits(mtime_ns)
         with self._names.changing() as change:
@@ -78,7 +83,7 @@ class AttributeChanges:
             if mtime_ns is not None:
                 changes["mtime_ns"] = mtime_ns
                 if is_private(node):
-                    path = self._parts.directory.spool_file(ino)
+                    path = self._context.directory.spool_file(ino)
                     os.utime(path, ns=(new_atime, mtime_ns))
             change.tree.alter(ino, **changes)
 
@@ -86,7 +91,7 @@ class AttributeChanges:
         change.touch(ino)
         node = change.tree.nodes([ino]).get(ino)
         if node is None:
-            raise failure(errno.ENOENT)
+            raise os_error(errno.ENOENT)
         return node
 
 
@@ -96,43 +101,47 @@ def _within_limits(time_ns: int | None) -> int | None:
 
 COMPUTED = "user.vfsd."
 TUNER = COMPUTED + "tuner"
-"""Of the root, but in no listing: what a mount that makes tiles by itself is doing."""
+"""State of the background tuner. An attribute of the root that is in no listing."""
 STATS = COMPUTED + "stats"
-"""Of the root, but in no listing: see `vfsd.mount.fs.mount_stats`."""
+"""Statistics of the mount (`vfsd.mount.fs.mount_stats`). An attribute of the root that is in no
+listing."""
 
 _TRUSTED = "trusted."
-_SPACES = ("user.", _TRUSTED, "security.")
+_NAMESPACES = ("user.", _TRUSTED, "security.")
 _VALUE_BYTES = 65536
 _LIST_BYTES = 65536
 _SETTLE_SECONDS = 30.0
 
 
 class ExtendedAttributes:
-    """Names are text, surrogateescape for what is not UTF-8; values are bytes."""
+    """Stored and computed extended attributes.
+
+    Names are text with surrogateescape for bytes that are not UTF-8. Values are bytes.
+    """
 
     def __init__(
         self,
-        parts: StoreContext,
+        context: StoreContext,
         names: DentryCache,
-        contents: OpenInodes,
-        judging: Classifier,
+        open_inodes: OpenInodes,
+        classifier: Classifier,
         reports: Mapping[str, Callable[[], str]],
         now: Callable[[], int],
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._names = names
-        self._contents = contents
-        self._judging = judging
+        self._open_inodes = open_inodes
+        self._classifier = classifier
         self._reports = reports
         self._now = now
 
     def get(self, node: Node, name: str) -> bytes:
-        """Waits, within bounds, for the judgement of a file whose computed value is wanted.
+        """Return a value. A computed one waits until the file is classified, up to 30 seconds.
 
-        Raises `OSError`: ENODATA, EOPNOTSUPP for name spaces that there are not.
+        Raises `OSError`: ENODATA, EOPNOTSUPP for unknown namespaces.
         """
         if name == ATTRIBUTE and node.is_file:
-            return b"1" if self._contents.is_open(node.ino) else b"0"
+            return b"1" if self._open_inodes.is_open(node.ino) else b"0"
         if name.startswith(COMPUTED) and node.is_file:
             value = self._computed(node, name.removeprefix(COMPUTED))
         elif name in self._reports and node.ino == ROOT:
@@ -141,19 +150,19 @@ class ExtendedAttributes:
             _require_supported(name)
             value = self._names.xattrs(node.ino).get(os.fsencode(name))
         if value is None:
-            raise failure(errno.ENODATA)
+            raise os_error(errno.ENODATA)
         return value
 
     def identity(self, path: str) -> bytes:
-        """What `mount_client.IDENTITY` says of a path.  Raises `OSError`."""
-        directory = self._parts.directory
+        """Return the value of `vfsd.disk.mount_queries.IDENTITY` for a path."""
+        directory = self._context.directory
         root = str(directory.location)
         return MountedNode(directory.identity, root, path.strip("/")).encode()
 
     def list(self, node: Node, caller: Caller) -> list[str]:
-        """All names that are for the caller: ``trusted.`` ones are for root, see xattr(7).
+        """Return all names visible to the caller. ``trusted.`` names are for root; see xattr(7).
 
-        Of a file that waits for its judgement only what is known yet.
+        For a file that waits for classification, only what is known so far.
         """
         names = [os.fsdecode(name) for name in self._names.xattrs(node.ino)]
         if not caller.is_privileged:
@@ -163,13 +172,13 @@ class ExtendedAttributes:
         return names
 
     def _computed_names(self, node: Node, names: Sequence[str]) -> Sequence[str]:
-        """Those that fit into a list beside the file's own `names`, which always do."""
+        """Return the computed names that fit into a list after the stored `names`."""
         keys = ["state"]
         if self._reason(node):
             keys.append("reason")
         if node.state is FileState.VIDEO:
-            told = self._told_of_original(node)
-            keys += [key for key in _OF_VIDEOS if key not in _IF_SO or key in told]
+            values = self._present_optional(node)
+            keys += [key for key in _VIDEO_ATTRIBUTES if key not in _OPTIONAL or key in values]
         found, free = [], _LIST_BYTES - _list_bytes([os.fsencode(name) for name in names])
         for name in (COMPUTED + key for key in keys):
             free -= len(name) + 1
@@ -179,121 +188,124 @@ class ExtendedAttributes:
         return found
 
     def set(self, node: Node, name: str, value: bytes, flags: int) -> None:
-        """`flags` is 0, XATTR_CREATE (else EEXIST) or XATTR_REPLACE (else ENODATA).
+        """Set a value.
 
-        What is computed stays what it is, and who copies it along from another mount, or from a
-        backup of one, is not told: see `_is_left_alone`.
+        `flags` is 0, XATTR_CREATE (EEXIST if present) or XATTR_REPLACE (ENODATA if missing).
+        Computed attributes are silently left unchanged; see `_is_computed`.
         """
         _require_supported(name)
-        if _is_left_alone(node, name):
+        if _is_computed(node, name):
             return
         if len(value) > _VALUE_BYTES:
-            raise failure(errno.E2BIG)
+            raise os_error(errno.E2BIG)
         encoded = os.fsencode(name)
         with self._names.changing() as change:
             known = self._names.xattrs(node.ino)
             if flags & os.XATTR_CREATE and encoded in known:
-                raise failure(errno.EEXIST)
+                raise os_error(errno.EEXIST)
             if flags & os.XATTR_REPLACE and encoded not in known:
-                raise failure(errno.ENODATA)
-            # A file may become a video later, so every file leaves room for all computed names.
+                raise os_error(errno.ENODATA)
+            # Any file may become a video later, so every file leaves room for all computed names.
             limit = _LIST_BYTES - _computed_bytes() if node.is_file else _LIST_BYTES
             if encoded not in known and _list_bytes(known) + len(encoded) + 1 > limit:
-                raise failure(errno.ENOSPC)
+                raise os_error(errno.ENOSPC)
             change.tree.alter(node.ino, ctime_ns=self._now())
             change.set_xattr(node.ino, encoded, value)
-        content = self._contents.peek(node.ino)
-        if content is not None and encoded == CAPABILITIES:
-            content.grants = True
+        inode = self._open_inodes.peek(node.ino)
+        if inode is not None and encoded == CAPABILITIES:
+            inode.has_capabilities = True
 
     def remove(self, node: Node, name: str) -> None:
-        """ENODATA where there is none; what is computed stays, as in `set`."""
+        """Remove an attribute. Raises ENODATA if missing; computed ones stay, as in `set`."""
         _require_supported(name)
-        if _is_left_alone(node, name):
+        if _is_computed(node, name):
             return
         with self._names.changing() as change:
             if not change.remove_xattr(node.ino, os.fsencode(name)):
-                raise failure(errno.ENODATA)
+                raise os_error(errno.ENODATA)
             change.tree.alter(node.ino, ctime_ns=self._now())
 
     def _computed(self, node: Node, key: str) -> bytes | None:
-        settled = self._judging.settle(node.ino, _SETTLE_SECONDS) or node
+        settled = self._classifier.settle(node.ino, _SETTLE_SECONDS) or node
         if key == "state":
             return None if settled.state is None else settled.state.value.encode()
         if key == "reason":
             reason = self._reason(settled)
             return None if reason is None else os.fsencode(reason)
-        if key not in _OF_VIDEOS or settled.state is not FileState.VIDEO:
+        if key not in _VIDEO_ATTRIBUTES or settled.state is not FileState.VIDEO:
             return None
         try:
-            with self._parts.catalog.reading() as seen:
+            with self._context.catalog.reading() as seen:
                 video = seen.videos.of_inode(node.ino)
         except NotFoundError:
             return None
-        if key in _IF_SO and key not in self._told_of_original(node):
+        if key in _OPTIONAL and key not in self._present_optional(node):
             return None
-        return _OF_VIDEOS[key](video, self._parts.catalog).encode()
+        return _VIDEO_ATTRIBUTES[key](video, self._context.catalog).encode()
 
     def _reason(self, node: Node) -> str | None:
-        """Why a file is no video, or not examined yet, or why the pictures of one are not shown."""
+        """Return why a file is not a video, is not examined yet, or cannot be decoded."""
         if node.state is FileState.PLAIN or node.state is FileState.SPOOLED:
             return node.reason or None
         if node.state is not FileState.VIDEO:
             return None
         try:
-            with self._parts.catalog.reading() as seen:
+            with self._context.catalog.reading() as seen:
                 video = seen.videos.of_inode(node.ino)
         except NotFoundError:
             return None
-        suspicion = self._parts.suspects.of(video.original)
-        return suspicion.reason if suspicion is not None and suspicion.barred else None
+        entry = self._context.suspects.of(video.original)
+        return entry.reason if entry is not None and entry.barred else None
 
-    def _told_of_original(self, node: Node) -> Collection[str]:
-        """Which of `_IF_SO` there is anything to say of."""
-        with self._parts.catalog.reading() as seen:
+    def _present_optional(self, node: Node) -> Collection[str]:
+        """Return which of `_OPTIONAL` the file has."""
+        with self._context.catalog.reading() as seen:
             try:
                 video = seen.videos.of_inode(node.ino)
             except NotFoundError:
                 return ()
-            told = ["held"] if seen.originals.holds(video.id) else []
+            values = ["held"] if seen.originals.holds(video.id) else []
             if seen.originals.replacement(video.id, video.digest) is not None:
-                told.append("replaced")
+                values.append("replaced")
             found = seen.integrity.inspection(video.original.place)
             if found is not None and found.damage:
-                told.append("damaged")
+                values.append("damaged")
             if video.original.damage is not None:
-                told.append("damaged_frames")
-            return told
+                values.append("damaged_frames")
+            return values
 
 
 def _require_supported(name: str) -> None:
     if len(os.fsencode(name)) > NAME_BYTES:
-        raise failure(errno.ERANGE)
-    if not name.startswith(_SPACES) or name in _SPACES:
-        raise failure(errno.EOPNOTSUPP)
+        raise os_error(errno.ERANGE)
+    if not name.startswith(_NAMESPACES) or name in _NAMESPACES:
+        raise os_error(errno.EOPNOTSUPP)
 
 
 def _list_bytes(names: Collection[bytes]) -> int:
-    """What listxattr(2) returns for these names: each ends with a zero."""
+    """Return the size of the listxattr(2) result for these names: each ends with a NUL byte."""
     return sum(map(len, names)) + len(names)
 
 
 def _computed_bytes() -> int:
-    """What listxattr(2) returns for all computed names of a file."""
-    return _list_bytes([(COMPUTED + key).encode() for key in ("state", "reason", *_OF_VIDEOS)])
+    """Return the size of the listxattr(2) result for all computed names of a file."""
+    return _list_bytes(
+        [(COMPUTED + key).encode() for key in ("state", "reason", *_VIDEO_ATTRIBUTES)]
+    )
 
 
-def _is_left_alone(node: Node, name: str) -> bool:
-    """Whether a name is one of those that are computed for files; EPERM for others like them.
+def _is_computed(node: Node, name: str) -> bool:
+    """Return whether a name is computed for files. Raises EPERM for other ``user.vfsd.`` names.
 
-    ``rsync -X`` takes away what the source has not, ``cp -a`` and ``tar --xattrs`` bring what the
-    source had: were that an error, no tree with attributes could be copied in twice, or back.
+    ``rsync -X`` removes attributes that the source does not have; ``cp -a`` and ``tar --xattrs``
+    set those of the source. If that failed, a tree with attributes could not be copied in twice, or
+    restored.
     """
     if not name.startswith(COMPUTED):
         return False
-    if node.is_file and name.removeprefix(COMPUTED) in {"state", "reason", *_OF_VIDEOS}:
+    if node.is_file and name.removeprefix(COMPUTED) in {"state", "reason", *_VIDEO_ATTRIBUTES}:
         return True
-    raise failure(errno.EPERM)
+    raise os_error(errno.EPERM)
 
 
 def _rate(video: LogicalVideo, _: Catalog) -> str:
@@ -311,8 +323,8 @@ def _replaced(video: LogicalVideo, catalog: Catalog) -> str:
         done = seen.originals.replacement(video.id, video.digest)
     if done is None:
         return ""
-    told = {"digest": done.digest, "size": done.size, "at_ns": done.at_ns, "psnr": done.psnr}
-    return json.dumps(told)
+    values = {"digest": done.digest, "size": done.size, "at_ns": done.at_ns, "psnr": done.psnr}
+    return json.dumps(values)
 
 
 def _held(video: LogicalVideo, catalog: Catalog) -> str:
@@ -326,19 +338,19 @@ def _damaged(video: LogicalVideo, catalog: Catalog) -> str:
     if found is None:
         return ""
     frames = None
-    with suppress(IntegrityError):  # its frame table is damaged, too
+    with suppress(IntegrityError):  # the frame table is damaged as well
         frames = [[one.start, one.stop] for one in catalog.unreadable_frames(video)]
-    told = {
+    values = {
         "bytes": [[one.start, one.stop] for one in found.damage],
         "frames": frames,
         "found_ns": found.found_ns,
     }
-    return json.dumps(told)
+    return json.dumps(values)
 
 
-_IF_SO = frozenset(("replaced", "held", "damaged", "damaged_frames"))
-"""Attributes that only some videos have."""
-_OF_VIDEOS: dict[str, Callable[[LogicalVideo, Catalog], str]] = {
+_OPTIONAL = frozenset(("replaced", "held", "damaged", "damaged_frames"))
+"""Computed attributes that only some videos have."""
+_VIDEO_ATTRIBUTES: dict[str, Callable[[LogicalVideo, Catalog], str]] = {
     "codec": lambda video, _: video.original.media.codec,
     "frames": lambda video, _: str(video.original.frames),
     "width": lambda video, _: str(video.original.media.display_width),

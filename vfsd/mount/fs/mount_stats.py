@@ -1,7 +1,6 @@
-"""Statistics of a mount.
+"""Statistics of a mount. `OperationCounters` counts operations and latencies without a lock.
 
-`OperationCounters` counts operations and their latency without a lock; `StatsCollector` adds the
-use of CPU and memory and writes JSON.
+`StatsCollector` adds CPU and memory use. `MountStats` is the JSON form.
 """
 
 from __future__ import annotations
@@ -17,25 +16,30 @@ from typing import Any
 from vfsd.core.hostinfo import cpu_seconds, resident_bytes
 
 _BUCKETS = 64
-"""The i-th counts answers that took less than 2 ** i ns, and not less than half of that."""
+"""Bucket i counts replies that took at least 2 ** (i - 1) and less than 2 ** i nanoseconds."""
 _JUST_NOW_NS = 100_000_000
 
 MOVING = frozenset(("read", "write", "copy_file_range"))
-"""Operations that answer with a number of bytes."""
+"""Operations with a number of bytes as their result."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperationTotals:
-    """Of one operation, since the mount began."""
+    """Totals of one operation since the mount started."""
 
     count: int
-    failed: int  #: answered with an error; looking for what is not there counts as well
-    seconds: float  #: that all answers took together
-    bytes: int  #: that were moved
-    buckets: Mapping[float, int]  #: answers that took up to so many seconds, and more than half
+    failed: int  #: replied with an error, including lookups of missing names
+    seconds: float  #: total time of all replies
+    bytes: int  #: bytes read, written or copied
+    buckets: Mapping[
+        float, int
+    ]  #: replies by upper limit of seconds; each limit is twice the one before
 
     def within(self, share: float) -> float:
-        """Seconds within which that share of all answers came, to a factor of two; 0 for none."""
+        """Return the seconds within which that share of all replies came, within a factor of two.
+
+        0 if there were none.
+        """
         wanted, seen = share * self.count, 0
         for limit, count in sorted(self.buckets.items()):
             seen += count
@@ -45,7 +49,7 @@ class OperationTotals:
 
 
 class ThreadOperationCounts:
-    """Those of one thread, of one operation.  Only that thread writes."""
+    """Counts of one operation in one thread. Only that thread writes them."""
 
     __slots__ = ("buckets", "bytes", "count", "failed", "nanoseconds")
 
@@ -54,7 +58,7 @@ class ThreadOperationCounts:
         self.buckets = [0] * _BUCKETS
 
     def note(self, nanoseconds: int, answer: int) -> None:
-        """`answer` is below 0 for errors, and bytes where bytes are moved."""
+        """Count one reply. `answer` is negative for errors, or a number of bytes."""
         self.count += 1
         self.nanoseconds += nanoseconds
         self.buckets[min(nanoseconds.bit_length(), _BUCKETS - 1)] += 1
@@ -65,7 +69,7 @@ class ThreadOperationCounts:
 
 
 class ThreadCounters(dict[str, ThreadOperationCounts]):
-    """Of one thread; what was not asked for yet begins when it is."""
+    """Counts of one thread by operation. Missing entries are created."""
 
     def __missing__(self, name: str) -> ThreadOperationCounts:
         self[name] = found = ThreadOperationCounts()
@@ -73,23 +77,24 @@ class ThreadCounters(dict[str, ThreadOperationCounts]):
 
 
 class OperationCounters:
-    """All operations of all threads.  Counting takes no lock: each thread has counts of its own."""
+    """Counts of all threads. Counting takes no lock: each thread has its own counters."""
 
     def __init__(self) -> None:
         self._threads: list[ThreadCounters] = []
-        self._left: list[ThreadCounters] = []  # by threads that have ended; the next one goes on
+        self._left: list[ThreadCounters] = []  # of ended threads, for the next new thread
         self._guard = threading.Lock()
         self.file_read_ns = -_JUST_NOW_NS
-        """When a file was read last that is no view, as `time.perf_counter_ns` has it."""
+        """`time.perf_counter_ns` of the last read of a file that is not a view."""
         self.passed_through: Callable[[], int] | None = None
-        """How many files the kernel can read by itself just now; None: it reads none so."""
+        """Returns how many files the kernel reads directly; None: passthrough is off."""
 
     def are_files_read(self) -> bool:
-        """Whether somebody reads files that are no views just now."""
+        """Return whether files other than views were read within the last 0.1 s."""
         return time.perf_counter_ns() - self.file_read_ns < _JUST_NOW_NS
 
     def of_this_thread(self) -> ThreadCounters:
-        """Counts for the thread that asks, its own until it gives them back: once for each."""
+        """Return counters for the calling thread. Call it once per thread, and `give_back` at its
+        end."""
         with self._guard:
             if self._left:
                 return self._left.pop()
@@ -98,12 +103,12 @@ class OperationCounters:
         return mine
 
     def give_back(self, mine: ThreadCounters) -> None:
-        """The thread that had these ends; what it has counted stays."""
+        """Return the counters of a thread that ends. Its counts stay."""
         with self._guard:
             self._left.append(mine)
 
     def tallies(self) -> dict[str, OperationTotals]:
-        """Of the operations that were asked for at all, by name."""
+        """Return the totals by operation name."""
         with self._guard:
             threads = [dict(mine) for mine in self._threads]
         found = {}
@@ -122,12 +127,12 @@ class OperationCounters:
 
 @dataclass(frozen=True, slots=True)
 class RenderProcessStats:
-    """The process that makes views for a mount."""
+    """Use of CPU and memory by the render process of a mount."""
 
     pid: int
     cpu_seconds: float  #: in user and system mode
-    memory: int  #: bytes that are resident
-    decoder_memory: int  #: bytes of pictures that decoders kept warm hold, roughly
+    memory: int  #: resident bytes
+    decoder_memory: int  #: approximate bytes of frames held by open decoders
 
     @classmethod
     def of(cls, pid: int, decoder_memory: int) -> RenderProcessStats:
@@ -136,25 +141,25 @@ class RenderProcessStats:
 
 @dataclass(frozen=True, slots=True)
 class MountStats:
-    """As the attribute ``user.vfsd.stats`` of a mountpoint tells it."""
+    """The content of ``user.vfsd.stats`` of a mount point."""
 
     pid: int
-    since: float  #: Unix time at which the mount began
-    seconds: float  #: for which it has been there
+    since: float  #: Unix time of the start
+    seconds: float  #: since the start
     cpu_seconds: float  #: of the process, in user and system mode
-    memory: int  #: bytes that are resident
+    memory: int  #: resident bytes
     threads: int
     descriptors: int  #: open files of the process
     operations: Mapping[str, OperationTotals]
-    rendering: RenderProcessStats | None = None  #: None: nobody has wanted views lately
-    passthrough: int | None = None  #: files that the kernel can read by itself; None: it may not
+    rendering: RenderProcessStats | None = None  #: None: no render process
+    passthrough: int | None = None  #: files that the kernel reads directly; None: disabled
 
     def text(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, text: str) -> MountStats:
-        """Raises `ValueError` for what is none."""
+        """Parse the output of `text`. Raises `ValueError`."""
         try:
             found: dict[str, Any] = json.loads(text)
             operations = {
@@ -165,11 +170,11 @@ class MountStats:
             made_by = None if rendering is None else RenderProcessStats(**rendering)
             return cls(**found, operations=operations, rendering=made_by)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"figures of a mount cannot be read: {error}") from error
+            raise ValueError(f"invalid mount statistics: {error}") from error
 
 
 class StatsCollector:
-    """Looks at this process.  Thread-safe."""
+    """Collects the statistics of this process. Thread-safe."""
 
     def __init__(self, counters: OperationCounters) -> None:
         self._counters = counters

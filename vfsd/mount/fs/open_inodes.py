@@ -30,59 +30,60 @@ from vfsd.errors import NotFoundError, VfsdError
 from vfsd.mount.fs import attributes
 from vfsd.mount.fs.attributes import Attributes, is_private
 from vfsd.mount.fs.dentry_cache import DentryCache
-from vfsd.mount.fs.syscalls import copy_start, failure
+from vfsd.mount.fs.syscalls import copy_start, os_error
 from vfsd.storage.context import StoreContext
 
 
 class PassthroughFile(NamedTuple):
-    """The file of an inode, and a descriptor of it that is the file system's."""
+    """An inode and a descriptor that the kernel may read directly."""
 
     ino: int
-    fd: int | None  #: of a file with these very bytes, which nobody changes; None: there is none
-    version: str | None = None  #: of its bytes, where an inode may have others at another time
+    fd: int | None  #: of an immutable file with these bytes; None: there is none
+    version: str | None = None  #: of the bytes, for an inode that may have others later
 
 
 _log = logging.getLogger(__name__)
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_MOMENT_SECONDS = 1.0
-_REMEMBERED = 1000
+_RECENT_SECONDS = 1.0
+"""How long a closed file counts as in use."""
+_MAX_CLOSED = 1000
 
 CAPABILITIES = b"security.capability"
-"""The extended attribute of what a program may, whoever starts it; see capabilities(7)."""
+"""The extended attribute with the capabilities of a program; see capabilities(7)."""
 
 
 class BackingKind(Enum):
-    """What holds the bytes of an inode that is open."""
+    """Where the bytes of an open inode are."""
 
-    OBJECT = "object"  #: written by the store itself, and changed by nobody
-    LINKED = "linked"  #: a file indexed in place, which is read compared or not at all
-    PRIVATE = "private"  #: the inode's own file, which may be written
+    OBJECT = "object"  #: an object of the store, never changed
+    LINKED = "linked"  #: a file indexed in place, always compared with its checksums
+    PRIVATE = "private"  #: the inode's private file, may be written
 
 
 class OpenInode:
-    """The bytes of one inode, while somebody has it open.
+    """The bytes of one inode while it is open.
 
-    `fd` may be read without a lock: a descriptor that was replaced is closed only with the last
-    handle.  Everything else is changed under `lock`.
+    `fd` may be read without a lock: replaced descriptors are closed only with the last handle. All
+    other attributes change under `lock`.
     """
 
     __slots__ = (
         "backing",
+        "checksums",
         "dirty",
         "fd",
         "flushed",
-        "grants",
         "handles",
+        "has_capabilities",
         "ino",
         "last_known",
         "lock",
         "pins",
-        "retired",
+        "replaced_fds",
         "setid",
         "shown_ctime",
         "stamp",
-        "summed",
         "synced",
         "writers",
     )
@@ -91,377 +92,390 @@ class OpenInode:
         self.ino = ino
         self.lock = threading.RLock()
         self.fd = -1
-        self.retired: list[int] = []
-        self.pins = 0  #: handles, and whoever else needs this object to stay
+        self.replaced_fds: list[int] = []
+        self.pins = 0  #: handles and other users that need this object
         self.handles = 0
         self.writers = 0  #: handles that may write
-        self.backing = BackingKind.OBJECT  #: what `fd` is
-        self.dirty = False  #: the row says that the bytes are being changed; just write
-        self.setid = False  #: the mode has set-user-ID or set-group-ID, which a write takes away
-        self.grants = False  #: it has file capabilities, which every write takes away
+        self.backing = BackingKind.OBJECT  #: the kind of file behind `fd`
+        self.dirty = False  #: the row says that the bytes change; writes need no more steps
+        self.setid = False  #: the mode has set-user-ID or set-group-ID; a write clears them
+        self.has_capabilities = False  #: it has file capabilities; every write removes them
         self.synced = False  #: the private file's name survives a power cut
-        self.shown_ctime: int | None = None  #: instead of the file's, which gets another name
-        self.stamp = 0  #: another one after each write
+        self.shown_ctime: int | None = (
+            None  #: shown instead of the ctime that linking into the store sets
+        )
+        self.stamp = 0  #: changes with each write
         self.flushed = 0  #: the stamp at the last flush
         self.last_known: Node | None = None
-        self.summed: ChecksummedFile | None = None  #: of a video: reads `fd`, and compares
+        self.checksums: ChecksummedFile | None = None  #: of a video: reads `fd` and compares
 
     @property
     def is_immutable(self) -> bool:
-        """Whether `fd` is an object."""
+        """Whether `fd` is an object of the store."""
         return self.backing is BackingKind.OBJECT
 
     @property
     def is_private(self) -> bool:
-        """Whether `fd` is the inode's own file: it may be written, once the row says so."""
+        """Whether `fd` is the inode's private file, which may be written once the row says so."""
         return self.backing is BackingKind.PRIVATE
 
     @property
     def is_about_to_be_released(self) -> bool:
-        """Whether all that was written has been flushed: the writers are closing, as a rule."""
+        """Whether all writes have been flushed. Usually the writers are closing then."""
         return self.writers > 0 and self.dirty and self.flushed == self.stamp
 
 
 class OpenInodes:
-    """The contents of all open inodes."""
+    """All open inodes, by number. Thread-safe."""
 
     def __init__(
         self,
-        parts: StoreContext,
+        context: StoreContext,
         names: DentryCache,
         discard_objects: Callable[[Collection[str]], None],
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._names = names
         self._discard_objects = discard_objects
-        self._spool = os.fspath(parts.directory.spool)
+        self._spool = os.fspath(context.directory.spool)
         self._open: dict[int, OpenInode] = {}
         self._closed: dict[int, float] = {}
         self._guard = threading.Lock()
         self._stamps = itertools.count(1)
 
-    # -- who has what open
+    # -- open handles
 
     def is_open(self, ino: int) -> bool:
-        content = self._open.get(ino)
-        return content is not None and content.handles > 0
+        inode = self._open.get(ino)
+        return inode is not None and inode.handles > 0
 
     def is_in_use(self, ino: int) -> bool:
-        """Whether it is open, or was a moment ago."""
+        """Return whether the inode is open, or was within the last second."""
         closed = self._closed.get(ino)
         return self.is_open(ino) or (
-            closed is not None and time.monotonic() - closed < _MOMENT_SECONDS
+            closed is not None and time.monotonic() - closed < _RECENT_SECONDS
         )
 
     def peek(self, ino: int) -> OpenInode | None:
-        """The content of an inode that is open; it may be closed at any moment."""
+        """Return the inode if it is open. It may be closed at any moment."""
         return self._open.get(ino)
 
     def pin(self, ino: int) -> OpenInode:
-        """An inode's content, opened or not; has to be given to `unpin` again."""
+        """Return the inode, open or not. The caller must `unpin` it."""
         with self._guard:
-            content = self._open.get(ino)
-            if content is None:
-                content = self._open[ino] = OpenInode(ino)
-            content.pins += 1
-        return content
+            inode = self._open.get(ino)
+            if inode is None:
+                inode = self._open[ino] = OpenInode(ino)
+            inode.pins += 1
+        return inode
 
-    def unpin(self, content: OpenInode) -> None:
-        """The descriptors are closed with the last pin."""
+    def unpin(self, inode: OpenInode) -> None:
+        """Undo `pin`. The last one closes the descriptors."""
         with self._guard:
-            content.pins -= 1
-            if content.pins:
+            inode.pins -= 1
+            if inode.pins:
                 return
-            del self._open[content.ino]
-        for fd in (content.fd, *content.retired):
+            del self._open[inode.ino]
+        for fd in (inode.fd, *inode.replaced_fds):
             if fd >= 0:
                 os.close(fd)
 
     def drop_aliases(self, ino: int) -> None:
-        """Let the aliases of a file lead nowhere, unless it is open: the last handle needs them."""
+        """Expire the aliases of a file, unless it is open: the last handle needs them."""
         with self._guard:
             if not self.is_open(ino):
                 self._names.drop_aliases(ino)
 
-    def count_in(self, content: OpenInode, *, writing: bool) -> None:
-        """One more handle."""
+    def add_handle(self, inode: OpenInode, *, writing: bool) -> None:
+        """Count one more handle."""
         if writing:
-            with content.lock:  # nobody starts to publish the bytes of a file that has writers
-                content.writers += 1
+            with inode.lock:  # no file with writers is published
+                inode.writers += 1
         with self._guard:
-            content.handles += 1
+            inode.handles += 1
 
-    def count_out(self, content: OpenInode, *, writing: bool) -> tuple[bool, bool]:
-        """One handle less: whether it was the last one, and whether the last that may write.
+    def remove_handle(self, inode: OpenInode, *, writing: bool) -> tuple[bool, bool]:
+        """Count one handle less. Return (was the last handle, was the last writer).
 
-        The names stand still while the last one goes: whoever takes one away sees the file open,
-        or does not.  Others wait for nobody: the kernel does not wait for them either, and those
-        that did would become more and more where many files are read and names change often.
+        The tree must not change while the last handle goes: an unlink sees the file either open or
+        closed. Other handles take no lock of the tree. The kernel does not wait for RELEASE either,
+        and blocked releases would pile up where many files are read and names change often.
         """
-        if not writing and self._is_one_of_several(content):
+        if not writing and self._removed_unless_last(inode):
             return False, False
-        with content.lock:
+        with inode.lock:
             if writing:
-                content.writers -= 1
-            was_writer = writing and content.writers == 0
+                inode.writers -= 1
+            was_writer = writing and inode.writers == 0
             if was_writer:
-                content.dirty = False
-            with self._names.standing_still(), self._guard:
-                content.handles -= 1
-                if content.handles == 0:
-                    self._note_closed(content.ino)
-                return content.handles == 0, was_writer
+                inode.dirty = False
+            with self._names.hold_changes(), self._guard:
+                inode.handles -= 1
+                if inode.handles == 0:
+                    self._record_closed(inode.ino)
+                return inode.handles == 0, was_writer
 
-    def _is_one_of_several(self, content: OpenInode) -> bool:
-        """Whether a handle that has just been closed was not the last; it is counted out then."""
+    def _removed_unless_last(self, inode: OpenInode) -> bool:
+        """Count a closed handle out if others remain; return whether that was so."""
         with self._guard:
-            if content.handles == 1:
+            if inode.handles == 1:
                 return False
-            content.handles -= 1
+            inode.handles -= 1
             return True
 
     @contextmanager
     def pinned(self, ino: int) -> Iterator[OpenInode]:
-        content = self.pin(ino)
+        inode = self.pin(ino)
         try:
-            yield content
+            yield inode
         finally:
-            self.unpin(content)
+            self.unpin(inode)
 
     # -- bytes
 
-    def open(self, content: OpenInode) -> None:
-        """Give a pinned content its descriptor.
+    def open(self, inode: OpenInode) -> None:
+        """Open the descriptor of a pinned inode.
 
-        Raises `OSError`: ENOENT when the inode is gone, EIO when its bytes are.
+        Raises `OSError`: ENOENT when the inode is gone, EIO when its bytes are missing.
         """
-        if content.fd >= 0:
+        if inode.fd >= 0:
             return
-        with content.lock:
-            if content.fd >= 0:
+        with inode.lock:
+            if inode.fd >= 0:
                 return
-            node = self._names.node_if_any(content.ino)
+            node = self._names.node_if_any(inode.ino)
             try:
-                fd, summed = self._open_node(node)
+                fd, checksums = self._open_node(node)
             except FileNotFoundError:
-                # It may just have become a video, or have ceased to be one.
-                node = self._names.reread(content.ino)
+                # It may just have become a video, or ceased to be one.
+                node = self._names.reread(inode.ino)
                 try:
-                    fd, summed = self._open_node(node)
+                    fd, checksums = self._open_node(node)
                 except FileNotFoundError as error:
                     if node is None:
                         raise
                     _log.error(
-                        "the bytes of %s are missing: %s does not exist; `vfsd fsck` tells more",
-                        self._names.told(node.ino),
+                        "the bytes of %s are missing: %s does not exist; run `vfsd fsck`",
+                        self._names.log_name(node.ino),
                         error.filename,
                     )
-                    raise failure(errno.EIO) from error
+                    raise os_error(errno.EIO) from error
             assert node is not None
-            content.backing = _backing(node)
-            content.setid = bool(node.mode & 0o6000)
-            content.last_known = node
-            content.summed = summed
-            content.fd = fd
+            inode.backing = _backing(node)
+            inode.setid = bool(node.mode & 0o6000)
+            inode.last_known = node
+            inode.checksums = checksums
+            inode.fd = fd
 
     def create_private(self, ino: int) -> int:
-        """The private file of a new inode, opened; to be called before the row is committed."""
+        """Create and open the private file of a new inode. Call it before the row is committed."""
         path = f"{self._spool}/{ino}"
         try:
             return os.open(path, _CREATE, 0o600)
-        except FileExistsError:  # of an inode that never came to be, and left its number
+        except FileExistsError:  # left by an inode that was never committed
             os.unlink(path)
             return os.open(path, _CREATE, 0o600)
 
-    def attach_new(self, content: OpenInode, node: Node, fd: int) -> None:
-        """Let a pinned content have the descriptor that `create_private` made.
+    def attach_new(self, inode: OpenInode, node: Node, fd: int) -> None:
+        """Give a pinned inode the descriptor of `create_private`.
 
-        Somebody may have opened the new name before, with another one.
+        Another thread may have opened the new name before; then `fd` is closed.
         """
-        with content.lock:
-            if content.fd < 0:
-                content.fd = fd
+        with inode.lock:
+            if inode.fd < 0:
+                inode.fd = fd
             else:
                 os.close(fd)
-            content.backing = BackingKind.PRIVATE
-            content.dirty = True
-            content.setid = bool(node.mode & 0o6000)
-            content.last_known = node
-            self.written(content)
+            inode.backing = BackingKind.PRIVATE
+            inode.dirty = True
+            inode.setid = bool(node.mode & 0o6000)
+            inode.last_known = node
+            self.mark_written(inode)
 
-    def written(self, content: OpenInode) -> None:
-        """To be called after every change of the bytes."""
-        content.stamp = next(self._stamps)
+    def mark_written(self, inode: OpenInode) -> None:
+        """Record a change of the bytes. Call it after every write."""
+        inode.stamp = next(self._stamps)
 
-    def make_writable(self, content: OpenInode, *, keep: int | None = None) -> None:
-        """See to it that `fd` may be written, and that the row says so first.
+    def make_writable(self, inode: OpenInode, *, keep_bytes: int | None = None) -> None:
+        """Make `fd` writable, and update the row first.
 
-        Of a video's bytes the first `keep` are copied; all of them by default.  Raises `OSError`:
-        ESTALE where another process has taken the video away, or put another original in its
-        place, since it was opened: nobody would ever see what is written here.
+        The first `keep_bytes` of a video are copied; None copies all. Raises `OSError`: ESTALE
+        where another process has deleted the video or replaced its original since it was opened.
+        Written bytes would be lost.
         """
-        with content.lock:
-            if content.dirty:
+        with inode.lock:
+            if inode.dirty:
                 return
-            node = self._names.node_if_any(content.ino)
-            found = os.fstat(content.fd)
-            is_own = content.is_private and self._is_own(content, node, found)
-            if is_own and not _may_be_written(content.fd):
-                self._reopen(content, found)
-            if not is_own or (node is not None and not self._announce(node, None)):
-                whole = content.is_private or keep is None
-                self._copy(content, node, found.st_size if whole else min(keep or 0, found.st_size))
-            content.dirty = True
-            content.grants = node is not None and CAPABILITIES in self._names.xattrs(node.ino)
-            content.synced = False
-            content.shown_ctime = None
+            node = self._names.node_if_any(inode.ino)
+            found = os.fstat(inode.fd)
+            is_own = inode.is_private and self._is_own(inode, node, found)
+            if is_own and not _may_be_written(inode.fd):
+                self._reopen(inode, found)
+            if not is_own or (node is not None and not self._mark_changing(node, None)):
+                keeps_all = inode.is_private or keep_bytes is None
+                self._copy(
+                    inode, node, found.st_size if keeps_all else min(keep_bytes or 0, found.st_size)
+                )
+            inode.dirty = True
+            inode.has_capabilities = node is not None and CAPABILITIES in self._names.xattrs(
+                node.ino
+            )
+            inode.synced = False
+            inode.shown_ctime = None
 
-    def sync(self, content: OpenInode, *, data_only: bool) -> None:
-        """Make the bytes survive a power cut, and the private file's name."""
-        (os.fdatasync if data_only else os.fsync)(content.fd)
-        if content.is_private and not content.synced:
-            fsync_path(self._parts.directory.spool)
-            content.synced = True
+    def sync(self, inode: OpenInode, *, data_only: bool) -> None:
+        """Sync the bytes, and the name of the private file, to the disk."""
+        (os.fdatasync if data_only else os.fsync)(inode.fd)
+        if inode.is_private and not inode.synced:
+            fsync_path(self._context.directory.spool)
+            inode.synced = True
 
     # -- attributes
 
     def attributes(self, node: Node) -> Attributes:
-        """Of a node of any kind, open or not.  Raises `OSError`: ESTALE when it is gone."""
+        """Return the attributes of a node of any type, open or not. Raises ESTALE if it is gone."""
         if not is_private(node):
-            return attributes.of_row(node)
+            return attributes.from_row(node)
         try:
-            found = os.stat(f"{self._spool}/{node.ino}")  # thousands of times for a listing
+            found = os.stat(
+                f"{self._spool}/{node.ino}"
+            )  # os.stat: called thousands of times for a listing
         except FileNotFoundError:
-            now = self._names.reread(node.ino)  # it may have become a video meanwhile
+            now = self._names.reread(node.ino)  # it may just have become a video
             if now is None:
-                raise failure(errno.ESTALE) from None
-            return attributes.of_row(now)
-        content = self._open.get(node.ino)
-        shown = None if content is None else content.shown_ctime
-        return attributes.of_private(node, found, shown)
+                raise os_error(errno.ESTALE) from None
+            return attributes.from_row(now)
+        inode = self._open.get(node.ino)
+        shown = None if inode is None else inode.shown_ctime
+        return attributes.from_private(node, found, shown)
 
-    def attributes_of_open(self, content: OpenInode) -> Attributes:
-        """Also of an inode that another process has taken away."""
-        node = self._names.node_if_any(content.ino)
+    def attributes_of_open(self, inode: OpenInode) -> Attributes:
+        """Return the attributes of an open inode, even if another process deleted it."""
+        node = self._names.node_if_any(inode.ino)
         if node is not None and not is_private(node):
-            return attributes.of_row(node)
-        found = os.fstat(content.fd)
+            return attributes.from_row(node)
+        found = os.fstat(inode.fd)
         if node is None:
-            assert content.last_known is not None
-            node = replace(content.last_known, nlink=0)
-        return attributes.of_private(node, found, content.shown_ctime)
+            assert inode.last_known is not None
+            node = replace(inode.last_known, nlink=0)
+        return attributes.from_private(node, found, inode.shown_ctime)
 
-    # -- inside
+    # -- internals
 
-    def _note_closed(self, ino: int) -> None:
+    def _record_closed(self, ino: int) -> None:
         now = time.monotonic()
-        if len(self._closed) >= _REMEMBERED:
+        if len(self._closed) >= _MAX_CLOSED:
             self._closed = {
-                each: at for each, at in self._closed.items() if now - at < _MOMENT_SECONDS
+                each: at for each, at in self._closed.items() if now - at < _RECENT_SECONDS
             }
         self._closed[ino] = now
 
     def _open_node(self, node: Node | None) -> tuple[int, ChecksummedFile | None]:
-        """A descriptor of its bytes, and how to read them where that is not as they are."""
+        """Return a descriptor of the bytes and, for videos, their checksums."""
         if node is None:
-            raise failure(errno.ENOENT)
+            raise os_error(errno.ENOENT)
         if is_private(node):
-            path = f"{self._spool}/{node.ino}"  # put together by pathlib in the time of an open(2)
-            if not self._parts.read_only:
+            path = f"{self._spool}/{node.ino}"  # pathlib would take as long as open(2)
+            if not self._context.read_only:
                 try:
                     return os.open(path, os.O_RDWR | AS_BYTES), None
                 except OSError as error:
                     if error.errno != errno.EROFS:
                         raise
             return os.open(path, os.O_RDONLY | AS_BYTES), None
-        place = ByteLocation(node.object_key, node.link_path)
-        stored = self._parts.path_of(place)
+        location = ByteLocation(node.object_key, node.link_path)
+        stored = self._context.path_of(location)
         if node.link_path is not None:
-            fd = open_linked(stored, self._parts.directory.top)
+            fd = open_linked(stored, self._context.directory.top)
         else:
             fd = os.open(stored, os.O_RDONLY | AS_BYTES)
-        return fd, self._parts.summed.opened(stored, place, fd)
+        return fd, self._context.summed.opened(stored, location, fd)
 
-    def _reopen(self, content: OpenInode, found: os.stat_result) -> None:
-        """Open a private file for writing that was opened while its disk was read-only.
+    def _reopen(self, inode: OpenInode, found: os.stat_result) -> None:
+        """Reopen a private file for writing that was opened while its disk was read-only.
 
         Raises `OSError`: EROFS where it still is, ESTALE for another file.
         """
-        fd = os.open(f"{self._spool}/{content.ino}", os.O_RDWR | AS_BYTES)
+        fd = os.open(f"{self._spool}/{inode.ino}", os.O_RDWR | AS_BYTES)
         if not os.path.samestat(os.fstat(fd), found):
             os.close(fd)
-            raise failure(errno.ESTALE)
-        content.retired.append(content.fd)
-        content.fd = fd
+            raise os_error(errno.ESTALE)
+        inode.replaced_fds.append(inode.fd)
+        inode.fd = fd
 
-    def _is_own(self, content: OpenInode, node: Node | None, found: os.stat_result) -> bool:
-        """Whether nobody but the inode counts on the bytes of its private file.
+    def _is_own(self, inode: OpenInode, node: Node | None, found: os.stat_result) -> bool:
+        """Return whether only this inode uses the bytes of its private file.
 
-        One with a second name has become, or nearly became, an object; and so has one in whose
-        place a copy was put, which the row was then not told of.
+        A second hard link means that the file is, or was about to become, an object. The same holds
+        where a copy has replaced the file and the row was not updated.
         """
         if found.st_nlink > 1 or (node is not None and node.state is FileState.VIDEO):
             return False
         try:
-            return os.path.samestat(found, os.stat(f"{self._spool}/{content.ino}"))
+            return os.path.samestat(found, os.stat(f"{self._spool}/{inode.ino}"))
         except FileNotFoundError:
-            return node is None  # with a row it has become an object, which is not known here yet
+            return node is None  # with a row: it has just become an object
 
-    def _copy(self, content: OpenInode, node: Node | None, length: int) -> None:
-        """Put a private copy in the place of the bytes that must not be written.
+    def _copy(self, inode: OpenInode, node: Node | None, length: int) -> None:
+        """Replace bytes that must not be written by a private copy.
 
-        It is on the disk before the row says so: from then on nothing holds the bytes that it was
-        made of, and whoever looks for garbage deletes them.
+        The copy is synced before the row changes. After that nothing references the source, and
+        garbage collection may delete it.
         """
         if node is None:
-            raise failure(errno.ESTALE)
-        with NewFile(partial(self._parts.directory.new_spool_copy, content.ino), mode=0o600) as new:
+            raise os_error(errno.ESTALE)
+        with NewFile(partial(self._context.directory.new_spool_copy, inode.ino), mode=0o600) as new:
             fd = os.dup(new.file.fileno())
             try:
-                if content.summed is not None:
-                    length = content.summed.known(0, length)
-                    content.summed.require(0, length)  # damage is not to become what was written
-                copy_start(content.fd, fd, length)
+                if inode.checksums is not None:
+                    length = inode.checksums.known(0, length)
+                    inode.checksums.require(
+                        0, length
+                    )  # do not copy damaged bytes as if they were written
+                copy_start(inode.fd, fd, length)
                 before = self.attributes(node)
                 os.utime(fd, ns=(before.atime_ns, before.mtime_ns))
-                if length:  # else there is nothing that could be lost but the name of nothing
+                if length:  # an empty file has nothing to lose
                     os.fsync(fd)
-                self._announce(node, str(new.path), is_kept=length > 0)
+                self._mark_changing(node, str(new.path), is_kept=length > 0)
             except BaseException:
                 os.close(fd)
-                self._withdraw(content.ino, self._parts.directory.spool_file(content.ino))
+                self._discard_private(inode.ino, self._context.directory.spool_file(inode.ino))
                 raise
         let_go(fd)
-        content.retired.append(content.fd)
-        content.fd = fd
-        content.summed = None
-        content.backing = BackingKind.PRIVATE
+        inode.replaced_fds.append(inode.fd)
+        inode.fd = fd
+        inode.checksums = None
+        inode.backing = BackingKind.PRIVATE
 
-    def _withdraw(self, ino: int, private: Path) -> None:
-        """Take a private file away again that the row knows nothing of, as it was not written."""
-        with suppress(VfsdError, OSError):  # the next mount does it, or `vfsd gc`
+    def _discard_private(self, ino: int, private: Path) -> None:
+        """Delete a private file that the row does not reference, since its write failed."""
+        with suppress(VfsdError, OSError):  # left to the next mount or `vfsd gc`
             node = self._names.reread(ino)
             if node is not None and not is_private(node):
                 private.unlink(missing_ok=True)
 
-    def _announce(self, node: Node, copy: str | None, *, is_kept: bool = False) -> bool:
-        """Say in the row that the bytes change; `copy` becomes the private file with it, for good
-        if `is_kept`.  Without a copy nothing is said, and False, of what has become a video."""
+    def _mark_changing(self, node: Node, copy: str | None, *, is_kept: bool = False) -> bool:
+        """Record in the row that the bytes change.
+
+        `copy` becomes the private file in the same transaction, and is synced if `is_kept`. Without
+        a copy, return False and change nothing if the file has become a video.
+        """
         with self._names.changing() as change:
             change.touch(node.ino)
             try:
                 now = change.tree.node(node.ino)
             except NotFoundError:
                 if copy is not None:
-                    raise failure(errno.ESTALE) from None
-                return True  # taken away meanwhile; what is written goes when the handles go
+                    raise os_error(errno.ESTALE) from None
+                return True  # deleted by another process; writes are lost with the handles
             if copy is None and now.state is FileState.VIDEO:
                 return False
             change.transaction.originals.require_free(node.ino)
             if copy is not None:
-                os.replace(copy, self._parts.directory.spool_file(node.ino))
+                os.replace(copy, self._context.directory.spool_file(node.ino))
                 if is_kept:
-                    fsync_path(self._parts.directory.spool)
+                    fsync_path(self._context.directory.spool)
             keys = change.objects_of(now)
             change.tree.update(
                 node.ino,

@@ -1,14 +1,12 @@
-"""Names that were taken from open files, while a rename onto them may still follow.
+"""Hidden names of open files ("silly renames" of libfuse), which a rename may be about to replace.
 
-Who knows files by path only, as libfuse does, gives an open file a secret name before its own is
-taken away.  So a rename over an open file comes in two steps: the name is hidden, and at once the
-other file gets it.  Here the two become one: a file that loses its last name in this way gets it
-back where the rename fails.  Where the catalog does not take that, as on a full disk, it is tried
-again until it does, if need be by the next mount.  And for a moment the catalog remembers the name,
-and gives it back where the process dies in between.
+libfuse knows files only by path. Before an open file loses its name, libfuse renames it to a hidden
+one. So a rename over an open file arrives in two steps: the old name is hidden, then the other file
+gets it. `HiddenNames` makes both steps one. If the rename fails, the file gets its name back. If
+the catalog cannot record that, for instance on a full disk, it is retried, if necessary by the next
+mount. The catalog also keeps the name for a moment, and restores it if the process dies in between.
 
-However late the rename fails: the file is kept as long as somebody has it open, and for a second in
-any case.
+The file is kept while it is open, and at least for `_PENDING_SECONDS`.
 """
 
 from __future__ import annotations
@@ -23,278 +21,282 @@ from enum import Enum
 from typing import NamedTuple
 
 from vfsd.mount.fs.classify import Classifier
-from vfsd.mount.fs.deferred_cleanup import WAITED, CleanupThread
+from vfsd.mount.fs.deferred_cleanup import CATALOG_BUSY, CleanupThread
 from vfsd.mount.fs.dentry_cache import DentryCache, ForgottenFile, TreeTransaction
 from vfsd.mount.fs.open_inodes import OpenInodes
-from vfsd.mount.fs.syscalls import failure
+from vfsd.mount.fs.syscalls import os_error
 from vfsd.storage.context import StoreContext
 
 _SETTLING_SECONDS = 0.05
-"""How long a crash gives a hidden name back.
+"""How long a crash restores a hidden name.
 
-The second half of a rename follows in the same call of libfuse, and waits for nothing but its turn.
-Longer is worse: a daemon that is killed in this time has its successor give a file that was
-unlinked its name back.
+The second step follows in the same call of libfuse and waits only for locks. A longer time is
+worse: the mount after a killed daemon would restore names of files that were deleted.
 """
-_SYNCED_SECONDS = 0.005
-"""The same, where somebody waits until that is over."""
-_COMING_SECONDS = 1.0
-"""How long a rename that fails gives its name back to a file that nobody has open any more.
+_FOLLOW_SECONDS = 0.005
+"""The same where a caller waits for the end of that time."""
+_PENDING_SECONDS = 1.0
+"""How long a failed rename can restore the name of a file that is no longer open.
 
-So long an unlinked file takes up its room, unless somebody needs that.
+For so long a deleted file uses space, unless the space is needed.
 """
 _GATHER_SECONDS = 0.01
-"""Of many names that are hidden one after the other, those of so long are seen to at once."""
+"""Names that are hidden within this time are processed in one transaction."""
 
 
 class _Stage(Enum):
-    """Why a hidden name keeps its file, though nobody may have that open."""
+    """Why a hidden name keeps its file, although the file may be closed."""
 
-    COMING = "a rename may follow"
-    FOLLOWED = "one is under way"
-    OWED = "it has failed, and the name is to be given back"
+    PENDING = "a rename may follow"
+    RENAMING = "a rename is in progress"
+    RESTORING = "the rename failed and the name must be restored"
 
 
 @dataclass(eq=False, slots=True)
 class HiddenName:
-    """A name that was taken from an open file, and that a rename may give to another."""
+    """A name that was removed from an open file, and that a rename may give to another file."""
 
     ino: int  #: of the file
-    parent: int  #: inode number of the directory that the name stood in
+    parent: int  #: inode number of the directory of the name
     name: str
-    is_orphan: bool  #: it was the last name
-    since: float  #: when it was taken, by `time.monotonic`
-    is_unsettled: bool  #: a crash gives it back
-    stage: _Stage = _Stage.COMING
+    is_orphan: bool  #: whether it was the last name
+    since: float  #: monotonic time of `hide`
+    is_unsettled: bool  #: a crash restores the name
+    stage: _Stage = _Stage.PENDING
 
     def due(self) -> float:
-        """When there is something to write down of it while it is coming."""
-        until = _COMING_SECONDS
+        """Return the monotonic time of the next step while it is pending."""
+        until = _PENDING_SECONDS
         if self.is_unsettled:
             until = min(until, _SETTLING_SECONDS)
         return self.since + until
 
 
 class _DueActions(NamedTuple):
-    """What it is time for."""
+    """The actions that are due."""
 
-    settled: list[HiddenName]  #: no crash gives these back from now on: they were unlinked
-    owed: list[HiddenName]  #: these are given back
-    over: set[HiddenName]  #: these keep their files no longer
-    files: set[int]  #: that nobody keeps, and nobody has open; some may have names
+    settled: list[HiddenName]  #: the unlink becomes permanent
+    to_restore: list[HiddenName]  #: names to restore
+    expired: set[HiddenName]  #: names that keep their files no longer
+    files: set[int]  #: neither kept nor open; some may have names
 
     @property
     def is_for_catalog(self) -> bool:
-        return bool(self.settled or self.owed or self.files)
+        return bool(self.settled or self.to_restore or self.files)
 
 
 class HiddenNames:
-    """The names that were hidden a moment ago, and the end of files without any.  Thread-safe.
+    """Recently hidden names, and the deletion of files without names. Thread-safe.
 
-    Who closes a file that may come back leaves its end to us.  So whenever a name ceases to keep
-    its file, it is seen after that whether the file is still open; if not, it ends here.
+    A file that may be restored is not deleted when it is closed. So when a name ceases to keep its
+    file, this class checks whether the file is still open, and deletes it if not.
 
-    What is to be written down is for all names at once, so that where others have the catalog one
-    waits for it, and once.
+    All due names are recorded in one transaction, so a busy catalog is waited for only once.
     """
 
     def __init__(
         self,
-        parts: StoreContext,
+        context: StoreContext,
         names: DentryCache,
-        contents: OpenInodes,
-        judging: Classifier,
-        janitor: CleanupThread,
+        open_inodes: OpenInodes,
+        classifier: Classifier,
+        cleanup: CleanupThread,
         now: Callable[[], int],
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._names = names
-        self._contents = contents
-        self._judging = judging
-        self._janitor = janitor
+        self._open_inodes = open_inodes
+        self._classifier = classifier
+        self._cleanup = cleanup
         self._now = now
-        self._hidden: set[HiddenName] = set()  # those that keep their files
-        self._closed: set[int] = set()  # files that have lost their names, for us to see to
-        self._tending = janitor.chore(
-            self._tend,
-            "what has become of files that were open, and have lost their names, could not be "
-            "written down; it is tried again, and once more when the mount ends",
+        self._hidden: set[HiddenName] = set()  # names that keep their files
+        self._closed: set[int] = set()  # closed inodes without names, still to be checked
+        self._task = cleanup.add_task(
+            self._process,
+            "the deletion of open files could not be recorded; it is retried, and once more when "
+            "the mount ends",
         )
 
     def hide(self, path: str, alias: str) -> HiddenName:
-        """Take the name of an open file away, as `unlink` does, and let a secret one lead to it.
+        """Remove the name of an open file, as `unlink` does, and make `alias` lead to the file.
 
-        `alias` is a name in the same directory, which no listing shows; it goes with the last
-        handle, or soon, when there is none.  With what is returned a rename of another file to
-        the name that was taken makes the two one: see `followed_by`.
+        `alias` is a name in the same directory that no listing shows. It expires with the last
+        handle, or soon if there is none. Pass the result to `replacing` to make a rename onto the
+        name atomic.
         """
         with ExitStack() as undoing:
             with self._names.changing() as change:
-                place = self._names.place(path)
-                if change.node_at(place).is_dir:
-                    raise failure(errno.EISDIR)
+                position = self._names.position(path)
+                if change.node_at(position).is_dir:
+                    raise os_error(errno.EISDIR)
                 now = self._now()
-                at = (place.parent.ino, place.name)
+                at = (position.parent.ino, position.name)
                 left = change.tree.unlink(*at, now_ns=now)
                 is_orphan = left.nlink == 0
                 hidden = HiddenName(left.ino, *at, is_orphan, time.monotonic(), is_orphan)
-                # Before anybody sees that it has lost its name.
+                # Before any other thread can see that it has lost its name.
                 self._hidden.add(hidden)
                 undoing.callback(self._hidden.discard, hidden)
                 if is_orphan:
                     change.tree.orphan(left.ino, now_ns=now, former=at)
-                change.leave(*at)
+                change.remove_name(*at)
                 change.touch(left.ino)
             undoing.pop_all()
-        self._names.set_alias(place.parent.ino, alias, left.ino)
-        self._tending.due(_SETTLING_SECONDS)
+        self._names.set_alias(position.parent.ino, alias, left.ino)
+        self._task.schedule(_SETTLING_SECONDS)
         return hidden
 
     @contextmanager
-    def followed_by(self, hidden: HiddenName) -> Iterator[None]:
-        """For a block that gives the name to another file: it is given back where that fails."""
-        hidden.stage = _Stage.FOLLOWED
+    def replacing(self, hidden: HiddenName) -> Iterator[None]:
+        """Wrap the rename that gives the name to another file. A failure restores the name."""
+        hidden.stage = _Stage.RENAMING
         self._hidden.add(hidden)
         try:
             yield
         except BaseException as error:
-            hidden.stage = _Stage.OWED
-            self._hidden.add(hidden)  # it may have been late
-            if isinstance(error, WAITED):
-                self._tending.due(0.0)  # who has waited for the catalog does not do so twice
+            hidden.stage = _Stage.RESTORING
+            self._hidden.add(hidden)  # the rename may have come after `_PENDING_SECONDS`
+            if isinstance(error, CATALOG_BUSY):
+                self._task.schedule(0.0)  # the caller has waited for the catalog already
             else:
-                self._tending.attempt()
+                self._task.run()
             raise
         hidden.is_unsettled = False
         self._hidden.discard(hidden)
-        self._closed.add(hidden.ino)  # if it is
-        self._tending.due(0.0)
+        self._closed.add(hidden.ino)  # checked by the task
+        self._task.schedule(0.0)
 
-    def may_come_back(self, ino: int) -> bool:
-        """Whether a file may still get back a name that it has lost."""
+    def may_be_restored(self, ino: int) -> bool:
+        """Return whether a file may still get back a name."""
         return any(hidden.ino == ino for hidden in tuple(self._hidden))
 
     def restore(self, change: TreeTransaction, hidden: HiddenName) -> None:
-        """Let the file have its name again: the rename has failed, or was to change nothing.
+        """Give the file its name back: the rename failed or was to change nothing.
 
-        Not where another process has given that to something else, which has replaced the file
-        then, or where there is no file any more, or no directory.
+        Not if another process has used the name, or if the file or the directory is gone.
         """
         there = change.tree.nodes([hidden.ino, hidden.parent])
         is_free = change.tree.lookup(hidden.parent, hidden.name) is None
         if len(there) == 2 and is_free:
-            is_orphan = there[hidden.ino].nlink == 0  # it may have lost its other names since
+            is_orphan = (
+                there[hidden.ino].nlink == 0
+            )  # it may have lost its other names in the meantime
             give_back = change.tree.adopt_orphan if is_orphan else change.tree.link
             give_back(hidden.ino, hidden.parent, hidden.name, now_ns=self._now())
-            change.enter(hidden.parent, hidden.name, hidden.ino)
+            change.set_name(hidden.parent, hidden.name, hidden.ino)
         else:
-            self.forgo(change, hidden)
+            self.make_permanent(change, hidden)
 
-    def forgo(self, change: TreeTransaction, hidden: HiddenName) -> None:
-        """No crash gives the name back any more."""
+    def make_permanent(self, change: TreeTransaction, hidden: HiddenName) -> None:
+        """Record that a crash must not restore the name."""
         if hidden.is_orphan:
             change.tree.settle_orphan(hidden.ino, hidden.parent, hidden.name)
 
     def settle(self) -> None:
-        """Return when no name that was taken until now would come back after a crash."""
+        """Return when a crash would restore none of the names hidden so far."""
         unsettled = _to_settle(tuple(self._hidden))
         _wait_for_rename(unsettled)
         if unsettled := _to_settle(unsettled):
-            self._parts.with_reserve(lambda: self._settle(unsettled))
+            self._context.with_reserve(lambda: self._settle_all(unsettled))
 
-    def end(self, ino: int) -> None:
-        """Delete a file that has lost its names, unless somebody has it open or it may come back.
+    def delete_unless_open(self, ino: int) -> None:
+        """Delete a closed file without names, unless it was opened again or may be restored.
 
-        To be called for a file that is not open.  Where it cannot be done now, it is a little
-        later.
+        If that is impossible now, it is retried a little later.
         """
-        if self._parts.read_only:
+        if self._context.read_only:
             return
         self._closed.add(ino)
-        if self.may_come_back(ino):
-            return  # whoever has the name cease to keep it looks at what was closed after that
-        if self._tending.is_failing:
-            self._tending.due(_COMING_SECONDS)  # who closes many files waits once
+        if self.may_be_restored(ino):
+            return  # the end of `_PENDING_SECONDS` checks the closed files again
+        if self._task.is_failing:
+            self._task.schedule(
+                _PENDING_SECONDS
+            )  # a program that closes many files waits only once
         else:
-            self._tending.attempt()
+            self._task.run()
 
-    def end_closed(self) -> bool:
-        """End what nobody has open, and only waits for a rename that fails: its room is needed.
+    def delete_closed(self) -> bool:
+        """Delete closed files that are only kept for a rename that may fail: their space is needed.
 
-        False where others have the catalog.
+        Return False if the catalog is busy.
         """
-        hidden = [each for each in tuple(self._hidden) if each.stage is _Stage.COMING]
-        needed = {each for each in hidden if not self._contents.is_open(each.ino)}
+        hidden = [each for each in tuple(self._hidden) if each.stage is _Stage.PENDING]
+        needed = {each for each in hidden if not self._open_inodes.is_open(each.ino)}
         _wait_for_rename(needed)
-        return not isinstance(self._tending.attempt(lambda: self._tend(needed)), WAITED)
+        return not isinstance(self._task.run(lambda: self._process(needed)), CATALOG_BUSY)
 
-    # -- inside
+    # -- internals
 
-    def _tend(self, needed: Collection[HiddenName] = ()) -> None:
-        """Write down all that it is time for, in one transaction.
+    def _process(self, needed: Collection[HiddenName] = ()) -> None:
+        """Record all due actions in one transaction.
 
-        For names that take up room which is `needed` it is.
+        Names in `needed` are due at once, since their space is needed.
         """
         closed: set[int] = set()
         while self._closed:
             closed.add(self._closed.pop())
         try:
-            due = self._due(closed, needed)
+            due = self._due_actions(closed, needed)
             gone: list[ForgottenFile] = []
             if due.is_for_catalog:
                 for ino in due.files:
-                    self._contents.drop_aliases(ino)
-                due, gone = self._parts.with_reserve(lambda: self._write_down(closed, needed))
+                    self._open_inodes.drop_aliases(ino)
+                due, gone = self._context.with_reserve(lambda: self._record(closed, needed))
         except BaseException:
             self._closed |= closed
             raise
         # Before the names go: who needs room, and finds none of them, looks for bytes.
         for each in gone:
-            self._janitor.discard_bytes(each)
-        for hidden in due.owed:
-            self._judging.submit(hidden.ino)  # nobody did who closed it without a name
-        for hidden in (*due.settled, *due.owed):
+            self._cleanup.discard_bytes(each)
+        for hidden in due.to_restore:
+            self._classifier.submit(hidden.ino)  # nobody did who closed it without a name
+        for hidden in (*due.settled, *due.to_restore):
             hidden.is_unsettled = False
-        self._hidden.difference_update(due.owed)
-        self._hidden -= {hidden for hidden in due.over if hidden.stage is _Stage.COMING}
+        self._hidden.difference_update(due.to_restore)
+        self._hidden -= {hidden for hidden in due.expired if hidden.stage is _Stage.PENDING}
         if self._closed:
-            self._tending.due(0.0)
-        left = [each.due() for each in tuple(self._hidden) if each.stage is _Stage.COMING]
+            self._task.schedule(0.0)
+        left = [each.due() for each in tuple(self._hidden) if each.stage is _Stage.PENDING]
         if left:
-            self._tending.due(max(_GATHER_SECONDS, min(left) - time.monotonic()))
+            self._task.schedule(max(_GATHER_SECONDS, min(left) - time.monotonic()))
 
-    def _due(self, closed: set[int], needed: Collection[HiddenName]) -> _DueActions:
-        """Of names, and of files that were `closed`."""
-        now = math.inf if self._janitor.is_closing else time.monotonic()
+    def _due_actions(self, closed: set[int], needed: Collection[HiddenName]) -> _DueActions:
+        """Return the actions that are due for all names and for the inodes in `closed`."""
+        now = math.inf if self._cleanup.is_closing else time.monotonic()
         names = tuple(self._hidden)
-        owed = [each for each in names if each.stage is _Stage.OWED]
-        coming = [each for each in names if each.stage is _Stage.COMING]
-        over = {each for each in coming if each in needed or now >= each.since + _COMING_SECONDS}
+        to_restore = [each for each in names if each.stage is _Stage.RESTORING]
+        coming = [each for each in names if each.stage is _Stage.PENDING]
+        expired = {
+            each for each in coming if each in needed or now >= each.since + _PENDING_SECONDS
+        }
         settled = [
-            each for each in coming if each.is_unsettled and (each in over or now >= each.due())
+            each for each in coming if each.is_unsettled and (each in expired or now >= each.due())
         ]
-        done = over.union(owed)
+        done = expired.union(to_restore)
         kept = {each.ino for each in names if each not in done}
         files = closed.union(each.ino for each in done) - kept
-        closed_still = {ino for ino in files if not self._contents.is_open(ino)}
-        return _DueActions(settled, owed, over, closed_still)
+        closed_still = {ino for ino in files if not self._open_inodes.is_open(ino)}
+        return _DueActions(settled, to_restore, expired, closed_still)
 
-    def _write_down(
+    def _record(
         self, closed: set[int], needed: Collection[HiddenName]
     ) -> tuple[_DueActions, list[ForgottenFile]]:
         with self._names.changing() as change:
-            due = self._due(closed, needed)  # a rename may have followed, or somebody opened it
-            for hidden in due.owed:
+            due = self._due_actions(
+                closed, needed
+            )  # a rename may have followed, or the file was opened
+            for hidden in due.to_restore:
                 self.restore(change, hidden)
             for hidden in due.settled:
-                self.forgo(change, hidden)
+                self.make_permanent(change, hidden)
             ended = (self._delete(change, ino) for ino in due.files)
             return due, [gone for gone in ended if gone is not None]
 
     def _delete(self, change: TreeTransaction, ino: int) -> ForgottenFile | None:
-        """The file as it was last; None where it has a name, or is gone already.
+        """Delete a file from the catalog and return it; None if it has a name or is gone.
 
-        One that is held stays: the next mount gives it a name.
+        A file with a hold stays: the next mount gives it a name.
         """
         change.touch(ino)
         node = change.tree.nodes([ino]).get(ino)
@@ -302,21 +304,21 @@ class HiddenNames:
             return None
         return change.delete(node)
 
-    def _settle(self, unsettled: list[HiddenName]) -> None:
+    def _settle_all(self, unsettled: list[HiddenName]) -> None:
         with self._names.changing() as change:
             settled = _to_settle(unsettled)
             for hidden in settled:
-                self.forgo(change, hidden)
+                self.make_permanent(change, hidden)
         for hidden in settled:
             hidden.is_unsettled = False
 
 
 def _to_settle(names: Iterable[HiddenName]) -> list[HiddenName]:
-    """Not while a rename follows, which may take its time, and may fail."""
-    return [each for each in names if each.is_unsettled and each.stage is _Stage.COMING]
+    """Return unsettled names, except those with a rename in progress, which may fail."""
+    return [each for each in names if each.is_unsettled and each.stage is _Stage.PENDING]
 
 
 def _wait_for_rename(names: Collection[HiddenName]) -> None:
-    """As long as the second step may take to follow; what comes later finds an unlink."""
+    """Wait as long as the second step may take; a later rename finds an unlinked file."""
     latest = max((each.since for each in names), default=0.0)
-    time.sleep(max(0.0, latest + _SYNCED_SECONDS - time.monotonic()))
+    time.sleep(max(0.0, latest + _FOLLOW_SECONDS - time.monotonic()))

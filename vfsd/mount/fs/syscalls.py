@@ -1,4 +1,4 @@
-"""What the file system asks of the one below it, where Python's `os` has no word for it."""
+"""System calls that Python's `os` does not provide, and a file copy that shares blocks."""
 
 from __future__ import annotations
 
@@ -11,31 +11,39 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 _FICLONE = 0x40049409
 _CHUNK = 1 << 20
-_NOT_HERE = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY, errno.EBADF)
+_UNSUPPORTED = (
+    errno.EXDEV,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
+    errno.EINVAL,
+    errno.ENOTTY,
+    errno.EBADF,
+)
 
 
-def failure(code: int) -> OSError:
-    """The exception that stands for an errno."""
+def os_error(code: int) -> OSError:
+    """Return the `OSError` for an errno."""
     return OSError(code, os.strerror(code))
 
 
 def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
-    """Reserve, punch, zero, collapse: see fallocate(2).  Raises `OSError`."""
+    """Call fallocate(2). Raises `OSError`."""
     if _LIBC.fallocate(fd, mode, offset, length) != 0:
-        raise failure(ctypes.get_errno())
+        raise os_error(ctypes.get_errno())
 
 
 def copy_start(source: int, target: int, length: int) -> None:
-    """Make an empty file hold the first `length` bytes of another, sharing blocks if possible.
+    """Copy the first `length` bytes of `source` into the empty file `target`.
 
-    A shorter source is copied as it is.
+    Both are descriptors. Blocks are shared where the disk supports it. A shorter source is copied
+    completely.
     """
     if length == os.fstat(source).st_size:
         try:
             fcntl.ioctl(target, _FICLONE, source)
             return
         except OSError as error:
-            if error.errno not in _NOT_HERE:
+            if error.errno not in _UNSUPPORTED:
                 raise
     at = _copy_in_kernel(source, target, length)
     while at < length:
@@ -49,7 +57,7 @@ def copy_start(source: int, target: int, length: int) -> None:
 
 
 def _copy_in_kernel(source: int, target: int, length: int) -> int:
-    """How much could be copied without passing through this process."""
+    """Copy with copy_file_range(2); return how many bytes it copied, possibly 0."""
     at = 0
     try:
         while at < length:
@@ -58,6 +66,6 @@ def _copy_in_kernel(source: int, target: int, length: int) -> int:
                 break
             at += copied
     except OSError as error:
-        if error.errno not in _NOT_HERE:
+        if error.errno not in _UNSUPPORTED:
             raise
     return at

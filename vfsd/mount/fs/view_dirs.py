@@ -1,7 +1,7 @@
-"""``NAME@/``: what can be had of a video, as files that are made when they are read.
+"""The directories ``NAME@/`` of videos, with files that are rendered when they are read.
 
-The folders are in no listing, so that who copies a tree copies what is really there.  Frames of the
-video in another size may be written: see `vfsd.views.view_uploads`.
+They are in no listing, so copying a tree copies only real files. Renditions can be written there;
+see `vfsd.views.view_uploads`.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from typing import Protocol
 
 from vfsd.core.model import FileState, Node
 from vfsd.core.view_request import CancelCheck, ViewFile, ViewStat
-from vfsd.mount.fs.attributes import OF_VIEWS, Attributes, blocks_of
+from vfsd.mount.fs.attributes import FIRST_VIEW_INO, Attributes, block_count
 from vfsd.mount.fs.classify import Classifier
 from vfsd.mount.fs.dentry_cache import DentryCache, require_short
 from vfsd.mount.fs.open_inodes import PassthroughFile
-from vfsd.mount.fs.syscalls import failure
+from vfsd.mount.fs.syscalls import os_error
 
 MARK = "@"
 
 _READ = 0o444
-"""Views can be read by whoever may read the video that they show, and by nobody else."""
+"""A view has the read permissions of its video, and no others."""
 
 _SETTLE_SECONDS = 30.0
-_PLACES = 1024
-_NOWHERE = "\0"
-"""No name."""
-_MOST_LINKS = 40
-"""As many symbolic links are followed; the kernel follows as many."""
+_MAX_FOUND = 1024
+_NO_NAME = "\0"
+"""A name that cannot exist."""
+_MAX_LINKS = 40
+"""How many symbolic links are followed, as in the kernel."""
 
 
 class WritableView(Protocol):
-    """A view that is written; what `commit` does not take is forgotten."""
+    """A view that is being written. Data that was not committed is discarded."""
 
     @property
     def size(self) -> int: ...
@@ -62,57 +62,57 @@ class Closeable(Protocol):
 
 
 class ViewSource(Protocol):
-    """Where views come from.  `path` is below ``NAME@/``; "" is the folder itself.
+    """Provides views. `path` is relative to ``NAME@/``; "" is the directory itself.
 
-    All may be slow, and raise `NotFoundError`, `OutOfRangeError` or `UsageError`.
+    Methods may be slow. They raise `NotFoundError`, `OutOfRangeError` or `UsageError`.
     """
 
     def stat(self, ino: int, path: str) -> ViewStat: ...
 
     def list(self, ino: int, path: str) -> list[tuple[str, bool]]:
-        """Names, each with whether it is a folder."""
+        """Return (name, is a directory) of each entry."""
         ...
 
     def open(self, ino: int, path: str) -> ViewFile:
-        """Raises `NotFoundError` for a folder, too."""
+        """Open for reading. Raises `NotFoundError`, also for a directory."""
         ...
 
     def offer(self, ino: int, path: str) -> WritableView:
-        """Open for writing; raises `ReadOnlyError` where that cannot be."""
+        """Open for writing. Raises `ReadOnlyError` where that is not possible."""
         ...
 
 
 @dataclass(frozen=True)
 class ViewPath:
-    """A path in a video's folder, whether or not something is there."""
+    """A path in the directory of a video, whether or not a view exists there."""
 
     video: Node
     path: str
 
     @cached_property
     def ino(self) -> int:
-        """The same for the same view, always; far from those of real files."""
+        """A stable inode number, different from those of real files."""
         text = os.fsencode(f"{self.video.ino}/{self.path}")
         digest = hashlib.blake2b(text, digest_size=8).digest()
-        return int.from_bytes(digest) | OF_VIEWS
+        return int.from_bytes(digest) | FIRST_VIEW_INO
 
 
 class ViewHandle:
-    """A view that somebody has open."""
+    """A view that is open for reading."""
 
-    content = None
+    inode = None
     writable = False
 
-    def __init__(self, place: ViewPath, file: ViewFile, offers: int, kept: Closeable) -> None:
-        """So many have written there; `kept` is closed as well."""
+    def __init__(self, view: ViewPath, file: ViewFile, offers: int, kept: Closeable) -> None:
+        """`offers` is the number of uploads so far; `kept` is closed with the handle."""
         self._kept = kept
-        self.version = f"{file.version}/{offers}"  #: of its bytes
-        self._place = place
+        self.version = f"{file.version}/{offers}"  #: of the bytes
+        self._place = view
         self._file = file
 
     @property
     def whole(self) -> PassthroughFile:
-        """What the kernel may read by itself."""
+        """The file that the kernel may read directly."""
         return PassthroughFile(self._place.ino, self._file.whole, self.version)
 
     @property
@@ -126,9 +126,9 @@ class ViewHandle:
         return _file_attributes(self._place, self._file.size, self._place.video.mtime_ns)
 
     def seek(self, offset: int, whence: int) -> int:
-        """A view is all data."""
+        """Return the next data or hole. A view has no holes."""
         if not 0 <= offset < self._file.size:
-            raise failure(errno.ENXIO)
+            raise os_error(errno.ENXIO)
         return offset if whence == os.SEEK_DATA else self._file.size
 
     def close(self) -> None:
@@ -139,23 +139,23 @@ class ViewHandle:
 
 
 class UploadHandle:
-    """A view that somebody writes."""
+    """A view that is open for writing."""
 
-    content = None
+    inode = None
     writable = True
 
-    def __init__(self, place: ViewPath, offer: WritableView, number: int) -> None:
-        """`number` is that of those who write there."""
+    def __init__(self, view: ViewPath, offer: WritableView, number: int) -> None:
+        """`number` counts the uploads to this path."""
         self.version = f"offered/{number}"
-        self.ino = place.ino
-        self._place = place
+        self.ino = view.ino
+        self._place = view
         self._offer = offer
 
     def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
         return self._offer.readinto(buffer, offset)
 
     def expect(self) -> None:
-        """To be closed empty is an error from now on."""
+        """Make it an error to close the view while it is empty."""
         self._offer.expect()
 
     def write(self, data: bytes | bytearray | memoryview, offset: int) -> int:
@@ -172,9 +172,9 @@ class UploadHandle:
         return _file_attributes(self._place, self._offer.size, mtime_ns, is_writable=True)
 
     def seek(self, offset: int, whence: int) -> int:
-        """All data."""
+        """Return the next data or hole. There are no holes."""
         if not 0 <= offset < self._offer.size:
-            raise failure(errno.ENXIO)
+            raise os_error(errno.ENXIO)
         return offset if whence == os.SEEK_DATA else self._offer.size
 
     def close(self) -> None:
@@ -182,9 +182,10 @@ class UploadHandle:
 
 
 class UploadCounts:
-    """How many have written to each view, by inode number.  Thread-safe.
+    """Counts uploads to each view by inode number. Thread-safe.
 
-    The kernel may hold what they wrote: that is not what is read there afterwards.
+    The kernel may cache the uploaded bytes. They differ from those that are read later, so each
+    upload changes the version.
     """
 
     def __init__(self) -> None:
@@ -192,57 +193,61 @@ class UploadCounts:
         self._counts: Counter[int] = Counter()
 
     def so_far(self, ino: int) -> int:
+        """Return the number of uploads to a view."""
         with self._guard:
             return self._counts[ino]
 
     def begin(self, ino: int) -> int:
-        """One more; the number that he is."""
+        """Count an upload and return its number."""
         with self._guard:
             self._counts[ino] += 1
             return self._counts[ino]
 
 
 class ViewDirectories:
-    """The folders of all videos.  Takes no lock while a view is made."""
+    """The view directories of all videos. Takes no lock while a view is rendered."""
 
-    def __init__(self, names: DentryCache, judging: Classifier, source: ViewSource | None) -> None:
+    def __init__(
+        self, names: DentryCache, classifier: Classifier, source: ViewSource | None
+    ) -> None:
         self._names = names
-        self._judging = judging
+        self._classifier = classifier
         self._source = source
         self._offers = UploadCounts()
-        self._places: dict[str, tuple[int, ViewPath]] = {}  # by path, with the state of the names
+        self._found: dict[
+            str, tuple[int, ViewPath]
+        ] = {}  # by path, with `DentryCache.change_serial`
 
-    def found(self, path: str) -> ViewPath | None:
-        """What `find` said of a path lately, where no name and no file has changed since."""
-        state, place = self._places.get(path, (None, None))
-        return place if place is not None and self._names.state() == state else None
+    def cached(self, path: str) -> ViewPath | None:
+        """Return a recent result of `find`, if no name and no file has changed since."""
+        state, view = self._found.get(path, (None, None))
+        return view if view is not None and self._names.change_serial() == state else None
 
     def find(self, path: str) -> ViewPath | None:
-        """Where a path leads that leads to nothing real.
+        """Return the view at a path that leads to no real file.
 
-        Waits, within bounds, for the judgement of the file whose folder it is.  Raises `OSError`
-        ENAMETOOLONG.
+        Waits up to 30 seconds until the file is classified. Raises `OSError` ENAMETOOLONG.
         """
         if self._source is None or MARK not in path:
             return None
-        state = self._names.state()
-        place = self._find(path)
-        if place is not None:
-            if len(self._places) >= _PLACES:
-                self._places.clear()
-            self._places[path] = (state, place)
-        return place
+        state = self._names.change_serial()
+        view = self._find(path)
+        if view is not None:
+            if len(self._found) >= _MAX_FOUND:
+                self._found.clear()
+            self._found[path] = (state, view)
+        return view
 
     def _find(self, path: str) -> ViewPath | None:
         parts = path.split("/")
         for at, part in enumerate(parts):
             if not part.endswith(MARK) or part == MARK:
                 continue
-            node = self._followed([*parts[:at], part[: -len(MARK)]])
+            node = self._follow([*parts[:at], part[: -len(MARK)]])
             if node is None or self._real("/".join(parts[: at + 1])) is not None:
                 continue
             if node.state is FileState.SPOOLED:
-                node = self._judging.settle(node.ino, _SETTLE_SECONDS)
+                node = self._classifier.settle(node.ino, _SETTLE_SECONDS)
             if node is not None and node.state is FileState.VIDEO:
                 below = [part for part in parts[at + 1 :] if part]
                 for name in below:
@@ -250,43 +255,44 @@ class ViewDirectories:
                 return ViewPath(node, "/".join(below))
         return None
 
-    def attributes(self, place: ViewPath) -> Attributes:
-        found = self._sure().stat(place.video.ino, place.path)
-        if not found.is_dir:
-            writable = found.is_writable
-            return _file_attributes(place, found.size, found.mtime_ns, is_writable=writable)
-        video, times = place.video, (found.mtime_ns,) * 3
+    def attributes(self, view: ViewPath) -> Attributes:
+        """Return the attributes of a view or of a view directory."""
+        info = self._require_source().stat(view.video.ino, view.path)
+        if not info.is_dir:
+            writable = info.is_writable
+            return _file_attributes(view, info.size, info.mtime_ns, is_writable=writable)
+        video, times = view.video, (info.mtime_ns,) * 3
         readers = video.mode & _READ
         mode = stat.S_IFDIR | readers | readers >> 2
-        return Attributes(place.ino, mode, 2, video.uid, video.gid, 0, 0, 0, *times)
+        return Attributes(view.ino, mode, 2, video.uid, video.gid, 0, 0, 0, *times)
 
-    def list(self, place: ViewPath) -> list[tuple[str, int, int]]:
-        """(name, inode number, type as in `stat`) of each entry."""
-        entries = self._sure().list(place.video.ino, place.path)
+    def list(self, view: ViewPath) -> list[tuple[str, int, int]]:
+        """Return (name, inode number, type as in `st_mode`) of each entry."""
+        entries = self._require_source().list(view.video.ino, view.path)
         return [
             (
                 name,
-                ViewPath(place.video, f"{place.path}/{name}" if place.path else name).ino,
+                ViewPath(view.video, f"{view.path}/{name}" if view.path else name).ino,
                 stat.S_IFDIR if is_dir else stat.S_IFREG,
             )
             for name, is_dir in entries
         ]
 
-    def open(self, place: ViewPath, kept: Closeable) -> ViewHandle:
-        """`kept` is what keeps the video meanwhile, and the handle's own from now on."""
-        file = self._sure().open(place.video.ino, place.path)
-        return ViewHandle(place, file, self._offers.so_far(place.ino), kept)
+    def open(self, view: ViewPath, kept: Closeable) -> ViewHandle:
+        """Open a view for reading. `kept` keeps the video and is closed with the handle."""
+        file = self._require_source().open(view.video.ino, view.path)
+        return ViewHandle(view, file, self._offers.so_far(view.ino), kept)
 
-    def offer(self, place: ViewPath) -> UploadHandle:
-        """Raises `ReadOnlyError` for a view that nobody can write."""
-        offer = self._sure().offer(place.video.ino, place.path)
-        return UploadHandle(place, offer, self._offers.begin(place.ino))
+    def offer(self, view: ViewPath) -> UploadHandle:
+        """Open a view for writing. Raises `ReadOnlyError` for a view that cannot be written."""
+        offer = self._require_source().offer(view.video.ino, view.path)
+        return UploadHandle(view, offer, self._offers.begin(view.ino))
 
-    def _followed(self, parts: Sequence[str]) -> Node | None:
-        """What a path leads to; of a symbolic link, the file at the end of that.
+    def _follow(self, parts: Sequence[str]) -> Node | None:
+        """Return the node at a path; for a symbolic link, the node at its end.
 
-        None where the link leads out of the mount, or through a directory that not everybody may
-        search.  The kernel has checked the directories of `parts` alone.
+        None if the link leads out of the mount, or through a directory without search permission
+        for all users. The kernel has checked only the directories in `parts`.
         """
         node = self._real("/".join(parts))
         if node is None or not node.is_symlink:
@@ -306,7 +312,7 @@ class ViewDirectories:
                 return None
             if node.is_symlink:
                 links += 1
-                if links > _MOST_LINKS:
+                if links > _MAX_LINKS:
                     return None
                 ahead = [*_steps(node), *ahead]
                 continue
@@ -322,26 +328,26 @@ class ViewDirectories:
         except OSError:
             return None
 
-    def _sure(self) -> ViewSource:
-        assert self._source is not None, "only `find` makes places, and it found none"
+    def _require_source(self) -> ViewSource:
+        assert self._source is not None, "`find` returns no view without a source"
         return self._source
 
 
 def _steps(link: Node) -> list[str]:
-    """The names on the way that a symbolic link tells.
+    """Return the path components of a symbolic link's target.
 
-    An absolute link leads nowhere: the mount cannot tell where its root is for the caller.
+    An absolute target leads nowhere: the mount point of the caller is unknown here.
     """
     target = link.target or ""
     if target.startswith("/"):
-        return [_NOWHERE]
+        return [_NO_NAME]
     return [step for step in target.split("/") if step not in ("", ".")]
 
 
 def _file_attributes(
-    place: ViewPath, size: int, mtime_ns: int, *, is_writable: bool = False
+    view: ViewPath, size: int, mtime_ns: int, *, is_writable: bool = False
 ) -> Attributes:
-    video, times = place.video, (mtime_ns,) * 3
+    video, times = view.video, (mtime_ns,) * 3
     mode = stat.S_IFREG | video.mode & _READ | (stat.S_IWUSR if is_writable else 0)
-    blocks = blocks_of(size)
-    return Attributes(place.ino, mode, 1, video.uid, video.gid, 0, size, blocks, *times)
+    blocks = block_count(size)
+    return Attributes(view.ino, mode, 1, video.uid, video.gid, 0, size, blocks, *times)

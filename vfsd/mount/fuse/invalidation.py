@@ -15,7 +15,7 @@ from ctypes import c_char_p, c_void_p
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from vfsd.mount.fs import RENAME_EXCHANGE, Attributes, Filesystem, blocks_of
+from vfsd.mount.fs import RENAME_EXCHANGE, Attributes, Filesystem, block_count
 from vfsd.mount.fuse.open_paths import OpenPaths, PathMap
 from vfsd.mount.fuse.read_dispatch import ReadDispatch
 
@@ -154,7 +154,7 @@ class KernelCacheInvalidator:
                 self._readers.cut(each)
         if size == found.size:
             return found
-        return found._replace(size=size, blocks=max(found.blocks, blocks_of(size)))
+        return found._replace(size=size, blocks=max(found.blocks, block_count(size)))
 
     def _ends(self, path: bytes | None, ino: int, size: int, handle: int | None) -> dict[int, int]:
         """Where those end who read through the cache, by that path or the name of `handle`, if they

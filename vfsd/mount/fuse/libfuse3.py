@@ -352,7 +352,7 @@ class Libfuse3Adapter:
             self._cache.enter(path, handle)
             self._readers.enter(handle)
             info.fh = handle
-            whole = self._fs.whole_file(handle)
+            whole = self._fs.passthrough_file(handle)
             if self._passthrough is not None and whole is not None:
                 self._passthrough.reserve(whole.ino)
                 self._passthrough.opened(handle, whole.ino)
@@ -502,7 +502,7 @@ class Libfuse3Adapter:
     def _is_passed_through(self, handle: int, info: int) -> bool:
         if self._passthrough is None:
             return False
-        whole = self._fs.whole_file(handle)
+        whole = self._fs.passthrough_file(handle)
         if whole is None:
             return False
         # To the kernel what is open by one name is one inode, whatever number we give it.
