@@ -111,7 +111,7 @@ def _picture(jpeg: str, segment: dict[str, Any], before: float, after: float) ->
         )
     lines += [
         _text(_BARS, 60, "Read one region of 6 s", 18, "#222222", bold=True),
-        _text(_BARS, 84, f"{REGION} of {WIDTH}x{HEIGHT}, 180 frames", 13, "#555555"),
+        _text(_BARS, 84, f"{REGION} of {WIDTH}x{HEIGHT}, 180 frames", 12, "#555555"),
         _text(_BARS, 138, "from the original", 15, "#222222"),
         _bar(148, _BAR_WIDTH, "#7a8aa0"),
         _text(_BARS, 202, f"{before * 1e3:.0f} ms of CPU time", 15, "#222222"),
