@@ -77,6 +77,11 @@ def test_help_loads_no_command() -> None:
     assert loaded(code, "--help") == {"click"}
 
 
+def test_help_of_commands_loads_no_library() -> None:
+    modules = sorted({entry.module for entry in ENTRIES.values()})
+    assert loaded(f"import {', '.join(f'vfsd.cli.{name}' for name in modules)}") == {"click"}
+
+
 def test_summaries_are_those_of_commands() -> None:
     context = click.Context(cli)
     for name, entry in ENTRIES.items():

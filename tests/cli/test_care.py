@@ -172,6 +172,8 @@ def test_what_cannot_be_reached_is_not_broken(
 ) -> None:
     """As on a mount whose process has gone; what is gone is broken."""
     clip = Path(shutil.copy(FOLDER / "portrait.mp4", place / "mine.mp4"))
+    with clip.open("ab") as file:  # bytes that no other test has had examined
+        file.write(b"\0\0\0\x08free")
     run("ingest", "--link", clip, "--to", "l")
     opened = os.open
 
@@ -340,6 +342,8 @@ def test_verify_names_what_does_not_decode(run: Run, place: Path) -> None:
 
 def test_verify_says_what_to_do(run: Run, place: Path) -> None:
     clip = Path(shutil.copy(FOLDER / "portrait.mp4", place / "mine.mp4"))
+    with clip.open("ab") as file:  # bytes that no other test has had examined
+        file.write(b"\0\0\0\x08free")
     run("ingest", "--link", clip)
     os.utime(clip, (1, 1))
     reason = run("verify", "mine.mp4", "--json").object["reason"]

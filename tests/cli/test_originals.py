@@ -272,6 +272,6 @@ def test_decibels_that_are_foretold_of_what_decays_are_those_around_what_is_kept
     assert run("detect", TRAFFIC, "--with", "motion", "--label", "moving").code == 0
     assert " dB in the kept regions, in the worst of " in run("age").out
     assert " dB in the kept regions" in run("replace", TRAFFIC, *keep, "--dry-run").out
-    assert " dB in the worst" in run("replace", TRAFFIC, "--dry-run").out
+    assert " dB in" not in run("replace", TRAFFIC, "--dry-run").out
     (done,) = run("age", "--apply", "--json").objects
     assert done["psnr"] < 34 <= done["details"]["inside"]

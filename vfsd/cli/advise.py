@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, replace_option
 from vfsd.cli.output import column_lines, print_json, print_line, printable
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
@@ -101,14 +101,7 @@ _COLOURS = {
     type=click.Path(path_type=Path),
     help="Draw the cumulative cost of the queries, into a .png.",
 )
-@click.option(
-    "-f",
-    "--overwrite",
-    "--replace",
-    "replace",
-    is_flag=True,
-    help="Replace an existing FILE.",
-)
+@replace_option("Replace an existing FILE.")
 @click.pass_obj
 def advise(
     session: Session,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, limit_option
 from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
@@ -151,7 +151,7 @@ def age(
 
     if apply and quick:
         raise UsageError("--quick needs --dry-run", hint="leave out --quick or --apply")
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.opened(root, writing=apply) as store:
         ager = RetentionExecutor(
             store.parts, _chosen_videos(store, paths), is_clock_right=clock_is_right
@@ -234,25 +234,25 @@ def _print_forecasts(
     from vfsd.maintenance.age import CANNOT_BE_DONE
     from vfsd.maintenance.due_rules import FreedSpace
 
-    total, given_up = 0, FreedSpace()
+    total, freed_so_far = 0, FreedSpace()
     made: set[object] = set()
     for due in plan.due:
-        told: ReencodeForecast | None = None
+        forecast: ReencodeForecast | None = None
         why: str | None = None
         if not quick:
             try:
-                told = ager.forecast(due, _progress_callback(progress))
+                forecast = ager.forecast(due, _progress_callback(progress))
             except CANNOT_BE_DONE as error:
                 with progress.aside():
                     _print_left(session, due, str(error))
                 continue
             except VfsdError as error:
                 why = str(error)
-        if told is not None and told.stays:
+        if forecast is not None and forecast.stays:
             with progress.aside():
-                _print_left(session, due, told.refused)
+                _print_left(session, due, forecast.refused)
             continue
-        record = _forecast_record(due, told, why, given_up, made)
+        record = _forecast_record(due, forecast, why, freed_so_far, made)
         total += record["saved"] or 0
         with progress.aside():
             if session.json:
@@ -296,42 +296,42 @@ def _nothing_due_text(plan: RetentionPlan) -> str:
 
 
 def _saved_bytes(
-    due: DueStep, told: ReencodeForecast | None, given_up: FreedSpace, made: set[object]
+    due: DueStep, forecast: ReencodeForecast | None, freed_so_far: FreedSpace, made: set[object]
 ) -> int | None:
     """Bytes that would be freed, or None if unknown.
 
     Equal results of equal bytes are one file, stored once; `made` has those counted so far.
     """
     if due.stage.value == "delete":
-        return given_up.by(due.aged)
-    if told is None:
-        given_up.perhaps(due.aged)
+        return freed_so_far.by(due.aged)
+    if forecast is None:
+        freed_so_far.perhaps(due.aged)
         return None
-    if not told.saves:
+    if not forecast.saves:
         return 0
-    freed = given_up.by(due.aged)
-    new = (due.aged.digest, due.stage, told.codec, told.psnr, told.new_size)
-    added = 0 if new in made else told.new_size
+    freed = freed_so_far.by(due.aged)
+    new = (due.aged.digest, due.stage, forecast.codec, forecast.psnr, forecast.new_size)
+    added = 0 if new in made else forecast.new_size
     made.add(new)
     return None if freed is None else freed - added
 
 
 def _forecast_record(
     due: DueStep,
-    told: ReencodeForecast | None,
+    forecast: ReencodeForecast | None,
     why: str | None,
-    given_up: FreedSpace,
+    freed_so_far: FreedSpace,
     made: set[object],
 ) -> dict[str, Any]:
-    saved = _saved_bytes(due, told, given_up, made)
+    saved = _saved_bytes(due, forecast, freed_so_far, made)
     return {
         "name": due.aged.name,
         "stage": due.stage.value,
         "reason": due.reason,
         "bytes": due.aged.size,
         "saved": saved,
-        "psnr": None if told is None or told.psnr == float("inf") else told.psnr,
-        "frames": 0 if told is None else told.frames,
+        "psnr": None if forecast is None or forecast.psnr == float("inf") else forecast.psnr,
+        "frames": 0 if forecast is None else forecast.frames,
         "failed": why,
     }
 
@@ -371,14 +371,14 @@ def _forecast_text(due: DueStep, record: dict[str, Any]) -> str:
     listing=True,
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
+@limit_option
 @click.pass_obj
 def age_log(session: Session, names: tuple[str, ...], limit: int | None) -> None:
     """List changes of originals and their reasons, newest first.
 
     Entries of deleted videos stay; a NAME is the name of a video at that time.
     """
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.looked_into(root) as parts, parts.catalog.reading() as seen:
         found = [one for one in seen.originals.log() if not paths or one.name in paths][:limit]
     rows = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, limit_option
 from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
 from vfsd.cli.param_types import budget_value
 from vfsd.cli.session import Session
@@ -111,7 +111,7 @@ def budget_show(session: Session, names: tuple[str, ...]) -> None:
     A VIDEO is a name or a pattern. The default is the store, and all videos with tiles, renditions,
     pins or a budget of their own.
     """
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.opened(root) as store:
         rows = list(_rows_of_videos(store, paths) if names else _rows_of_store(store))
     if session.json:
@@ -210,18 +210,18 @@ def budget_set(session: Session, names: tuple[str, ...], limit: Limit | None) ->
     first data kept for a rollback, then the data that saves least per byte. Pinned data is not
     counted and not deleted.
     """
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.opened(root, writing=True) as store:
         for name, budget in budgets_of(store, paths):
-            gone = budget.set(limit)
-            usage, freed = budget.usage(), sum(one.bytes for one in gone)
+            evicted = budget.set(limit)
+            usage, freed = budget.usage(), sum(one.bytes for one in evicted)
             if session.json:
                 record = limit_record(name, usage)
-                print_json({**record, "evicted": len(gone), "bytes": freed})
+                print_json({**record, "evicted": len(evicted), "bytes": freed})
                 continue
             text = f"{'the store' if name is None else printable(name)}: {limit_text(usage.limit)}"
-            if gone:
-                text += f"; {len(gone)} segments, {human_bytes(freed)}, were deleted"
+            if evicted:
+                text += f"; {len(evicted)} segments, {human_bytes(freed)}, were deleted"
             session.remark(text)
 
 
@@ -257,7 +257,7 @@ def budget_what_if(session: Session, names: tuple[str, ...], limit: Limit | None
     """
     if limit is None:
         raise UsageError("BUDGET must be a size, a multiple or none, such as 20M or 10x")
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.opened(root) as store:
         of_number = {video.id: video.name for video in store.catalog.find()}
         for name, budget in budgets_of(store, paths):
@@ -341,14 +341,14 @@ def _print_what_if(
     listing=True,
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
+@limit_option
 @click.pass_obj
 def budget_log(session: Session, names: tuple[str, ...], limit: int | None) -> None:
     """List segments deleted for lack of space, newest first.
 
     The log has the newest 100000 deletions.
     """
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.opened(root) as store:
         of_number = {video.id: video.name for video in store.catalog.find()}
         found = [one for _, budget in budgets_of(store, paths) for one in budget.evictions(limit)]

@@ -103,12 +103,12 @@ def fsck(session: Session, repair: bool, deep: bool) -> None:
         session.remark(f"{len(findings)} repaired")
     else:
         # The messages of these checks have their own advice.
-        told = all(
+        all_have_advice = all(
             finding.repaired or finding.check in ("recordings", "permissions")
             for finding in findings
         )
         again = "--deep --repair" if deep else "--repair"
-        advice = "" if told else f"; {_REPAIR_HINT}" if repair else f"; try {again}"
+        advice = "" if all_have_advice else f"; {_REPAIR_HINT}" if repair else f"; try {again}"
         session.remark(f"{left} not repaired{advice}")
         click.get_current_context().exit(EXIT_FINDINGS)
 
@@ -198,7 +198,7 @@ def scrub(
     from vfsd.maintenance.scrub import Scrubber
 
     given = [ObjectStore(StoreDirectory.open(path)) for path in sources]
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     began = time.monotonic()
     found: list[ScrubDamage] = []
     with session.opened(root, writing=True) as store:
@@ -360,8 +360,10 @@ def _verify_video(
 
 
 def _reason_text(error: Exception) -> str:
-    told = describe(error)
-    return told.message if told.hint is None else f"{told.message}; {told.hint}"
+    failure = describe(error)
+    if failure.hint is None:
+        return failure.message
+    return f"{failure.message}; {failure.hint}"
 
 
 def _is_out_of_reach(store: Store, info: LogicalVideo) -> bool:

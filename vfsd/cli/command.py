@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -15,6 +15,8 @@ from vfsd.cli.command_table import ENTRIES, TOPICS
 from vfsd.cli.exit_codes import meaning
 from vfsd.cli.session import Session
 from vfsd.errors import VfsdError
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -203,6 +205,21 @@ def define(
         )(function)
 
     return decorate
+
+
+def replace_option(text: str) -> Callable[[_F], _F]:
+    """Add the parameter `replace` to a command.  `text` is the help of the option."""
+    names = ("-f", "--overwrite", "--replace", "replace")
+    return click.option(*names, is_flag=True, help=text)
+
+
+limit_option = click.option(
+    "--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N."
+)
+jobs_option = click.option(
+    "--jobs", metavar="N", type=click.IntRange(1), help="Number of parallel segments."
+)
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 def common_options() -> list[click.Parameter]:

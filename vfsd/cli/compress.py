@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, jobs_option
 from vfsd.cli.output import print_json, print_line, printable
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
@@ -72,7 +72,7 @@ _LEVEL = 9
     help="Use the level that the budget requires, as mounts do: none below a quarter of the "
     "budget, then higher the fuller it is.",
 )
-@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Number of parallel segments.")
+@jobs_option
 @click.pass_obj
 def compress(
     session: Session,
@@ -91,7 +91,7 @@ def compress(
         raise UsageError("give either --level or --by-budget, not both")
     from vfsd.derive.deferred_compression import lossless_segments
 
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.opened(root, writing=True) as store:
         videos = select_video_list(store, paths) if names else list(store.find())
         if not names:

@@ -440,10 +440,10 @@ def _check_mount_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
     from vfsd.mount.log_file import default_places
 
     try:
-        told = (directory.mounted_by() or {}).get("log")
+        log = (directory.mounted_by() or {}).get("log")
     except StoreError:
         return  # another check reports it
-    places = default_places(directory) if told is None else [Path(str(told))]
+    places = default_places(directory) if log is None else [Path(str(log))]
     for path in places:
         if path.is_file():
             yield Diagnosis("mount log", OK, f"{path} ({human_bytes(path.stat().st_size)})")

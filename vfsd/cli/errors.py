@@ -112,8 +112,8 @@ def describe(error: Exception) -> CommandFailure:
 
 def _full_hint(error: Exception, hint: str | None) -> str | None:
     """The notes of the error, which say what is already done, and the hint."""
-    told = [*getattr(error, "__notes__", ()), *([] if hint is None else [hint])]
-    return "; ".join(told) or None
+    parts = [*getattr(error, "__notes__", ()), *([] if hint is None else [hint])]
+    return "; ".join(parts) or None
 
 
 def print_failure(failure: CommandFailure, *, as_json: bool) -> None:

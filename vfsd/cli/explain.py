@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.api.video import context_of
 from vfsd.cli.command import define
 from vfsd.cli.output import column_lines, fact_lines, print_json, print_line, printable
 from vfsd.cli.param_types import Span
@@ -371,10 +370,10 @@ def view_keys_of_read(video: Video, found: ReadExplanation) -> dict[str, Any]:
     from vfsd.views.view_explanation import decode_step
 
     steps = [decode_step(video.original, source).record for source in found.sources]
-    told = ("view", "made", "why", "lost", "sound", "sound_made", "sound_from", "silence")
+    view_keys = ("view", "made", "why", "lost", "sound", "sound_made", "sound_from", "silence")
     damaged = count_in_ranges(found.plan.frames, video.original.damage)
     return {
-        **dict.fromkeys(told),
+        **dict.fromkeys(view_keys),
         "damaged": damaged,
         "cached": None,
         "cacheable": 0,
@@ -524,6 +523,7 @@ def _copy_hint(video: Video, found: ViewExplanation) -> str | None:
 
 def _key_hint(video: Video, found: ViewExplanation, request: ViewSpec) -> str | None:
     """Where a copy could start, for a view that does not start at a key frame."""
+    from vfsd.api.video import context_of
     from vfsd.cli.layout import start_of
     from vfsd.core.view_request import View
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, replace_option, yes_option
 from vfsd.cli.output import print_json, print_line, printable
 from vfsd.cli.param_types import pair_value, word_value
 from vfsd.cli.session import Session
@@ -114,14 +114,7 @@ def _tag_line(video: LogicalVideo, path: str) -> str:
 )
 @click.argument("old")
 @click.argument("new")
-@click.option(
-    "-f",
-    "--overwrite",
-    "--replace",
-    "replace",
-    is_flag=True,
-    help="Replace an existing file.",
-)
+@replace_option("Replace an existing file.")
 @click.pass_obj
 def mv(session: Session, old: str, new: str, replace: bool) -> None:
     """Rename or move a file or directory.
@@ -153,7 +146,7 @@ def mv(session: Session, old: str, new: str, replace: bool) -> None:
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("-r", "--recursive", is_flag=True, help="Remove directories with their contents.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.pass_obj
 def rm(session: Session, paths: tuple[str, ...], recursive: bool, yes: bool) -> None:
     """Remove files and directories from the store.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.api.video import context_of
 from vfsd.cli.command import define
 from vfsd.cli.output import column_lines, print_json, print_line
 from vfsd.cli.param_types import frame_range, frame_slice
@@ -108,6 +107,8 @@ def frames(
 
 
 def _frame_records(video: Video, wanted: range, only_keys: bool) -> Iterator[dict[str, Any]]:
+    from vfsd.api.video import context_of
+
     table, base = context_of(video).table, video.original.time_base
     first_pts = video.original.first_pts
     for index in wanted:
@@ -127,6 +128,8 @@ def _frame_records(video: Video, wanted: range, only_keys: bool) -> Iterator[dic
 
 
 def _gop_records(video: Video, wanted: range) -> Iterator[dict[str, Any]]:
+    from vfsd.api.video import context_of
+
     base, first_pts = video.original.time_base, video.original.first_pts
     for gop in context_of(video).table.gops():
         if not _overlaps(range(gop.first_frame, gop.first_frame + gop.frames), wanted):

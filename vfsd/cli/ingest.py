@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, replace_option
 from vfsd.cli.errors import describe
 from vfsd.cli.output import column_lines, print_json, print_line, printable
 from vfsd.cli.param_types import word_value
@@ -70,14 +70,7 @@ _MOST_FOLDERS = 10
 )
 @click.option("--as", "rename", metavar="NAME", help="Name in the store, for a single PATH.")
 @click.option("--link", is_flag=True, help="Index files in place instead of copying them.")
-@click.option(
-    "-f",
-    "--overwrite",
-    "--replace",
-    "replace",
-    is_flag=True,
-    help="Replace existing files.",
-)
+@replace_option("Replace existing files.")
 @click.option(
     "--tag",
     "tags",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from vfsd.api.video import context_of
 from vfsd.cli.command import define
 from vfsd.cli.output import column_lines, print_json, print_line, printable
 from vfsd.cli.param_types import (
@@ -209,6 +208,8 @@ def labels_query(
 
 def _print_boxes(session: Session, video: Video, found: DetectionQuery) -> int:
     """Print the boxes, and return their number."""
+    from vfsd.api.video import context_of
+
     rows = found.columns()
     first, base = video.original.first_pts, video.original.time_base
     for at in range(0, len(rows), _ROWS_AT_ONCE):

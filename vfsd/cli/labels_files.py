@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, replace_option
 from vfsd.cli.labels import FORMATS, numbering_options, source_options, source_selection
 from vfsd.cli.output import print_json, printable
 from vfsd.cli.param_types import Span, span_value
@@ -104,7 +104,7 @@ def labels_import(
     from vfsd.validation import no_such_file
 
     place = session.place(name)
-    who = source_selection(source, model, version)
+    selection = source_selection(source, model, version)
     with (
         session.opened(place.root, writing=True) as store,
         Progress(f"reading {file}", None, shown=session.shows_progress) as progress,
@@ -127,15 +127,15 @@ def labels_import(
             source or file.stem,
         )
         found = read_labels(file, format_, video.labels.clip, options, on_progress=report)
-        rows = _rows_with_sources(found.columns, file, who)
-        sources = _file_sources(found, rows, file, who)
-        looked = _examined_ranges(found, examined, sources, len(video))
+        rows = _rows_with_sources(found.columns, file, selection)
+        sources = _file_sources(found, rows, file, selection)
+        examined_ranges = _examined_ranges(found, examined, sources, len(video))
         progress.label(f"storing {len(rows)} boxes")
         removed = 0
         if replace:
-            removed = video.labels.replace(rows, looked, sources, on_progress=report)
+            removed = video.labels.replace(rows, examined_ranges, sources, on_progress=report)
         else:
-            video.labels.add_new(rows, looked, on_progress=report)
+            video.labels.add_new(rows, examined_ranges, on_progress=report)
     if session.json:
         print_json(
             {
@@ -150,7 +150,7 @@ def labels_import(
                 "removed": removed,
                 "labels": sorted(set(rows.labels)),
                 "skipped": found.skipped,
-                "examined": len(set().union(*(one.frames for one in looked))),
+                "examined": len(set().union(*(one.frames for one in examined_ranges))),
             }
         )
     else:
@@ -158,7 +158,7 @@ def labels_import(
         session.remark(f"{len(rows)} boxes{f' by {by}' if by else ''} into {printable(video.name)}")
         if removed:
             session.remark(f"{removed} earlier boxes were removed")
-        if examined == "auto" and found.examined and not looked and len(sources) > 1:
+        if examined == "auto" and found.examined and not examined_ranges and len(sources) > 1:
             session.remark(
                 f"no frame counts as examined: the file does not say which of its {len(sources)} "
                 "sources examined which frames"
@@ -180,26 +180,26 @@ def _warn_of_doubts(
 
 
 def _rows_with_sources(
-    rows: DetectionColumns, file: Path, who: str | Source | None
+    rows: DetectionColumns, file: Path, selection: str | Source | None
 ) -> DetectionColumns:
     """Each row with the source from the options, else its own, else one named like the file."""
     from vfsd.core.detections import source_from
 
-    fallback = source_from(file.stem if who is None else who)
-    own = [None if who is not None else rows.source_of(at) for at in range(len(rows))]
+    fallback = source_from(file.stem if selection is None else selection)
+    own = [None if selection is not None else rows.source_of(at) for at in range(len(rows))]
     return rows.with_sources([one or fallback for one in own])
 
 
 def _file_sources(
-    found: LabelFile, rows: DetectionColumns, file: Path, who: str | Source | None
+    found: LabelFile, rows: DetectionColumns, file: Path, selection: str | Source | None
 ) -> list[Source]:
     """The sources of a file. A file without boxes has one, too."""
     from vfsd.core.detections import source_from
 
-    told = [*rows.sources]
-    if who is None:
-        told += [one.source for one in found.examined_by or ()]
-    return list(dict.fromkeys(told)) or [source_from(who or file.stem)]
+    sources = [*rows.sources]
+    if selection is None:
+        sources += [one.source for one in found.examined_by or ()]
+    return list(dict.fromkeys(sources)) or [source_from(selection or file.stem)]
 
 
 def _examined_ranges(
@@ -270,14 +270,7 @@ _STREAMS = ("coco", "csv")
     help="Clip boxes at the edge of the frame, and skip those outside.",
 )
 @numbering_options
-@click.option(
-    "-f",
-    "--overwrite",
-    "--replace",
-    "replace",
-    is_flag=True,
-    help="Replace an existing file.",
-)
+@replace_option("Replace an existing file.")
 @click.pass_obj
 def labels_export(
     session: Session,
@@ -313,17 +306,17 @@ def labels_export(
         raise UsageError(f"{format_} makes several files", hint="name a file or folder with -o")
     if out == "-" and session.json:
         raise UsageError("labels and JSON cannot both go to stdout", hint="name a file")
-    who = source_selection(source, model, version)
+    selection = source_selection(source, model, version)
     options = LabelWriteOptions(frame_base, pixel_base)
     found: dict[str, tuple[LabelExport, int]] = {}
 
     def collect(path: str, video: Video) -> None:
         rows = video.labels.query(
-            expression, span=span, source=who, min_confidence=min_confidence
+            expression, span=span, source=selection, min_confidence=min_confidence
         ).columns()
         inside = rows.clipped(video.width, video.height) if clipped else rows
         found[path] = (
-            LabelExport(inside, _examined_within(video, who, span), video.labels.clip),
+            LabelExport(inside, _examined_within(video, selection, span), video.labels.clip),
             len(rows) - len(inside),
         )
 
@@ -354,11 +347,13 @@ def labels_export(
         session.remark(text if len(found) == 1 else f"{text}, of {len(found)} videos")
 
 
-def _examined_within(video: Video, who: Source | str | None, span: Span | None) -> list[Examined]:
+def _examined_within(
+    video: Video, selection: Source | str | None, span: Span | None
+) -> list[Examined]:
     from vfsd.core.detections import Examined
     from vfsd.tiling import frame_intersection
 
-    examined = video.labels.examined(who)
+    examined = video.labels.examined(selection)
     if span is None:
         return list(examined)
     within = video.frames_in(span)

@@ -8,15 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.api.video import context_of
-from vfsd.cli.command import define
-from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
+from vfsd.cli.command import define, replace_option
+from vfsd.cli.output import (
+    column_lines,
+    iso_time,
+    local_time,
+    picture_path,
+    print_json,
+    print_line,
+    printable,
+    write_picture,
+)
 from vfsd.cli.param_types import Span, span_value, time_value
 from vfsd.cli.session import Session
 from vfsd.cli.video_args import for_each, select_videos
@@ -27,7 +34,6 @@ if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.api.video import Video
     from vfsd.core.model import Cell, Segment
-    from vfsd.core.text_image import Picture
 
 
 SEGMENT_FIELDS: Mapping[str, str] = MappingProxyType(
@@ -61,6 +67,8 @@ SHOW_FIELDS: Mapping[str, str] = MappingProxyType(
 
 def start_of(video: Video, frame: int) -> Fraction:
     """Time in seconds at which a frame is shown; for the frame after the last, the end."""
+    from vfsd.api.video import context_of
+
     if frame >= len(video):
         return video.duration
     return (
@@ -167,9 +175,6 @@ def segments_touching(segments: Sequence[Segment], frames: range) -> list[Segmen
     ]
 
 
-_PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
-
-
 @define(
     "layout show",
     examples=[
@@ -193,14 +198,7 @@ _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 @click.option(
     "-o", "--out", metavar="FILE", help="Draw the tiles over a frame, into a .png or .jpg."
 )
-@click.option(
-    "-f",
-    "--overwrite",
-    "--replace",
-    "replace",
-    is_flag=True,
-    help="Replace an existing FILE.",
-)
+@replace_option("Replace an existing FILE.")
 @click.pass_obj
 def layout_show(
     session: Session,
@@ -300,13 +298,11 @@ def _draw_layout(
     replace: bool,
 ) -> None:
     """Draw one segment: of several that share the frame, the newest."""
+    from vfsd.api.video import context_of
     from vfsd.views.layout_image import draw_layout
     from vfsd.views.layout_summary import layout_facts
 
-    if Path(out).suffix.lower() not in _PICTURE_SUFFIXES:
-        raise UsageError(
-            f"the picture must be a .png or .jpg file, got {out!r}", hint="name a .png or .jpg"
-        )
+    path = picture_path(out)
     if not found:
         raise NotFoundError(
             f"{video.name} has no tiles there", hint="check `vfsd layout show`, without -o"
@@ -317,21 +313,8 @@ def _draw_layout(
     facts = layout_facts(
         store.catalog, video.info, context_of(video).table, segment, segment.frames, frame
     )
-    _write_picture(draw_layout(context_of(video).table, store.tools, facts), Path(out), replace)
+    write_picture(draw_layout(context_of(video).table, store.tools, facts), path, replace=replace)
     session.remark(f"frame {facts.frame} with its tiles, to {printable(out)}")
-
-
-def _write_picture(picture: Picture, out: Path, replace: bool) -> None:
-    from vfsd.codecs.encoding.still_images import MIN_JPEG_QUANTISER, encode_jpeg, encode_png
-    from vfsd.disk.atomic_write import whole_file
-
-    data = (
-        encode_png(picture)
-        if out.suffix.lower() == ".png"
-        else encode_jpeg(picture, quantiser=MIN_JPEG_QUANTISER)
-    )
-    with whole_file(out, replace) as file:
-        file.write(data)
 
 
 @define(

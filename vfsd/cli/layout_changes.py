@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, yes_option
 from vfsd.cli.layout import (
     displayed_layout_of,
     retired_and_active,
@@ -220,7 +220,7 @@ def layout_rollback(session: Session, names: tuple[str, ...], span: Span | None)
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @span_option
 @click.option("--retired", is_flag=True, help="Only the tiles kept for a rollback.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.pass_obj
 def layout_drop(
     session: Session, names: tuple[str, ...], span: Span | None, retired: bool, yes: bool

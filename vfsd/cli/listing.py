@@ -315,11 +315,11 @@ def find(
             and not len(parts.catalog.find(pattern))
         )
         with parts.catalog.reading() as seen:
-            waiting = len(seen.tree.files_in_state(FileState.SPOOLED))
+            pending = len(seen.tree.files_in_state(FileState.SPOOLED))
     if nothing:
         session.remark(f"no name matches; `**/{pattern}` searches all directories, too")
-    if waiting:
-        files = "1 file is" if waiting == 1 else f"{waiting} files are"
+    if pending:
+        files = "1 file is" if pending == 1 else f"{pending} files are"
         session.remark(f"{files} pending: recently written files may be videos, too")
 
 

@@ -7,9 +7,15 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 import click
+
+from vfsd.errors import UsageError
+
+if TYPE_CHECKING:
+    from vfsd.core.text_image import Picture
 
 SCHEMA = 1
 """Version of the JSON of all commands. It is incremented when a key changes its meaning or is
@@ -78,6 +84,29 @@ def _escaped(char: str) -> str:
     if "\udc80" <= char <= "\udcff":  # not UTF-8: a byte that os.fsdecode escaped
         return f"\\x{ord(char) - 0xDC00:02x}"
     return char.encode("unicode_escape").decode("ascii")
+
+
+def picture_path(out: str) -> Path:
+    """The path of a picture to write.  Raises `UsageError` unless it is a PNG or JPEG file."""
+    path = Path(out)
+    if path.suffix.lower() not in (".png", ".jpg", ".jpeg"):
+        raise UsageError(
+            f"the picture must be a .png or .jpg file, got {out!r}", hint="name a .png or .jpg"
+        )
+    return path
+
+
+def write_picture(picture: Picture, path: Path, *, replace: bool) -> None:
+    """Write the PNG or JPEG file `path` as a whole.  Raises `ExistsError` unless `replace`."""
+    from vfsd.codecs.encoding.still_images import MIN_JPEG_QUANTISER, encode_jpeg, encode_png
+    from vfsd.disk.atomic_write import whole_file
+
+    if path.suffix.lower() == ".png":
+        data = encode_png(picture)
+    else:
+        data = encode_jpeg(picture, quantiser=MIN_JPEG_QUANTISER)
+    with whole_file(path, replace) as file:
+        file.write(data)
 
 
 def iso_time(time_ns: int) -> str:

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define
-from vfsd.cli.output import column_lines, fact_lines, print_json, print_line, printable
+from vfsd.cli.command import define, jobs_option, replace_option, yes_option
+from vfsd.cli.output import (
+    column_lines,
+    fact_lines,
+    picture_path,
+    print_json,
+    print_line,
+    printable,
+    write_picture,
+)
 from vfsd.cli.param_types import Number, time_value
 from vfsd.cli.session import Session
 from vfsd.cli.video_args import single_path
@@ -189,7 +197,7 @@ def overlap_find(session: Session, names: tuple[str, ...], refused: bool) -> Non
     not save these bytes, since the originals stay and the joined data is added. Files with equal
     bytes are stored once in any case. Ends with 30 if a video cannot be read.
     """
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.opened(root) as store:
         report = _find_pairs(session, store, paths)
         pairs = report.pairs if refused else report.joinable
@@ -226,7 +234,6 @@ def _find_pairs(session: Session, store: Store, names: list[str]) -> OverlapRepo
 
 
 _JOINABLE = ("copy", "join", "partly")
-_PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 
 
 @define(
@@ -244,14 +251,7 @@ _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 @click.option(
     "--at", "moment", metavar="TIME", type=time_value, help="Draw the frames at this time."
 )
-@click.option(
-    "-f",
-    "--overwrite",
-    "--replace",
-    "replace",
-    is_flag=True,
-    help="Replace an existing FILE.",
-)
+@replace_option("Replace an existing FILE.")
 @click.pass_obj
 def overlap_show(
     session: Session,
@@ -268,10 +268,7 @@ def overlap_show(
     the two. Lines mark the area of each video, the seam (where the left frame would be cut) and the
     edge (where the right one would).
     """
-    if out is not None and Path(out).suffix.lower() not in _PICTURE_SUFFIXES:
-        raise UsageError(
-            f"the picture must be a .png or .jpg file, got {out!r}", hint="name a .png or .jpg"
-        )
+    path = None if out is None else picture_path(out)
     from vfsd.overlap.cameras import overlap
 
     root, names = session.places([one, other])
@@ -283,8 +280,8 @@ def overlap_show(
                 f"{names[0]!r} and {names[1]!r} do not show the same place",
                 hint="`vfsd overlap find` lists pairs that do",
             )
-        if out is not None:
-            _draw_pair(session, store, pair, moment, Path(out), replace)
+        if path is not None:
+            _draw_pair(session, store, pair, moment, path, replace)
         if session.json:
             print_json(pair_record(pair))
             return
@@ -317,23 +314,14 @@ def _draw_pair(
     store: Store,
     pair: VideoPair,
     moment: Fraction | None,
-    out: Path,
+    path: Path,
     replace: bool,
 ) -> None:
-    from vfsd.codecs.encoding.still_images import MIN_JPEG_QUANTISER, encode_jpeg, encode_png
-    from vfsd.disk.atomic_write import whole_file
     from vfsd.overlap.overlap_image import draw_pair
 
     time = pair.overlap.times[0] if moment is None else moment
-    picture = draw_pair(store.tools, pair, time)
-    data = (
-        encode_png(picture)
-        if out.suffix.lower() == ".png"
-        else encode_jpeg(picture, quantiser=MIN_JPEG_QUANTISER)
-    )
-    with whole_file(out, replace) as file:
-        file.write(data)
-    session.remark(f"both at {float(time):g} s, to {printable(str(out))}")
+    write_picture(draw_pair(store.tools, pair, time), path, replace=replace)
+    session.remark(f"both at {float(time):g} s, to {printable(str(path))}")
 
 
 @define(
@@ -401,7 +389,7 @@ def _draw_pair(
     type=click.IntRange(0, 63),
     help="One rate factor for all pieces; by default the one that gives each 40 dB.",
 )
-@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Number of parallel segments.")
+@jobs_option
 @click.option(
     "--seconds",
     metavar="S",
@@ -572,7 +560,7 @@ def overlap_ls(session: Session, name: str | None) -> None:
 )
 @click.argument("name", metavar="VIDEO")
 @click.argument("other", metavar="[VIDEO]", required=False)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.pass_obj
 def overlap_split(session: Session, name: str, other: str | None, yes: bool) -> None:
     """Delete the joined data of two videos.
@@ -587,8 +575,8 @@ def overlap_split(session: Session, name: str, other: str | None, yes: bool) -> 
     with session.opened(root, writing=True) as store:
         names = [single_path(store.catalog, name, "overlap split") for name in names]
         if not yes and sys.stdin.isatty():
-            whom = "all its partners" if other is None else printable(names[1])
-            if not click.confirm(f"split {printable(names[0])} from {whom}?", err=True):
+            partner = "all its partners" if other is None else printable(names[1])
+            if not click.confirm(f"split {printable(names[0])} from {partner}?", err=True):
                 return
         gone = split(store, *names)
     for pair in gone:

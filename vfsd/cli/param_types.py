@@ -48,8 +48,8 @@ def _expecting(form: str) -> Callable[[Callable[[str], _T]], Callable[[str], _T]
             try:
                 return parse(text)
             except UsageError as error:
-                told = f"{error}: {error.hint}" if error.hint else str(error)
-                raise click.BadParameter(told) from error
+                message = f"{error}: {error.hint}" if error.hint else str(error)
+                raise click.BadParameter(message) from error
             except (ValueError, ZeroDivisionError) as error:
                 raise click.BadParameter(f"{text!r} must have the form {form}") from error
 

@@ -133,12 +133,12 @@ def unpin(
         for video in videos.values():
             video.frames_in(span)  # check the span for all videos first
         for path, video in videos.items():
-            gone = video.budget.unpin(span=span, tiles=tiles, size=_displayed_size(video, size))
-            freed = sum(one.bytes for one in gone)
+            evicted = video.budget.unpin(span=span, tiles=tiles, size=_displayed_size(video, size))
+            freed = sum(one.bytes for one in evicted)
             if session.json:
-                print_json({"name": path, "evicted": len(gone), "bytes": freed})
+                print_json({"name": path, "evicted": len(evicted), "bytes": freed})
                 continue
             text = f"{printable(path)} is unpinned"
-            if gone:
-                text += f"; {len(gone)} segments, {human_bytes(freed)}, were deleted"
+            if evicted:
+                text += f"; {len(evicted)} segments, {human_bytes(freed)}, were deleted"
             session.remark(text)

@@ -76,15 +76,15 @@ def policy_show(session: Session, names: tuple[str, ...]) -> None:
     A PATH is a video, a directory, or a pattern for the names of videos. Its policy is its own, or
     that of the nearest directory above. Without a PATH, all policies that were set are listed.
     """
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.looked_into(root) as parts, parts.catalog.reading() as seen:
-        told = seen.originals.policies()
+        own_policies = seen.originals.policies()
         if paths:
             chosen = matched_paths(parts.catalog, paths)
             nodes = [(path, seen.tree.resolve(path).ino) for path in chosen]
         else:
-            nodes = sorted((path, ino) for ino in told for path in seen.tree.paths_of(ino))
-        found = [(path, seen.originals.policy(ino), ino in told) for path, ino in nodes]
+            nodes = sorted((path, ino) for ino in own_policies for path in seen.tree.paths_of(ino))
+        found = [(path, seen.originals.policy(ino), ino in own_policies) for path, ino in nodes]
     if session.json:
         for path, policy, own in found:
             print_json(policy_record(path, policy, own))
@@ -242,7 +242,7 @@ def hold_remove(session: Session, names: tuple[str, ...], reason: str, number: i
 @click.pass_obj
 def hold_ls(session: Session, names: tuple[str, ...]) -> None:
     """List the holds of videos, and their reasons."""
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.opened(root) as store:
         videos = select_video_list(store, paths) if paths else list(store.find())
         found = [(video.name, one) for video in videos for one in video.policy.holds()]

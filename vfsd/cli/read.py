@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vfsd.api.reading import kept_frames, plan_view
-from vfsd.api.video import context_of
-from vfsd.cli.command import define
+from vfsd.cli.command import define, replace_option
 from vfsd.cli.output import print_json, printable
 from vfsd.cli.param_types import Span
 from vfsd.cli.progress import Progress
@@ -102,14 +100,7 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
     help="Show frames with damage of the file (the default), fail before anything is written, or "
     "skip them. A video cannot skip frames.",
 )
-@click.option(
-    "-f",
-    "--overwrite",
-    "--replace",
-    "replace",
-    is_flag=True,
-    help="Replace existing files.",
-)
+@replace_option("Replace existing files.")
 @click.pass_obj
 def read(
     session: Session,
@@ -146,6 +137,8 @@ def read(
     pixels may come from them; `--psnr inf` reads the original alone. From a video that is still
     being written, the complete part can be read as pictures, arrays and raw pixels.
     """
+    from vfsd.api.reading import kept_frames
+    from vfsd.api.video import context_of
     from vfsd.cli.frame_output import output_target, with_sound_choice
     from vfsd.core.frame_selection import count_in_ranges
 
@@ -175,14 +168,14 @@ def read(
             if not video.original.verified and not video.verify():
                 raise
             written = work(session, target, video, request, True)
-        shown_frames, (width, height), left = _planned_frames(target, video, request)
+        shown_frames, (width, height), source_psnr = _planned_frames(target, video, request)
         kept = (
             shown_frames
             if damaged == SHOW
             else kept_frames(context_of(video), shown_frames, damaged)
         )
         count, shows_damage = len(kept), count_in_ranges(kept, video.original.damage)
-        heard_as = _sound_of(target, video, request)
+        output_sound = _sound_of(target, video, request)
         is_growing = video.original.is_growing
     if session.json:
         print_json(
@@ -194,25 +187,27 @@ def read(
                 "height": height,
                 "format": target.format,
                 "bytes": written.size,
-                "sound": heard_as.codec,
-                "sound_made": heard_as.made,
-                "sound_from": heard_as.origin,
-                "silence": heard_as.silence,
-                "psnr": None if math.isinf(left) else left,
+                "sound": output_sound.codec,
+                "sound_made": output_sound.made,
+                "sound_from": output_sound.origin,
+                "silence": output_sound.silence,
+                "psnr": None if math.isinf(source_psnr) else source_psnr,
                 "damaged": shows_damage,
                 "growing": is_growing,
             }
         )
     else:
-        heard = "" if heard_as.codec is None else f" with {heard_as.text}"
-        if heard_as.silence is not None and target.form.container in ("mp4", "matroska"):
-            heard = _without_sound_text(video, target, heard_as.silence)
-        lost = "" if math.isinf(left) else f", made from {_quality_text(left)}"
-        so_far = ", from the part written so far" if is_growing else ""
-        hurt = f", {shows_damage} of them damaged in the stored file" if shows_damage else ""
+        sound_text = "" if output_sound.codec is None else f" with {output_sound.text}"
+        if output_sound.silence is not None and target.form.container in ("mp4", "matroska"):
+            sound_text = _without_sound_text(video, target, output_sound.silence)
+        quality_text = (
+            "" if math.isinf(source_psnr) else f", made from {_quality_text(source_psnr)}"
+        )
+        growing_text = ", from the part written so far" if is_growing else ""
+        damage_text = f", {shows_damage} of them damaged in the stored file" if shows_damage else ""
         text = (
-            f"{count} frames of {width}x{height}, {target.format}{heard}{lost}, to {printable(out)}"
-            f"{hurt}{so_far}"
+            f"{count} frames of {width}x{height}, {target.format}{sound_text}{quality_text}, "
+            f"to {printable(out)}{damage_text}{growing_text}"
         )
         session.remark(text)
 
@@ -233,6 +228,8 @@ def _check_damage(video: Video, target: OutputTarget, request: ViewSpec, damaged
     Raises `DamagedFramesError` if there are some and none may be, `UsageError` if the output cannot
     skip frames.
     """
+    from vfsd.api.reading import kept_frames
+    from vfsd.api.video import context_of
 
     if damaged == SKIP and target.kind == "video":
         raise UsageError(
@@ -279,6 +276,9 @@ def _planned_frames(
     target: OutputTarget, video: Video, request: ViewSpec
 ) -> tuple[Ints, tuple[int, int], float]:
     """(numbers of the frames, size of a frame, dB of their source) of the request."""
+    from vfsd.api.reading import plan_view
+    from vfsd.api.video import context_of
+
     view = request.sized(video.width, video.height)
     if target.kind != "video":
         plan = plan_view(context_of(video), view, format=target.form.layout, psnr=request.psnr)
@@ -336,6 +336,8 @@ def _write_frames(
     damaged: str,
 ) -> WrittenFiles:
     """Write pictures, an array or raw pixels. Raises `OutOfRangeError` for an empty selection."""
+    from vfsd.api.reading import kept_frames, plan_view
+    from vfsd.api.video import context_of
     from vfsd.cli.frame_output import write_frames
     from vfsd.views.view_frames import no_frame_error
 
@@ -385,12 +387,12 @@ def open_readable(store: Store, name: str) -> Iterator[Video]:
     with growing:
         try:
             yield growing
-        except OutOfRangeError as beyond:
+        except OutOfRangeError as error:
             raise OutOfRangeError(
-                str(beyond),
+                str(error),
                 hint=f"still being written: so far {len(growing)} frames, "
                 f"{float(growing.duration):.3f} s",
-            ) from beyond
+            ) from error
 
 
 def _is_unfinished(store: Store, name: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, limit_option
 from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
 from vfsd.cli.session import Session
 from vfsd.cli.video_args import select_video_list
@@ -73,7 +73,7 @@ _ALIGNMENT = "<<<><<>>>><"
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...|all", nargs=-1, required=True)
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
+@limit_option
 @click.option("--clear", is_flag=True, help="Delete them instead.")
 @click.pass_obj
 def reads(session: Session, names: tuple[str, ...], limit: int | None, clear: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, jobs_option, yes_option
 from vfsd.cli.output import column_lines, print_json, print_line, printable
 from vfsd.cli.param_types import Number, Span, size_value, span_value
 from vfsd.cli.retile import (
@@ -101,7 +101,7 @@ _CODEC_FOR = {"decoding": "fast", "web": "small"}
     help="One rate factor for all segments instead; lower is better. For lossless: compression "
     "level, 0 (none) to 19; the default is 1.",
 )
-@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Number of parallel segments.")
+@jobs_option
 @click.option(
     "-y", "--yes", is_flag=True, help="Also make a rendition that is larger than the original."
 )
@@ -186,7 +186,7 @@ def rendition_ls(session: Session, names: tuple[str, ...]) -> None:
 
     A VIDEO is a name or a pattern; the default is all videos.
     """
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.opened(root) as store:
         found = [
             record
@@ -263,7 +263,7 @@ def _rendition_cells(record: Mapping[str, Any]) -> Sequence[str]:
     type=size_value,
     help="Only the rendition of this size; the default is all.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.pass_obj
 def rendition_drop(
     session: Session, names: tuple[str, ...], size: tuple[int, int] | None, yes: bool

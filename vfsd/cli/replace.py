@@ -128,8 +128,8 @@ def replace(
                     progress.reach(done, total)
 
                 if dry_run:
-                    told = _forecast(video, psnr, codec, keep, report)
-                    _print_forecast(session, video.name, told, decays=keep is not None)
+                    forecast = _forecast(video, psnr, codec, keep, report)
+                    _print_forecast(session, video.name, forecast, decays=keep is not None)
                     continue
                 done = _replace(video, psnr, codec, keep, report)
             _print_replaced(session, done)
@@ -162,20 +162,22 @@ def _print_replaced(session: Session, done: Replacement) -> None:
     )
 
 
-def _print_forecast(session: Session, name: str, told: ReencodeForecast, *, decays: bool) -> None:
-    refused = told.refused or (None if told.saves else "nothing would be saved")
+def _print_forecast(
+    session: Session, name: str, forecast: ReencodeForecast, *, decays: bool
+) -> None:
+    refused = forecast.refused or (None if forecast.saves else "nothing would be saved")
     if session.json:
-        measured = {"frames": told.frames, "seconds": told.seconds, "refused": refused}
-        print_json({**_replacement_record(name, told), **measured})
+        measured = {"frames": forecast.frames, "seconds": forecast.seconds, "refused": refused}
+        print_json({**_replacement_record(name, forecast), **measured})
         return
-    if told.stays:
+    if forecast.stays:
         print_line(f"{printable(name)} would stay unchanged: {refused}")
         return
-    where = " in the kept regions," if decays else ""
+    where = " in the kept regions" if decays else ""
     print_line(
-        f"{printable(name)}: {human_bytes(told.size)} would become about "
-        f"{human_bytes(told.new_size)} of {told.codec} in {told.seconds:.0f} s; {told.frames} "
-        f"sample frames have at least {told.psnr:.1f} dB{where}"
+        f"{printable(name)}: {human_bytes(forecast.size)} would become about "
+        f"{human_bytes(forecast.new_size)} of {forecast.codec} in {forecast.seconds:.0f} s; "
+        f"{forecast.frames} sample frames have at least {forecast.psnr:.1f} dB{where}"
         + (f"; but {refused}" if refused else "")
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, jobs_option
 from vfsd.cli.output import fact_lines, print_json, print_line, print_remark, printable
 from vfsd.cli.param_types import Number, Span, region_value, span_value
 from vfsd.cli.progress import Progress
@@ -171,7 +171,7 @@ ESTIMATE_FIELDS: Mapping[str, str] = MappingProxyType(
     help="One rate factor for all tiles instead; lower is better. For lossless: compression "
     "level, 0 (none) to 19; the default is 1.",
 )
-@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Number of parallel segments.")
+@jobs_option
 @click.option(
     "--seconds",
     metavar="S",

@@ -216,20 +216,20 @@ def estimate(store: Store, video: Video, order: RetileOrder, jobs: int | None) -
     )
     frames = sum(len(plan.frames) for plan in wanted)
     share = frames / len(middle.frames)
-    hands = max(1, min(jobs or available_cores(), available_cores(), len(wanted)))
+    workers = max(1, min(jobs or available_cores(), available_cores(), len(wanted)))
     costs = context_of(video).costs
-    like = _segment_like(one, video)
+    segment = _segment_like(one, video)
     tiles: Sequence[int] = one.tiles
     parts = len(tiles)  # a read of an average tile
     if order.regions:
         tiles, parts = one.layout.covering(order.needed(video.original.media)), 1
-    whole = tile_work(like, tiles, one.frames[-1])
-    times = sum(len(plan.frames) for plan in planned) / len(one.frames) / parts
+    whole = tile_work(segment, tiles, one.frames[-1])
+    ratio = sum(len(plan.frames) for plan in planned) / len(one.frames) / parts
     read = DecodeWork(
         round(whole.starts * len(planned) / parts),
-        round(whole.pictures * times),
-        round(whole.pixels * times),
-        whole.bytes * times,
+        round(whole.pictures * ratio),
+        round(whole.pixels * ratio),
+        whole.bytes * ratio,
     )
     all_frames = [frame for plan in planned for frame in plan.frames]
     untiled = original_work(video.original, context_of(video).table, all_frames)
@@ -238,9 +238,9 @@ def estimate(store: Store, video: Video, order: RetileOrder, jobs: int | None) -
         wanted,
         one,
         round(one.bytes * share),
-        one.seconds * share / hands,
+        one.seconds * share / workers,
         read,
-        costs.seconds_of_tiles(like, read, together=len(tiles) // parts),
+        costs.seconds_of_tiles(segment, read, together=len(tiles) // parts),
         untiled,
         costs.of_original(video.original).seconds(untiled),
     )

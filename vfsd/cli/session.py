@@ -78,6 +78,10 @@ class Session:
             raise UsageError(f"all paths must be in one store, got {paths[0]!r} and others")
         return found[0].root, [place.name for place in found]
 
+    def places_or_root(self, paths: Sequence[str]) -> tuple[Path, list[str]]:
+        """(store, names) of several paths; without paths, the whole store and no names."""
+        return self.places(paths) if paths else (self.root(), [])
+
     def _places(self, paths: Sequence[str]) -> list[StorePath]:
         from vfsd.mount.mounted_path import resolve
 

@@ -25,34 +25,30 @@ if TYPE_CHECKING:
     from vfsd.mount.fs.mount_stats import MountStats, OperationTotals
 
 
+def _documented(text: str) -> Any:
+    return dataclasses.field(metadata={"text": text})
+
+
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """Contents of a store. Bytes, except `videos`, `damaged` and `without_sums`."""
+    """Contents of a store, in the order of the output."""
 
-    videos: int
-    damaged: int  #: files with known damage
-    without_sums: int  #: originals that are read without being compared
-    originals: int  #: what several videos have counts once
-    tiles: int  #: that reads may use
-    renditions: int  #: that reads may use
-    joined: int  #: pictures of cameras that are kept together
-    retired: int  #: kept for a step back
-    pinned: int
-    free: int  #: on the disk
+    videos: int = _documented("number of videos")
+    damaged: int = _documented("number of stored files with known damage; `vfsd fsck` names them")
+    without_sums: int = _documented(
+        "number of originals without block checksums; `vfsd scrub` adds them"
+    )
+    originals: int = _documented("bytes of originals; shared bytes count once")
+    tiles: int = _documented("bytes of tiles that reads may use")
+    renditions: int = _documented("bytes of renditions that reads may use")
+    joined: int = _documented("bytes of data joined with other videos")
+    retired: int = _documented("bytes kept for a rollback")
+    pinned: int = _documented("bytes of pinned data")
+    free: int = _documented("free bytes on the disk")
 
 
-STORE_FIELDS = {
-    "videos": "number of videos",
-    "damaged": "number of stored files with known damage; `vfsd fsck` names them",
-    "without_sums": "number of originals without block checksums; `vfsd scrub` adds them",
-    "originals": "bytes of originals; shared bytes count once",
-    "tiles": "bytes of tiles that reads may use",
-    "renditions": "bytes of renditions that reads may use",
-    "joined": "bytes of data joined with other videos",
-    "retired": "bytes kept for a rollback",
-    "pinned": "bytes of pinned data",
-    "free": "free bytes on the disk",
-}
+STORE_FIELDS = {one.name: one.metadata["text"] for one in dataclasses.fields(StoreStats)}
+"""Keys of `StoreStats` in JSON."""
 
 
 def store_stats(store: Store) -> StoreStats:
@@ -62,16 +58,16 @@ def store_stats(store: Store) -> StoreStats:
         without_sums = seen.integrity.without_sums()
         originals = seen.holdings.stored_bytes()
     return StoreStats(
-        len(store),
-        damaged,
-        without_sums,
-        originals,
-        usage.tiles,
-        usage.renditions,
-        usage.joined,
-        usage.retired,
-        usage.pinned,
-        shutil.disk_usage(store.path).free,
+        videos=len(store),
+        damaged=damaged,
+        without_sums=without_sums,
+        originals=originals,
+        tiles=usage.tiles,
+        renditions=usage.renditions,
+        joined=usage.joined,
+        retired=usage.retired,
+        pinned=usage.pinned,
+        free=shutil.disk_usage(store.path).free,
     )
 
 
@@ -92,14 +88,14 @@ def mount_stats(root: Path) -> MountStats | None:
         return None
 
 
-def mount_record(standing: MountStats) -> dict[str, Any]:
+def mount_record(mounted: MountStats) -> dict[str, Any]:
     return {
-        "pid": standing.pid,
-        "seconds": standing.seconds,
-        "cpu_seconds": standing.cpu_seconds,
-        "memory": standing.memory,
-        "threads": standing.threads,
-        "descriptors": standing.descriptors,
+        "pid": mounted.pid,
+        "seconds": mounted.seconds,
+        "cpu_seconds": mounted.cpu_seconds,
+        "memory": mounted.memory,
+        "threads": mounted.threads,
+        "descriptors": mounted.descriptors,
         "operations": {
             name: {
                 "count": tally.count,
@@ -109,10 +105,10 @@ def mount_record(standing: MountStats) -> dict[str, Any]:
                 "p50": tally.within(0.5),
                 "p99": tally.within(0.99),
             }
-            for name, tally in standing.operations.items()
+            for name, tally in mounted.operations.items()
         },
-        "rendering": None if standing.rendering is None else asdict(standing.rendering),
-        "passthrough": standing.passthrough,
+        "rendering": None if mounted.rendering is None else asdict(mounted.rendering),
+        "passthrough": mounted.passthrough,
     }
 
 
@@ -141,20 +137,20 @@ def stats(session: Session) -> None:
     root = session.root()
     with session.opened(root) as store:
         found = store_stats(store)
-    standing = mount_stats(root)
+    mounted = mount_stats(root)
     if session.json:
-        mount = None if standing is None else mount_record(standing)
+        mount = None if mounted is None else mount_record(mounted)
         print_json({**dataclasses.asdict(found), "mount": mount})
         return
-    for line in fact_lines(_stats_facts(found, standing)):
+    for line in fact_lines(_stats_facts(found, mounted)):
         print_line(line)
-    if standing is not None and standing.operations:
+    if mounted is not None and mounted.operations:
         print_line("")
-        for line in column_lines([_OPERATION_HEADINGS, *_operation_rows(standing)], "<>>>>>>"):
+        for line in column_lines([_OPERATION_HEADINGS, *_operation_rows(mounted)], "<>>>>>>"):
             print_line(line)
 
 
-def _stats_facts(found: StoreStats, standing: MountStats | None) -> Iterator[tuple[str, str]]:
+def _stats_facts(found: StoreStats, mounted: MountStats | None) -> Iterator[tuple[str, str]]:
     yield "videos", str(found.videos)
     if found.damaged:
         yield "damaged files", f"{found.damaged} (`vfsd fsck` names them)"
@@ -162,17 +158,17 @@ def _stats_facts(found: StoreStats, standing: MountStats | None) -> Iterator[tup
         yield "without checksums", f"{found.without_sums} (`vfsd scrub` adds them)"
     for name in ("originals", "tiles", "renditions", "joined", "retired", "pinned", "free"):
         yield name, human_bytes(getattr(found, name))
-    if standing is None:
+    if mounted is None:
         yield "mount", "none"
         return
-    yield "mount", f"process {standing.pid}, for {standing.seconds:.0f} s"
-    yield "CPU", f"{standing.cpu_seconds:.1f} s"
-    yield "memory", human_bytes(standing.memory)
-    yield "threads", str(standing.threads)
-    yield "open files", str(standing.descriptors)
-    if standing.passthrough is not None:
-        yield "passthrough", f"{standing.passthrough} files are read by the kernel directly"
-    made_by = standing.rendering
+    yield "mount", f"process {mounted.pid}, for {mounted.seconds:.0f} s"
+    yield "CPU", f"{mounted.cpu_seconds:.1f} s"
+    yield "memory", human_bytes(mounted.memory)
+    yield "threads", str(mounted.threads)
+    yield "open files", str(mounted.descriptors)
+    if mounted.passthrough is not None:
+        yield "passthrough", f"{mounted.passthrough} files are read by the kernel directly"
+    made_by = mounted.rendering
     if made_by is not None:
         yield "views", f"process {made_by.pid}"
         yield "their CPU", f"{made_by.cpu_seconds:.1f} s"
@@ -180,8 +176,8 @@ def _stats_facts(found: StoreStats, standing: MountStats | None) -> Iterator[tup
         yield "their memory", f"{human_bytes(made_by.memory)}, including {decoders} of decoders"
 
 
-def _operation_rows(standing: MountStats) -> Iterator[tuple[str, ...]]:
-    busiest = sorted(standing.operations.items(), key=lambda item: -item[1].seconds)
+def _operation_rows(mounted: MountStats) -> Iterator[tuple[str, ...]]:
+    busiest = sorted(mounted.operations.items(), key=lambda item: -item[1].seconds)
     for name, tally in busiest:
         yield (
             name,
@@ -301,11 +297,11 @@ def _print_interval(session: Session, before: MountStats, now: MountStats) -> No
 def _changes(before: MountStats, now: MountStats) -> Iterator[tuple[str, tuple[int, float, int]]]:
     """(count, seconds, bytes) of each operation in the interval."""
     for name, tally in now.operations.items():
-        was: OperationTotals | None = before.operations.get(name)
-        count = tally.count - (was.count if was else 0)
+        earlier: OperationTotals | None = before.operations.get(name)
+        count = tally.count - (earlier.count if earlier else 0)
         if count:
-            busy = tally.seconds - (was.seconds if was else 0.0)
-            yield name, (count, busy, tally.bytes - (was.bytes if was else 0))
+            busy = tally.seconds - (earlier.seconds if earlier else 0.0)
+            yield name, (count, busy, tally.bytes - (earlier.bytes if earlier else 0))
 
 
 @define(
@@ -381,10 +377,10 @@ class _Collector:
 
     def collect(self) -> Iterator[Any]:
         yield from _store_metrics(store_stats(self._store))
-        standing = mount_stats(self._root)
-        yield _gauge("vfsd_mounted", "Whether the store is mounted.", int(standing is not None))
-        if standing is not None:
-            yield from _mount_metrics(standing)
+        mounted = mount_stats(self._root)
+        yield _gauge("vfsd_mounted", "Whether the store is mounted.", int(mounted is not None))
+        if mounted is not None:
+            yield from _mount_metrics(mounted)
 
 
 def _store_metrics(found: StoreStats) -> Iterator[Any]:
@@ -406,17 +402,17 @@ def _store_metrics(found: StoreStats) -> Iterator[Any]:
     yield _gauge("vfsd_free_bytes", "Free bytes on the disk of the store.", found.free)
 
 
-def _mount_metrics(standing: MountStats) -> Iterator[Any]:
+def _mount_metrics(mounted: MountStats) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
-    yield _gauge("vfsd_mount_start_seconds", "Unix time of the start of the mount.", standing.since)
-    yield _gauge("vfsd_mount_memory_bytes", "Resident memory of the mount.", standing.memory)
-    yield _gauge("vfsd_mount_threads", "Threads of the mount.", standing.threads)
-    yield _gauge("vfsd_mount_open_files", "Open files of the mount.", standing.descriptors)
+    yield _gauge("vfsd_mount_start_seconds", "Unix time of the start of the mount.", mounted.since)
+    yield _gauge("vfsd_mount_memory_bytes", "Resident memory of the mount.", mounted.memory)
+    yield _gauge("vfsd_mount_threads", "Threads of the mount.", mounted.threads)
+    yield _gauge("vfsd_mount_open_files", "Open files of the mount.", mounted.descriptors)
     cpu = CounterMetricFamily("vfsd_mount_cpu_seconds", "CPU time of the mount.")
-    cpu.add_metric([], standing.cpu_seconds)
+    cpu.add_metric([], mounted.cpu_seconds)
     yield cpu
-    made_by = standing.rendering
+    made_by = mounted.rendering
     if made_by is not None:
         yield _gauge(
             "vfsd_views_memory_bytes", "Memory of the process that renders views.", made_by.memory
@@ -434,7 +430,7 @@ def _mount_metrics(standing: MountStats) -> Iterator[Any]:
         "vfsd_operation_errors", "Requests that failed.", labels=["operation"]
     )
     moved = CounterMetricFamily("vfsd_operation_bytes", "Bytes transferred.", labels=["operation"])
-    for name, tally in standing.operations.items():
+    for name, tally in mounted.operations.items():
         buckets, seen = [], 0
         for limit, count in sorted(tally.buckets.items()):
             seen += count

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, limit_option
 from vfsd.cli.layout import span_of
 from vfsd.cli.output import (
     column_lines,
@@ -134,7 +134,7 @@ def decision_record(video: Video, decision: TilingDecision) -> dict[str, Any]:
 def reasons_text(video: Video, reasons: Sequence[Iterable[TilingReason]]) -> str:
     """The reads that several segments serve, as words, most frequent first."""
     counted: dict[str, int] = {}
-    for reason in (one for mine in reasons for one in mine):
+    for reason in (one for reasons_of_one in reasons for one in reasons_of_one):
         size = _displayed_size(video, reason)
         name = reason.label or _displayed_region(video, reason) or "x".join(map(str, size or ()))
         counted[name] = counted.get(name, 0) + reason.reads
@@ -246,7 +246,7 @@ def tune(
     from vfsd.derive.tuner import TuningBudget
 
     budget = TuningBudget(budget_seconds, budget_bytes)
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.opened(root, writing=apply) as store:
         chosen = [video.name for video in select_video_list(store, paths)] if names else None
         if apply:
@@ -349,8 +349,8 @@ def _runs(proposals: Sequence[Proposal]) -> Iterator[list[Proposal]]:
         follows = before.plan.frames.stop == proposal.plan.frames.start
         if before.video.id != proposal.video.id or not follows:
             place += 1
-        aims = frozenset((one.label, one.region, one.size) for one in proposal.reasons)
-        numbered.append(((place, aims), proposal))
+        purposes = frozenset((one.label, one.region, one.size) for one in proposal.reasons)
+        numbered.append(((place, purposes), proposal))
     for _, group in groupby(numbered, key=lambda pair: pair[0]):
         yield [proposal for _, proposal in group]
 
@@ -403,7 +403,7 @@ _DECISION_ALIGNMENT = "><<<<<>>>>><"
     listing=True,
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
+@limit_option
 @click.pass_obj
 def tune_history(session: Session, names: tuple[str, ...], limit: int | None) -> None:
     """List the decisions of the tuner, newest first.
@@ -411,7 +411,7 @@ def tune_history(session: Session, names: tuple[str, ...], limit: int | None) ->
     Each line has the predicted and the actual cost in CPU seconds, and the predicted savings on the
     reads logged at that time.
     """
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.opened(root) as store:
         chosen = {video.info.id for video in select_video_list(store, paths)} if names else None
         found = [

@@ -88,7 +88,7 @@ def for_each(
     With several videos, one that lies outside of the requested span, range or region is skipped
     with a warning. Raises `OutOfRangeError` if no video is left, and the errors of `work`.
     """
-    several, beyond, done = len(videos) > 1, None, 0
+    several, out_of_range, done = len(videos) > 1, None, 0
     for path, video in videos.items():
         try:
             if several and headed and not session.json:
@@ -98,11 +98,11 @@ def for_each(
         except OutOfRangeError as error:
             if not several:
                 raise
-            beyond = error
+            out_of_range = error
             if not session.quiet:
                 print_remark(f"warning: skipped {printable(path)}: {error}")
-    if beyond is not None and not done:
-        raise beyond
+    if out_of_range is not None and not done:
+        raise out_of_range
 
 
 def _has_entry(catalog: Catalog, name: str) -> bool:

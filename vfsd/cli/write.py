@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, replace_option
 from vfsd.cli.errors import CommandFailure, describe
 from vfsd.cli.output import local_time, print_json, print_line, print_remark, printable
 from vfsd.cli.param_types import Number, rate_value, size_value, word_value
@@ -107,14 +107,7 @@ _FILE = click.Path(dir_okay=False)
     type=click.Choice(("aac", "flac", "opus", "pcm")),
     help="By default the codec of FILE if the container takes it, else aac.",
 )
-@click.option(
-    "-f",
-    "--overwrite",
-    "--replace",
-    "replace",
-    is_flag=True,
-    help="Replace an existing video.",
-)
+@replace_option("Replace an existing video.")
 @click.option(
     "--tag", "tags", metavar="WORD", type=word_value, multiple=True, help="Tag the video."
 )
@@ -296,7 +289,7 @@ def recover(session: Session, names: tuple[str, ...], wanted: str | None, dry_ru
     cam-recovered.mp4. A recording without a complete frame stays until `vfsd gc` deletes it, as do
     recordings that are never recovered.
     """
-    root, paths = session.places(names) if names else (session.root(), [])
+    root, paths = session.places_or_root(names)
     with session.opened(root, writing=not dry_run) as store:
         found = _recordings_named(store, paths)
         if wanted is not None and len(found) != 1:
