@@ -280,7 +280,7 @@ class Row:
     def _checked(self, out: Path) -> tuple[int, float]:
         """(number of pictures, PSNR of luma of the worst one that was looked at)."""
         request = view_path.parse_view_path(f"{self._keys}.{self._suffix}")
-        view = request.sized(self._video.width, self._video.height)
+        view = request.resolve(self._video.width, self._video.height)
         frames = plan_view(context_of(self._video), view).frames
         pictures = 0
         worst = float("inf")

@@ -265,7 +265,7 @@ def decoded_share(
     A sequence of which some wanted tile is not stored counts as untiled.
     """
     media = video.original.media
-    rows = video.labels.query(label).columns().clipped(video.width, video.height).in_order()
+    rows = video.labels.query(label).columns().clipped(video.width, video.height).sorted_by_frame()
     boxes = box_corners(rows.boxes, media)
     untiled = TileLayout.untiled(media.width, media.height)
     plans = {one.frames: one for one in planned}

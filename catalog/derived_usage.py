@@ -22,7 +22,15 @@ from vfsd.catalog.schema import (
     segments,
 )
 from vfsd.catalog.statements import in_batches
-from vfsd.core.budgets import OF_STORE, OF_VIDEO, ChargedSegment, Eviction, Limit, Pin, decayed
+from vfsd.core.budgets import (
+    DEFAULT_STORE_LIMIT,
+    DEFAULT_VIDEO_LIMIT,
+    ChargedSegment,
+    Eviction,
+    Limit,
+    Pin,
+    decayed,
+)
 from vfsd.core.model import Role
 
 _MOST_KEPT = 100_000
@@ -119,7 +127,7 @@ class DerivedUsage:
         chosen = sa.select(budgets).where(_is_of(video_id)).order_by(budgets.c.id.desc())
         row = self._connection.execute(chosen).first()
         if row is None:
-            return OF_STORE if video_id is None else OF_VIDEO
+            return DEFAULT_STORE_LIMIT if video_id is None else DEFAULT_VIDEO_LIMIT
         return _limit_from_row(row)
 
     def set_limit(self, video_id: int | None, limit: Limit | None) -> None:

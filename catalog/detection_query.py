@@ -20,7 +20,7 @@ from vfsd.catalog.detections import Detections
 from vfsd.catalog.schema import detections
 from vfsd.catalog.statements import json_equals, require_json_keys
 from vfsd.core.detections import (
-    FARTHEST,
+    MAX_COORDINATE,
     NO_TRACK,
     Area,
     Box,
@@ -48,7 +48,7 @@ a minute, PostgreSQL five."""
 _MOST_SEEKS = 2000
 """Cells times labels; beyond that it is first seen how many boxes the time alone leaves."""
 
-_OUT_OF_RANGE = FARTHEST + 1
+_OUT_OF_RANGE = MAX_COORDINATE + 1
 
 _FEW_ROWS = 4000
 _FRAMES_AT_ONCE = 500

@@ -23,7 +23,7 @@ from vfsd.core.detections import (
     Ints,
     LabelSummary,
     Source,
-    runs,
+    contiguous_ranges,
     source_from,
 )
 from vfsd.core.frame_selection import merge_ranges, subtract_ranges
@@ -80,7 +80,7 @@ class Detections:
         """Put boxes in; how many.  `on_progress` is told (done, of how many); it may raise."""
         if not len(rows):
             return 0
-        rows = rows.in_order()
+        rows = rows.sorted_by_frame()
         source_id = self.source_id(source)
         codes = np.array([self._label_id(name) for name in rows.names], dtype=np.int64)
         seq = self._places_in_frames(video_id, rows.frames)
@@ -154,7 +154,7 @@ class Detections:
         there = [
             row
             for some in in_batches(detections.c.label_id, codes.values())
-            for within in _frame_conditions(runs(np.unique(rows.frames)))
+            for within in _frame_conditions(contiguous_ranges(np.unique(rows.frames)))
             for row in self._connection.execute(query.where(some, *within))
         ]
         known = DetectionColumns.of(
@@ -164,7 +164,7 @@ class Detections:
             [row.confidence for row in there],
             [row.track for row in there],
         )
-        return int(rows.are_in(known).sum())
+        return int(rows.isin(known).sum())
 
     def remove(
         self,
@@ -212,7 +212,9 @@ class Detections:
         self._connection.execute(sa.delete(examined).where(examined.c.video_id == video_id))
         for one in looked:
             frames = new_of[one.frames.start : one.frames.stop]
-            self.mark_examined(video_id, runs(np.sort(frames[frames >= 0])), one.source)
+            self.mark_examined(
+                video_id, contiguous_ranges(np.sort(frames[frames >= 0])), one.source
+            )
 
     def move(self, video_id: int, across: int, down: int) -> None:
         """Move all boxes of a video by so many pixels to the right and down."""

@@ -134,7 +134,7 @@ class Database:
         self._writing = threading.local()
         self._writer = WriterConnection(self._connect_writer, BUSY_SECONDS)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         # There are some where a fork did not wait for all who used them, or is within their use.
         # A connection must not be used on both sides of it, nor closed on the other.
@@ -142,7 +142,7 @@ class Database:
         leak(self._writer.connection)
         self._begin_unconnected()
 
-    def prepare_fork(self) -> None:
+    def before_fork(self) -> None:
         """Close the file, as far as nobody uses it: see `vfsd.catalog.sqlite_connections`."""
         if not self.is_sqlite:
             return
@@ -155,7 +155,7 @@ class Database:
         if engine is not None:
             engine.dispose()
 
-    def go_on(self) -> None:
+    def after_fork_in_parent(self) -> None:
         """See `vfsd.core.atfork`."""
         if self.is_sqlite:
             self.gate.open()
@@ -510,7 +510,7 @@ class ChangeWatch:
         self._seen: int | None = None  # changes counted
         self._guard = threading.Lock()
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         leak(self._connection)
         self._begin_unconnected()

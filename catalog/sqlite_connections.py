@@ -175,7 +175,7 @@ class WriterConnection:
                 driver: Any = connection.connection.driver_connection
                 self._begin(driver, patience)
                 yield connection
-                origin.require_own("a transaction")
+                origin.require_same_process("a transaction")
                 driver.execute("COMMIT")
             finally:
                 self._end(origin)

@@ -44,7 +44,7 @@ class Counted:
         self.times = 0
         reset_after_fork(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         self.times += 1
 
 
@@ -69,13 +69,13 @@ class Gated:
         self._late = late
         prepare_before_fork(self)
 
-    def prepare_fork(self) -> None:
+    def before_fork(self) -> None:
         self.gate.shut(1)
         if threading.get_ident() != self._first:
             self.shut.set()
             self._late.wait(30)
 
-    def go_on(self) -> None:
+    def after_fork_in_parent(self) -> None:
         self.gate.open()
 
 
@@ -116,12 +116,12 @@ class Making:
         self._depth = depth
         prepare_before_fork(self)
 
-    def prepare_fork(self) -> None:
+    def before_fork(self) -> None:
         self.told.append("fork")
         if self._depth and self.next is None:
             self.next = Making(self._depth - 1)
 
-    def go_on(self) -> None:
+    def after_fork_in_parent(self) -> None:
         self.told.append("on")
 
 

@@ -196,10 +196,10 @@ def test_names_of_frames() -> None:
 
 
 def test_a_missing_side_follows_the_shape_of_the_region() -> None:
-    assert parse_view_path("size=640x0.mp4").sized(1920, 1080).size == (640, 360)
-    assert parse_view_path("256h.h264").sized(640, 480).size == (342, 256)
-    assert parse_view_path("roi=100x50+0+0,size=40x0.mp4").sized(1920, 1080).size == (40, 20)
-    assert parse_view_path("full.mp4").sized(1920, 1080).size is None
+    assert parse_view_path("size=640x0.mp4").resolve(1920, 1080).size == (640, 360)
+    assert parse_view_path("256h.h264").resolve(640, 480).size == (342, 256)
+    assert parse_view_path("roi=100x50+0+0,size=40x0.mp4").resolve(1920, 1080).size == (40, 20)
+    assert parse_view_path("full.mp4").resolve(1920, 1080).size is None
 
 
 @pytest.mark.parametrize(
@@ -216,13 +216,13 @@ def test_crops_of_the_vfs_paper_are_of_the_scaled_picture(
     name: str, of: tuple[int, int], region: str
 ) -> None:
     """So that what comes out is as large as the crop, and shows what is there in that size."""
-    assert format_view_path(parse_view_path(name).of_region(*of)) == region
-    assert parse_view_path(name).sized(*of) == parse_view_path(region).sized(*of)
+    assert format_view_path(parse_view_path(name).without_crop(*of)) == region
+    assert parse_view_path(name).resolve(*of) == parse_view_path(region).resolve(*of)
 
 
 def test_a_crop_within_a_pixel_of_the_video_is_refused_with_what_is_near_it() -> None:
-    with pytest.raises(UsageError, match="within a pixel") as refused:
-        parse_view_path("448x448x100y100.rgb").sized(1920, 1080)
+    with pytest.raises(UsageError, match="inside a pixel") as refused:
+        parse_view_path("448x448x100y100.rgb").resolve(1920, 1080)
     assert refused.value.hint is not None
     assert "roi=429x241+0+0,size=100x100" in refused.value.hint
 
@@ -230,7 +230,7 @@ def test_a_crop_within_a_pixel_of_the_video_is_refused_with_what_is_near_it() ->
 def test_a_crop_outside_the_scaled_picture_is_out_of_range() -> None:
     """Even where the video itself would have those pixels."""
     with pytest.raises(OutOfRangeError, match="320x180"):
-        parse_view_path("320x180x640y360.rgb").sized(1920, 1080)
+        parse_view_path("320x180x640y360.rgb").resolve(1920, 1080)
 
 
 _decimals = st.builds(

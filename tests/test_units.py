@@ -40,7 +40,7 @@ def test_rates_are_exact() -> None:
 
 def test_rates_are_refused_as_rates() -> None:
     for wrong in (float("inf"), float("nan"), None, "1e309", 10**400):
-        with pytest.raises(UsageError, match="is not a rate") as caught:
+        with pytest.raises(UsageError, match="rate must be") as caught:
             frame_rate(wrong)  # type: ignore[arg-type]
         assert "29.97" in str(caught.value.hint)
 
@@ -75,7 +75,7 @@ def test_seconds_mean_what_they_look_like(given_as: Seconds, exact: Fraction) ->
     ["", "ten", "1:2:3:4", "-5", float("nan"), float("inf"), np.float32("nan"), 10**400, None, []],
 )
 def test_nonsense_is_no_time(nonsense: Seconds) -> None:
-    with pytest.raises(UsageError, match="is not a time"):
+    with pytest.raises(UsageError, match="time must be"):
         seconds(nonsense)
 
 

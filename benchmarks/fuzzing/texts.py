@@ -55,7 +55,7 @@ def check_grammar(data: bytes) -> None:
         request = view_path.parse_view_path(text)
         assert request == view_path.parse_view_path(text)
         assert hash(request.view) == hash(view_path.parse_view_path(text).view)
-        view = request.sized(1280, 720)
+        view = request.resolve(1280, 720)
         assert view.size is None or min(view.size) > 0
 
 

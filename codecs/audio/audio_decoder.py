@@ -29,7 +29,7 @@ from vfsd.codecs.decoding.demuxer import (
     discard_other_streams,
     open_container,
 )
-from vfsd.core.damaged_frames import as_ranges
+from vfsd.core.detections import contiguous_ranges
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketColumns
 from vfsd.core.model import MediaInfo, Sound
@@ -198,7 +198,7 @@ class AudioDecoder:
         whole = np.ones(len(columns), np.bool_)
         for one in self._damage:
             whole &= (columns.position >= one.stop) | (columns.position + columns.size <= one.start)
-        for run in as_ranges((np.flatnonzero(whole) + lead).tolist()):
+        for run in contiguous_ranges((np.flatnonzero(whole) + lead).tolist()):
             yield from self._reader.read(run.start, run.stop)
 
 

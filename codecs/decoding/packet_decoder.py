@@ -163,7 +163,7 @@ class PacketDecoder:
         self.origin = OwnerProcess()
         reset_after_fork(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         # To free one waits for its threads, which did not come along through the fork.
         for context in self._contexts.values():
@@ -211,7 +211,7 @@ class PacketDecoder:
         Errors of the packets in `ignored` are no damage.  What comes out is handed to `passing`,
         too.  Raises `StaleColorsError` when it has to be begun once more.
         """
-        self.origin.require_own("a read")
+        self.origin.require_same_process("a read")
         self._place = None
         kind = _DecoderMode(threads, strict=True)
         run = _DecodeFeed(self._fresh_context(kind), kind, ignored)
@@ -226,7 +226,7 @@ class PacketDecoder:
         passing: OnPassedFrame | None = None,
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         """As `begin`, from the packet on up to which that decoder was `fed`."""
-        self.origin.require_own("a read")
+        self.origin.require_same_process("a read")
         place, self._place = self._place, None
         kind = _DecoderMode(threads, strict=True)
         run = _DecodeFeed(self._contexts[kind], kind, ignored, place)
@@ -234,7 +234,7 @@ class PacketDecoder:
 
     def conceal(self, packets: Packets) -> Iterator[tuple[int, av.VideoFrame]]:
         """What a concealing decoder gives, from a key packet on."""
-        self.origin.require_own("a read")
+        self.origin.require_same_process("a read")
         self._place = None
         run = _DecodeFeed(self._fresh_context(_CONCEALING), _CONCEALING)
         yield from self._decoded(run, packets, None)
@@ -256,7 +256,7 @@ class PacketDecoder:
             came = self._recognised(run, pictures, passing)
             self._place = run.place
             yield from came
-            self.origin.require_own("a read")
+            self.origin.require_same_process("a read")
         self._place = None
         cut_off = -1 if run.damage is None else self._cut_off(run.last)
         came = self._recognised(run, run.drained(), passing)

@@ -60,7 +60,7 @@ from vfsd.codecs.probing.scan_validation import (
     timestamp_order_problem,
 )
 from vfsd.codecs.pyav import decode
-from vfsd.core.detections import runs
+from vfsd.core.detections import contiguous_ranges
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
 from vfsd.core.model import Access, MediaInfo
@@ -380,7 +380,7 @@ class _Examiner:
                     access=access,
                     columns=columns,
                     verified=True,
-                    damage=tuple(runs(numbers)),
+                    damage=tuple(contiguous_ranges(numbers)),
                 )
             # What is left of a cut-off picture may be whatever was in memory.
             few = len(proof.unstable) <= max(1, len(order) * _MAX_UNSTABLE)

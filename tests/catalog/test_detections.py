@@ -61,7 +61,7 @@ def columns(count: int, seed: int = 0, frames: int = FRAMES) -> DetectionColumns
 
 
 def from_source(rows: DetectionColumns, source: Source) -> list[Detection]:
-    return [dataclasses.replace(one, source=source) for one in rows.in_order()]
+    return [dataclasses.replace(one, source=source) for one in rows.sorted_by_frame()]
 
 
 def test_only_boxes_of_the_same_frames_are_looked_at_for_ones_that_are_known(
@@ -74,13 +74,13 @@ def test_only_boxes_of_the_same_frames_are_looked_at_for_ones_that_are_known(
     known = [Detection(ends[at % 2], name, box) for at, name in enumerate(names)]
     catalog.add_detections(video, DetectionColumns.from_detections(known), "s")
     read: list[int] = []
-    are_in = DetectionColumns.are_in
+    isin = DetectionColumns.isin
 
     def counted(self: DetectionColumns, others: DetectionColumns) -> Any:
         read.append(len(others))
-        return are_in(self, others)
+        return isin(self, others)
 
-    monkeypatch.setattr(DetectionColumns, "are_in", counted)
+    monkeypatch.setattr(DetectionColumns, "isin", counted)
     new = [*known, Detection(0, "car", box), Detection(ends[1], names[0], (1.0, 0.0, 9.0, 9.0))]
     rows = DetectionColumns.from_detections(new)
     with catalog.reading() as seen:
@@ -578,13 +578,13 @@ def test_labels_are_summed_up(catalog: Catalog, video: LogicalVideo) -> None:
         ({"frames": [0.5]}, "whole numbers, got float"),
         ({"boxes": [[0, 0, 0, 5]]}, "no area"),
         ({"boxes": [[5, 0, 4, 5]]}, "no area"),
-        ({"boxes": [[0, 0, float("nan"), 5]]}, "out of all bounds"),
-        ({"boxes": [[0, 0, 1e300, 5]]}, "out of all bounds"),
+        ({"boxes": [[0, 0, float("nan"), 5]]}, "too far outside"),
+        ({"boxes": [[0, 0, 1e300, 5]]}, "too far outside"),
         ({"boxes": [[0, 0, 1]]}, "shape"),
-        ({"labels": [""]}, "cannot be a label"),
-        ({"labels": [" x"]}, "cannot be a label"),
-        ({"labels": ["a\nb"]}, "cannot be a label"),
-        ({"labels": ["x" * 256]}, "cannot be a label"),
+        ({"labels": [""]}, "a label must be"),
+        ({"labels": [" x"]}, "a label must be"),
+        ({"labels": ["a\nb"]}, "a label must be"),
+        ({"labels": ["x" * 256]}, "a label must be"),
         ({"labels": ["a", "b"]}, "2 labels"),
         ({"confidences": [float("inf")]}, "infinite"),
         ({"confidences": [10**400]}, "beyond"),

@@ -86,7 +86,7 @@ def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, mad
     video.tiles.retile("uniform:2x2")
     take_tiles(fresh.store)
     request = parse_view_path(view)
-    asked = request.sized(video.width, video.height)
+    asked = request.resolve(video.width, video.height)
     told = explained(fresh, view)
     found = video.explain(
         span=asked.span,

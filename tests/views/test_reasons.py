@@ -86,9 +86,9 @@ def test_reason_folders(shelf: Shelf) -> None:
     ("view", "words"),
     [
         ("size=320x.mp4", "size must be WxH"),
-        ("t=1-2.webm", "its ending must be one of mp4, mkv"),
+        ("t=1-2.webm", "its suffix must be one of mp4, mkv"),
         ("codec=vp9.mp4", "codec of mp4 must be one of h264"),
-        ("zoom=2.mp4", "its keys must be of t, frames, roi"),
+        ("zoom=2.mp4", "a key must be one of t, frames, roi"),
         ("fps=5,fps=5.mp4", "it has fps twice"),
         ("sound=mp3.mp4", "sound must be one of no, aac, opus"),
         ("pix=rgb24.mp4", "pix must be one of yuv420p"),

@@ -51,7 +51,7 @@ def read_many(
         running = deque(submit(hands + 1))
         while running:
             yield running.popleft().result()
-            origin.require_own("a read")
+            origin.require_same_process("a read")
             running.extend(submit(1))
     finally:
         if not origin.is_parent:  # a forked child has no such threads

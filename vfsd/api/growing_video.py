@@ -178,9 +178,9 @@ class GrowingContext(VideoContext):
             )
         return found
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
-        super().begin_anew()
+        super().after_fork()
         self._refreshing = threading.Lock()
 
     def close(self) -> None:

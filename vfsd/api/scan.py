@@ -83,7 +83,7 @@ class Scan:
         self._reader = reader
         self._padding = padding
         media = physical.media
-        self._columns = columns.clipped(media.display_width, media.display_height).in_order()
+        self._columns = columns.clipped(media.display_width, media.display_height).sorted_by_frame()
 
     def __repr__(self) -> str:
         frames = len(set(self._columns.frames.tolist()))
@@ -275,7 +275,7 @@ def interests_around(
 
     A sequence without an `examined` frame may show anything: the whole frame is of interest.
     """
-    rows = columns.clipped(media.display_width, media.display_height).in_order()
+    rows = columns.clipped(media.display_width, media.display_height).sorted_by_frame()
     looked = merged(examined)
     found = []
     for frames in sequences:

@@ -134,12 +134,12 @@ def _rows_of_videos(store: Store, paths: Sequence[str]) -> Iterator[UsageRow]:
 
 
 def _rows_of_store(store: Store) -> Iterator[UsageRow]:
-    from vfsd.core.budgets import OF_VIDEO
+    from vfsd.core.budgets import DEFAULT_VIDEO_LIMIT
 
     yield None, store.budget.usage(), ()
     for video in store.find():
         usage, pins = video.budget.usage(), video.budget.pins()
-        if usage.used or usage.pinned or pins or usage.limit != OF_VIDEO:
+        if usage.used or usage.pinned or pins or usage.limit != DEFAULT_VIDEO_LIMIT:
             yield video.name, usage, pins
 
 

@@ -200,7 +200,7 @@ def _requested_view(
     from vfsd.core.view_path import ViewForm
 
     request = view_request(video, ViewForm("raw"), span, chosen, moment, region, size, fps)
-    return request.sized(video.width, video.height)
+    return request.resolve(video.width, video.height)
 
 
 def _measured(

@@ -259,7 +259,7 @@ def _writer_for(
         from vfsd.codecs.frames.pixel_layouts import is_in_rows
         from vfsd.views.view_frames import decoded_picture_form
 
-        view = request.sized(video.width, video.height)
+        view = request.resolve(video.width, video.height)
         form = decoded_picture_form(video.original.media, view, target.form)
         if not is_in_rows(form.pixel_format, *form.size):
             require_complete(video, f"{form.pixel_format} of an odd size")
@@ -279,7 +279,7 @@ def _planned_frames(
     from vfsd.api.reading import plan_view
     from vfsd.api.video import context_of
 
-    view = request.sized(video.width, video.height)
+    view = request.resolve(video.width, video.height)
     if target.kind != "video":
         plan = plan_view(context_of(video), view, format=target.form.layout, psnr=request.psnr)
         return plan.frames, plan.size, plan.psnr
@@ -341,7 +341,7 @@ def _write_frames(
     from vfsd.cli.frame_output import write_frames
     from vfsd.views.view_frames import no_frame_error
 
-    view = request.sized(video.width, video.height)
+    view = request.resolve(video.width, video.height)
     planned = plan_view(context_of(video), view).frames
     count = len(planned if damaged == SHOW else kept_frames(context_of(video), planned, damaged))
     if not count:

@@ -1,11 +1,10 @@
-"""What becomes of objects in a forked child.
+"""Resets locks, threads, connections and decoders in forked children.
 
-Of all threads only the one that forks goes on in the child.  A lock that another one held at that
-moment stays locked there, what it was changing stays half changed, and who waits for it waits for
-ever.  So objects with locks, threads, connections or decoders tell `reset_after_fork`, and begin
-anew in the child.  What they had they leave alone, and some of it has to be kept: see `leak`.
-What was under way when the process was forked is the parent's, and has an `OwnerProcess` to tell
-that.
+Only the forking thread exists in the child.  A lock held by another thread stays locked there, and
+the state that it protects may be half changed.  Objects with such state call `reset_after_fork`:
+they are reset in the child before anything else runs there.  They abandon the state of the parent
+and must not free all of it; see `leak`.  Work that was started before the fork belongs to the
+parent and checks that with `OwnerProcess`.
 """
 
 from __future__ import annotations
@@ -24,63 +23,63 @@ _refer.restype = None
 
 
 class ForkResettable(Protocol):
-    """An object that a forked child has from its parent."""
+    """An object that must be reset in a forked child."""
 
-    def begin_anew(self) -> None:
-        """Be as if nobody had used it yet; called in the child, before anything else happens there.
+    def after_fork(self) -> None:
+        """Reset to the unused state.  Called in the child before any other code runs there.
 
-        Raises nothing, waits for nothing, and frees nothing that a thread may have had in hand.
+        Must not raise or block, and must not free anything that another thread may have been using.
         """
 
 
 class ForkPrepared(Protocol):
-    """An object that has to know before the process forks."""
+    """An object that must prepare for a fork."""
 
-    def prepare_fork(self) -> None:
-        """Called by the thread that forks.  Raises nothing, and does not wait for long.
+    def before_fork(self) -> None:
+        """Called by the forking thread before the fork.  Must not raise, and must not block for
+        long.
 
-        Another thread may fork at the same time, and call it as well.
+        Another thread may fork at the same time and call this, too.
         """
 
-    def go_on(self) -> None:
-        """Called in the parent when that is done, once for each `prepare_fork`.  Raises nothing."""
+    def after_fork_in_parent(self) -> None:
+        """Called in the parent after the fork, once for each `before_fork`.  Must not raise."""
 
 
 _to_reset: weakref.WeakSet[ForkResettable] = weakref.WeakSet()
 _to_prepare: weakref.WeakSet[ForkPrepared] = weakref.WeakSet()
-_prepared: list[ForkPrepared] = []  # for the fork that is under way
-_guard = (
-    threading.Lock()
-)  # of all three; the thread that forks has it, in the parent and in the child
+_prepared: list[ForkPrepared] = []  # for the fork in progress
+# Protects all three.  The forking thread holds it across the fork, in the parent and in the child.
+_guard = threading.Lock()
 
 
 def reset_after_fork(one: ForkResettable) -> None:
-    """Have `one` begin anew in every child that is forked as long as it lives.
+    """Call `after_fork` of `one` in every forked child, as long as `one` exists.
 
-    To be called when `one` is made whole: another thread may fork at any time.
+    Call this last in a constructor: another thread may fork at any time.
     """
     with _guard:
         _to_reset.add(one)
 
 
 def prepare_before_fork(one: ForkPrepared) -> None:
-    """Have `one` told of every fork as long as it lives."""
+    """Call the hooks of `one` around every fork, as long as `one` exists."""
     with _guard:
         _to_prepare.add(one)
 
 
 def leak(thing: object) -> None:
-    """Never free `thing`, not even when the interpreter ends.
+    """Never free `thing`, not even at interpreter exit.
 
-    To free it in a child may hang, or harm the parent: FFmpeg waits for the threads of a decoder,
-    which are not there, and SQLite gives up locks that both have.  It costs the child nothing: its
-    memory is the parent's as long as nobody writes to it.
+    Freeing it in a child may hang or harm the parent: FFmpeg waits for decoder threads that do not
+    exist there, and SQLite drops file locks that the parent still needs.  The leak costs the child
+    no memory: the pages are shared with the parent until one of them writes.
     """
     _refer(thing)
 
 
 class OwnerProcess:
-    """The process in which something was begun."""
+    """The process in which an operation was started."""
 
     __slots__ = ("_pid",)
 
@@ -89,15 +88,15 @@ class OwnerProcess:
 
     @property
     def is_parent(self) -> bool:
-        """Whether that was a process from which this one was forked."""
+        """Whether the operation was started in an ancestor process."""
         return self._pid != os.getpid()
 
-    def require_own(self, what: str) -> None:
-        """Raises `UsageError` in a child: `what` cannot go on there."""
+    def require_same_process(self, what: str) -> None:
+        """Raises `UsageError` in a forked child, where `what` cannot continue."""
         if self.is_parent:
             raise UsageError(
-                f"{what} that was begun before a fork cannot go on in the child",
-                hint="begin it anew in the child, or go on in the parent",
+                f"{what} was started before a fork and cannot continue in the child",
+                hint="start it again in the child, or continue in the parent",
             )
 
 
@@ -105,13 +104,13 @@ def _prepare_all() -> None:
     prepared: list[ForkPrepared] = []
     _guard.acquire()
     try:
-        # Those that are made while others prepare have to know, too.
+        # Objects created while others prepare must be prepared, too.
         while made := [one for one in _to_prepare if one not in prepared]:
             _guard.release()
             try:
                 for one in made:
                     prepared.append(one)
-                    one.prepare_fork()
+                    one.before_fork()
             finally:
                 _guard.acquire()
     finally:
@@ -123,16 +122,16 @@ def _resume_all() -> None:
     _prepared.clear()
     _guard.release()
     for one in prepared:
-        one.go_on()
+        one.after_fork_in_parent()
 
 
 def _reset_all() -> None:
     inherited = list(_to_reset)
-    prepared = _prepared.copy()  # freed only when each has begun anew
+    prepared = _prepared.copy()  # kept alive until every object has been reset
     _prepared.clear()
     _guard.release()
     for one in inherited:
-        one.begin_anew()
+        one.after_fork()
     del prepared
 
 

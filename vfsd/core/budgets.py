@@ -1,6 +1,6 @@
-"""Budgets of derived data: limits, pins, usage, and the order of eviction.
+"""Budgets of derived data: limits, pins, usage, and eviction order.
 
-Pure. Pinned segments are not charged.
+Pure.  Pinned segments are not charged.
 """
 
 from __future__ import annotations
@@ -17,63 +17,63 @@ from vfsd.errors import UsageError
 from vfsd.validation import whole_number
 
 HALF_LIFE = 500.0
-"""Reads after which what a use was worth counts half."""
+"""Number of reads after which the value of an earlier use has halved."""
 
 GAMMA = 2.0
-"""LRU_VSS: reads that a place in the middle of a run counts for, for each step from its end."""
+"""LRU_VSS: bonus in reads for each step between a segment and the nearer end of its run."""
 ZETA = 1.0
-"""LRU_VSS: reads that each better copy of the same pictures takes off."""
+"""LRU_VSS: penalty in reads for each better copy of the same pictures."""
 
 
 def decayed(value: float, reads: int, half_life: float = HALF_LIFE) -> float:
-    """What is left of `value` after so many reads."""
+    """Return `value` decayed over `reads` reads."""
     return value * math.pow(0.5, max(0, reads) / half_life)
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionCandidate:
-    """Something that may be evicted."""
+    """A unit of derived data that may be evicted."""
 
     id: int
     bytes: int
-    age: int  #: reads since the last that used it; where none has, since it was made
+    age: int  #: reads since the last use, or since creation if it was never used
     gain: float  #: CPU seconds that a read of it saves
-    place: int = 0  #: in a run of neighbours of its kind, from 0
-    run: int = 1  #: how many they are
-    redundancy: int = 0  #: how many that are better show all that it shows
-    retired: bool = False  #: no read may use it
+    place: int = 0  #: index in its run of adjacent units of the same kind
+    run: int = 1  #: length of that run
+    redundancy: int = 0  #: number of better units that cover the same pictures
+    retired: bool = False  #: reads must not use it
 
     @property
     def from_end(self) -> int:
-        """Steps to the nearer end of its run."""
+        """Steps to the nearer end of the run."""
         return min(self.place, self.run - 1 - self.place)
 
 
-def merged_candidate(entries: Sequence[EvictionCandidate]) -> EvictionCandidate:
-    """What can only go together, under the number of the first."""
-    if len(entries) == 1:
-        return entries[0]
+def merged_candidate(candidates: Sequence[EvictionCandidate]) -> EvictionCandidate:
+    """Return one candidate for units that must be evicted together, with the id of the first."""
+    if len(candidates) == 1:
+        return candidates[0]
     return replace(
-        entries[0],
-        bytes=sum(one.bytes for one in entries),
-        age=min(one.age for one in entries),
-        gain=sum(one.gain for one in entries),
+        candidates[0],
+        bytes=sum(one.bytes for one in candidates),
+        age=min(one.age for one in candidates),
+        gain=sum(one.gain for one in candidates),
     )
 
 
 EvictionOrder = Callable[[Iterable[EvictionCandidate]], list[EvictionCandidate]]
-"""Puts entries in the order in which they are evicted; retired ones always come first."""
+"""Sorts candidates into eviction order.  Retired ones always come first."""
 
 
-def lru(entries: Iterable[EvictionCandidate]) -> list[EvictionCandidate]:
-    """What was used longest ago goes first."""
-    return sorted(entries, key=lambda one: (not one.retired, -one.age, one.id))
+def lru(candidates: Iterable[EvictionCandidate]) -> list[EvictionCandidate]:
+    """Least recently used first."""
+    return sorted(candidates, key=lambda one: (not one.retired, -one.age, one.id))
 
 
-def lru_vss(entries: Iterable[EvictionCandidate]) -> list[EvictionCandidate]:
-    """VSS: the last use, with a bonus for the middle of a run and a malus for each better copy.
+def lru_vss(candidates: Iterable[EvictionCandidate]) -> list[EvictionCandidate]:
+    """Order of VSS: recency, plus a bonus for the middle of a run, minus a penalty per better copy.
 
-    Its term for what is the only good copy is left out: originals stay.
+    The paper's term for the only good copy is omitted: originals are never evicted here.
     """
 
     def key(one: EvictionCandidate) -> tuple[bool, float, int]:
@@ -83,28 +83,27 @@ def lru_vss(entries: Iterable[EvictionCandidate]) -> list[EvictionCandidate]:
             one.id,
         )
 
-    return sorted(entries, key=key)
+    return sorted(candidates, key=key)
 
 
-def by_benefit(entries: Iterable[EvictionCandidate]) -> list[EvictionCandidate]:
-    """Least benefit first: what a read saves for each byte, shared with better copies, fading with
-    age.
+def by_benefit(candidates: Iterable[EvictionCandidate]) -> list[EvictionCandidate]:
+    """Least benefit first: CPU seconds saved per byte, divided among better copies, decayed by age.
 
-    What was used n reads ago counts (n + 1)^2 times less.  With the first power, sizes outweigh age
-    where readers move on; with the third, it is nearly LRU (`benchmarks.eviction`).
+    Benefit falls with (age + 1)^2.  With the first power, size outweighs age when readers move on.
+    With the third power, the order is nearly LRU (`benchmarks.eviction`).
     """
 
     def key(one: EvictionCandidate) -> tuple[bool, float]:
-        # Summing all past gains with a half-life did up to 14 % better than LRU_VSS where readers
-        # stay in place, and took nearly twice as long where they move on.
+        # Summing all past gains with a half-life did up to 14 % better than LRU_VSS while readers
+        # stay in place, but took nearly twice as long when they move on.
         benefit = one.gain / max(1, one.bytes) / (1 + one.redundancy)
         return not one.retired, benefit / (one.age + 1) ** 2
 
-    return sorted(lru_vss(entries), key=key)
+    return sorted(lru_vss(candidates), key=key)
 
 
 def victims(order: Sequence[EvictionCandidate], bytes: int) -> list[EvictionCandidate]:
-    """The first of `order`, as few as free `bytes`; all of them where that is not enough."""
+    """Return the fewest candidates from the start of `order` that free `bytes`, or all of them."""
     chosen: list[EvictionCandidate] = []
     freed = 0
     for one in order:
@@ -112,7 +111,7 @@ def victims(order: Sequence[EvictionCandidate], bytes: int) -> list[EvictionCand
             break
         chosen.append(one)
         freed += one.bytes
-    for one in reversed(chosen[:-1]):  # a large one at the end may make smaller ones needless
+    for one in reversed(chosen[:-1]):  # a large last one may make smaller ones unnecessary
         if freed - one.bytes >= bytes:
             chosen.remove(one)
             freed -= one.bytes
@@ -120,17 +119,17 @@ def victims(order: Sequence[EvictionCandidate], bytes: int) -> list[EvictionCand
 
 
 _MAX_BYTES = (1 << 63) - 1
-"""Bytes: catalogs count no further."""
+"""Largest byte count that a catalog column can hold."""
 MAX_BYTES_TEXT = f"{_MAX_BYTES >> 40}T"
-"""As people write it, in the largest unit."""
+"""The same in the largest unit, for messages."""
 _LIMIT_PATTERN = re.compile(r"(\d+(?:\.\d+)?)(?:([KMGT]?)(?:i?B)?|(X))", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """So many bytes, so many times the originals' bytes, or (neither) none.
+    """A limit in bytes, as a multiple of the original's bytes, or (neither) no limit.
 
-    Raises `UsageError` for what is no number of bytes, as a float, and for too many.
+    Raises `UsageError` unless the number of bytes is an int in range.
     """
 
     bytes: int | None = None
@@ -141,19 +140,19 @@ class Limit:
             object.__setattr__(self, "bytes", whole_number(self.bytes, "bytes"))
         if self.bytes is not None and self.times is not None:
             raise UsageError(
-                "a budget is told in bytes or in times of the originals, not in both",
-                hint="give one of them",
+                "a budget must be given in bytes or as a multiple of the originals, not both",
+                hint="give only one of them",
             )
         for given, unit in ((self.bytes, " bytes"), (self.times, "x")):
             if given is not None and not 0 <= given <= _MAX_BYTES:
                 raise UsageError(
-                    f"a budget of {shown(given)}{unit} cannot be kept",
-                    hint=f"give 0 or more, up to {MAX_BYTES_TEXT}, or none",
+                    f"budget must be 0 to {MAX_BYTES_TEXT}, got {shown(given)}{unit}",
+                    hint="give none to remove the limit",
                 )
 
     @classmethod
     def parse(cls, text: str) -> Limit:
-        """``500000``, ``20M`` or ``20MiB`` (2^20), ``10x`` or ``none``.
+        """Parse ``500000``, ``20M`` or ``20MiB`` (2^20), ``10x`` or ``none``.
 
         Raises `UsageError`.
         """
@@ -172,34 +171,34 @@ class Limit:
         return cls(bytes=math.floor(Fraction(number) * (1 << scale)))
 
     def __str__(self) -> str:
-        """As `parse` takes it."""
+        """Return the text form that `parse` accepts."""
         if self.times is not None:
             return f"{self.times:g}x"
         return "none" if self.bytes is None else str(self.bytes)
 
     def allowed(self, original: int) -> int | None:
-        """Bytes, where originals have that many; None: as many as there is room for."""
+        """Return the bytes allowed for `original` bytes of originals; None: no limit."""
         return self.bytes if self.times is None else math.floor(self.times * original)
 
 
-OF_VIDEO = Limit(times=10.0)
-"""Where nothing else is said: as in VSS (SIGMOD 2021, section 4)."""
-OF_STORE = Limit()
+DEFAULT_VIDEO_LIMIT = Limit(times=10.0)
+"""The default limit for each video, as in VSS (SIGMOD 2021, section 4)."""
+DEFAULT_STORE_LIMIT = Limit()
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Segments in use that have any of these frames are neither charged nor evicted."""
+    """Segments that overlap these frames are neither charged nor evicted while in use."""
 
-    id: int  #: 0: not there yet
+    id: int  #: 0: not stored yet
     video_id: int
     frames: range
-    role: Role | None  #: tiled or rendition; None: both
-    size: tuple[int, int] | None  #: of a rendition's displayed frame; None: of any
+    role: Role | None  #: TILED or RENDITION; None: both
+    size: tuple[int, int] | None  #: displayed frame of a rendition; None: any
     at_ns: int  #: Unix time
 
     def holds(self, role: Role, frames: range, size: tuple[int, int]) -> bool:
-        """Whether a segment like that, of the same video, is pinned while it is in use."""
+        """Return whether this pin covers a segment of the same video with these properties."""
         return (
             self.frames.start < frames.stop
             and frames.start < self.frames.stop
@@ -210,53 +209,53 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class ChargedSegment:
-    """A segment, as budgets see it."""
+    """A stored segment with the figures that budgets need."""
 
     id: int
     video_id: int
     role: Role
     frames: range
     size: tuple[int, int]  #: of the displayed frame
-    profile: str  #: the tile codec
+    profile: str  #: tile codec
     layout: str  #: see `vfsd.tiling.TileLayout`
-    object_key: str  #: the pack
+    object_key: str  #: of the pack
     bytes: int
     created_ns: int  #: Unix time
-    is_retired: bool  #: reads do not use it; it is kept for a step back
+    is_retired: bool  #: not used by reads; kept for undo
     is_pinned: bool
-    made_at_read: int  #: the number of the newest read when it was published
-    expected: float  #: CPU seconds that whoever had it made expected it to save
+    made_at_read: int  #: number of the newest read at the time of publication
+    expected: float  #: CPU seconds that it was expected to save when it was made
     gain: float  #: CPU seconds that a read of all its frames should save
-    used_at_read: int | None  #: the number of the last read that used it
-    used_ns: int | None  #: Unix time at which that began
-    uses: float  #: reads that used it, faded up to the last
-    saved: float  #: CPU seconds that it saved them, faded up to the last
+    used_at_read: int | None  #: number of the last read that used it
+    used_ns: int | None  #: Unix time at which that read began
+    uses: float  #: number of reads that used it, decayed up to the last
+    saved: float  #: CPU seconds that it saved them, decayed up to the last
 
     def uses_at(self, read: int) -> float:
-        """`uses`, faded up to the read of that number."""
+        """Return `uses`, decayed up to read number `read`."""
         return decayed(self.uses, read - (self.used_at_read or 0))
 
     def saved_at(self, read: int) -> float:
-        """`saved`, faded up to the read of that number."""
+        """Return `saved`, decayed up to read number `read`."""
         return decayed(self.saved, read - (self.used_at_read or 0))
 
     def worth_at(self, read: int) -> float:
-        """CPU seconds that it has saved, and what was expected of it, faded up to that read.
+        """Return the CPU seconds that it saved or was expected to save, decayed up to read `read`.
 
-        It would be worth nothing as long as nobody has read it otherwise.
+        Without the expectation, a new segment would be worth nothing before its first read.
         """
         return self.saved_at(read) + decayed(self.expected, read - self.made_at_read)
 
-    def entry(
+    def candidate(
         self, read: int, *, place: int = 0, run: int = 1, redundancy: int = 0
     ) -> EvictionCandidate:
-        """As orders of eviction see it, when reads have come to that number."""
+        """Return the eviction candidate for this segment at read number `read`."""
         last = self.made_at_read if self.used_at_read is None else self.used_at_read
         return EvictionCandidate(
             self.id,
             self.bytes,
             max(0, read - last),
-            (self.gain + self.saved) / (1 + self.uses),  # as if it had been read as expected once
+            (self.gain + self.saved) / (1 + self.uses),  # as if read once with the expected gain
             place,
             run,
             redundancy,
@@ -266,50 +265,50 @@ class ChargedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What derived data takes, in bytes."""
+    """Bytes of derived data by kind."""
 
-    original: int  #: of the files as they were written
+    original: int  #: of the original files
     limit: Limit
     tiles: int = 0
     renditions: int = 0
-    joined: int = 0  #: with another camera's video: the share of what both have
-    retired: int = 0  #: kept for a step back
-    pinned: int = 0  #: neither of the above, nor charged
+    joined: int = 0  #: share of data joined with another camera's video
+    retired: int = 0  #: kept for undo
+    pinned: int = 0  #: not counted above, and not charged
 
     @property
     def used(self) -> int:
-        """What is charged."""
+        """Bytes that are charged."""
         return self.tiles + self.renditions + self.joined + self.retired
 
     @property
     def allowed(self) -> int | None:
-        """None: there is no limit."""
+        """Bytes that may be charged; None: no limit."""
         return self.limit.allowed(self.original)
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A segment that went to make room."""
+    """A log entry for an evicted segment."""
 
-    id: int  #: by order of time; 0: not there yet
+    id: int  #: ascending in time; 0: not stored yet
     video_id: int
     at_ns: int  #: Unix time
-    why: str  #: whose budget was full: video, partner (that it was joined with) or store
+    why: str  #: which budget was full: video, partner (of a joined video) or store
     role: Role
     frames: range
     size: tuple[int, int]  #: of the displayed frame
-    profile: str  #: the tile codec
+    profile: str  #: tile codec
     layout: str  #: see `vfsd.tiling.TileLayout`
     bytes: int
     created_ns: int  #: Unix time
-    is_retired: bool  #: it was only kept for a step back
+    is_retired: bool  #: it was kept only for undo
     used_ns: int | None  #: Unix time at which the last read of it began
-    uses: float  #: reads that used it, faded up to this moment
-    saved: float  #: CPU seconds that it saved them, faded likewise
+    uses: float  #: number of reads that used it, decayed up to the eviction
+    saved: float  #: CPU seconds that it saved them, decayed likewise
 
     @classmethod
     def of(cls, held: ChargedSegment, why: str, *, read: int, at_ns: int) -> Eviction:
-        """Of a segment, when reads have come to that number."""
+        """Return the log entry for evicting `held` at read number `read`."""
         return cls(
             0,
             held.video_id,
@@ -331,9 +330,9 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What a budget would cost."""
+    """The effect of a hypothetical budget."""
 
-    usage: Usage  #: as it would be
-    gone: tuple[ChargedSegment, ...] = ()  #: what would go, first first
-    uses: float = 0.0  #: reads that used it, faded up to now
-    saved: float = 0.0  #: CPU seconds that it saved them, faded up to now
+    usage: Usage  #: after the change
+    gone: tuple[ChargedSegment, ...] = ()  #: segments that would be evicted, in order
+    uses: float = 0.0  #: number of reads that used them, decayed up to now
+    saved: float = 0.0  #: CPU seconds that they saved, decayed up to now

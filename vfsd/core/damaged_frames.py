@@ -1,42 +1,43 @@
-"""Which frames are lost with some bytes of a file.  Pure."""
+"""Maps damaged byte ranges of a file to the frames that cannot be decoded without them.  Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.core.detections import contiguous_ranges
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import Access
 
 _HEADER_BYTES = 1 << 15
-"""Bytes that a demuxer has to see."""
+"""Bytes that a demuxer needs to open the file."""
 _AT_ONCE = 1 << 16
-"""Packets."""
+"""Packets examined at a time."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 def damaged_frames_of(table: FrameTable, access: Access, damaged: Sequence[range]) -> list[range]:
-    """The frames that cannot be seen without some of these bytes, which ascend, in ranges.
+    """Return the frames that cannot be decoded without the bytes in `damaged`, as ascending ranges.
 
-    Those whose packets have any of them, and those that depend on such packets: up to the next key
-    frame, and what leads that.
+    A frame is included if its packets overlap `damaged` (ascending), or if it depends on such
+    packets: up to the next key frame, and the pictures that lead it.
     """
     if not damaged or not table.packets:
         return []
     hit, keys, disposable = _hit_packets(table, access, damaged)
     if access is not Access.EXTENT and damaged[0].start < _HEADER_BYTES:
-        return [range(len(table))]  # it cannot even be opened
+        return [range(len(table))]  # the file cannot even be opened
     if not hit.any():
         return []
-    if access is Access.SEQUENTIAL:  # what comes after cannot be reached
+    if access is Access.SEQUENTIAL:  # packets after the damage cannot be reached
         hit[int(np.flatnonzero(hit)[0]) :] = True
     if access is not Access.EXTENT:
-        disposable[:] = False  # the demuxer reads them all the same
-    # Of the packets before p, so many are hit that others need.
+        disposable[:] = False  # the demuxer reads them anyway
+    # Number of damaged packets before packet p that other packets refer to.
     before = np.concatenate(([0], np.cumsum(hit & ~disposable)))
     shown = table.packets_of(range(len(table)))
     found: list[int] = []
@@ -45,17 +46,13 @@ def damaged_frames_of(table: FrameTable, access: Access, damaged: Sequence[range
         run = table.decode_run(frame)
         if before[run.end_packet] > before[run.first_packet] or hit[packet : run.end_packet].any():
             found.append(frame)
-    return as_ranges(found)
-
-
-def count_frames(frames: Iterable[range]) -> int:
-    return sum(map(len, frames))
+    return contiguous_ranges(found)
 
 
 def _hit_packets(
     table: FrameTable, access: Access, damaged: Sequence[range]
 ) -> tuple[Mask, Mask, Mask]:
-    """For each packet whether it is hit, a key packet, disposable."""
+    """Return three masks over the packets: damaged, key, disposable."""
     starts = np.array([one.start for one in damaged])
     stops = np.array([one.stop for one in damaged])
     masks: list[tuple[Mask, ...]] = []
@@ -65,12 +62,12 @@ def _hit_packets(
         begins = columns.position
         ends = begins + columns.size
         if access is not Access.EXTENT:
-            # A packet is cut up among others: it reaches to where the next but one begins.
+            # Packets are interleaved, so one may extend to the start of the next but one.
             more = table.columns(first, min(table.packets, end + 2)).position
             later = np.full(len(begins), np.iinfo(np.int64).max)
             later[: max(0, len(more) - 2)] = more[2:][: len(begins)]
             ends = np.maximum(ends, later)
-        # The first damage that ends after the packet begins.
+        # The first damaged range that ends after the packet begins.
         place = np.searchsorted(stops, begins, side="right")
         inside = place < len(starts)
         touched = inside & (starts[np.minimum(place, len(starts) - 1)] < ends)
@@ -87,20 +84,11 @@ def _hit_packets(
 
 
 def _undecodable_packets(hit: Mask, keys: Mask) -> Mask:
-    """The packets of groups in which something is hit, and of each group that follows such a one:
-    what leads its key picture needs those before."""
+    """Return the packets of groups that contain damage, and of the group after each of those.
+
+    Leading pictures of a key frame need the group before it.
+    """
     groups = np.cumsum(keys)
     has_hit = np.bincount(groups, hit) > 0
     may_be: Mask = has_hit[groups] | np.concatenate(([False], has_hit))[groups]
     return may_be
-
-
-def as_ranges(frames: Sequence[int]) -> list[range]:
-    """Numbers that ascend, those that follow each other as one."""
-    found: list[range] = []
-    for frame in frames:
-        if found and found[-1].stop == frame:
-            found[-1] = range(found[-1].start, frame + 1)
-        else:
-            found.append(range(frame, frame + 1))
-    return found

@@ -1,7 +1,7 @@
-"""What detectors and people say of frames: labelled boxes, one by one and as columns.
+"""Labelled boxes from detectors and people, as single values and as columns.
 
-A box is ``x1, y1, x2, y2`` in pixels of the displayed full frame, the second corner exclusive; it
-may be fractional and may reach out of the frame.  Frames are counted from 0 in display order.
+A box is ``x1, y1, x2, y2`` in pixels of the displayed full frame, the second corner exclusive.  It
+may be fractional and may extend outside the frame.  Frames are counted from 0 in display order.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Box = tuple[float, float, float, float]
 Area = Rect | str | Sequence[float] | Sequence[SupportsIndex] | npt.NDArray[Any]
-"""A `Rect`, x1, y1, x2, y2, which may be fractional, or text as for `Rect.parse`."""
+"""A `Rect`, (x1, y1, x2, y2) with fractions allowed, or text as for `Rect.parse`."""
 Attributes = Mapping[str, Any]
 
 NO_TRACK = -1
-"""In a column of tracks: the box belongs to none."""
+"""Value in a column of tracks: the box has no track."""
 
 NO_SOURCE = -1
-"""In a column of sources: it is not said who found the box."""
+"""Value in a column of sources: the source of the box is unknown."""
 
-FARTHEST = 1_000_000.0
-"""Coordinates lie within this many pixels of the frame's corner, to either side."""
+MAX_COORDINATE = 1_000_000.0
+"""Largest distance in pixels of a coordinate from the frame's corner, in either direction."""
 
-MOST_LETTERS = 255
-"""Of a label, and of each word that describes a source."""
+MAX_TEXT_LENGTH = 255
+"""Maximum length of a label, and of each text that describes a source."""
 
-_A_BOX = "a box is x1 < x2 and y1 < y2 in pixels, the second corner exclusive"
+_A_BOX = "a box needs x1 < x2 and y1 < y2, in pixels with the second corner exclusive"
 _PARAMETERS = (
-    'give a dict of what JSON can hold, as in {"every": 5}, with '
-    f"{MOST_LEVELS} lists and dicts in each other at most"
+    'give a dict of JSON values, for example {"every": 5}, nested at most '
+    f"{MOST_LEVELS} levels deep"
 )
-_A_WORD = f"1 to {MOST_LETTERS} printable characters, no space at either end"
+_A_WORD = f"give 1 to {MAX_TEXT_LENGTH} printable characters without a space at either end"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Who says so: a model of some version with its settings, or people.
+    """The origin of detections: a model of some version with its settings, or people.
 
-    Two sources are the same when all four agree.
+    Two sources are equal when all four fields agree.
     """
 
     name: str
@@ -83,13 +83,13 @@ class Detection:
     frame: int
     label: str
     box: Box
-    confidence: float | None = None  #: finite, on its source's scale, mostly 0 to 1
-    track: int | None = None  #: number of the object that it follows, within its source
-    source: Source | None = None  #: always there on what a catalog answers
-    attributes: Attributes = field(default_factory=dict, hash=False)  #: what JSON can hold
+    confidence: float | None = None  #: finite, on the scale of its source, usually 0 to 1
+    track: int | None = None  #: number of the tracked object, within its source
+    source: Source | None = None  #: always set on detections read from a catalog
+    attributes: Attributes = field(default_factory=dict, hash=False)  #: JSON values
 
     def clipped(self, width: int, height: int) -> Detection | None:
-        """The part that lies in a frame of width x height pixels; None where there is none."""
+        """Return the part inside a frame of width x height pixels, or None if there is none."""
         x1, y1, x2, y2 = self.box
         box = (max(x1, 0.0), max(y1, 0.0), min(x2, float(width)), min(y2, float(height)))
         if box[0] >= box[2] or box[1] >= box[3]:
@@ -97,7 +97,7 @@ class Detection:
         return dataclasses.replace(self, box=box)
 
     def rect(self, width: int, height: int) -> Rect | None:
-        """The whole pixels of a frame of width x height that the box touches, or None."""
+        """Return the whole pixels of a width x height frame that the box touches, or None."""
         inside = self.clipped(width, height)
         if inside is None:
             return None
@@ -107,19 +107,19 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class LabelSummary:
-    """What a video holds of one label."""
+    """Counts for one label of a video."""
 
     label: str
     boxes: int
-    frames: int  #: on which there is such a box
-    tracks: int  #: different ones, told apart by number and source
+    frames: int  #: with at least one such box
+    tracks: int  #: distinct (track, source) pairs
     first_frame: int
-    end_frame: int  #: one more than the last
+    end_frame: int  #: one past the last
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A run of frames that a source has looked at: where it found nothing, nothing was there."""
+    """A run of frames that a source has examined: where it reported nothing, it found nothing."""
 
     source: Source
     frames: range
@@ -127,20 +127,21 @@ class Examined:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DetectionColumns:
-    """Many detections, a numpy array for each property.  Made by `of`, which checks them.
+    """Many detections, with one numpy array for each property.  Create them with `of`, which
+    checks.
 
-    Indexing with an int and iterating give `Detection`s; a slice, a mask or several indices give
-    columns, as `select` does.
+    Indexing with an int and iteration give `Detection`s.  A slice, a mask or an index array gives
+    columns, like `select`.
     """
 
     frames: Ints
     codes: Ints  #: index into `names`
-    names: tuple[str, ...]  #: the labels, each once
+    names: tuple[str, ...]  #: the distinct labels
     boxes: Floats  #: N x 4
     confidences: Floats  #: NaN: none
     tracks: Ints  #: `NO_TRACK`: none
-    attributes: tuple[Attributes | None, ...] | None = None  #: None: nobody has any
-    source_codes: Ints | None = None  #: index into `sources`, `NO_SOURCE`; None: nobody has one
+    attributes: tuple[Attributes | None, ...] | None = None  #: None: no row has any
+    source_codes: Ints | None = None  #: index into `sources`, or `NO_SOURCE`; None: no row has one
     sources: tuple[Source, ...] = ()
 
     @classmethod
@@ -153,10 +154,18 @@ class DetectionColumns:
         tracks: Sequence[int | None] | npt.NDArray[Any] | None = None,
         attributes: Sequence[Attributes | None] | None = None,
     ) -> DetectionColumns:
-        """Columns of equal length; one `str` as `labels` is the label of all.
+        """Build columns from sequences or arrays of equal length.
 
-        Raises `UsageError` that names the first row that cannot be: lengths that differ, a box
-        without area or out of all bounds, a negative frame or track, an impossible label.
+        Raises `UsageError` with the first invalid row: lengths that differ, a box without area or
+        out of range, a negative frame or track, an invalid label.
+
+        Args:
+            frames: Frame numbers.
+            labels: One label for each row, or a `str` for all rows.
+            boxes: N x 4, as x1, y1, x2, y2.
+            confidences: None (or an element None): unknown.
+            tracks: None (or an element None): no track.
+            attributes: A dict of JSON values for each row.
         """
         numbers = _integers(frames, "frames")
         count = len(numbers)
@@ -179,7 +188,7 @@ class DetectionColumns:
 
     @classmethod
     def from_detections(cls, detections: Iterable[Detection]) -> DetectionColumns:
-        """From values, in their order.  Raises `UsageError` for what are none, and as `of`."""
+        """Build columns from `Detection`s, in their order.  Raises `UsageError` as `of` does."""
         rows = _several(detections, "detections", "DetectionColumns.of takes arrays")
         for row in rows:
             if not isinstance(row, Detection):
@@ -189,8 +198,8 @@ class DetectionColumns:
                 )
             if row.confidence is not None and row.confidence != row.confidence:
                 raise UsageError(
-                    f"the confidence of a box on frame {row.frame!r} is {row.confidence!r}",
-                    hint="give None for none",
+                    f"confidence of a box on frame {row.frame!r} must be a number, got nan",
+                    hint="give None where the confidence is unknown",
                 )
         made = cls.of(
             [row.frame for row in rows],
@@ -204,7 +213,7 @@ class DetectionColumns:
 
     @classmethod
     def concat(cls, parts: Iterable[DetectionColumns]) -> DetectionColumns:
-        """One after the other."""
+        """Concatenate columns."""
         kept = [part for part in parts if len(part)]
         if len(kept) == 1:
             return kept[0]
@@ -223,11 +232,11 @@ class DetectionColumns:
         return made.with_sources([part.source_of(i) for part in kept for i in range(len(part))])
 
     def with_sources(self, sources: Sequence[Source | None]) -> DetectionColumns:
-        """The same rows, each with its source; None where it is not known."""
+        """Return the same rows with a source for each; None: unknown."""
         known: dict[Source, int] = {}
         codes = [NO_SOURCE if one is None else known.setdefault(one, len(known)) for one in sources]
         if len(codes) != len(self):
-            raise UsageError(f"{len(codes)} sources were given for {len(self)} boxes")
+            raise UsageError(f"sources must be one for each of {len(self)} boxes, got {len(codes)}")
         return dataclasses.replace(
             self,
             source_codes=np.asarray(codes, dtype=np.int64) if known else None,
@@ -235,11 +244,12 @@ class DetectionColumns:
         )
 
     def check(self) -> None:
-        """Raises `UsageError` that names the first row that cannot be."""
+        """Raises `UsageError` that names the first invalid row."""
         count = len(self.frames)
         if self.boxes.ndim != 2 or self.boxes.shape[1:] != (4,):
             raise UsageError(
-                f"boxes are of shape {self.boxes.shape}", hint="give N x 4: x1, y1, x2, y2"
+                f"boxes must be of shape N x 4, got {self.boxes.shape}",
+                hint="give x1, y1, x2, y2 for each box",
             )
         lengths = {
             "labels": len(self.codes),
@@ -250,16 +260,16 @@ class DetectionColumns:
         }
         for name, length in lengths.items():
             if length != count:
-                raise UsageError(f"{length} {name} were given for {count} frames")
+                raise UsageError(f"{name} must be one for each of {count} frames, got {length}")
         for name in self.names:
             _require_word(name, "a label")
         for row in self.attributes or ():
             check_attributes({} if row is None else row)
         for wrong, what, hint in (
-            (self.frames < 0, "the number of a frame is negative", "frames count from 0"),
+            (self.frames < 0, "the frame number is negative", "frames count from 0"),
             (
-                ~(np.abs(self.boxes) <= FARTHEST).all(axis=1),
-                "the box is out of all bounds",
+                ~(np.abs(self.boxes) <= MAX_COORDINATE).all(axis=1),
+                "the box is too far outside the frame",
                 _A_BOX,
             ),
             (
@@ -267,8 +277,12 @@ class DetectionColumns:
                 "the box has no area",
                 _A_BOX,
             ),
-            (np.isinf(self.confidences), "the confidence is infinite", "give None for none"),
-            (self.tracks < NO_TRACK, "the number of a track is negative", "give None for none"),
+            (
+                np.isinf(self.confidences),
+                "the confidence is infinite",
+                "give None where the confidence is unknown",
+            ),
+            (self.tracks < NO_TRACK, "the track number is negative", "give None for no track"),
         ):
             if wrong.any():
                 at = int(np.flatnonzero(wrong)[0])
@@ -309,7 +323,7 @@ class DetectionColumns:
 
     @property
     def labels(self) -> npt.NDArray[Any]:
-        """The label of each row, as an array of `str` objects."""
+        """The label of each row, as an object array of `str`."""
         return np.array([*self.names, ""], dtype=object)[self.codes]
 
     def source_of(self, at: int) -> Source | None:
@@ -317,11 +331,11 @@ class DetectionColumns:
         return None if code == NO_SOURCE else self.sources[code]
 
     def by_source(self) -> list[tuple[Source, DetectionColumns]]:
-        """The rows of each source.  Raises `UsageError` where a row does not tell its source."""
+        """Return the rows of each source.  Raises `UsageError` if a row has no source."""
         if not len(self):
             return []
         if self.source_codes is None or (self.source_codes == NO_SOURCE).any():
-            raise UsageError("it is not said where the boxes come from", hint="give a source")
+            raise UsageError("every box must have a source", hint="give a source")
         return [
             (source, self.select(self.source_codes == code))
             for code, source in enumerate(self.sources)
@@ -331,7 +345,7 @@ class DetectionColumns:
         return {} if self.attributes is None else self.attributes[at] or {}
 
     def select(self, rows: npt.NDArray[Any] | slice | list[int]) -> DetectionColumns:
-        """The rows of a mask or of an array of indices, in that order."""
+        """Return the rows of a mask, a slice or an index array, in that order."""
         chosen = np.arange(len(self))[rows]
         return dataclasses.replace(
             self,
@@ -346,28 +360,29 @@ class DetectionColumns:
             source_codes=None if self.source_codes is None else self.source_codes[chosen],
         )
 
-    def in_order(self) -> DetectionColumns:
-        """By frame; within a frame as they are."""
+    def sorted_by_frame(self) -> DetectionColumns:
+        """Return the rows sorted by frame, stable within a frame."""
         if (np.diff(self.frames) >= 0).all():
             return self
         return self.select(np.argsort(self.frames, kind="stable"))
 
-    def are_in(self, others: DetectionColumns) -> npt.NDArray[np.bool_]:
-        """Of each row, whether `others` has one with the same frame, label, box, confidence and
-        track."""
+    def isin(self, others: DetectionColumns) -> npt.NDArray[np.bool_]:
+        """Return for each row whether `others` has a row with the same frame, label, box,
+        confidence and track.
+        """
         known: dict[str, int] = {}
         mine, theirs = (rows._numbers(known) for rows in (self, others))
         return np.isin(mine, theirs)
 
     def clipped(self, width: int, height: int) -> DetectionColumns:
-        """Only what lies in a frame of width x height pixels; boxes outside are left out."""
+        """Return the rows clipped to a frame of width x height pixels, without boxes outside it."""
         limits = np.array([width, height, width, height], dtype=np.float64)
         boxes = np.clip(self.boxes, 0, limits)
         inside = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
         return dataclasses.replace(self, boxes=boxes).select(inside)
 
     def to_arrow(self) -> pyarrow.Table:
-        """One row a box.  Raises `ExtraMissingError` where pyarrow is not installed."""
+        """Return a table with one row per box.  Raises `ExtraMissingError` without pyarrow."""
         try:
             import pyarrow
         except ImportError:
@@ -381,7 +396,7 @@ class DetectionColumns:
         return pyarrow.table(columns)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row a box.  Raises `ExtraMissingError` where pandas is not installed."""
+        """Return a data frame with one row per box.  Raises `ExtraMissingError` without pandas."""
         try:
             import pandas
         except ImportError:
@@ -395,14 +410,14 @@ class DetectionColumns:
         return pandas.DataFrame(columns)
 
     def _numbers(self, known: dict[str, int]) -> npt.NDArray[Any]:
-        """All that `are_in` compares of a row as one value; `known` gives labels their numbers."""
+        """Return the fields that `isin` compares, as one structured value per row."""
         codes = np.array([known.setdefault(name, len(known)) for name in self.names], np.float64)
         names = ("frame", "label", "x1", "y1", "x2", "y2", "confidence", "track")
         rows = np.empty(len(self), [(name, np.float64) for name in names])
         rows["frame"], rows["label"] = self.frames, codes[self.codes]
         for at, name in enumerate(("x1", "y1", "x2", "y2")):
-            rows[name] = self.boxes[:, at] + 0.0  # there is one zero
-        # Infinity is no confidence, and unlike what stands for none it equals itself.
+            rows[name] = self.boxes[:, at] + 0.0  # turns -0.0 into 0.0
+        # Unlike NaN, infinity equals itself, and no confidence is infinite.
         rows["confidence"] = np.where(np.isnan(self.confidences), np.inf, self.confidences)
         rows["track"] = self.tracks
         return rows
@@ -420,25 +435,26 @@ class DetectionColumns:
 
 
 def check_attributes(attributes: Attributes) -> None:
-    """Raises `UsageError` for what cannot be kept and given back as it was."""
+    """Raises `UsageError` for attributes that would not survive a round trip through JSON."""
     if not isinstance(attributes, Mapping):
         raise UsageError(
-            f"attributes must be a dict, got {shown(attributes)}", hint='as in {"lane": 3}'
+            f"attributes must be a dict, got {shown(attributes)}", hint='for example {"lane": 3}'
         )
     for key, value in attributes.items():
         _require_word(key, "the name of an attribute")
         if value is not None and not isinstance(value, (str, bool, int, float)):
             raise UsageError(
-                f"the attribute {key!r} is {value!r}", hint="numbers, words and truth can be kept"
+                f"attribute {key!r} must be a number, a str, a bool or None, got {shown(value)}",
+                hint="give nested values as JSON text",
             )
         if isinstance(value, str):
             require_storable_text(value, f"the attribute {key!r}")
         if isinstance(value, float) and not math.isfinite(value):
-            raise UsageError(f"the attribute {key!r} is {value!r}, which JSON cannot hold")
+            raise UsageError(f"attribute {key!r} must be finite, got {value!r}")
 
 
 def _require_parameters(parameters: object) -> None:
-    """Raises `UsageError` for what JSON cannot hold, or is too deep: they tell sources apart."""
+    """Raises `UsageError` unless JSON can hold them, not too deep: sources differ by them."""
     try:
         if isinstance(parameters, Mapping) and not is_too_deep(parameters):
             json.dumps(dict(parameters), sort_keys=True)
@@ -451,12 +467,13 @@ def _require_parameters(parameters: object) -> None:
 
 
 def source_from(source: str | Source) -> Source:
-    """A `str` is the name of a source of which nothing else is known."""
+    """Return `source`, or a `Source` with that name and nothing else."""
     return source if isinstance(source, Source) else Source(source)
 
 
-def runs(frames: Ints) -> list[range]:
-    """The ranges without gaps that ascending numbers, each once, make up."""
+def contiguous_ranges(frames: Ints | Sequence[int]) -> list[range]:
+    """Return the maximal ranges that strictly ascending numbers make up."""
+    frames = np.asarray(frames, np.int64)
     if not len(frames):
         return []
     cuts = np.flatnonzero(np.diff(frames) > 1) + 1
@@ -468,16 +485,16 @@ def _require_word(text: object, what: str) -> None:
         not isinstance(text, str)
         or not text.isprintable()
         or text != text.strip()
-        or not 0 < len(text) <= MOST_LETTERS
+        or not 0 < len(text) <= MAX_TEXT_LENGTH
     ):
         raise UsageError(
-            f"{text!r} cannot be {what}",
+            f"{what} must be printable text, got {text!r}",
             hint=_A_WORD,
         )
 
 
 def _several(values: Any, what: str, hint: str) -> list[Any]:
-    """A list of what can be gone through.  Raises `UsageError` for a single value, and for text."""
+    """Return a list of several values.  Raises `UsageError` for a single value, and for text."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise UsageError(f"{what} must be several values, got {shown(values)}", hint=hint)
     return list(values)
@@ -501,15 +518,15 @@ def _encoded(labels: Sequence[str] | npt.NDArray[Any]) -> tuple[Ints, tuple[str,
     values = labels.tolist() if isinstance(labels, np.ndarray) else labels
     known: dict[str, int] = {}
     codes = []
-    for label in _several(values, "labels", "give one for all, or one for each box"):
+    for label in _several(values, "labels", "give one label for all boxes, or one for each"):
         if not isinstance(label, str):
-            raise UsageError(f"{shown(label)} cannot be a label", hint=_A_WORD)
+            raise UsageError(f"a label must be a str, got {shown(label)}", hint=_A_WORD)
         codes.append(known.setdefault(label, len(known)))
     return np.asarray(codes, dtype=np.int64), tuple(known)
 
 
 def _corners(boxes: Any) -> Floats:
-    """Of any shape, if it is one; what is empty has four columns."""
+    """Return an array of any shape; an empty one gets four columns."""
     try:
         corners = np.asarray(boxes, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -527,7 +544,7 @@ def _confidences(values: Any, count: int) -> Floats:
     except (TypeError, ValueError):
         found = np.empty((0, 0))
     except OverflowError:
-        raise UsageError("the number of a confidence is beyond 64 bits") from None
+        raise UsageError("confidence does not fit into 64 bits") from None
     if found.ndim != 1:
         raise UsageError(
             f"confidences must be a number for each box, or None, got {shown(values)}",
@@ -537,7 +554,7 @@ def _confidences(values: Any, count: int) -> Floats:
 
 
 def _tracks(values: Any, count: int) -> Ints:
-    """Whole numbers; None and NaN, as pandas has it, are `NO_TRACK`."""
+    """Return whole numbers, with `NO_TRACK` for None and for the NaN of pandas."""
     if values is None:
         return np.full(count, NO_TRACK, dtype=np.int64)
     if isinstance(values, np.ndarray) and values.dtype.kind == "i":
@@ -546,7 +563,7 @@ def _tracks(values: Any, count: int) -> Ints:
         each = _several(values, "tracks", "give a whole number for each box, or None")
         return np.array([_track(value) for value in each], dtype=np.int64)
     except OverflowError:
-        raise UsageError("the number of a track is beyond 64 bits") from None
+        raise UsageError("a track number does not fit into 64 bits") from None
 
 
 def _track(value: Any) -> int:
@@ -558,7 +575,7 @@ def _track(value: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         number = None
     if number is None or number != value:
-        raise UsageError(f"the number of a track is {value!r}", hint="give whole numbers, or None")
+        raise UsageError(f"track must be a whole number or None, got {value!r}")
     return number
 
 

@@ -11,7 +11,7 @@ from vfsd.tiling import Rect, TileLayout
 
 
 def to_coded_rect(region: Rect, media: MediaInfo) -> Rect:
-    """Where a region of the displayed frame lies in the picture before it is turned."""
+    """Return where a region of the displayed frame lies in the stored picture."""
     width, height = media.width, media.height
     if media.rotation == 90:
         region = Rect(region.y1, height - region.x2, region.y2, height - region.x1)
@@ -23,7 +23,7 @@ def to_coded_rect(region: Rect, media: MediaInfo) -> Rect:
 
 
 def to_display_rect(area: Rect, media: MediaInfo) -> Rect:
-    """Where an area of the picture lies on the displayed frame; `to_coded_rect` reversed."""
+    """Return where an area of the stored picture lies on the displayed frame."""
     width, height = media.width, media.height
     area = _mirrored(area, media)
     if media.rotation == 90:
@@ -36,7 +36,7 @@ def to_display_rect(area: Rect, media: MediaInfo) -> Rect:
 
 
 def to_coded_layout(layout: TileLayout, media: MediaInfo) -> TileLayout:
-    """A layout of the displayed frame as it lies on the picture before it is turned."""
+    """Return a layout of the displayed frame in the orientation of the stored picture."""
     widths, heights = layout.widths, layout.heights
     if media.rotation == 90:
         layout = TileLayout(heights, widths[::-1])
@@ -48,7 +48,7 @@ def to_coded_layout(layout: TileLayout, media: MediaInfo) -> TileLayout:
 
 
 def to_display_layout(layout: TileLayout, media: MediaInfo) -> TileLayout:
-    """A layout of the picture as it lies on the displayed frame; `to_coded_layout` reversed."""
+    """Return a layout of the stored picture in the orientation of the displayed frame."""
     layout = _mirrored_layout(layout, media)
     widths, heights = layout.widths, layout.heights
     if media.rotation == 90:
@@ -71,20 +71,20 @@ def _mirrored_layout(layout: TileLayout, media: MediaInfo) -> TileLayout:
 
 
 _HIGHEST = 65535
-"""Streams tell a shape as two numbers of 16 bits."""
+"""Streams store a pixel aspect ratio as two 16-bit numbers."""
 
 
 def scaled_aspect(ratio: Fraction, before: tuple[int, int], after: tuple[int, int]) -> Fraction:
-    """That of pixels of a picture that was scaled from `before` to `after`, (width, height).
+    """Return the pixel aspect ratio of a picture scaled from `before` to `after`, (width, height).
 
-    The picture is shown in the shape that it had: exactly, as long as that can be told.
+    The picture keeps its displayed shape, exactly if 16-bit numbers can express it.
     """
     exact = ratio * Fraction(before[0] * after[1], before[1] * after[0])
     return 1 / _bounded_ratio(1 / exact) if exact > 1 else _bounded_ratio(exact)
 
 
 def upright_aspect(media: MediaInfo) -> Fraction | None:
-    """That of pixels as they are displayed: stored pictures may have to be turned."""
+    """Return the pixel aspect ratio after rotation to the displayed orientation."""
     ratio = media.sample_aspect_ratio
     return 1 / ratio if ratio and media.rotation % 180 else ratio
 

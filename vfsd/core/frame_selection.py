@@ -1,5 +1,7 @@
-"""Converts what a caller gives (numbers, slices, masks, ranges, times and rates) to frame numbers.
-`FrameTimes` makes every conversion from time to frame.
+"""Converts the selections of callers to frame numbers.
+
+Selections are numbers, slices, masks, ranges, times and rates.  `FrameTimes` makes every conversion
+from times to frames.
 """
 
 from __future__ import annotations
@@ -12,42 +14,43 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.core.detections import Ints as DetectionsInts
-from vfsd.core.detections import runs
+from vfsd.core.detections import contiguous_ranges
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import PhysicalVideo
 from vfsd.errors import OutOfRangeError, UsageError
 
 _MOST_LISTED = 5
-_HINT = "give whole numbers, a slice of them, or a mask of the video's length"
+_HINT = "give whole numbers, a slice of them, or a mask with one value for each frame"
 
 
 def sliced(whole: range, key: slice) -> range:
-    """``whole[key]``.  Raises `UsageError` for a step of 0 and for what are no whole numbers."""
+    """Return ``whole[key]``.  Raises `UsageError` for a step of 0, and for bounds that are not
+    ints.
+    """
     try:
         return whole[key]
     except (TypeError, ValueError) as error:
         is_zero = isinstance(error, ValueError)
         raise UsageError(
             f"a slice of frames must have whole numbers, got {key.start}:{key.stop}:{key.step}",
-            hint="the step must not be 0" if is_zero else "for times give a span",
+            hint="the step must not be 0" if is_zero else "give a span to select by time",
         ) from None
 
 
 def frame_numbers(
     indices: slice | Sequence[int] | Ints | npt.NDArray[np.bool_], count: int
 ) -> Ints:
-    """The frames, of `count`, that `indices` mean: numbers from 0 on, in the order of `indices`.
+    """Return the selected frames out of `count` as numbers from 0, in the order of `indices`.
 
-    Negative ones count from the end; of truth values, one for each frame, those are meant that are
-    true.  Raises `OutOfRangeError` for numbers of no frame, and `UsageError` for what is neither:
-    floats, text, more than one dimension.
+    Negative numbers count from the end.  A mask has one truth value for each frame.  Raises
+    `OutOfRangeError` for numbers outside the video, and `UsageError` for floats, text and more than
+    one dimension.
     """
     if isinstance(indices, slice):
         indices = sliced(range(count), indices)
     if isinstance(indices, range) and indices:
-        _require_within(_one_axis((indices[0], indices[-1])), count)  # before it takes memory
+        _require_within(_one_axis((indices[0], indices[-1])), count)  # before allocating memory
     numbers = _one_axis(indices)
     if numbers.dtype.kind == "b":
         if len(numbers) != count:
@@ -64,13 +67,13 @@ def frame_numbers(
 def frames_in_range(
     indices: Sequence[int] | Ints | npt.NDArray[np.bool_] | int, count: int
 ) -> Ints:
-    """As `frame_numbers`, of one number, too; numbers of no frame are left out."""
+    """Like `frame_numbers`, but accepts a single number and ignores numbers outside the video."""
     numbers = raw_indices(indices, count)
     return frame_numbers(numbers[(numbers >= -count) & (numbers < count)], count)
 
 
 def raw_indices(indices: Any, count: int) -> npt.NDArray[Any]:
-    """As they are given, one or many, whatever frames there are; of a mask what is true.
+    """Return the given numbers, one or many, without a range check; of a mask, the set positions.
 
     Raises `UsageError` as `frame_numbers` does.
     """
@@ -82,17 +85,19 @@ def raw_indices(indices: Any, count: int) -> npt.NDArray[Any]:
 def selected_frames(
     frames: range | Sequence[int] | Ints | npt.NDArray[np.bool_] | int, count: int
 ) -> range | Ints:
-    """As `frames_in_range`; what a range without negative numbers means stays one, ascending."""
+    """Like `frames_in_range`, but a range without negative numbers stays a range, in ascending
+    order.
+    """
     if not isinstance(frames, range):
         return frames_in_range(frames, count)
     ascending = frames[::-1] if frames.step < 0 else frames
     first, end = (_steps_to(at, ascending) for at in (-count, count))
-    within = ascending[first:end]  # before it takes memory
+    within = ascending[first:end]  # before allocating memory
     return frames_in_range(within, count) if within and within[0] < 0 else within
 
 
 def in_ranges(numbers: Ints, ranges: Sequence[range]) -> npt.NDArray[np.bool_]:
-    """Of each number whether it is in one of `ranges`, which ascend and do not overlap."""
+    """Return for each number whether it is in one of `ranges`, which ascend and do not overlap."""
     if not ranges:
         return np.zeros(len(numbers), np.bool_)
     starts = np.array([part.start for part in ranges])
@@ -103,26 +108,26 @@ def in_ranges(numbers: Ints, ranges: Sequence[range]) -> npt.NDArray[np.bool_]:
 
 
 def count_in_ranges(numbers: Ints, ranges: Sequence[range] | None) -> int | None:
-    """How many of `numbers` are in `ranges`; None where these are not known."""
+    """Return how many of `numbers` are in `ranges`; None if the ranges are unknown."""
     return None if ranges is None else int(in_ranges(numbers, ranges).sum())
 
 
 def _steps_to(number: int, ascending: range) -> int:
-    """How many of a range's numbers are below `number`, or more."""
+    """Return how many numbers of a range are below `number`, at least 0."""
     return max(0, -((ascending.start - number) // ascending.step))
 
 
 def _one_axis(indices: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Integers, truth values, or nothing."""
+    """Return a one-dimensional array of integers or truth values."""
     try:
         found = np.asarray(indices)
-    except (ValueError, TypeError):  # lists of several lengths, or of what is no number
+    except (ValueError, TypeError):  # ragged lists, or elements that are not numbers
         found = np.empty(())
     if found.ndim == 1:
         if not found.size:
             return found.astype(np.int64)
         if found.dtype.kind in "biu" or all(type(one) is int for one in found.tolist()):
-            return found  # those beyond 64 bits are Python's
+            return found  # beyond 64 bits the elements stay Python ints
     raise UsageError(
         f"frames must be whole numbers, a slice or a mask, got {shown(indices)}", hint=_HINT
     )
@@ -133,15 +138,15 @@ def _require_within(numbers: npt.NDArray[Any], count: int) -> None:
     if len(beyond):
         some = ", ".join(str(number) for number in beyond[:_MOST_LISTED])
         more = ", ..." if len(beyond) > _MOST_LISTED else ""
-        raise OutOfRangeError(f"frames {some}{more} were asked for; the video has {count}")
+        raise OutOfRangeError(f"frames must be less than {count}, got {some}{more}")
 
 
 FrameBounds = tuple[int, int]
-"""First frame, and the one after the last."""
+"""First frame, and one past the last."""
 
 
-def frame_ranges(frames: Iterable[int] | Iterable[range] | DetectionsInts) -> list[range]:
-    """What callers call a set of frames."""
+def frame_ranges(frames: Iterable[int] | Iterable[range] | Ints) -> list[range]:
+    """Return ascending, disjoint ranges for the set of frames that a caller gave."""
     if isinstance(frames, range) and frames.step == 1:
         return [frames] if len(frames) else []
     several = list(frames)
@@ -150,11 +155,11 @@ def frame_ranges(frames: Iterable[int] | Iterable[range] | DetectionsInts) -> li
         return [
             range(*pair) for pair in merge_ranges(pair for part in parts for pair in _pairs(part))
         ]
-    return runs(np.unique(np.asarray(several, dtype=np.int64)))
+    return contiguous_ranges(np.unique(np.asarray(several, dtype=np.int64)))
 
 
 def merge_ranges(ranges: Iterable[FrameBounds]) -> list[FrameBounds]:
-    """All of them, in order, without overlaps."""
+    """Return the union of `ranges` as ascending, disjoint ranges."""
     made: list[FrameBounds] = []
     for start, stop in sorted(ranges):
         if made and start <= made[-1][1]:
@@ -165,7 +170,7 @@ def merge_ranges(ranges: Iterable[FrameBounds]) -> list[FrameBounds]:
 
 
 def subtract_ranges(ranges: Iterable[FrameBounds], gone: Sequence[range]) -> list[FrameBounds]:
-    """What `gone` leaves of `ranges`, both in order and without overlaps."""
+    """Return `ranges` without `gone`; both ascend and do not overlap."""
     left: list[FrameBounds] = []
     at = 0
     for start, stop in ranges:
@@ -188,17 +193,17 @@ def _pairs(part: range) -> list[FrameBounds]:
 
 
 _PRINTED = Fraction(1, 2_000_000)
-"""Seconds by which a time of six digits is wrong."""
+"""Seconds: the largest error of a time written with six digits."""
 _SAME_RATE = Fraction(1, 10_000_000)
-"""Relative difference up to which a rate is another one, written with too few digits."""
+"""Relative difference within which a rate counts as another one with too few digits."""
 _MOST_TIMES = 10
 """Multiples and fractions of the nominal rate that are recognised."""
 _FINE = 4
-"""Ticks that a frame lasts on average, where time stamps of a variable rate count as rounded."""
+"""Mean ticks per frame from which on time stamps of a variable rate count as rounded."""
 
 
 class FrameTimes:
-    """When the frames of a stored encoding are shown, by its frame table."""
+    """Converts times to frames of a stored encoding, according to its frame table."""
 
     def __init__(self, physical: PhysicalVideo, table: FrameTable) -> None:
         self._physical = physical
@@ -214,16 +219,16 @@ class FrameTimes:
         return physical.end_pts - physical.first_pts >= _FINE * physical.frames
 
     def at(self, time: Fraction) -> int:
-        """The frame that is on the screen at `time`.
+        """Return the frame that is on screen at `time`.
 
         Raises `OutOfRangeError` before the first frame, and at or after the end of the last.
         """
         end = self._physical.duration
         if time < 0 or time >= end:
             raise OutOfRangeError(
-                f"nothing is shown at {float(time):g} seconds: the video runs from 0 to "
-                f"{float(end):g}",
-                hint="times count from the first frame, and the end is exclusive",
+                f"time must be at least 0 and less than {float(end):g} seconds, "
+                f"got {float(time):g}",
+                hint="times count from the first frame; the end is exclusive",
             )
         time = self._meant_time(time)
         found = int(self._stamped(time, Fraction(0), 1)[0])
@@ -234,9 +239,9 @@ class FrameTimes:
         return found
 
     def between(self, start: Fraction, stop: Fraction | None = None) -> range:
-        """The frames that appear in ``start <= t < stop``; None: to the end.
+        """Return the frames that appear in ``start <= t < stop``; None: to the end.
 
-        Spans that touch share no frame and leave none out.
+        Adjacent spans share no frame and leave none out.
         """
         first = self._first_from(start)
         return range(
@@ -244,14 +249,14 @@ class FrameTimes:
         )
 
     def at_rate(self, fps: Fraction, start: Fraction, stop: Fraction | None = None) -> Ints:
-        """The frame on the screen at each ``start + k / fps`` before `stop`; None: to the end.
+        """Return the frame on screen at each ``start + k / fps`` before `stop`; None: to the end.
 
-        The first is always there.  Raises `OutOfRangeError` where `start` is after the end.
+        The result has at least one frame.  Raises `OutOfRangeError` if `start` is after the end.
         """
         self.require_before_end(start)
         end, fps, rate = self._physical.duration, self._meant_rate(fps), self._rate
         first = self._meant_time(start)
-        if rate is not None:  # the frame on the screen may be due a little later
+        if rate is not None:  # the frame on screen may be due a little later
             shown = self.at(first)
             if self._are_on_time(np.array([shown], np.int64))[0]:
                 first = max(first, shown / rate)
@@ -278,7 +283,7 @@ class FrameTimes:
         return self._rate * whole if fps > self._rate * Fraction(3, 4) else self._rate / whole
 
     def _meant_time(self, time: Fraction) -> Fraction:
-        """The time of a frame, or of a tick, that `time` is with six digits; else `time`."""
+        """Return the time of a frame or tick that `time` is a six-digit rounding of, or `time`."""
         units = (self._base,) if self._rate is None else (1 / self._rate, self._base)
         for unit in units:
             exact = round(time / unit) * unit
@@ -287,23 +292,23 @@ class FrameTimes:
         return time
 
     def require_before_end(self, time: Fraction) -> None:
-        """Raises `OutOfRangeError` for a time at which the video is over."""
+        """Raises `OutOfRangeError` for a time at or after the end of the video."""
         end = self._physical.duration
         if time >= end:
             raise OutOfRangeError(
-                f"{float(time):.3f} s is after the end of the video at {float(end):.3f} s"
+                f"time must be before the end of the video at {float(end):.3f} s, got "
+                f"{float(time):.3f} s"
             )
 
     def _stamped(self, start: Fraction, step: Fraction, count: int) -> Ints:
-        """By their time stamps, the frames on the screen at `start`, and at `count` - 1 times
-        more, `step` apart."""
+        """Return the frames on screen at `count` times from `start`, `step` apart."""
         most = self._physical.end_pts - 1
         ticks = _floors((start + self._rounding) / self._base, step / self._base, count)
         found = self._table.last_not_after(np.minimum(self._physical.first_pts + ticks, most))
         return np.maximum(found, 0)
 
     def _first_from(self, time: Fraction) -> int:
-        """The first frame that appears at `time` or later; one past the last frame: none."""
+        """Return the first frame that appears at `time` or later, or the number of frames."""
         if time >= self._physical.duration:
             return len(self._table)
         time = self._meant_time(max(time, Fraction(0)))
@@ -320,9 +325,10 @@ class FrameTimes:
         return found
 
     def _are_on_time(self, frames: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Whether the time stamps of frames are nearer to their nominal times than to others.
+        """Return whether time stamps are nearer to the nominal times of their frames than to
+        others.
 
-        They are, unless the table is not what the rate says.
+        They always are, unless the table contradicts the rate.
         """
         assert self._rate is not None
         step = float(1 / (self._rate * self._base))
@@ -332,7 +338,7 @@ class FrameTimes:
 
 
 def _floors(start: Fraction, step: Fraction, count: int) -> Ints:
-    """The whole part of ``start + k * step`` for each ``k < count``, exactly."""
+    """Return the floor of ``start + k * step`` for each ``k < count``, computed exactly."""
     below = start.denominator * step.denominator
     first, each = start.numerator * step.denominator, step.numerator * start.denominator
     return np.fromiter(((first + k * each) // below for k in range(count)), np.int64, count)

@@ -1,8 +1,8 @@
-"""The frame table: for every frame its exact time, and where the packet lies that holds it.
+"""The frame table: the exact time of every frame, and the location of the packet that holds it.
 
-Built once, at ingest, from what the demuxer (and, for odd files, a full decode) says; never
-guessed from a frame rate.  It is stored in pages (see `vfsd.core.frame_table_pages`), which are
-read as they are needed.
+Built once, at ingest, from the demuxer and, for irregular files, a full decode.  Times are never
+derived from a frame rate.  The table is stored in pages (`vfsd.core.frame_table_pages`), which are
+read on demand.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from vfsd.errors import IntegrityError, OutOfRangeError
 
 _CACHED_PAGES = 64
 _FEW = 16
-"""Up to so many are looked up one by one: arrays take longer to begin with."""
+"""Up to this many lookups are done one by one: numpy has a fixed cost per call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class FrameEntry:
 
 @dataclass(frozen=True, slots=True)
 class DecodeRun:
-    """Packets to feed to a fresh decoder, in order, and the frames to keep of what comes out."""
+    """Packets to feed to a fresh decoder, in order, and the frames to keep of its output."""
 
     first_packet: int  #: a key packet
     end_packet: int  #: one past the last packet to feed
@@ -61,10 +61,10 @@ class DecodeRun:
 
 
 class FrameTable:
-    """Read access to a stored frame table.  Safe to use from several threads.
+    """Read access to a stored frame table.  Thread-safe.
 
-    `fetch` gets the blob of the page with that ordinal; `end_pts` is when the last frame stops
-    being shown, in ticks.
+    `fetch` returns the blob of the page with the given ordinal.  `end_pts` is the time at which the
+    last frame ends, in ticks.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class FrameTable:
         time_base: Fraction,
         end_pts: int,
     ) -> None:
-        """Raises `IntegrityError` where a page is missing between others."""
+        """Raises `IntegrityError` if a page between others is missing."""
         _require_all(bounds)
         self.time_base = time_base
         self.end_pts = end_pts
@@ -90,8 +90,8 @@ class FrameTable:
         self._cache_guard = threading.Lock()
         reset_after_fork(self)
 
-    def begin_anew(self) -> None:
-        """See `vfsd.core.atfork`."""
+    def after_fork(self) -> None:
+        """Drop cached pages; see `vfsd.core.atfork`."""
         self._cache = OrderedDict()
         self._cache_guard = threading.Lock()
 
@@ -105,7 +105,7 @@ class FrameTable:
         end_pts: int,
         page_packets: int = PAGE_PACKETS,
     ) -> FrameTable:
-        """A table that is not stored anywhere."""
+        """Return a table that is not stored anywhere."""
         pages = list(paginate(columns, order, page_packets=page_packets))
         return cls(
             [bounds for bounds, _ in pages],
@@ -125,10 +125,8 @@ class FrameTable:
     def packets(self) -> int:
         return self._packets
 
-    # -- frames
-
     def frame(self, index: int) -> FrameEntry:
-        """The frame shown as number `index`.  Raises `OutOfRangeError`."""
+        """Return displayed frame number `index`.  Raises `OutOfRangeError`."""
         page, within = self._page_of_frame(index)
         packet = int(page.order[within])
         columns = page.columns
@@ -150,12 +148,12 @@ class FrameTable:
         )
 
     def frame_pts(self, index: int) -> int:
-        """Ticks at which frame `index` is shown.  Raises `OutOfRangeError`."""
+        """Return the ticks at which frame `index` is shown.  Raises `OutOfRangeError`."""
         page, within = self._page_of_frame(index)
         return int(page.columns.pts[page.order[within]])
 
     def pts(self, start: int = 0, stop: int | None = None) -> Ints:
-        """Ticks of the frames ``start <= i < stop``, in display order."""
+        """Return the ticks of the frames ``start <= i < stop``, in display order."""
         stop = self._frames if stop is None else min(stop, self._frames)
         parts = []
         at = start
@@ -167,7 +165,7 @@ class FrameTable:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def pts_of(self, frames: Ints) -> Ints:
-        """Ticks at which these frames, in any order, are shown.  Raises `OutOfRangeError`."""
+        """Return the ticks of `frames`, which may be in any order.  Raises `OutOfRangeError`."""
         if not len(frames):
             return np.empty(0, np.int64)
         order = np.argsort(frames, kind="stable")
@@ -186,28 +184,29 @@ class FrameTable:
         return found
 
     def frame_at(self, ticks: int) -> int:
-        """The last frame whose pts is `ticks` or less; see `vfsd.core.frame_selection` for times.
+        """Return the last frame with a pts of at most `ticks`.
 
-        Raises `OutOfRangeError` before the first frame and at or after `end_pts`.
+        `vfsd.core.frame_selection` converts times.  Raises `OutOfRangeError` before the first frame
+        and at or after `end_pts`.
         """
         found = self._last_frame_not_after(ticks)
         if found < 0 or ticks >= self.end_pts:
             first = self.frame_pts(0)
             asked, end = (float((at - first) * self.time_base) for at in (ticks, self.end_pts))
             raise OutOfRangeError(
-                f"nothing is shown at {asked:g} seconds: the video runs from 0 to {end:g}",
-                hint="times count from the first frame, at 0; the end is exclusive",
+                f"time must be at least 0 and less than {end:g} seconds, got {asked:g}",
+                hint="times count from the first frame; the end is exclusive",
             )
         return found
 
     def frames_starting_between(self, start: int, stop: int) -> range:
-        """The frames whose pts is in ``start <= pts < stop``, in ticks."""
+        """Return the frames with ``start <= pts < stop``, in ticks."""
         first = self._last_frame_not_after(start - 1) + 1
         return range(first, max(first, self._last_frame_not_after(stop - 1) + 1))
 
     def last_not_after(self, ticks: Ints) -> Ints:
-        """For each of `ticks`, the last frame with that pts or an earlier one; -1: none."""
-        if not self._in_order:  # time stamps that run backwards somewhere: look at all of them
+        """Return for each of `ticks` the last frame with at most that pts, or -1."""
+        if not self._in_order:  # some time stamps run backwards: search all of them
             return _last_not_after(self.pts(), ticks)
         found = np.full(len(ticks), -1, np.int64)
         pages = np.searchsorted([b.first_pts for b in self._bounds], ticks, side="right") - 1
@@ -219,14 +218,12 @@ class FrameTable:
         return found
 
     def _last_frame_not_after(self, ticks: int) -> int:
-        """Index of the last frame with pts <= ticks, or -1."""
+        """Return the last frame with pts <= ticks, or -1."""
         most = np.iinfo(np.int64).max
         return int(self.last_not_after(np.array([max(-most, min(ticks, most))], np.int64))[0])
 
-    # -- packets
-
     def columns(self, first: int, end: int) -> PacketColumns:
-        """The packets ``first <= p < end`` in decode order, as far as there are any."""
+        """Return the packets ``first <= p < end`` in decode order, clipped to the table."""
         parts = []
         end = min(end, self._packets)
         at = first
@@ -250,7 +247,7 @@ class FrameTable:
         )
 
     def bytes_of(self, first: int, end: int) -> int:
-        """Of the packets ``first <= p < end``, as far as there are any."""
+        """Return the bytes of the packets ``first <= p < end``, clipped to the table."""
         total = 0
         end = min(end, self._packets)
         at = first
@@ -263,7 +260,7 @@ class FrameTable:
         return total
 
     def bytes_between(self, first: Sequence[int], end: Sequence[int]) -> list[int]:
-        """`bytes_of` for each pair, which had best ascend."""
+        """Return `bytes_of` for each pair; fastest if the pairs ascend."""
         if len(first) < _FEW:
             return list(map(self.bytes_of, first, end))
         starts, ends = np.array(first), np.array(end)
@@ -281,7 +278,7 @@ class FrameTable:
         return found.tolist()
 
     def packets_of(self, frames: range) -> Ints:
-        """Packet index of each frame of a contiguous range, in display order."""
+        """Return the packet index of each frame of a contiguous range, in display order."""
         parts = []
         at = frames.start
         while at < frames.stop:
@@ -292,7 +289,7 @@ class FrameTable:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def extents(self, frames: range) -> tuple[Ints, Ints]:
-        """Positions and sizes of the packets that show a contiguous range, in decode order."""
+        """Return positions and sizes of the packets of a contiguous range, in decode order."""
         packets = np.sort(self.packets_of(frames))
         if not len(packets):
             return packets, packets
@@ -301,14 +298,15 @@ class FrameTable:
         return columns.position[within], columns.size[within]
 
     def decode_run(self, index: int) -> DecodeRun:
-        """What to decode to see frame `index`.  Raises `OutOfRangeError`."""
+        """Return the packets to decode to get frame `index`.  Raises `OutOfRangeError`."""
         page, within = self._page_of_frame(index)
         local = int(page.order[within])
         return DecodeRun(*self._to_decode(page, local), {page.bounds.first_packet + local: index})
 
     def packets_to_decode(self, frames: Ints) -> Ints:
-        """Where the packets of `decode_run` begin and end, for each of `frames`, which ascend:
-        an array of two rows.  Raises `OutOfRangeError`.
+        """Return the first and end packets of `decode_run` for each of `frames`, which ascend.
+
+        The result has two rows.  Raises `OutOfRangeError`.
         """
         found = np.empty((2, len(frames)), np.int64)
         at = 0
@@ -321,7 +319,7 @@ class FrameTable:
         return found
 
     def _all_to_decode(self, page: FramePage, local: Ints) -> Ints:
-        """As `_to_decode`, of several packets."""
+        """Vectorized `_to_decode`."""
         if len(local) < _FEW:
             return np.array([self._to_decode(page, packet) for packet in local.tolist()]).T
         flags = page.columns.flags
@@ -333,7 +331,7 @@ class FrameTable:
         return found
 
     def _to_decode(self, page: FramePage, local: int) -> tuple[int, int]:
-        """What shows the `local`-th packet of a page."""
+        """Return the packets to decode, (first, end), to get the `local`-th packet of a page."""
         start = self._key_for(page, local)
         if page.flags[local] & LEADING and start > 0:
             start = self._key_at_or_before(start - 1)
@@ -343,10 +341,10 @@ class FrameTable:
         return start, end
 
     def decode_runs(self, indices: Iterable[int]) -> list[DecodeRun]:
-        """What to decode to see all of `indices` (any order, repeats allowed), each frame once.
+        """Return the packets to decode to get all of `indices` (any order, repeats allowed).
 
-        Runs are in display order; runs that start at the same key packet, or in the middle of
-        what the one before decodes anyway, are one.
+        Runs are in display order.  Runs are merged if they start at the same key packet, or within
+        the packets of the run before.
         """
         runs: list[DecodeRun] = []
         for index in sorted(set(indices)):
@@ -362,7 +360,7 @@ class FrameTable:
         return runs
 
     def _end_of_picture(self, packet: int) -> int:
-        """One past the last packet of the picture in `packet` (a field pair is two)."""
+        """Return one past the last packet of the picture in `packet`; a field pair has two."""
         end = packet + 1
         while end < self._packets and end - packet < 4:
             page = self._page(bisect_right(self._first_packets, end) - 1)
@@ -381,13 +379,13 @@ class FrameTable:
         return self._key_for(page, packet - page.bounds.first_packet)
 
     def group(self, packet: int, far: int) -> tuple[int, int]:
-        """The key packet at or before `packet`, and the next one, but at most `far` after it."""
+        """Return the key packet at or before `packet`, and the next one, at most `far` after it."""
         end = min(self._packets, packet + 1 + far)
         keys = np.flatnonzero(self.columns(packet + 1, end).flags & KEY)
         return self._key_at_or_before(packet), packet + 1 + int(keys[0]) if len(keys) else end
 
     def keyframes(self) -> Ints:
-        """Display indices of the frames at which decoding may start, ascending."""
+        """Return the display indices of the frames at which decoding may start, ascending."""
         parts = []
         for ordinal in range(len(self._bounds)):
             page = self._page(ordinal)
@@ -396,7 +394,7 @@ class FrameTable:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def gops(self) -> Iterator[Gop]:
-        """Runs of packets from one key packet to the next, in decode order."""
+        """Yield the runs of packets from one key packet to the next, in decode order."""
         starts = [0]
         for ordinal in range(len(self._bounds)):
             page = self._page(ordinal)
@@ -424,8 +422,6 @@ class FrameTable:
             )
             shown += count
 
-    # -- pages
-
     def _page_of_frame(self, index: int) -> tuple[FramePage, int]:
         self._require_frame(index)
         ordinal = bisect_right(self._first_frames, index) - 1
@@ -450,8 +446,8 @@ class FrameTable:
 
 
 def _last_not_after(pts: Ints, ticks: Ints) -> Ints:
-    """For each of `ticks`, the place of the last pts that is not greater; -1: there is none."""
-    least = np.minimum.accumulate(pts[::-1])[::-1]  # of this and all that follow: ascending
+    """Return for each of `ticks` the index of the last pts that is not greater, or -1."""
+    least = np.minimum.accumulate(pts[::-1])[::-1]  # of this and all later ones: ascending
     return np.searchsorted(least, ticks, side="right") - 1
 
 
@@ -467,17 +463,17 @@ def _require_all(bounds: Sequence[PageBounds]) -> None:
 
 
 class GrowingTable(FrameTable):
-    """A table in memory, to whose end frames are added.  What is there stays as it is."""
+    """An in-memory table that grows at its end.  Existing entries never change."""
 
     def __init__(self, time_base: Fraction) -> None:
         self._pages: list[bytes] = []
-        self._last_key = -1  # the last key packet of all
+        self._last_key = -1  # index of the last key packet
         super().__init__([], self._pages.__getitem__, time_base=time_base, end_pts=0)
 
     def extend(self, columns: PacketColumns, order: Ints, end_pts: int) -> None:
-        """Add packets and the frames that they show, all of which come after those before.
+        """Append packets and the frames that they show, all after the existing ones.
 
-        Readers may go on meanwhile.
+        Readers may use the table at the same time.
         """
         bounds = list(self._bounds)
         for page, blob in list(paginate(columns, order)):
@@ -487,7 +483,7 @@ class GrowingTable(FrameTable):
                 first_frame=page.first_frame + self._frames,
                 key_packet=page.key_packet + self._packets
                 if page.key_packet >= 0
-                else self._last_key,  # decoding starts in what was there before
+                else self._last_key,  # decoding starts in an earlier part
             )
             self._in_order &= not bounds or bounds[-1].last_pts <= moved.first_pts
             bounds.append(moved)
@@ -499,6 +495,6 @@ class GrowingTable(FrameTable):
         keys = np.flatnonzero(columns.flags & KEY)
         if len(keys):
             self._last_key = self._packets + int(keys[-1])
-        # Last, as these say what may be looked for.
+        # These come last: they make the new entries visible to readers.
         self._packets += len(columns)
         self._frames += len(order)

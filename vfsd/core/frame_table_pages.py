@@ -1,9 +1,8 @@
-"""The stored form of a frame table: pages of packets, and how they are packed into bytes.
+"""The stored form of a frame table: pages of packets, and their encoding.
 
-Packets are kept in decode order, frames are packets in display order.  A page holds about
-`PAGE_PACKETS` packets and ends only where decode order and display order may be cut at the same
-place, so a page holds whole runs of both: a single frame is found by reading one page, whatever
-the length of the video.
+Packets are in decode order, frames in display order.  A page holds about `PAGE_PACKETS` packets. It
+ends only where both orders may be cut at the same position, so a page holds whole runs of both. One
+frame is found by reading one page, however long the video is.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from vfsd.errors import IntegrityError
 
 PAGE_PACKETS = 2048
-"""Packets after which a page is closed at the next chance: 12 kB compressed, 0.1 ms to read."""
+"""Packets after which a page ends at the next cut: 12 kB compressed, 0.1 ms to read."""
 
 _MAGIC = b"vfp1"
 
@@ -29,16 +28,16 @@ Ints = npt.NDArray[np.int64]
 
 
 class PacketFlag(IntFlag):
-    """What is known of a packet; flags may be combined."""
+    """Properties of a packet; may be combined."""
 
     KEY = 1  #: decoding may start here and gives exact pictures
-    HIDDEN = 2  #: must be decoded, shows no frame of its own (pre-roll, second field, damage)
-    DISPOSABLE = 4  #: nothing refers to it: need not be decoded unless it is wanted
-    LEADING = 8  #: shown before the key frame it follows: decoding must start one key earlier
+    HIDDEN = 2  #: must be decoded but shows no frame (pre-roll, second field, damage)
+    DISPOSABLE = 4  #: no other packet refers to it: decode it only if it is requested
+    LEADING = 8  #: shown before the key frame it follows: decoding starts one key earlier
 
 
 KEY, HIDDEN, LEADING = (int(PacketFlag[name]) for name in ("KEY", "HIDDEN", "LEADING"))
-"""As plain numbers: they are looked at very often."""
+"""As plain ints, which are faster to test."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class PacketColumns:
 
 @dataclass(frozen=True, slots=True)
 class PageBounds:
-    """What is known of a page without reading it."""
+    """Properties of a page that are known without reading it."""
 
     first_packet: int
     packets: int
@@ -70,7 +69,7 @@ class PageBounds:
     frames: int
     first_pts: int  #: lowest pts of a frame in the page
     last_pts: int  #: highest pts of a frame in the page
-    key_packet: int  #: the key packet that the page's first packet decodes from; -1: none
+    key_packet: int  #: key packet from which the page's first packet is decoded; -1: none
 
 
 @dataclass(frozen=True)
@@ -90,32 +89,32 @@ class FramePage:
 
     @cached_property
     def key_places(self) -> Ints:
-        """Of each packet the last key packet up to it, counted from the page's first; -1: none."""
+        """Last key packet up to each packet, counted from the page's first; -1: none."""
         places = np.where(self.columns.flags & KEY, np.arange(len(self.columns)), -1)
         return np.maximum.accumulate(places)
 
     @cached_property
     def bytes_before(self) -> Ints:
-        """Bytes of the page's first packets: none, one, two ... all."""
+        """Total size of the page's first 0, 1, 2 ... packets, up to all of them."""
         return np.concatenate([[0], np.cumsum(self.columns.size)])
 
-    # What planners ask of single packets, again and again; lists are faster to look into.
+    # Planners look up single packets very often; lists are faster than arrays for that.
 
     @cached_property
     def keys(self) -> list[int]:
-        """As `key_places`."""
+        """`key_places` as a list."""
         found: list[int] = self.key_places.tolist()
         return found
 
     @cached_property
     def flags(self) -> list[int]:
-        """Of each packet, as in `columns`."""
+        """The flags of each packet as a list."""
         found: list[int] = self.columns.flags.tolist()
         return found
 
     @cached_property
     def ends(self) -> list[int]:
-        """As `bytes_before`."""
+        """`bytes_before` as a list."""
         found: list[int] = self.bytes_before.tolist()
         return found
 
@@ -151,7 +150,7 @@ def _unpack_column(data: memoryview, at: int, count: int) -> tuple[Ints, int]:
 
 
 def encode_page(columns: PacketColumns, order: Ints) -> bytes:
-    """The stored form of a page; `order` counts from the page's first packet."""
+    """Return the stored form of a page; `order` counts from the page's first packet."""
     ends = columns.position + columns.size
     gaps = columns.position - np.concatenate(([0], ends[:-1]))
     parts = [
@@ -167,21 +166,21 @@ def encode_page(columns: PacketColumns, order: Ints) -> bytes:
 
 
 def _max_page_bytes(bounds: PageBounds) -> int:
-    """The length of the columns of a page in which every difference is wide."""
+    """Return the size of the columns of a page whose differences all take 8 bytes."""
     return 8 + 6 * 9 + 8 * (5 * bounds.packets + bounds.frames)
 
 
 def _decompress(data: bytes, most: int) -> bytes:
-    """What zlib has made smaller; no more memory is taken than `most` bytes need."""
+    """Decompress `data`, with memory for at most `most` bytes."""
     inflating = zlib.decompressobj()
     found = inflating.decompress(data, most + 1)
     if len(found) > most or not inflating.eof:
-        raise ValueError("a page of another length")
+        raise ValueError("unexpected length")
     return found
 
 
 def decode_page(bounds: PageBounds, blob: bytes) -> FramePage:
-    """The reverse of `encode_page`.  Raises `IntegrityError` when the bytes are no such page."""
+    """Decode the result of `encode_page`.  Raises `IntegrityError` for invalid bytes."""
     try:
         if blob[:4] != _MAGIC:
             raise ValueError("bad magic")
@@ -198,39 +197,39 @@ def decode_page(bounds: PageBounds, blob: bytes) -> FramePage:
         order, at = _unpack_column(data, at, frames)
     except (ValueError, KeyError, zlib.error, struct.error, IndexError) as error:
         raise IntegrityError(f"a page of the frame table is damaged: {error}") from error
-    # position[i] = gap[i] + end of packet i - 1, all the way down.
+    # position[i] = gap[i] + end of packet i - 1, for every i.
     position = np.cumsum(gaps + np.concatenate(([0], size[:-1]))) if packets else gaps
     columns = PacketColumns(dts + offsets, dts, position, size, flags.astype(np.uint8))
     return FramePage(bounds, columns, order + np.arange(frames))
 
 
 def last_key(bounds: PageBounds, blob: bytes, before: int | None) -> int | None:
-    """Decode a page, and compare it with what is known of it without that.
+    """Decode a page, and compare it with its `bounds`.
 
-    The last key packet up to the end of the page, where `before` is that up to its beginning;
-    None: nobody asks.  Raises `IntegrityError`.
+    `before` is the last key packet before the page.  Returns the last key packet up to the end of
+    the page, or None if `before` is None.  Raises `IntegrityError`.
     """
     page = decode_page(bounds, blob)
     columns, order = page.columns, page.order
     if len(order) and not 0 <= int(order.min()) <= int(order.max()) < len(columns):
-        raise IntegrityError("a page of the frame table shows packets of others")
+        raise IntegrityError("a page of the frame table refers to packets outside it")
     shown = columns.pts[order] if len(order) else columns.pts
     if len(shown) and (int(shown.min()), int(shown.max())) != (bounds.first_pts, bounds.last_pts):
-        raise IntegrityError("a page of the frame table and its times disagree")
+        raise IntegrityError("a page of the frame table disagrees with its times")
     if before is None:
         return None
     keys = np.flatnonzero(columns.flags & KEY)
     if len(keys) and keys[0] == 0:
         before = bounds.first_packet
     if before != bounds.key_packet:
-        raise IntegrityError("a page of the frame table and its key packet disagree")
+        raise IntegrityError("a page of the frame table disagrees with its key packet")
     return bounds.first_packet + int(keys[-1]) if len(keys) else before
 
 
 def is_same_page(bounds: PageBounds, one: bytes, other: bytes) -> bool:
-    """Whether two blobs hold the same page, by whatever zlib they were made.
+    """Return whether two blobs hold the same page, whichever zlib compressed them.
 
-    Raises `IntegrityError` where one is damaged.
+    Raises `IntegrityError` if one is damaged.
     """
     most = _max_page_bytes(bounds)
     try:
@@ -240,10 +239,10 @@ def is_same_page(bounds: PageBounds, one: bytes, other: bytes) -> bool:
 
 
 def page_cuts(columns: PacketColumns, order: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """(frames that the packets before it show, whether decode order and display order may both be
-    cut there) for each packet, and for the end.
+    """Return for each packet and for the end: (frames shown before it, whether a page may end
+    there).
 
-    That is where the frames of the packets before it are exactly the first ones in display order.
+    A page may end where the packets before it show exactly the first frames in display order.
     """
     shown_before = np.zeros(len(columns) + 1, np.int64)
     np.cumsum((columns.flags & PacketFlag.HIDDEN) == 0, out=shown_before[1:])

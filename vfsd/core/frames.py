@@ -1,4 +1,4 @@
-"""Decoded frames and crops of frames: pixels with their exact times."""
+"""Decoded frames and crops of frames: pixels with exact times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Frame:
     pts: int  #: ticks of the stream's time base, as in the file
     seconds: float  #: on the video's timeline, which starts at 0 with the first frame
     duration: float  #: seconds until the next frame is shown
-    damaged: bool = False  #: the file is damaged there; see `Frames.damaged`
+    damaged: bool = False  #: shows damage of the file; see `Frames.damaged`
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
         return _as_array(self.data, dtype, copy)
@@ -40,7 +40,7 @@ class Frame:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Frames:
-    """A run of frames; all arrays have one element a frame."""
+    """A run of frames.  All arrays have one element per frame."""
 
     data: Pixels  #: N x H x W x C, uint8 (uint16 for formats of more than 8 bits)
     index: npt.NDArray[np.int64]  #: from 0, in display order
@@ -48,11 +48,13 @@ class Frames:
     seconds: npt.NDArray[np.float64]  #: on the video's timeline
     duration: npt.NDArray[np.float64]  #: seconds until the next frame is shown
     psnr: float = math.inf
-    """dB that every frame has at least, in each plane or channel, against the very first original;
-    infinite: all were decoded from that; 0: nobody has measured it."""
+    """Lower bound in dB for every frame and every plane or channel, against the first original.
+    Infinite: all frames were decoded from it.  0: not measured.
+    """
     damaged: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
-    """Whether a frame shows damage of the file, concealed or not.  Known where a full decode has
-    examined the video (see `Video.damaged_frames`); a read that meets damage makes that decode."""
+    """Whether a frame shows damage of the file, concealed or not.  Known after a full decode has
+    examined the video (see `Video.damaged_frames`); a read that meets damage starts that decode.
+    """
 
     def __post_init__(self) -> None:
         if not len(self.damaged):
@@ -73,9 +75,9 @@ class Frames:
     def __getitem__(
         self, at: int | np.integer[Any] | slice | list[int] | npt.NDArray[Any]
     ) -> Frame | Frames:
-        """One frame, or those of a slice, a mask or several indices, as with arrays of numpy.
+        """Return one frame, or those of a slice, a mask or an index array, as numpy arrays do.
 
-        Raises `UsageError` for what is none of these, `IndexError` for what is not there.
+        Raises `UsageError` for other types, and `IndexError` for indices out of range.
         """
         if isinstance(at, (slice, list)) or (isinstance(at, np.ndarray) and at.ndim):
             return Frames(
@@ -108,13 +110,15 @@ class Frames:
 
 
 def _as_array(data: Pixels, dtype: Any, copy: bool | None) -> Pixels:
-    """What numpy asks for, which would make an array of objects of them otherwise.
+    """Return the array for numpy, which would make an array of objects otherwise.
 
-    Raises `ValueError` where only a copy will do and `copy` is False.
+    Raises `ValueError` if a copy is required and `copy` is False.
     """
     found = data if dtype is None else data.astype(dtype, copy=False)
     if copy is False and found is not data:
-        raise ValueError(f"pixels of {data.dtype} are {np.dtype(dtype)} only in a copy")
+        raise ValueError(
+            f"converting pixels from {data.dtype} to {np.dtype(dtype)} requires a copy"
+        )
     return found.copy() if copy and found is data else found
 
 
@@ -130,7 +134,7 @@ class Crop:
     frame: int  #: from 0, in display order
     seconds: float  #: on the video's timeline
     rect: Rect  #: of the displayed frame: the whole pixels that the box touches
-    detections: tuple[Detection, ...]  #: what was seen there
+    detections: tuple[Detection, ...]  #: the detections in the box
 
     def __repr__(self) -> str:
         labels = ", ".join(sorted({one.label for one in self.detections})) or "no label"
@@ -142,7 +146,7 @@ class Batch:
     """Crops of one size."""
 
     data: Pixels  #: N x H x W x C
-    crops: tuple[Crop, ...]  #: N; their `data` are those of the batch
+    crops: tuple[Crop, ...]  #: N; their `data` are views of the batch
 
     def __repr__(self) -> str:
         height, width = self.data.shape[1:3]
@@ -151,7 +155,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class CropRequest:
-    """An area of a frame, and what was seen in it."""
+    """An area of a frame to crop, and the detections in it."""
 
     frame: int
     rect: Rect  #: of the displayed frame
@@ -159,9 +163,10 @@ class CropRequest:
 
 
 def padded_rect(detection: Detection, media: MediaInfo, padding: int) -> Rect:
-    """The whole pixels that a box touches, with `padding` more on every side that are there.
+    """Return the whole pixels that a box touches, plus `padding` on every side, clipped to the
+    frame.
 
-    The box has to be in the displayed frame, at least in part.
+    Raises `UsageError` for a box outside the displayed frame.
     """
     width, height = media.display_width, media.display_height
     inside = detection.rect(width, height)
@@ -176,9 +181,9 @@ def padded_rect(detection: Detection, media: MediaInfo, padding: int) -> Rect:
 
 
 def crop_batches(crops: Iterator[Crop], count: int) -> Iterator[Batch]:
-    """Crops of one size, `count` at a time; the last batch may have fewer.  Raises `UsageError`."""
+    """Yield batches of `count` crops of one size; the last may have fewer.  Raises `UsageError`."""
     count = whole_number(count, "count")
     if count < 1:
-        raise UsageError(f"a batch of {count} holds nothing")
+        raise UsageError(f"count must be at least 1, got {count}")
     while some := tuple(islice(crops, count)):
         yield Batch(np.stack([crop.data for crop in some]), some)

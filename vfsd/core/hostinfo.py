@@ -1,4 +1,4 @@
-"""The machine that this runs on."""
+"""CPUs, memory and name of this machine, and CPU use of processes."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from vfsd.validation import whole_number
 _STAT = Path("/proc/stat")
 _TICK = os.sysconf("SC_CLK_TCK")
 _IDLE = (3, 4)
-"""Columns of a line of /proc/stat, see proc(5): idle, and idle while a disk is waited for."""
+"""Columns of a line of /proc/stat, see proc(5): idle, and iowait."""
 _TIMES = 8
-"""Columns that add up to all the time there was; guests' are counted in those of users."""
+"""Columns that add up to all the time; guest time is already part of user time."""
 
 
 def host_name() -> str:
-    """How this machine is called among others that share a catalog."""
+    """Return the name of this machine.  It identifies hosts that share a catalog."""
     return platform.node() or "localhost"
 
 
 def available_cores() -> int:
-    """How many cores this process may run on."""
+    """Return the number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def worker_count(jobs: int | None) -> int:
-    """How many are worked on at a time: `jobs`; None: one for each core.
+    """Return `jobs`, or the number of available cores for None.
 
     Raises `UsageError` for less than 1.
     """
@@ -38,13 +38,16 @@ def worker_count(jobs: int | None) -> int:
         return available_cores()
     jobs = whole_number(jobs, "jobs")
     if jobs < 1:
-        raise UsageError(f"{jobs} jobs get nothing done", hint="give 1 or more")
+        raise UsageError(f"jobs must be at least 1, got {jobs}")
     return jobs
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has computed so far, with all its threads and the processes that it has seen
-    the end of; 0 for one that is gone."""
+    """Return the CPU seconds of a process, including its threads and its children that were waited
+    for.
+
+    0 if the process does not exist.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -54,7 +57,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory that a process has; 0 for one that is gone."""
+    """Return the resident memory of a process; 0 if it does not exist."""
     try:
         text = Path(f"/proc/{pid}/statm").read_text(encoding="ascii")
     except OSError:
@@ -63,16 +66,16 @@ def resident_bytes(pid: int) -> int:
 
 
 class CpuMeter:
-    """How busy the cores that this process may run on are, from one question to the next."""
+    """Measures how busy the cores available to this process are, between two calls."""
 
     def __init__(self) -> None:
         self._busy, self._all = _core_seconds()
 
     def share(self, without: float = 0.0) -> float:
-        """The share of all cores' time since the last question in which they were not idle.
+        """Return the share of time, 0 to 1, in which the cores were busy since the last call.
 
-        From 0 to 1.  Of it `without` core seconds do not count: what the asker knows of.  0 where
-        the system does not tell, or no time has passed.
+        `without` core seconds are subtracted from the busy time: known work of the caller.  0 where
+        the system does not provide figures, or no time has passed.
         """
         busy, everything = _core_seconds()
         spent, passed = busy - self._busy - without, everything - self._all
@@ -81,7 +84,7 @@ class CpuMeter:
 
 
 def _core_seconds() -> tuple[float, float]:
-    """Busy, and in all, of our cores since the machine came up."""
+    """Return (busy, total) seconds of the available cores since boot."""
     try:
         lines = _STAT.read_text(encoding="ascii").splitlines()
     except OSError:

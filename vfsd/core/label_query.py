@@ -1,13 +1,13 @@
-"""The language in which labels are asked for, in Python and on the command line alike.
+"""The query language for labels, in Python and on the command line.
 
-    car                 boxes that are labelled car
-    car|truck           either; car,truck is the same
-    car|truck & red     either, and the same object is labelled red, too
-    "sign|left"         quotes around a label that holds | or & or , or "
+    car                 boxes labelled car
+    car|truck           either label; car,truck is the same
+    car|truck & red     either label, and the same object is also labelled red
+    "sign|left"         quotes for a label that contains | or & or , or "
 
 ``|`` and the comma bind tighter than ``&``: an expression is an AND of ORs.  Python callers may
-also give lists, whose words are labels and are not parsed: ``["car", "truck"]`` for either, and
-``[["car", "truck"], ["red"]]`` for an AND of ORs.
+also pass lists of labels, which are not parsed: ``["car", "truck"]`` for an OR, and ``[["car",
+"truck"], ["red"]]`` for an AND of ORs.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from vfsd.errors import UsageError
 
 Labels = str | Sequence[str] | Sequence[Sequence[str]]
 Clauses = tuple[frozenset[str], ...]
-"""All of them have to hold; each holds when one of its labels does."""
+"""An AND of ORs: every clause must hold; a clause holds when one of its labels does."""
 
 _TOKEN = re.compile(r'\s*(?:([|&,])|"((?:[^"]|"")*)"|([^|&,"]+))')
 _MOST_LISTED = 20
-_HINT = "write it as in: car|truck & red"
+_HINT = "for example: car|truck & red"
 
 
 def clauses_of(labels: Labels | None) -> Clauses:
-    """The clauses of what Python callers give; no clause for None.  A string is parsed.
+    """Return the clauses of a query; none for None.  A string is parsed.
 
-    Raises `UsageError` for a string that cannot be parsed, for an empty list and for a mixture of
-    words and lists.
+    Raises `UsageError` for a syntax error, an empty list, or a mixture of words and lists.
     """
     if labels is None:
         return ()
@@ -39,7 +38,7 @@ def clauses_of(labels: Labels | None) -> Clauses:
         return tuple(map(frozenset, parse_labels(labels)))
     try:
         parts: list[Any] = list(labels)
-    except TypeError:  # no list, or an array without an axis
+    except TypeError:  # not iterable, or a 0-dimensional array
         parts = [labels]
     if all(isinstance(part, str) for part in parts):
         parts = [parts]
@@ -59,9 +58,9 @@ def clauses_of(labels: Labels | None) -> Clauses:
 
 
 def parse_labels(text: str) -> list[list[str]]:
-    """An expression as a list of lists, in the order in which it is written.
+    """Parse an expression into a list of clauses, in the order of the text.
 
-    Raises `UsageError` that says where it cannot be understood.
+    Raises `UsageError` with the position of a syntax error.
     """
     clauses: list[list[str]] = [[]]
     at, wants_word = 0, True
@@ -93,7 +92,7 @@ def parse_labels(text: str) -> list[list[str]]:
 
 
 def unknown_labels_text(unknown: Sequence[str], known: Sequence[str]) -> str:
-    """The sentence about labels that are not among those that a store has."""
+    """Return the message for labels that the store does not have."""
     words = " or ".join(map(repr, unknown))
     if not known:
         return f"the store has no label {words}: it has no labels yet"
@@ -103,7 +102,7 @@ def unknown_labels_text(unknown: Sequence[str], known: Sequence[str]) -> str:
 
 
 def format_labels(clauses: Sequence[Sequence[str]]) -> str:
-    """What `parse_labels` understands as `clauses`."""
+    """Return an expression that `parse_labels` parses into `clauses`."""
     return " & ".join("|".join(map(_quoted, clause)) for clause in clauses)
 
 

@@ -1,6 +1,6 @@
-"""``python -m vfsd.core.launch MODULE ARGUMENT …`` runs ``MODULE.main([ARGUMENT, …])``.
+"""``python -m vfsd.core.launch MODULE ARGUMENT ...`` runs ``MODULE.main([ARGUMENT, ...])``.
 
-Module and arguments come from `vfsd.core.subprocess_entry.module_command`.
+`vfsd.core.subprocess_entry.module_command` builds such command lines.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The nouns: frozen values that every layer above passes around.
+"""The central types: frozen values that all higher layers pass around.
 
-Conventions, here and everywhere: frames are counted from 0 in display order; ranges are
-half-open; times are integer ticks of a stream's time base inside and exact seconds at the edge;
-boxes are pixels of the displayed full frame, the second corner exclusive.
+Conventions of the whole package: frames are counted from 0 in display order.  Ranges are half-open.
+Times are integer ticks of a stream's time base internally, and exact seconds in the API.  Boxes are
+pixels of the displayed full frame, the second corner exclusive.
 """
 
 from __future__ import annotations
@@ -18,11 +18,8 @@ from vfsd.core.psnr import psnr_from_error
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import JOINED_SIDES, VIEW_PROFILES, DecodeCost
 
-# ---------------------------------------------------------------------------------------- media
-
-
 CropMargins = tuple[int, int, int, int]
-"""Pixels that are taken off the left, top, right and bottom of a picture."""
+"""Pixels removed from the left, top, right and bottom of a picture."""
 
 NO_CROP_MARGINS: CropMargins = (0, 0, 0, 0)
 
@@ -32,7 +29,7 @@ class ByteLocation:
     """The location of an original's bytes: an object, or a file indexed in place."""
 
     object_key: str | None
-    link_path: str | None  #: given where `object_key` is not
+    link_path: str | None  #: set if `object_key` is None
 
     def __str__(self) -> str:
         return self.link_path or f"object {self.object_key}"
@@ -40,7 +37,7 @@ class ByteLocation:
 
 @dataclass(frozen=True, slots=True)
 class SideStream:
-    """A stream beside the video: noted, and kept in the file."""
+    """A stream other than the video: recorded, and kept in the file."""
 
     index: int
     kind: str  #: "audio", "subtitle", "data", "attachment", "video" or "cover" (a still picture)
@@ -52,23 +49,23 @@ class SideStream:
 
 @dataclass(frozen=True, slots=True)
 class MediaInfo:
-    """What a file says of its video stream.
+    """Properties of a file's video stream.
 
-    `width` and `height` are those of a picture that was decoded and cropped, and not yet turned
-    upright: it is mirrored, if it is, and then turned by `rotation`.  The displayed frame, in which
-    regions and boxes are given, is `display_width` x `display_height`.
+    `width` and `height` are those of a decoded and cropped picture before it is turned upright.  To
+    display it, it is mirrored if `mirrored` is set, and then rotated by `rotation`.  The displayed
+    frame has `display_width` x `display_height` pixels; regions and boxes refer to it.
     """
 
     container: str  #: short name: mp4, matroska, avi, mpegts, mpegps, flv, h264, hevc ...
-    codec: str  #: FFmpeg's name of the codec: h264, hevc, vp9, av1, mpeg4, mjpeg ...
+    codec: str  #: FFmpeg's name: h264, hevc, vp9, av1, mpeg4, mjpeg ...
     profile: str | None
     width: int
     height: int
     pixel_format: str
     time_base: Fraction  #: seconds per tick
-    average_rate: Fraction | None  #: frames per second; None where the file does not tell
+    average_rate: Fraction | None  #: frames per second; None if the file has none
     stream_index: int = 0
-    rotation: int = 0  #: clockwise degrees (0, 90, 180, 270) that turn a picture upright
+    rotation: int = 0  #: clockwise degrees (0, 90, 180, 270) to turn a picture upright
     sample_aspect_ratio: Fraction | None = None
     color_range: str | None = None  #: "limited" or "full"
     color_space: str | None = None
@@ -80,22 +77,22 @@ class MediaInfo:
     edit_list: bool = False
     reorder_delay: int = 0  #: frames that the decoder may hold back
     extradata: bytes = b""  #: codec configuration, as the container stores it
-    codec_tag: str = ""  #: four characters by which the container calls the codec, or fewer
+    codec_tag: str = ""  #: up to four characters: the container's name of the codec
     side_streams: tuple[SideStream, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
-    # A display matrix that keeps whole pixels is one of eight: mirrored or not, then turned.
+    # A display matrix that maps pixels to pixels is one of eight: mirrored or not, then rotated.
     # Layouts, cells and tiles refer to the picture before both.
-    mirrored: bool = False  #: left and right change places before a picture is turned by `rotation`
+    mirrored: bool = False  #: flipped left to right before `rotation` is applied
     marks: Mapping[str, str] | None = None
-    """Other data of the pictures by name: `vfsd.codecs.containers.stream_side_data`.  None: not
-    looked for."""
-    crop: CropMargins = NO_CROP_MARGINS  #: what the container takes off decoded pictures
+    """Per-stream side data by name, see `vfsd.codecs.containers.stream_side_data`.  None: unknown.
+    """
+    crop: CropMargins = NO_CROP_MARGINS  #: removed from decoded pictures, by the container
     in_largest_size: bool = False
-    """Pictures of several sizes are shown in the largest of these; False: in that of the first."""
+    """Pictures of several sizes are scaled to the largest size; False: to the size of the first."""
 
     @property
     def decoded_width(self) -> int:
-        """Pixels, before pictures are cropped."""
+        """Width in pixels before the crop."""
         return self.width + self.crop[0] + self.crop[2]
 
     @property
@@ -104,7 +101,7 @@ class MediaInfo:
 
     @property
     def is_turned(self) -> bool:
-        """Whether pictures are displayed in another way than they are stored."""
+        """Whether pictures are displayed in another orientation than they are stored."""
         return bool(self.rotation or self.mirrored)
 
     @property
@@ -121,51 +118,48 @@ class MediaInfo:
 
 
 class Access(Enum):
-    """How to get the bytes of one packet from the file that holds it."""
+    """How the bytes of one packet are read from its file."""
 
     EXTENT = "extent"  #: file[position : position + size] is the packet
-    DEMUX = "demux"  #: the container cuts packets up; seek the demuxer to `position`
-    SEQUENTIAL = "sequential"  #: only a decode from the first packet gives the right pictures
+    DEMUX = "demux"  #: packets are interleaved; seek the demuxer to `position`
+    SEQUENTIAL = "sequential"  #: only a decode from the first packet gives correct pictures
 
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """The audio stream of a file that views carry, or why they do not."""
+    """The audio stream that views of a file carry, or the reason why they have none."""
 
     codec: str  #: FFmpeg's name
-    stream_index: int  #: -1: not known
+    stream_index: int  #: -1: unknown
     time_base: Fraction = Fraction(1)  #: seconds per tick
     sample_rate: int = 0  #: Hz
     channels: int = 0
     bit_depth: int = 0  #: of PCM
-    configuration: bytes = b""  #: as FFmpeg has it; of AC-3 the first bytes of the first packet
+    configuration: bytes = b""  #: extradata of FFmpeg; for AC-3 the start of the first packet
     packets: int = 0
-    first_pts: int = 0  #: when the first packet sounds, in ticks of the file's timeline
-    end_pts: int = 0  #: when the last one has sounded
+    first_pts: int = 0  #: start of the first packet, in ticks of the file's timeline
+    end_pts: int = 0  #: end of the last packet
     language: str | None = None
-    reason: str | None = None  #: why views do not carry it; None: they do
+    reason: str | None = None  #: why views do not carry it; None: they carry it
     access: Access = Access.EXTENT  #: how packets are read: EXTENT or DEMUX
-    matroska_codec: str = ""  #: CodecID in Matroska; empty where the name of the codec implies it
+    matroska_codec: str = ""  #: CodecID in Matroska; empty if the codec implies it
     matroska_private: bytes = b""  #: CodecPrivate in Matroska, with `matroska_codec`
-    mp4_entry: bytes = b""  #: sample entry in MP4 as a whole box; empty where the codec implies it
-
-
-# --------------------------------------------------------------------------------------- videos
+    mp4_entry: bytes = b""  #: sample entry in MP4 as a whole box; empty if the codec implies it
 
 
 class Role(Enum):
-    """What a stored encoding is to its logical video."""
+    """The relation of a stored encoding to its logical video."""
 
     ORIGINAL = "original"  #: the bytes of the logical file; has no parent
     TILED = "tiled"  #: segments of tiles, in the original's size
     RENDITION = "rendition"  #: segments of whole pictures in another size
-    JOINED = "joined"  #: segments kept together with those of another camera's video
+    JOINED = "joined"  #: segments stored together with those of another camera's video
 
 
 _ROUNDED_TICKS = Fraction(3, 2)
-"""By so many the end of the last frame may be wrong: its beginning and its duration are rounded."""
+"""Rounding error of the end of the last frame: its start and its duration are both rounded."""
 _ROUNDED_SECONDS = Fraction(3, 2000)
-"""The same where time stamps were milliseconds before the file was written."""
+"""The same if time stamps were milliseconds before the file was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,42 +174,46 @@ class PhysicalVideo:
     frames: int  #: displayed frames
     packets: int
     first_pts: int  #: of the first displayed frame, in ticks
-    end_pts: int  #: first_pts + duration: when the last frame stops being shown, in ticks
+    end_pts: int  #: first_pts + duration: end of the last frame, in ticks
     object_key: str | None  #: the stored object; None for a file indexed in place
     link_path: str | None  #: the file indexed in place; never written, never deleted
     size: int  #: bytes
     verified: bool  #: a full decode has confirmed the frame table
     parent_id: int | None
-    parameters: Mapping[str, Any]  #: what it was made with; empty for an original
-    software: str  #: versions of what made it or indexed it
+    parameters: Mapping[str, Any]  #: settings of the encoder; empty for an original
+    software: str  #: versions of the software that encoded or indexed it
     created_ns: int  #: Unix time
-    notes: tuple[str, ...] = ()  #: oddities met while indexing, for people
+    notes: tuple[str, ...] = ()  #: irregularities found while indexing, for users
     cost_factor: float | None = None
-    """Decoding takes so many times what the codec's rule says; None: that was not measured."""
-    error: float = 0.0  #: of an original, against the very first; see `vfsd.core.psnr`
+    """Measured decoding time relative to the codec's cost model; None: not measured."""
+    error: float = 0.0  #: of an original against the first one; see `vfsd.core.psnr`
     damage: tuple[range, ...] | None = None
-    """Of an original: frames that show damage, ascending; None: no full decode has examined it."""
-    growing_name: str = ""  #: of one that is still being written: what that is to be called
+    """Of an original: frames that show damage, ascending.  None: no full decode has examined it."""
+    growing_name: str = ""  #: of a growing video: its future name
 
     @property
     def is_growing(self) -> bool:
-        """Whether it is still being written: no catalog has it, and its file is a descriptor."""
+        """Whether the file is still being written: not in the catalog, and its file is a
+        descriptor.
+        """
         return self.id < 0
 
     @property
     def place(self) -> ByteLocation:
-        """Of an original: where its bytes are."""
+        """The location of an original's bytes."""
         return ByteLocation(self.object_key, self.link_path)
 
     @property
     def psnr(self) -> float:
-        """dB that every picture of an original has at least against the video's very first one,
-        added up along the chain of replacements; infinite for the very first one itself."""
+        """Lower bound in dB for every picture of an original against the video's first original.
+
+        Adds up the errors along the chain of replacements.  Infinite for the first original.
+        """
         return psnr_from_error(self.error)
 
     @property
     def damaged_frames(self) -> int | None:
-        """How many frames show damage; None: no full decode has examined it for that."""
+        """Number of frames that show damage; None: no full decode has examined the file."""
         return None if self.damage is None else sum(map(len, self.damage))
 
     @property
@@ -224,35 +222,35 @@ class PhysicalVideo:
 
     @property
     def constant_rate(self) -> Fraction | None:
-        """The nominal frames per second; None where the rate varies or is not known."""
+        """The nominal frames per second; None if the rate varies or is unknown."""
         return None if self.media.variable_rate else self.media.average_rate
 
     @property
     def mean_rate(self) -> Fraction | None:
-        """Frames per second: the nominal rate, or the mean where the rate varies."""
+        """Frames per second: the nominal rate, or the mean if the rate varies."""
         if self.constant_rate is not None:
             return self.constant_rate
         return Fraction(self.frames) / self.duration if self.duration else None
 
     @property
     def duration(self) -> Fraction:
-        """Seconds from the first frame's appearance to the last one's end.
+        """Seconds from the start of the first frame to the end of the last.
 
-        At a constant rate it is that of so many frames, where the last time stamp differs from
-        that by rounding alone.
+        At a constant rate, the nominal duration of all frames, if the last time stamp differs from
+        it only by rounding.
         """
-        told = (self.end_pts - self.first_pts) * self.media.time_base
+        measured = (self.end_pts - self.first_pts) * self.media.time_base
         if self.constant_rate is None:
-            return told
+            return measured
         nominal = self.frames / self.constant_rate
         rounding = max(_ROUNDED_TICKS * self.media.time_base, _ROUNDED_SECONDS)
-        is_rounded = abs(told - nominal) <= min(rounding, 1 / (4 * self.constant_rate))
-        return nominal if is_rounded else told
+        is_rounded = abs(measured - nominal) <= min(rounding, 1 / (4 * self.constant_rate))
+        return nominal if is_rounded else measured
 
 
 @dataclass(frozen=True, slots=True)
 class LogicalVideo:
-    """A name and a timeline: what users see."""
+    """A video as users see it: a name and a timeline."""
 
     id: int
     ino: int
@@ -273,60 +271,62 @@ class Gop:
     index: int
     first_packet: int
     packets: int
-    first_frame: int  #: index of the first frame, in display order, that belongs to it
+    first_frame: int  #: first frame in display order that belongs to it
     frames: int
     first_pts: int
     position: int  #: byte offset of the first packet in the file
-    size: int  #: bytes of its packets, without what lies between
-    is_open: bool  #: its leading pictures need the GOP before
+    size: int  #: bytes of its packets, without gaps between them
+    is_open: bool  #: its leading pictures need the previous GOP
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The unit of derived storage: a rectangle of a segment, in the segment's pack."""
+    """The unit of derived storage: a rectangle of a segment, stored in the segment's pack."""
 
-    tile: int  #: its number in the layout, row by row
-    rect: Rect  #: of the stored picture, which is not turned upright yet
+    tile: int  #: index in the layout, row by row
+    rect: Rect  #: of the stored picture, before it is turned upright
     position: int  #: byte offset in the pack
     size: int  #: bytes
-    quality: int  #: the rate factor that it was encoded with; of `lossless`, the level
+    quality: int  #: rate factor of the encoder; for `lossless`, the level
     psnr: float
-    """dB of luma against the very first original: measured or, where the cell was made from a
-    replacement of that, a lower bound for both losses together (see `vfsd.core.psnr`).  Of joined
-    cameras: dB of the worst plane of the worst picture."""
+    """dB of luma against the first original.  Measured or, for a cell made from a replacement, a
+    lower bound for both losses together (see `vfsd.core.psnr`).  For joined cameras: dB of the
+    worst plane of the worst picture.
+    """
     gray: float = 0.0
-    """dB of the worst picture when it is read as gray.  Here and below 0 means: not measured."""
-    planes: float = 0.0  #: dB of the worst picture in the worst of its planes Y, U and V
+    """dB of the worst picture read as gray.  Here and below, 0: not measured."""
+    planes: float = 0.0  #: dB of the worst plane of Y, U and V in the worst picture
     colour: float = 0.0
-    """dB of the worst picture in the worst of R, G and B, against the original as it is read in the
-    size of the cell's picture."""
+    """dB of the worst channel of R, G and B in the worst picture, against the original read in the
+    size of the cell's picture.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of frames that share one layout of tiles (SOT), in one pack.
+    """A run of frames that share one layout of tiles (SOT), stored in one pack.
 
-    The i-th packet of each of its cells shows frame ``first_frame + i``; times are those of the
-    original's frame table.  What lies in tiles that have no cell is read from the original.
+    The i-th packet of each cell shows frame ``first_frame + i``.  Times are those of the original's
+    frame table.  Tiles without a cell are read from the original.
     """
 
     id: int
-    physical_id: int  #: the tiled encoding that it belongs to
-    original_id: int  #: the original by whose frame table its frames are counted
+    physical_id: int  #: the tiled encoding that contains it
+    original_id: int  #: the original whose frame table numbers its frames
     first_frame: int
     end_frame: int
-    layout: TileLayout  #: of `picture`, which is not turned upright yet
+    layout: TileLayout  #: of `picture`, before it is turned upright
     profile: str
-    """The tile codec (`vfsd.codecs.cells.tile_codecs`), one of `VIEW_PROFILES`, or of
-    `JOINED_SIDES`."""
+    """Tile codec (`vfsd.codecs.cells.tile_codecs`), one of `VIEW_PROFILES`, or of `JOINED_SIDES`.
+    """
     object_key: str  #: the pack
-    size: int  #: bytes of the pack; of a joined segment, its share of them
+    size: int  #: bytes of the pack; for a joined segment, its share
     psnr: float  #: dB, of the worst cell
     created_ns: int  #: Unix time
-    retired_ns: int | None  #: since when another layout has its place
-    cells: tuple[Cell, ...]  #: of the tiles that are stored, ascending; one at least
+    retired_ns: int | None  #: when another layout replaced it
+    cells: tuple[Cell, ...]  #: of the stored tiles, ascending; at least one
     _places: Mapping[int, int] = field(init=False, repr=False, compare=False)
-    """Where the cell of a tile is among those that are stored: planners ask very often."""
+    """Index in `cells` by tile: planners look it up very often."""
 
     def __post_init__(self) -> None:
         places = {cell.tile: place for place, cell in enumerate(self.cells)}
@@ -338,17 +338,17 @@ class Segment:
 
     @property
     def picture(self) -> tuple[int, int]:
-        """Width and height to which whole pictures were scaled before they were cut."""
+        """Width and height of whole pictures after scaling, before they were cut."""
         return self.layout.width, self.layout.height
 
     @property
     def tiles(self) -> tuple[int, ...]:
-        """Those that are stored, ascending."""
+        """The stored tiles, ascending."""
         return tuple(self._places)
 
     @property
     def is_joined(self) -> bool:
-        """Whether its pictures are made of pieces that another video's are made of as well.
+        """Whether its pictures share pieces with another camera's video.
 
         Its only cell is then the part of the pack that holds those pieces.
         """
@@ -356,7 +356,7 @@ class Segment:
 
     @property
     def is_from_view(self) -> bool:
-        """Whether it was encoded for somebody who read a view, and kept."""
+        """Whether it was encoded for a reader of a view, and kept."""
         return self.profile in VIEW_PROFILES
 
     @property
@@ -365,67 +365,69 @@ class Segment:
         return len(self.cells) == self.layout.count
 
     def holds(self, tiles: Iterable[int]) -> bool:
-        """Whether all of these are stored."""
+        """Return whether all of `tiles` are stored."""
         return all(tile in self._places for tile in tiles)
 
     def place(self, tile: int) -> int:
-        """Which cell of the pack a stored tile is, from 0."""
+        """Return the index in the pack of a stored tile's cell."""
         return self._places[tile]
 
     def cell(self, tile: int) -> Cell:
-        """The cell of a stored tile."""
+        """Return the cell of a stored tile."""
         return self.cells[self._places[tile]]
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCost:
-    """What a codec was measured to cost on a host."""
+    """The measured cost of a codec on a host."""
 
     host: str
-    name: str  #: FFmpeg's name of the codec, or that of a tile codec
+    name: str  #: FFmpeg's name of the codec, or a tile codec
     decode: DecodeCost
     encode_pixel: float | None  #: CPU seconds; tile codecs only
-    r2: float  #: the share of the variance that `decode` explains
-    samples: int  #: decodes that were timed
+    r2: float  #: share of the variance that `decode` explains
+    samples: int  #: number of timed decodes
     software: str
     measured_ns: int  #: Unix time
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentUse:
-    """What a read gained by using a segment."""
+    """The gain of a read from using a segment."""
 
     segment_id: int
-    saved: float  #: CPU seconds of decoding that reading the original would have taken more
+    saved: float  #: CPU seconds of decoding saved against reading the original
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedRead:
-    """One read of a video's pixels, and what it took.
+    """One read of a video's pixels, and its cost.
 
-    What was decoded is counted as the plan has it: a picture that was still in memory from an
-    earlier read counts as if it had been decoded again.
+    Decoding is counted according to the plan: a picture that was still in memory from an earlier
+    read counts as decoded again.
     """
 
-    id: int  #: by order of arrival in the catalog; 0: not there yet
+    id: int  #: ascending in order of arrival in the catalog; 0: not stored yet
     video_id: int
     at_ns: int  #: Unix time at which it began
-    kind: str  #: through what: api, scan, view or detect
+    kind: str  #: api, scan, view or detect
     first_frame: int  #: the lowest
     end_frame: int  #: one past the highest
-    frames: int  #: pictures of the result
-    region: Rect  #: displayed pixels; of a scan, around all that it was for
-    size: tuple[int, int] | None  #: of a picture of the result; None: each has its own
-    labels: tuple[tuple[str, ...], ...] | None  #: of boxes that it was for: an AND of ORs
+    frames: int  #: pictures in the result
+    region: Rect  #: displayed pixels; for a scan, the bounding box of all requests
+    size: tuple[int, int] | None  #: of a picture in the result; None: sizes differ
+    labels: tuple[tuple[str, ...], ...] | None  #: labels of the requested boxes: an AND of ORs
     pixels: int  #: to be decoded
-    untiled_pixels: int  #: to be decoded if all came from the original
+    untiled_pixels: int  #: to be decoded if everything came from the original
     predicted: float  #: CPU seconds of decoding
-    untiled_predicted: float  #: CPU seconds of decoding if all came from the original
-    seconds: float  #: that it took its reader, measured
-    segments: int  #: how many segments of tiles were used
-    tiles: int  #: how many tiles of these segments were decoded, all together
-    original_frames: int  #: different frames that came from the original
-    uses: tuple[SegmentUse, ...] = ()  #: on its way into the catalog, which counts them by segment
+    untiled_predicted: float  #: CPU seconds of decoding if everything came from the original
+    seconds: float  #: measured elapsed time of the read
+    segments: int  #: number of tiled segments used
+    tiles: int  #: number of tiles decoded in these segments
+    original_frames: int  #: number of distinct frames decoded from the original
+    uses: tuple[
+        SegmentUse, ...
+    ] = ()  #: only set when it is stored; the catalog counts uses by segment
 
     @property
     def source(self) -> str:
@@ -437,9 +439,9 @@ class LoggedRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadArea:
-    """Where some frames of a video were read, and how often."""
+    """An area that reads of some frames requested, and how often."""
 
-    kind: str  #: as of a `Read`
+    kind: str  #: as in `LoggedRead`
     region: Rect
     labels: tuple[tuple[str, ...], ...] | None
     reads: int
@@ -447,7 +449,7 @@ class ReadArea:
 
 @dataclass(frozen=True, slots=True)
 class TilingReason:
-    """What reads looked for, and how often: a label, a region, or whole frames in a size."""
+    """The target of reads, and their number: a label, a region, or whole frames in a size."""
 
     label: str | None  #: an expression, see `vfsd.core.label_query`
     region: Rect | None  #: of the stored picture
@@ -457,31 +459,31 @@ class TilingReason:
 
 @dataclass(frozen=True, slots=True)
 class TilingDecision:
-    """A segment of tiles that was made because of what had been read, and why."""
+    """A segment of tiles that was made because of past reads, and why."""
 
-    id: int  #: by order of making; 0: not there yet
+    id: int  #: ascending in order of making; 0: not stored yet
     video_id: int
-    segment_id: int | None  #: None: it is there no longer
+    segment_id: int | None  #: None: it no longer exists
     at_ns: int  #: Unix time
-    maker: str  #: who made it: tune or background
+    maker: str  #: made by: tune or background
     first_frame: int
     end_frame: int
     layout: TileLayout  #: of the stored picture
-    tiles: tuple[int, ...] | None  #: those that were made; None: all
+    tiles: tuple[int, ...] | None  #: tiles that were made; None: all
     profile: str  #: the tile codec
-    reasons: tuple[TilingReason, ...]  #: what it is good for, the most often first
-    reads: int  #: remembered reads that it makes cheaper
-    predicted_seconds: float  #: of CPU, for making it
-    predicted_saved: float  #: CPU seconds that those reads would have taken less
+    reasons: tuple[TilingReason, ...]  #: reads that it serves, most frequent first
+    reads: int  #: number of logged reads that it makes cheaper
+    predicted_seconds: float  #: CPU seconds for making it
+    predicted_saved: float  #: CPU seconds saved in those reads
     predicted_bytes: int
-    seconds: float  #: that making it took, measured
+    seconds: float  #: measured time of making it
     bytes: int
-    undone_ns: int | None  #: Unix time at which somebody took it back
+    undone_ns: int | None  #: Unix time at which it was undone; None: it was not
     in_use: bool = True  #: reads may use its segment
 
     @property
     def picture(self) -> tuple[int, int]:
-        """Width and height to which whole pictures were scaled."""
+        """Width and height of whole pictures after scaling."""
         return self.layout.width, self.layout.height
 
     @property
@@ -490,7 +492,7 @@ class TilingDecision:
 
     @property
     def state(self) -> str:
-        """in use, undone, replaced (by what came later) or gone."""
+        """in use, undone, replaced (by a later segment) or gone."""
         if self.in_use:
             return "in use"
         if self.undone_ns is not None:
@@ -500,7 +502,7 @@ class TilingDecision:
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Where bytes lie: ``position <= offset < position + size`` of an object or a linked file."""
+    """Bytes ``position <= offset < position + size`` of an object or of a linked file."""
 
     object_key: str | None
     link_path: str | None
@@ -508,46 +510,45 @@ class ByteRange:
     size: int
 
 
-# ----------------------------------------------------------------------------------------- tree
-
-
 class FileState(Enum):
-    """What holds the bytes of a regular file."""
+    """How the bytes of a regular file are stored."""
 
-    SPOOLED = "spooled"  #: a private file, not yet judged: being written, or waiting for ingest
-    PLAIN = "plain"  #: a private file, judged: no video; `reason` says why
+    SPOOLED = "spooled"  #: a private file, not yet classified: being written, or queued for ingest
+    PLAIN = "plain"  #: a private file, classified as not a video; see `reason`
     VIDEO = "video"  #: an immutable object (or a linked file), indexed as a logical video
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryEntry:
-    """A name in a directory, as it is stored."""
+    """A name in a directory, as stored."""
 
     parent: int  #: inode number of the directory
     name: bytes
-    ino: int  #: what it names
+    ino: int  #: of the named node
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An inode of the tree that the mount shows."""
+    """An inode of the mounted tree."""
 
     ino: int
     mode: int  #: type and permission bits, as in `stat`
     uid: int
     gid: int
     nlink: int
-    size: int  #: bytes; for SPOOLED and PLAIN files the private file's size is the truth
+    size: int  #: bytes; for SPOOLED and PLAIN files see the private file instead
     atime_ns: int
     mtime_ns: int
     ctime_ns: int
     rdev: int = 0
-    target: str | None = None  #: of a symbolic link; surrogateescape for what is not UTF-8
+    target: str | None = None  #: of a symbolic link; surrogateescape for bytes that are not UTF-8
     state: FileState | None = None  #: regular files only
     object_key: str | None = None  #: VIDEO only
     link_path: str | None = None  #: VIDEO only, indexed in place
-    reason: str | None = None  #: why a PLAIN file is no video, or a SPOOLED one is not examined yet
-    generation: int = 0  #: counts changes of content; a page cache of another one is stale
+    reason: str | None = (
+        None  #: why a PLAIN file is not a video, or a SPOOLED one is still unexamined
+    )
+    generation: int = 0  #: counts changes of content, to invalidate page caches
 
     @property
     def is_dir(self) -> bool:

@@ -1,4 +1,4 @@
-"""Names of the forms that pixels and videos are had in: one list for paths, Python and commands."""
+"""Names of pixel layouts, codecs and containers: one list for paths, Python and commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PIXEL_LAYOUTS = (
     "yuv420p10",
     "nv12",
 )
-"""Of bare pixels.  Samples of more than 8 bits take two bytes, the lower one first."""
+"""Layouts of raw pixels.  Samples of more than 8 bits take two bytes, little-endian."""
 
 _EIGHT_OR_TEN = ("yuv420p", "yuv420p10")
 
@@ -30,7 +30,7 @@ CODECS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "ffv1": ("yuv420p", "yuv422p", "yuv444p", "yuv420p10"),
     }
 )
-"""What views are encoded in, and the layouts of pixels that each can have, the default first."""
+"""Codecs of encoded views, with the pixel layouts of each; the default comes first."""
 
 CONTAINERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -40,10 +40,10 @@ CONTAINERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "hevc": ("hevc",),
     }
 )
-"""What each container may hold, the default first."""
+"""Codecs that each container may hold; the default comes first."""
 
 ENDINGS = ("mp4", "mkv", "h264", "hevc", "rgb", "yuv", "raw", "y4m")
-"""Of the names of views: the forms that they are had in."""
+"""Suffixes of view names."""
 
 UNCOMPRESSED_LAYOUTS = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10")
-"""Of Y4M files, the default first."""
+"""Pixel layouts of Y4M files; the default comes first."""

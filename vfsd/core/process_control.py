@@ -1,5 +1,6 @@
-"""Settings of the current process: priority, time slices, death with its parent, OOM score, and
-memory returned by glibc. `MallocTrimmer` calls malloc_trim(3) when the process has grown.
+"""Settings of the current process: priority, time slice, death with the parent, OOM score, malloc.
+
+`MallocTrimmer` calls malloc_trim(3) when the process has grown.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when the thread that has started this process ends; at once if it has.
+    """Kill this process when the thread that started it ends, or now if it has ended.
 
-    `parent` is the number of its process.  To be said anew after other user ids were taken.
+    `parent` is the pid of the starting process.  Call it again after a change of user ids, which
+    clears the setting.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -32,30 +34,30 @@ def die_with_parent(parent: int) -> None:
 
 
 def set_oom_score(score: int) -> None:
-    """Where memory runs out, let this process go before others; see proc(5), oom_score_adj.
+    """Set oom_score_adj (see proc(5)), so that the kernel kills this process before others.
 
-    0 is what others have, 1000 the most.
+    0 is the default of other processes, 1000 the maximum.
     """
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(score), encoding="ascii")
 
 
 _SYSCALL_NUMBERS = {"x86_64": 314, "aarch64": 274, "riscv64": 274}
-"""Of the system call, which the C library has no name for."""
+"""Of sched_setattr(2): the C library has no wrapper."""
 _ATTRIBUTES = struct.Struct("<IIQiIQQQ")
-"""size, policy (0: the usual one), flags, nice, priority, runtime (ns), deadline, period."""
+"""size, policy (0: SCHED_OTHER), flags, nice, priority, runtime (ns), deadline, period."""
 _SLICE_NS = 100_000
-"""The shortest that there is."""
+"""The shortest slice that the kernel accepts."""
 
 
 def shorten_time_slice() -> None:
-    """Have short slices, this thread and all that it starts from now on.  Never fails."""
+    """Request short time slices for this thread and all that it starts later.  Never fails."""
     number = _SYSCALL_NUMBERS.get(platform.machine())
     if platform.system() != "Linux" or number is None:
         return
     nice = os.getpriority(os.PRIO_PROCESS, 0)
-    told = _ATTRIBUTES.pack(_ATTRIBUTES.size, 0, 0, nice, 0, _SLICE_NS, 0, 0)
-    ctypes.CDLL(None).syscall(number, 0, told, 0)
+    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, 0, 0, nice, 0, _SLICE_NS, 0, 0)
+    ctypes.CDLL(None).syscall(number, 0, attributes, 0)
 
 
 LOWEST_PRIORITY = 19
@@ -63,9 +65,9 @@ LOWEST_PRIORITY = 19
 
 
 def set_idle_priority() -> None:
-    """Compute, and wait for the disk, only where nobody else wants to; all of this process.
+    """Use the CPU and the disk only when they are otherwise idle, for the whole process.
 
-    With SCHED_IDLE the disk's idle class comes by itself (see ioprio_set(2)).
+    SCHED_IDLE implies the idle class for disk access (see ioprio_set(2)).
     """
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -74,10 +76,10 @@ def set_idle_priority() -> None:
 
 
 def set_autogroup_niceness(pid: int, niceness: int) -> bool:
-    """Give the session of a process that niceness among other sessions, see sched(7), autogroup.
+    """Set the niceness of a process's session among other sessions; see sched(7), autogroup.
 
-    False: it has to be said again later, as the kernel takes ten such words a second, and no more
-    of those who are not root.  Nothing happens where cores are not shared out like that.
+    Returns False if the caller must retry later: the kernel accepts ten changes a second from
+    processes without root.  Does nothing where autogrouping is disabled.
     """
     with suppress(OSError):
         place = os.open(f"/proc/{pid}/autogroup", os.O_WRONLY)
@@ -91,35 +93,36 @@ def set_autogroup_niceness(pid: int, niceness: int) -> bool:
 
 
 _ARENAS = 4
-"""In how many heaps threads allocate, so that what one has freed serves another."""
+"""Number of malloc arenas.  Few arenas let threads reuse memory that others freed."""
 _FREE_AT_THE_END = 16 << 20
-"""Bytes that a heap may have free at its end.  With glibc's own bound, which begins at 128 KiB and
-is twice the largest block that was freed, each answer of half a megabyte was a hundred page
-faults."""
+"""Bytes that an arena may keep free at its end.  With the default of glibc, which starts at 128 KiB
+and grows to twice the largest freed block, each reply of 512 KiB cost a hundred page faults.
+"""
 _OWN_MAPPING = 32 << 20
-"""Larger blocks are no part of a heap.  It is where glibc's own bound ends, which stays where it is
-as soon as the other one is set."""
+"""Larger blocks get their own mapping.  32 MiB is the maximum of glibc's dynamic threshold, which
+becomes static when the other threshold is set.
+"""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-"""Of mallopt(3)."""
-# Trimming each second cost a sixth of the throughput of raw views, in page faults.
-_LOOK_SECONDS = 5.0
+"""Parameters of mallopt(3)."""
+# Trimming every second cost a sixth of the throughput of raw views, in page faults.
+_CHECK_SECONDS = 5.0
 _SLACK = 64 << 20
-"""Bytes by which the process may have grown before what is free is given back."""
+"""Bytes that the process may grow by before free memory is returned."""
 _LONGEST_SECONDS = 30.0
-_COLD_SECONDS = 30.0
-"""What is kept for the next reader is freed when none has come for so long."""
-# numpy asks for huge pages for arrays of four megabytes. Trimming punches holes into them, and the
-# kernel fills these again.
+_IDLE_SECONDS = 30.0
+"""Resources kept for the next reader are freed after this idle time."""
+# numpy requests huge pages for arrays of 4 MiB or more.  Trimming punches holes into them, which
+# the kernel fills up again.
 _PR_SET_THP_DISABLE = 41
-"""Of prctl(2)."""
+"""Option of prctl(2)."""
 
 _log = logging.getLogger(__name__)
 
 
 def limit_arenas() -> None:
-    """Have all threads of this process allocate from few heaps, which keep some of what is freed.
+    """Limit the number of malloc arenas, and let them keep some freed memory.
 
-    To be called before they do.
+    Call it before other threads allocate.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):
@@ -131,27 +134,29 @@ def limit_arenas() -> None:
     )
     for what, value in settings:
         if not libc.mallopt(what, value):
-            _log.debug("malloc does as it likes (%d)", what)
+            _log.debug("mallopt(%d) failed", what)
 
 
 def disable_huge_pages() -> None:
-    """Have no huge pages in this process, and in those that it forks (Linux).
+    """Disable transparent huge pages in this process and its forked children (Linux).
 
-    numpy asks for them, for each array of four megabytes, and what it asked for holds for that part
-    of the heap from then on.  Where parts of it are given back, the system fills them up again, a
-    whole huge page for every small one that is left.
+    numpy requests them for arrays of 4 MiB or more, and the advice stays with that part of the
+    heap. After trimming, the kernel would fill up a whole huge page for every small page that is
+    left.
     """
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is None or prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0):
-        _log.debug("huge pages stay as they are")
+        _log.debug("huge pages cannot be disabled")
 
 
 class MallocTrimmer:
-    """A thread that gives back what is free: when the process has grown, and now and then."""
+    """A thread that returns free memory: when the process has grown, and periodically."""
 
-    def __init__(self, cool: Callable[[float], None]) -> None:
-        """`cool` is called every few seconds, and frees what nobody has used for so many."""
-        self._cool = cool
+    def __init__(self, evict_idle: Callable[[float], None]) -> None:
+        """`evict_idle(seconds)` is called every few seconds and frees what was unused for that
+        long.
+        """
+        self._evict_idle = evict_idle
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vfsd-heap", daemon=True)
@@ -164,8 +169,8 @@ class MallocTrimmer:
     def _run(self) -> None:
         me = os.getpid()
         least, last = resident_bytes(me), time.monotonic()
-        while not self._stop.wait(_LOOK_SECONDS):
-            self._cool(_COLD_SECONDS)
+        while not self._stop.wait(_CHECK_SECONDS):
+            self._evict_idle(_IDLE_SECONDS)
             now = resident_bytes(me)
             if now > least + _SLACK or time.monotonic() - last > _LONGEST_SECONDS:
                 self._trim(ctypes.c_size_t(0))

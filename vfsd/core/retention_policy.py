@@ -15,53 +15,51 @@ from vfsd.errors import UsageError
 from vfsd.validation import not_one_of, require_storable_text, within_64_bits
 
 REPLACED_BYTES_KEYWORD = "saved"
-"""What lines of the log have in their details where other files have the same bytes."""
+"""Key in the details of a log entry if other files have the same bytes."""
 CODEC = "hevc"
-"""What originals are encoded in when nothing is said."""
+"""Default codec for replacements of originals."""
 CODECS = ("h264", "hevc", "av1")
 PSNR = 40.0
-"""dB from which on VSS takes an encoding for lossless (section 5.1 of its paper)."""
+"""dB from which on VSS treats an encoding as lossless (section 5.1 of its paper)."""
 _LEAST_PSNR, _MOST_PSNR = 20.0, 80.0
 _MOST_READS = 100.0
 _PART = re.compile(r'(?:^|(?<=,))((?:[^,"]|"[^"]*(?:"|$))*)')
-"""What stands between commas that are not in quotes."""
+"""The parts between commas that are not in quotes."""
 
 
 class Fate(Enum):
-    """What a policy says of an original."""
+    """Whether a policy allows replacing an original."""
 
-    KEEP = "keep"  #: nothing takes its place; it is deleted when that is said, too
-    REPLACEABLE = "replaceable"  #: an encoding that is good enough may take its place
+    KEEP = "keep"  #: never replaced; deleted only if `delete_after` or a limit says so
+    REPLACEABLE = "replaceable"  #: an encoding of sufficient quality may replace it
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What may become of the original of a video, or of those in a directory, and what reads of it
-    take when nothing is said.
+    """Rules for the original of a video, or for the originals in a directory, and the default
+    quality of reads.
 
-    Its text is a list of ``key=value``, joined by commas: ``original=replaceable,psnr=40``.  Ages
-    are seconds, in text with a unit: ``12h``, ``30d``, ``2w``, ``1y`` (of 365 days).
+    The text form is a comma-separated list of ``key=value``: ``original=replaceable,psnr=40``.
+    Ages are seconds; in text they have a unit: ``12h``, ``30d``, ``2w``, ``1y`` (365 days).
     """
 
     original: Fate = Fate.KEEP
     psnr: float = PSNR
-    """dB that each picture of what takes its place has at least, in each plane, against the very
-    first original."""
-    codec: str = CODEC  #: that it is encoded in when its age says so
-    replace_after: int | None = None  #: age at which it is replaced; None: it is not by age
-    decay_after: int | None = None  #: age at which only what `keep` finds keeps its quality
-    keep: str | None = None  #: labels, as of `vfsd.core.label_query.parse_labels`
+    """Minimum dB of each plane of each picture of a replacement, against the first original."""
+    codec: str = CODEC  #: codec of a replacement by age
+    replace_after: int | None = None  #: age at which it is replaced; None: never
+    decay_after: int | None = None  #: age at which only areas matching `keep` keep their quality
+    keep: str | None = None  #: labels, as for `vfsd.core.label_query.parse_labels`
     delete_after: int | None = None  #: age at which the video is deleted
-    delete_below: int | None = None  #: bytes: the oldest go while the disk has less of them free
+    delete_below: int | None = None  #: bytes: delete the oldest while less disk space is free
     delete_above: int | None = None
-    """Bytes: the oldest go while the videos of the directory that it was said of have more."""
+    """Bytes: delete the oldest while the videos of the policy's directory take more."""
     reads: float | None = None
-    """dB of luma that tiles need so that reads which ask for none may use them; None: as the store
-    has it."""
+    """Minimum luma dB of tiles for reads that request none; None: the default of the store."""
 
     @classmethod
     def parse(cls, text: str) -> RetentionPolicy:
-        """Raises `UsageError`."""
+        """Parse the text form.  Raises `UsageError`."""
         found: dict[str, Any] = {}
         for part in _PART.findall(text):
             key, equals, value = (each.strip() for each in part.partition("="))
@@ -69,16 +67,16 @@ class RetentionPolicy:
             if not equals or name not in _PARSERS:
                 hint = "keys: " + ", ".join(sorted(_PARSERS)).replace("_", "-")
                 if not equals and "keep" in found:
-                    hint += f"; labels are joined by |: keep={found['keep']}|{part.strip()}"
-                raise UsageError(f"{part!r} says nothing of originals", hint=hint)
+                    hint += f"; join labels with |: keep={found['keep']}|{part.strip()}"
+                raise UsageError(f"{part!r} is not a rule of a retention policy", hint=hint)
             if name in found:
-                raise UsageError(f"{key!r} is said twice")
+                raise UsageError(f"{key!r} is given twice")
             try:
                 found[name] = _PARSERS[name](value)
             except UsageError:
                 raise
             except ValueError:
-                hint = f"write {' or '.join(one.value for one in Fate)}"
+                hint = f"must be {' or '.join(one.value for one in Fate)}"
                 raise UsageError(
                     f"{key} has an invalid value: {value!r}",
                     hint=hint if key == "original" else None,
@@ -87,35 +85,37 @@ class RetentionPolicy:
         for name in ("psnr", "codec"):
             if name in found and chosen.original is Fate.KEEP:
                 raise UsageError(
-                    f"{name} is about what takes an original's place, and this one is kept",
-                    hint="say original=replaceable as well",
+                    f"{name} applies to replacements, but the policy keeps the original",
+                    hint="add original=replaceable",
                 )
         return chosen
 
     def __post_init__(self) -> None:
         if not _LEAST_PSNR <= self.psnr <= _MOST_PSNR:
             raise UsageError(
-                f"originals are held to {_LEAST_PSNR:g} to {_MOST_PSNR:g} dB, not {self.psnr:g}"
+                f"psnr must be {_LEAST_PSNR:g} to {_MOST_PSNR:g} dB, got {self.psnr:g}"
             )
         if self.reads is not None and not 0 <= self.reads <= _MOST_READS:
-            raise UsageError(f"reads ask for 0 to {_MOST_READS:g} dB, not {self.reads:g}")
+            raise UsageError(f"reads must be 0 to {_MOST_READS:g} dB, got {self.reads:g}")
         if self.original is Fate.KEEP and (self.replace_after, self.decay_after) != (None, None):
             raise UsageError(
-                "what is kept is neither replaced nor decays",
-                hint="say original=replaceable as well",
+                "replace-after and decay-after require original=replaceable",
+                hint="add original=replaceable",
             )
         if (self.decay_after is None) != (self.keep is None):
-            raise UsageError("decay-after and keep (labels of what keeps its quality) go together")
+            raise UsageError(
+                "decay-after and keep (labels of areas to keep) must be given together"
+            )
         if self.keep is not None:
-            require_storable_text(self.keep, "labels of what keeps its quality")
+            require_storable_text(self.keep, "keep")
         ages = [
             age
             for age in (self.replace_after, self.decay_after, self.delete_after)
             if age is not None
         ]
         for age in ages:
-            within_64_bits(age, "an age in seconds: ", hint="write 12h, 30d, 2w or 1y")
-        hint = f"a disk has no more than {MAX_BYTES_TEXT}"
+            within_64_bits(age, "an age in seconds: ", hint="for example 12h, 30d, 2w or 1y")
+        hint = f"give at most {MAX_BYTES_TEXT}"
         for key, limit in (
             ("delete-below", self.delete_below),
             ("delete-above", self.delete_above),
@@ -123,10 +123,10 @@ class RetentionPolicy:
             if limit is not None:
                 within_64_bits(limit, f"{key}: ", hint=hint)
         if ages != sorted(set(ages)):
-            raise UsageError("videos are replaced first, decay then, and are deleted last")
+            raise UsageError("ages must ascend: replace-after, decay-after, delete-after")
 
     def __str__(self) -> str:
-        """As `parse` takes it."""
+        """Return the text form that `parse` accepts."""
         parts = [f"original={self.original.value}"]
         if self.original is Fate.REPLACEABLE:
             parts.append(f"psnr={self.psnr:g}")
@@ -149,10 +149,11 @@ class RetentionPolicy:
 
 
 def most_protective(policies: Sequence[RetentionPolicy]) -> RetentionPolicy:
-    """What all of them allow: of a video with several names, each in a directory with its own.
+    """Return the policy that satisfies all of `policies`: those of the directories of a video's
+    names.
 
-    Where they keep different labels it does not decay; where one says nothing of reads, the store's
-    minimum counts.
+    If they keep different labels, the video does not decay.  If one does not set `reads`, the
+    minimum of the store applies.
     """
     if len(policies) < 2:
         return policies[0] if policies else RetentionPolicy()
@@ -177,13 +178,13 @@ def most_protective(policies: Sequence[RetentionPolicy]) -> RetentionPolicy:
 
 
 def _latest(limits: Iterable[int | None]) -> int | None:
-    """The highest of some ages, or bytes; None: never."""
+    """Return the largest of some ages or byte counts; None: never."""
     found = list(limits)
     return None if None in found else max(limit or 0 for limit in found)
 
 
 def age_text(seconds: int) -> str:
-    """As a policy has it, in the largest unit that tells it exactly."""
+    """Return the text form of an age, in the largest unit that expresses it exactly."""
     for unit in ("d", "h", "m"):
         if seconds and seconds % _UNITS[unit] == 0:
             return f"{seconds // _UNITS[unit]}{unit}"
@@ -194,7 +195,7 @@ def _age(text: str) -> int:
     number, unit = text[:-1], text[-1:]
     if unit not in _UNITS or not number.isdigit() or int(number) == 0:
         raise UsageError(
-            f"an age must be like 12h, 30d, 2w or 1y, got {text!r}", hint="write 12h, 30d, 2w or 1y"
+            f"age must be a number with a unit, got {text!r}", hint="for example 12h, 30d, 2w or 1y"
         )
     return int(number) * _UNITS[unit]
 
@@ -205,13 +206,13 @@ def _labels(text: str) -> str:
 
 
 def _bytes(text: str) -> int:
-    with suppress(UsageError):  # which would talk of a budget
+    with suppress(UsageError):  # its message is about budgets
         found = Limit.parse(text).bytes
         if found is not None:
             return found
     raise UsageError(
-        f"the size must be a number of bytes, got {text!r}",
-        hint=f"write 500M or 50G, and no more than {MAX_BYTES_TEXT}",
+        f"size must be a number of bytes, got {text!r}",
+        hint=f"for example 500M or 50G, and at most {MAX_BYTES_TEXT}",
     )
 
 
@@ -238,15 +239,17 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What the videos have together that go by the policy of one directory, and may have."""
+    """The size, and the limit, of all videos under the policy of one directory."""
 
-    limit: int  #: bytes: the oldest go while there are more
+    limit: int  #: bytes: the oldest are deleted while there are more
     sizes: Mapping[str, int]
-    """Bytes that would be free if all of them went which may, by the digests of originals: without
-    those of held ones, of files indexed in place, and those that a file elsewhere has as well."""
+    """Bytes that deleting each original would free, by digest.  Excludes held videos, files indexed
+    in place, and bytes that a file elsewhere shares.
+    """
     besides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Inodes of the other directories that have such a video under another name, by its digest: it
-    goes only if they have too much as well."""
+    """For each digest, the inodes of other directories that contain the video under another name.
+    It is deleted only if these exceed their limits as well.
+    """
 
     @property
     def taken(self) -> int:
@@ -256,55 +259,56 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Nobody may change or remove a video as long as it has one."""
+    """Prevents every change and removal of a video."""
 
-    id: int  #: 0: not there yet
+    id: int  #: 0: not stored yet
     video_id: int
     reason: str
     at_ns: int  #: Unix time
 
 
 class Action(Enum):
-    """What was done to an original, or said of it."""
+    """Actions on originals that the log records."""
 
-    REPLACED = "replaced"  #: another encoding has its place
-    DECAYED = "decayed"  #: another encoding has, and only what was to be kept its quality
+    REPLACED = "replaced"  #: by another encoding
+    DECAYED = "decayed"  #: replaced by an encoding with full quality only in the kept areas
     DELETED = "deleted"
-    LEFT = "left"  #: what its policy asks for cannot be done, or would save nothing
+    LEFT = "left"  #: its policy cannot be applied, or would save nothing
     HELD = "held"
     RELEASED = "released"  #: from a hold
 
 
 @dataclass(frozen=True, slots=True)
 class OriginalLogEntry:
-    """A line of the log of originals; it stays when its video is gone."""
+    """An entry in the log of originals; it outlives its video."""
 
-    id: int  #: by order of time; 0: not there yet
+    id: int  #: ascending in time; 0: not stored yet
     at_ns: int  #: Unix time
     action: Action
     video_id: int
-    name: str  #: path from the root of the store, as it was then
+    name: str  #: path from the root of the store at that time
     reason: str
     digest: str  #: blake3 of the file before, hexadecimal
-    size: int  #: its bytes
-    new_digest: str | None = None  #: of the file afterwards; None: there was none, or the same
+    size: int  #: in bytes
+    new_digest: str | None = None  #: of the file afterwards; None: no file, or unchanged
     new_size: int | None = None
     psnr: float | None = None
-    """dB that its pictures have at least against the very first original, by the chain of what was
-    measured; None: nothing is said."""
-    details: Mapping[str, Any] | None = None  #: what was measured, and how it was made
+    """Lower bound in dB for its pictures against the first original, along the chain of
+    measurements; None: unknown.
+    """
+    details: Mapping[str, Any] | None = None  #: measurements, and settings of the encoder
 
     @property
     def saved(self) -> int:
-        """Bytes that are free since; negative where others have the bytes before, which stay."""
-        told = (self.details or {}).get(REPLACED_BYTES_KEYWORD)
-        if isinstance(told, int):
-            return told
+        """Bytes that it freed; negative if the bytes before it remain in use by other files."""
+        recorded = (self.details or {}).get(REPLACED_BYTES_KEYWORD)
+        if isinstance(recorded, int):
+            return recorded
         if self.action is Action.DELETED:
             return self.size
         return 0 if self.new_size is None else self.size - self.new_size
 
 
 def hold_message(holds: list[Hold]) -> str:
-    """Why a video must stay as it is."""
+    """Return the reasons why a video must not be changed."""
     return "; ".join(hold.reason for hold in holds)

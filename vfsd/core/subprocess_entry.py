@@ -1,4 +1,4 @@
-"""Modules of ours, run as programs of their own."""
+"""Runs modules of vfsd as separate programs, and tunes their startup."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from pathlib import Path
 import vfsd
 
 _BLAS_ENVIRONMENT = {"OPENBLAS_THREAD_TIMEOUT": "4"}
-"""numpy's BLAS has a thread for each core, and each looks for work for 2**26 cycles before it
-sleeps: half of the CPU time that importing numpy takes, on cores that others want.  Now 2**4."""
-
+"""OpenBLAS, which numpy uses, starts a thread per core, and each spins for 2**26 cycles before it
+sleeps.  That is half of the CPU time of importing numpy.  This makes it 2**4.
+"""
 
 _OBJECTS_BETWEEN = (50_000, 20, 100)
-"""Python looks for garbage after every 700 new objects, of which modules are 200 000."""
+"""Thresholds of the garbage collector.  The default of 700 is too low: modules alone create 200 000
+objects.
+"""
 
 
 def limit_blas_threads() -> None:
-    """For this process, and those that it starts.  To be said before numpy is imported."""
+    """Set `_BLAS_ENVIRONMENT` for this process and its children, before numpy is imported."""
     for name, value in _BLAS_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
 
 def reduce_gc() -> None:
-    """For a process that mostly ends soon: look for garbage seldom, and not at the end.
+    """Make garbage collection rare, and skip it at exit.  For short-lived processes.
 
-    A fifth of the CPU time of ``vfsd ls`` went there, most of it when all was done.
+    Collection took a fifth of the CPU time of ``vfsd ls``, most of it at exit.
     """
     gc.set_threshold(*_OBJECTS_BETWEEN)
     atexit.register(gc.freeze)
@@ -38,9 +40,9 @@ def reduce_gc() -> None:
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Around the imports of a process that stays: nobody looks for garbage among what they make.
+    """Exempt the objects of imports in a long-lived process from garbage collection.
 
-    Not meanwhile, not later, when all threads would wait for it, and not at the end.
+    Neither the imports nor later collections, which stop all threads, examine them.
     """
     gc.disable()
     try:
@@ -51,12 +53,12 @@ def gc_paused() -> Iterator[None]:
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """What to run, by the Python that runs this, for `main` of a module of ours."""
+    """Return the command that runs `main` of a module with the current Python."""
     return [sys.executable, "-m", "vfsd.core.launch", module, *arguments]
 
 
 def child_environment() -> dict[str, str]:
-    """In which `command` finds the very code that runs this, wherever it is started; calm."""
+    """Return an environment in which `module_command` finds the running code anywhere."""
     here = str(Path(vfsd.__file__).resolve().parents[1])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     return _BLAS_ENVIRONMENT | os.environ | {"PYTHONPATH": os.pathsep.join(paths)}

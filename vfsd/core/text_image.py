@@ -1,4 +1,4 @@
-"""Letters on pictures."""
+"""Draws text on pictures."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Color = tuple[int, int, int]
 FONT = cv2.FONT_HERSHEY_DUPLEX
 TEXT_COLOR: Color = (255, 255, 255)
 BACKGROUND_COLOR: Color = (24, 24, 24)
-"""What lies behind letters."""
+"""Drawn behind text."""
 _BACKGROUND_ALPHA = 0.58
-"""How much of it that covers."""
+"""Opacity of the background."""
 
 
 def ascii_text(text: str) -> str:
-    """The font has no other letters."""
+    """Replace characters that the font does not have."""
     return text.encode("ascii", "replace").decode()
 
 
 def line_height(size: float) -> int:
-    """Pixels from one line to the next."""
+    """Return the pixels from one line to the next."""
     return round(size * 34)
 
 
@@ -35,13 +35,13 @@ def _thickness(size: float) -> int:
 
 
 def text_width(text: str, size: float) -> int:
-    """Pixels of a line."""
+    """Return the width of a line in pixels."""
     ((width, _), _) = cv2.getTextSize(text, FONT, size, _thickness(size))
     return int(width)
 
 
 def size_for(lines: Sequence[str], size: float, room: int) -> float:
-    """The largest size, from `size` down, in which every line has room."""
+    """Return the largest font size, at most `size`, at which every line fits into `room` pixels."""
     least = 0.3 * size
     while size > least and max(text_width(line, size) for line in lines) > room:
         size *= 0.95
@@ -51,12 +51,12 @@ def size_for(lines: Sequence[str], size: float, room: int) -> float:
 def write_line(
     picture: Picture, text: str, base: tuple[int, int], size: float, colour: Color
 ) -> None:
-    """`base` is where its left end stands, (x, y)."""
+    """Draw one line; `base` is the left end of its baseline, (x, y)."""
     cv2.putText(picture, text, base, FONT, size, colour, _thickness(size), cv2.LINE_AA)
 
 
 def extent(lines: list[str], size: float) -> tuple[int, int]:
-    """Pixels that lines take with the ground behind them."""
+    """Return (width, height) in pixels of a block of lines with its background."""
     widest = max(text_width(line, size) for line in lines)
     return widest + round(size * 20), len(lines) * line_height(size) + round(size * 12)
 
@@ -64,7 +64,7 @@ def extent(lines: list[str], size: float) -> tuple[int, int]:
 def write_block(
     picture: Picture, corner: tuple[int, int], lines: list[str], size: float, first: Color
 ) -> None:
-    """Lines on darkened ground, from `corner` (x, y) on; the first in a colour of its own."""
+    """Draw lines on a darkened background with the top left `corner`; `first` colours line one."""
     x, y = corner
     width, height = extent(lines, size)
     behind = picture[y : y + height, x : x + width]

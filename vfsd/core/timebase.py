@@ -1,6 +1,6 @@
-"""Exact time: seconds as fractions at the edge, integer ticks of a time base inside.
+"""Exact time: fractions of seconds in the API, integer ticks of a time base internally.
 
-Also parses and prints sizes in bytes and hours of the day.
+Also parses and formats byte counts and hours of the day.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ else:
     Seconds = int | float | str | Fraction | Decimal
 
 Span = tuple[Seconds, Seconds | None]
-"""Times from the first to before the second; None: to the end."""
+"""Times from the first (inclusive) to the second (exclusive); None: to the end."""
 
 _LONGEST = 10**300
-"""Seconds: what is longer is no float any more."""
+"""Seconds: a longer time does not fit into a float."""
 
 _RATIO = re.compile(r"(\d{1,9}(?:\.\d{1,18})?)(?:[/:]([1-9]\d{0,8}|10{9}))?")
 _RATE_HINT = "write 25, 29.97 or 30000/1001"
@@ -39,35 +39,38 @@ _CLOCK = re.compile(r"(?:(?:(\d{1,18}):)?(\d{1,2}):)?(\d{1,18}(?:\.\d{1,1000})?)
 
 
 def seconds(value: Seconds) -> Fraction:
-    """`value` as exact seconds: a number, ``"12.5"``, ``"12.5s"``, ``"1:02:03.5"``.
+    """Return exact seconds for a number, ``"12.5"``, ``"12.5s"`` or ``"1:02:03.5"``.
 
-    Raises `UsageError` for anything else, infinities and negative clock times included.
+    Raises `UsageError` for anything else, including infinities and negative clock times.
     """
     if isinstance(value, str):
         match = _CLOCK.fullmatch(value.strip())
         if match is None:
-            raise UsageError(f"{value!r} is not a time", hint="write 12.5, 12.5s or 1:02:03.5")
+            raise UsageError(
+                f"time must be in seconds or h:mm:ss, got {value!r}",
+                hint="for example 12.5, 12.5s or 1:02:03.5",
+            )
         hours, minutes, rest = match.groups()
         return int(hours or 0) * 3600 + int(minutes or 0) * 60 + Fraction(rest)
     try:
         exact = value if isinstance(value, Fraction) else _exact(value)
     except (ValueError, TypeError, OverflowError):
-        raise UsageError(f"{shown(value)} is not a time") from None
+        raise UsageError(f"time must be in seconds or h:mm:ss, got {shown(value)}") from None
     if abs(exact) > _LONGEST:
-        raise UsageError(f"{shown(value)} is not a time: nothing is so long")
+        raise UsageError(f"time must be at most {_LONGEST:.0e} seconds, got {shown(value)}")
     return exact
 
 
 def _exact(value: Any) -> Fraction:
     if isinstance(value, Integral):
-        return Fraction(int(value))  # else one of numpy would be computed with, and overflow
-    # What `repr` gives of numpy's floats has their type around it.
+        return Fraction(int(value))  # numpy's integers would overflow in later arithmetic
+    # `repr` of numpy's floats includes their type.
     return Fraction(str(value) if isinstance(value, Real) else value)
 
 
 def span_ends(span: Span) -> Span:
-    """Where a span of time starts and ends.  Raises `UsageError` for what has no two ends."""
-    if not isinstance(span, (str, bytes)):  # of "12" each letter would be a time
+    """Return start and end of a span.  Raises `UsageError` for anything but a pair."""
+    if not isinstance(span, (str, bytes)):  # "12" would unpack into two times
         try:
             start, end = span
             return start, end
@@ -80,10 +83,9 @@ def span_ends(span: Span) -> Span:
 
 
 def on_tick(value: Seconds, time_base: Fraction) -> Fraction:
-    """As `seconds`, but of a float that is the nearest to a tick's time: just that time.
+    """Like `seconds`, but a float nearest to the time of a tick becomes exactly that time.
 
-    So what somebody has read as a frame's time leads back to that frame: 1/30 is less as a decimal
-    number.
+    So the float time of a frame maps back to that frame: the float nearest to 1/30 is below 1/30.
     """
     if isinstance(value, float) and math.isfinite(value):
         tick = round(Fraction(value) / time_base) * time_base
@@ -93,50 +95,52 @@ def on_tick(value: Seconds, time_base: Fraction) -> Fraction:
 
 
 def exact_span(span: Span, time_base: Fraction) -> tuple[Fraction, Fraction | None]:
-    """A span of time in exact seconds, see `on_tick`.  Raises `UsageError`."""
+    """Return a span in exact seconds; see `on_tick`.  Raises `UsageError`."""
     start, end = span_ends(span)
     return on_tick(start, time_base), None if end is None else on_tick(end, time_base)
 
 
 def frame_rate(value: Seconds) -> Fraction:
-    """`value` as exact frames per second: a number, ``"29.97"`` or ``"30000/1001"``.
+    """Return exact frames per second for a number, ``"29.97"`` or ``"30000/1001"``.
 
     Raises `UsageError` for anything else.
     """
     if isinstance(value, str):
         match = _RATIO.fullmatch(value.strip())
         if match is None:
-            raise UsageError(f"{value!r} is not a rate", hint=_RATE_HINT)
+            raise UsageError(f"rate must be a number or N/D, got {value!r}", hint=_RATE_HINT)
         return Fraction(match[1]) / int(match[2] or 1)
     try:
         found = seconds(value)
     except UsageError:
-        raise UsageError(f"{shown(value)} is not a rate", hint=_RATE_HINT) from None
+        raise UsageError(
+            f"rate must be a number or N/D, got {shown(value)}", hint=_RATE_HINT
+        ) from None
     if 0 < found < Fraction(1, _LONGEST):
         raise UsageError(
-            f"a rate must be at least 1 frame in {_LONGEST:.0e} seconds, got {shown(value)}"
+            f"rate must be at least 1 frame in {_LONGEST:.0e} seconds, got {shown(value)}"
         )
     return found
 
 
 def nearest_seconds(ticks: npt.NDArray[np.int64], time_base: Fraction) -> npt.NDArray[np.float64]:
-    """The float that is nearest to the time of each tick, as `on_tick` takes it back."""
-    # Both are whole numbers that floats can tell, so only the quotient is rounded.
+    """Return the float nearest to the time of each tick; `on_tick` reverses it."""
+    # Both are integers that floats represent exactly, so only the quotient is rounded.
     return ticks.astype("float64") * time_base.numerator / time_base.denominator
 
 
 def ticks_at_or_before(time: Fraction, time_base: Fraction) -> int:
-    """The last tick that is not later than `time`."""
+    """Return the last tick not later than `time`."""
     return (time / time_base).__floor__()
 
 
 def ticks_at_or_after(time: Fraction, time_base: Fraction) -> int:
-    """The first tick that is not earlier than `time`."""
+    """Return the first tick not earlier than `time`."""
     return (time / time_base).__ceil__()
 
 
 def byte_count(text: str) -> int:
-    """``5000000``, ``500M``, ``4GiB``: units are powers of 1024.
+    """Parse ``5000000``, ``500M`` or ``4GiB``; units are powers of 1024.
 
     Raises `ValueError` for anything else.
     """
@@ -147,7 +151,7 @@ def byte_count(text: str) -> int:
 
 
 def byte_text(count: int) -> str:
-    """What `byte_count` takes, in the largest unit that tells it exactly."""
+    """Return text that `byte_count` parses, in the largest unit that is exact."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if count and count % (1 << 10 * power) == 0:
             return f"{count >> 10 * power}{unit}"
@@ -155,7 +159,7 @@ def byte_text(count: int) -> str:
 
 
 def human_bytes(count: float) -> str:
-    """``12.3 MiB`` and the like, for people; never parsed back."""
+    """Return ``12.3 MiB`` and the like, for people; never parsed back."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -164,7 +168,7 @@ def human_bytes(count: float) -> str:
 
 
 def human_wait(seconds: float) -> str:
-    """``3 minutes`` and the like, for people: how long until something happens, no less."""
+    """Return ``3 minutes`` and the like: a wait, rounded up."""
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{math.ceil(seconds / length)} {unit}"
@@ -172,7 +176,7 @@ def human_wait(seconds: float) -> str:
 
 
 def clock_text(seconds: Fraction | float) -> str:
-    """``1:02:03.50`` and the like, for people."""
+    """Return ``1:02:03.50`` and the like, for people."""
     hundredths = round(seconds * 100)
     whole, part = divmod(hundredths, 100)
     minutes, rest = divmod(whole, 60)
@@ -188,21 +192,21 @@ _MINUTES_PER_DAY = 24 * 60
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """Spans of a day, half-open, in minutes since midnight; none of them means all of it.
+    """Half-open spans of a day, in minutes since midnight; no span means the whole day.
 
-    A span that ends before it starts goes on past midnight.
+    A span that ends before it starts wraps around midnight.
     """
 
     spans: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> QuietHours:
-        """Raises `UsageError`."""
+        """Parse ``22-6`` or ``12:30-13:15, 19-7``.  Raises `UsageError`."""
         words = [word.strip() for word in text.split(",")] if text.strip() else []
         return cls(tuple(_hours(word) for word in words))
 
     def includes(self, minute: int) -> bool:
-        """Whether a minute of the day, counted from midnight, is among them."""
+        """Return whether a minute of the day, counted from midnight, is in a span."""
         return not self.spans or any(
             first <= minute < end if first < end else minute >= first or minute < end
             for first, end in self.spans

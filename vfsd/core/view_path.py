@@ -1,33 +1,33 @@
-"""The language of paths below ``NAME@/``: what a name asks for, and in which form.
+"""The language of paths below ``NAME@/``: each name states the content and the form of a view.
 
     t=10-20.mp4                          seconds 10 to 20
     frames=0-300.mp4                     frames 0 to 299
     roi=400x300+600+300,size=200x150,fps=5.h264
     full.mkv                             everything
-    1280x720s5e20x640y720.rgb            the grammar of the VFS paper: scaled to 1280x720, of
-                                         which the left 640x720 pixels are kept
-    448x448r.raw, 256h.h264              and that of its forerunner
+    1280x720s5e20x640y720.rgb            the grammar of the VFS paper: scaled to 1280x720,
+                                         then cropped to the left 640x720 pixels
+    448x448r.raw, 256h.h264              the grammar of its predecessor
 
-A name is understood whole or not at all.  Keys may stand in any order, each once:
+A name must parse completely.  Keys may come in any order, each at most once:
 
     t=A-B, t=A-      seconds from the first frame: 12, 12.5 or 1:02:03.5; half-open
     frames=A-B[-S]   frame numbers from 0, half-open, every S-th
     roi=WxH+X+Y      pixels of the displayed full frame
-    size=WxH         scale the result; 0 for one of the two keeps the aspect
+    size=WxH         scale the result; 0 for one side keeps the aspect ratio
     fps=F            frames per second: 5, 29.97 or 30000:1001
-    psnr=DB          so many dB in each plane or channel of the pictures that it is made from;
-                     inf: from the original alone
+    psnr=DB          minimum dB in each plane or channel of the source pictures;
+                     inf: only from the original
     codec=C          h264, hevc, av1, mjpeg or ffv1 (lossless, in the source's layout), for mp4
                      and mkv
-    sound=no         without the sound of the original, which mp4 and mkv carry else
-    sound=aac|opus   with the sound in that codec: copied if it is, else transcoded; aac is the
-                     default for sound that the container does not take
-    pix=P            the layout of pixels; of raw: rgb24, bgr24, rgb48, gray, gray16, yuv420p,
-                     yuv422p, yuv444p, yuv420p10 or nv12; of y4m and ffv1: yuv420p, yuv422p,
-                     yuv444p or yuv420p10; of h264, hevc and av1: yuv420p or yuv420p10
+    sound=no         without the sound of the original, which mp4 and mkv carry by default
+    sound=aac|opus   with the sound in that codec: copied if it has that codec, else transcoded;
+                     aac is the default for sound that the container cannot hold
+    pix=P            the layout of pixels; for raw: rgb24, bgr24, rgb48, gray, gray16, yuv420p,
+                     yuv422p, yuv444p, yuv420p10 or nv12; for y4m and ffv1: yuv420p, yuv422p,
+                     yuv444p or yuv420p10; for h264, hevc and av1: yuv420p or yuv420p10
 
-The ending is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw.  Without psnr, luma has the
-quality that the video's policy (`reads`) or else the store (`minimum_psnr`) asks for.
+The suffix is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw.  Without psnr, luma has the
+quality set by the video's policy (`reads`), or else by the store (`minimum_psnr`).
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ _VFS_LAYOUTS = {
 }
 
 SOUND_CODECS = ("aac", "opus")
-"""What the sound of views is transcoded to."""
+"""Codecs for transcoded sound."""
 
 _MOST_DIGITS = 18
-"""After the point."""
+"""Digits after the decimal point."""
 _NUMBER = r"[0-9]{1,9}"
 _DECIMAL = rf"[0-9]{{1,9}}(?:\.[0-9]{{1,{_MOST_DIGITS}}})?"
 _CLOCK = rf"(?:(?:{_NUMBER}:)?[0-9]{{1,2}}:)?{_DECIMAL}"
@@ -89,24 +89,25 @@ _STILL = re.compile(r"([0-9]{1,12})\.(png|jpg|npy)")
 
 @dataclass(frozen=True, slots=True)
 class ViewForm:
-    """In which form a view is delivered.
+    """The form in which a view is delivered.
 
-    `container` is mp4, matroska, h264, hevc (elementary streams), y4m or raw.  `codec` is None
-    where the stored packets may be copied if they fit, and so is `pixel_format`; FFV1 has the
-    source's then.
+    `container` is mp4, matroska, h264, hevc (elementary streams), y4m or raw.  `codec` and
+    `pixel_format` are None if stored packets may be copied when they fit.  FFV1 then has the pixel
+    format of the source.
     """
 
     container: str
     codec: str | None = None
     pixel_format: str | None = None
-    sound: bool = True  #: mp4 and matroska: the original's, where it can be carried
+    sound: bool = True  #: mp4 and matroska: carry the original's sound if possible
     sound_codec: str | None = None
-    """aac or opus: sound is transcoded to it unless it is that; None: it is copied, or, where the
-    container does not take it, transcoded to AAC."""
+    """aac or opus: sound in another codec is transcoded to it.  None: sound is copied or, if the
+    container cannot hold it, transcoded to AAC.
+    """
 
     @property
     def layout(self) -> str:
-        """Of the pixels, where they are not copied; of FFV1, where it is asked for."""
+        """The pixel layout of an encoded view, or the one requested for FFV1."""
         return self.pixel_format or "yuv420p"
 
     @property
@@ -116,16 +117,16 @@ class ViewForm:
 
 @dataclass(frozen=True, slots=True)
 class ViewSpec:
-    """What a name asks for.  A size of 0 in one direction follows from the other.
+    """The request in a view path.  A size of 0 in one direction follows from the other.
 
-    `crop` is what is kept of the scaled picture, in its pixels; it goes with `scale`, and without
-    a region of the view.
+    `crop` is the kept part of the scaled picture, in scaled pixels.  It requires `scale`, and
+    excludes a region of the view.
     """
 
     view: View
     form: ViewForm
     scale: tuple[int, int] | None = None
-    psnr: float | None = None  #: dB that pictures have to have; None: as the store has it
+    psnr: float | None = None  #: minimum dB; None: the default of the store
     crop: Rect | None = None
 
     def __post_init__(self) -> None:
@@ -134,29 +135,29 @@ class ViewSpec:
         if self.scale is not None:
             object.__setattr__(self, "scale", _scale(self.scale))
 
-    def of_region(self, width: int, height: int) -> ViewSpec:
-        """The same without a crop, for a video of width x height displayed pixels: a region of it.
+    def without_crop(self, width: int, height: int) -> ViewSpec:
+        """Replace the crop by a region of a video of width x height displayed pixels.
 
-        Raises `OutOfRangeError` for a crop outside the scaled picture, `UsageError` for one that
-        begins or ends within a pixel of the video.
+        Raises `OutOfRangeError` for a crop outside the scaled picture, and `UsageError` for one
+        with an edge inside a pixel of the video.
         """
         if self.crop is None:
             return self
-        scaled = replace(self, crop=None).sized(width, height)
+        scaled = replace(self, crop=None).resolve(width, height)
         region = _unscaled(self.crop, scaled.size or (width, height), (width, height))
         size = self.crop.width, self.crop.height
         is_scaled = size != (region.width, region.height)
         view = replace(self.view, region=region)
         return replace(self, view=view, scale=size if is_scaled else None, crop=None)
 
-    def sized(self, width: int, height: int) -> View:
-        """The view with its size worked out for a video of width x height displayed pixels.
+    def resolve(self, width: int, height: int) -> View:
+        """Return the view with its size resolved for a video of width x height displayed pixels.
 
-        Sizes for encoders that store colour at half the resolution are made even.  Raises what
-        `of_region` does.
+        Sizes are even for encoders that store colour at half resolution.  Raises the errors of
+        `without_crop`.
         """
         if self.crop is not None:
-            return self.of_region(width, height).sized(width, height)
+            return self.without_crop(width, height).resolve(width, height)
         if self.scale is None:
             return self.view
         region = self.view.region or Rect.of_size(width, height)
@@ -166,18 +167,18 @@ class ViewSpec:
 
 
 def parse_view_path(name: str) -> ViewSpec:
-    """What `name` (one path component) asks for.
+    """Parse `name`, one path component.
 
-    Raises `NotFoundError` when it is no such name, `UsageError` when it is one and asks for
-    something impossible, or no text.
+    Raises `NotFoundError` if it is not a view path, and `UsageError` if it is one that requests
+    something impossible, or is not a `str`.
     """
     if not isinstance(name, str):
         raise UsageError(
-            f"a view must be named by a str, got {shown(name)}", hint="see `vfsd help views`"
+            f"a view path must be a str, got {shown(name)}", hint="see `vfsd help views`"
         )
     stem, dot, suffix = name.rpartition(".")
     if not dot or not stem or (suffix not in _CONTAINERS and suffix not in _RAW):
-        raise _unknown_name_error(name, f"its ending must be one of {', '.join(ENDINGS)}")
+        raise _unknown_name_error(name, f"its suffix must be one of {', '.join(ENDINGS)}")
     paper = _VFS_NAME.fullmatch(stem) or _VFS_HEIGHT.fullmatch(stem)
     if paper is not None:
         return _from_vfs_name(paper.groupdict(), suffix)
@@ -185,7 +186,7 @@ def parse_view_path(name: str) -> ViewSpec:
 
 
 def parse_still_name(name: str) -> tuple[int, str]:
-    """(frame number, suffix) of a name in ``frames/``.  Raises `NotFoundError`."""
+    """Return (frame number, suffix) of a name in ``frames/``.  Raises `NotFoundError`."""
     match = _STILL.fullmatch(name)
     if match is None:
         raise _unknown_name_error(name)
@@ -193,25 +194,25 @@ def parse_still_name(name: str) -> tuple[int, str]:
 
 
 def output_form(suffix: str, codec: str | None = None, pixel_format: str | None = None) -> ViewForm:
-    """The form of a file that ends in `suffix`: one of `ENDINGS`.  Raises `UsageError`."""
+    """Return the form of a file with `suffix`, one of `ENDINGS`.  Raises `UsageError`."""
     if suffix not in ENDINGS:
-        raise UsageError(f"the ending must be one of {', '.join(ENDINGS)}, got {suffix!r}")
+        raise UsageError(f"suffix must be one of {', '.join(ENDINGS)}, got {suffix!r}")
     for what, given in (("codec", codec), ("format", pixel_format)):
         if not isinstance(given, str | None):
-            raise UsageError(f"{what} must be a name, got {shown(given)}", hint="give its name")
+            raise UsageError(f"{what} must be a str, got {shown(given)}")
     try:
         return _form("", suffix, codec, pixel_format)
     except NotFoundError:
         what = " in ".join(filter(None, (codec, pixel_format)))
         raise UsageError(
-            f"{suffix} does not hold {what}", hint="`vfsd help views` says what holds what"
+            f"{suffix} cannot hold {what}", hint="see `vfsd help views` for valid combinations"
         ) from None
 
 
 def with_sound(form: ViewForm, asked: str | None) -> ViewForm:
-    """`form` with the sound that is asked for: ``no``, or one of `SOUND_CODECS`; None: as it is.
+    """Return `form` with the requested sound: ``no``, one of `SOUND_CODECS`, or None for no change.
 
-    Raises `UsageError` for another one, and for a file that has no sound.
+    Raises `UsageError` for another value, and for a container without sound.
     """
     if asked is None:
         return form
@@ -219,13 +220,13 @@ def with_sound(form: ViewForm, asked: str | None) -> ViewForm:
         raise UsageError(f"sound must be one of no, {', '.join(SOUND_CODECS)}, got {shown(asked)}")
     if form.container not in ("mp4", "matroska"):
         raise UsageError(
-            f"{_suffix(form)} files hold pictures only", hint="leave out the choice of sound"
+            f"{_suffix(form)} files cannot hold sound", hint="omit the choice of sound"
         )
     return replace(form, sound=asked != "no", sound_codec=None if asked == "no" else asked)
 
 
 def format_view_path(request: ViewSpec) -> str:
-    """The canonical name that asks for `request`."""
+    """Return the canonical name for `request`."""
     view, form = request.view, request.form
     if request.crop is not None:
         return _cropped_name(request, request.crop)
@@ -265,7 +266,7 @@ def _from_keys(name: str, stem: str, suffix: str) -> ViewSpec:
             key, equals, value = part.partition("=")
             if not equals or key not in _KEYS:
                 keys = ", ".join(_KEYS)
-                raise _unknown_name_error(name, f"its keys must be of {keys}, got {shown(key)}")
+                raise _unknown_name_error(name, f"a key must be one of {keys}, got {shown(key)}")
             if key in values:
                 raise _unknown_name_error(name, f"it has {key} twice")
             values[key] = value
@@ -317,14 +318,14 @@ def _from_vfs_name(values: dict[str, str | None], suffix: str) -> ViewSpec:
         if pixel_format is None:
             raise NotFoundError(f"unknown pixel layout {given('f')!r}")
         if suffix not in _RAW and pixel_format not in _encoded_layouts(suffix, None):
-            raise UsageError(f"{suffix} files are not made in {given('f')}")
+            raise UsageError(f"{suffix} files cannot have the pixel layout {given('f')}")
     scale = (int(given("w") or 0), int(given("h")))
     form = _form("", suffix, None, pixel_format)
     return ViewSpec(View(span, fps=fps), form, scale, crop=crop)
 
 
 def _interval(text: str) -> tuple[int, int]:
-    """The paper gives a crop from the corner by its far end; ``A-B`` gives both ends."""
+    """The paper gives the far corner of a crop that starts at 0; ``A-B`` gives both ends."""
     low, dash, high = text.partition("-")
     return (int(low), int(high)) if dash else (0, int(low))
 
@@ -353,27 +354,27 @@ def _encoded_layouts(suffix: str, codec: str | None) -> tuple[str, ...]:
 
 
 def _unscaled(crop: Rect, scaled: tuple[int, int], whole: tuple[int, int]) -> Rect:
-    """The pixels of the whole picture that are `crop` in the scaled one.  Sizes: (width, height).
+    """Return the pixels of the whole picture for `crop` of the scaled one.  Sizes: (width, height).
 
-    Raises `OutOfRangeError`, and `UsageError` where they begin or end within a pixel.
+    Raises `OutOfRangeError`, and `UsageError` if an edge lies inside a pixel.
     """
     if not Rect.of_size(*scaled).contains(crop):
-        raise OutOfRangeError(f"{crop} lies outside a picture of {scaled[0]}x{scaled[1]}")
+        raise OutOfRangeError(f"crop must be inside {scaled[0]}x{scaled[1]}, got {crop}")
     across, down = (Fraction(whole[i], scaled[i]) for i in (0, 1))
     edges = (crop.x1 * across, crop.y1 * down, crop.x2 * across, crop.y2 * down)
     if any(edge.denominator != 1 for edge in edges):
         x1, y1, x2, y2 = (round(edge) for edge in edges)
         near = Rect(x1, y1, max(x2, x1 + 1), max(y2, y1 + 1))
         raise UsageError(
-            f"{crop} of a picture scaled to {scaled[0]}x{scaled[1]} begins or ends within a pixel "
-            f"of the video, which has {whole[0]}x{whole[1]}",
-            hint=f"roi={near},size={crop.width}x{crop.height} is near it",
+            f"crop {crop} of a picture scaled to {scaled[0]}x{scaled[1]} has an edge inside a "
+            f"pixel of the video, which has {whole[0]}x{whole[1]}",
+            hint=f"roi={near},size={crop.width}x{crop.height} is close to it",
         )
     return Rect(*map(int, edges))
 
 
 def _cropped_name(request: ViewSpec, crop: Rect) -> str:
-    """In the grammar of the VFS paper, which alone has crops."""
+    """Return the name in the grammar of the VFS paper, the only one with crops."""
     view, form = request.view, request.form
     width, height = request.scale or (0, 0)
     parts = [f"{width}x{height}"]
@@ -419,7 +420,7 @@ _VALUE_FORMS = {
 
 
 def _number(value: Fraction) -> str:
-    """The shortest exact way to write a number that `parse` reads back."""
+    """Return the shortest exact number that the parser reads back."""
     digits = 0
     while digits <= _MOST_DIGITS and (value * 10**digits).denominator != 1:
         digits += 1

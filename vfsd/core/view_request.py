@@ -1,5 +1,6 @@
-"""`View`, the pixels that a caller asks for, and `ViewFile`, the protocol by which the mount reads
-the result.
+"""`View`, the pixels that a caller requests, and `ViewFile`, the protocol for reading the result.
+
+The mount implements files below ``NAME@/`` with `ViewFile`.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from vfsd.tiling import Rect
 from vfsd.validation import is_one_integer, width_and_height
 
 HIGHEST_RATE = 1000
-"""Frames per second: more are taken for a slip of the pen."""
+"""Frames per second: a higher rate is taken for a mistake."""
 
 LARGEST_SIDE = 16384
-"""Pixels of the width or height to which frames are scaled: encoders take no more."""
+"""Largest width or height of scaled frames: encoders accept no more."""
 
 
 Size = int | tuple[int, int]
-"""(width, height), where a 0 keeps the shape; or the length of the shorter side."""
+"""(width, height), where a 0 keeps the aspect ratio; or the length of the shorter side."""
 
 
 def resolve_size(size: Size, width: int, height: int) -> tuple[int, int]:
-    """The (width, height) that `size` means for a picture of width x height pixels.
+    """Return the (width, height) that `size` means for a picture of width x height pixels.
 
-    A side that follows from the other is even.  Raises `UsageError`.
+    A side that is derived from the other is even.  Raises `UsageError`.
     """
     pair: Any = size
     if is_one_integer(pair):
@@ -47,14 +48,13 @@ def resolve_size(size: Size, width: int, height: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Which pixels of a video, how large, how often.
+    """The requested pixels of a video, their size and rate.
 
-    `span` is in seconds on the video's timeline, which starts at 0 with the first frame; the
-    frames that appear in ``span[0] <= t < span[1]`` are meant.  `frames` is (start, stop, step),
-    half-open.  At most one of the two is given; neither means everything.  Without `fps` every
-    frame comes once; with it, the frame that is on the screen at each multiple of ``1 / fps``
-    seconds from the start.  `region` is of the displayed full frame; `size` is (width, height)
-    of the result.
+    `span` is in seconds on the video's timeline, which starts at 0 with the first frame.  It
+    selects the frames that appear in ``span[0] <= t < span[1]``.  `frames` is (start, stop, step),
+    half-open. At most one of the two is given; neither selects everything.  Without `fps`, every
+    frame comes once. With it, the frame on screen at each multiple of ``1 / fps`` seconds from the
+    start.  `region` refers to the displayed full frame; `size` is (width, height) of the result.
     """
 
     span: tuple[Fraction, Fraction | None] | None = None
@@ -71,8 +71,8 @@ class View:
             if start < 0 or (stop is not None and stop <= start):
                 until = "the end" if stop is None else f"{float(stop):g} s"
                 raise UsageError(
-                    f"nothing lies between {float(start):g} s and {until}",
-                    hint="times count from 0, and the second is later than the first",
+                    f"the span must not be empty, got {float(start):g} s to {until}",
+                    hint="times count from 0, and the second must be later than the first",
                 )
         if self.frames is not None:
             first, end, step = self.frames
@@ -83,45 +83,43 @@ class View:
         if self.fps is not None and self.fps <= 0:
             raise UsageError(f"fps must be more than 0, got {self.fps}")
         if self.fps is not None and self.fps > HIGHEST_RATE:
-            raise UsageError(
-                f"{float(self.fps):g} frames per second are more than {HIGHEST_RATE}, the highest "
-                "rate"
-            )
+            raise UsageError(f"fps must be at most {HIGHEST_RATE}, got {float(self.fps):g}")
         if self.fps is not None and self.frames is not None:
-            raise UsageError("a rate goes with a span of time, not with frames")
+            raise UsageError("fps requires a span of time, not frames")
 
 
 def scaled_size(given: tuple[int, int]) -> tuple[int, int]:
-    """A (width, height) to which frames or parts of them can be scaled, as ints.
+    """Return a valid (width, height) for scaled frames, as ints.
 
-    Raises `UsageError` for another one, and for what is no size at all.
+    Raises `UsageError` for sizes out of range, and for anything but a pair.
     """
     width, height = width_and_height(given)
     if width > LARGEST_SIDE or height > LARGEST_SIDE:
         raise UsageError(
-            f"{width}x{height} is too large: frames are scaled to {LARGEST_SIDE} pixels a side"
+            f"both sides of size must be at most {LARGEST_SIDE} pixels, got {width}x{height}"
         )
     if width < 1 or height < 1:
         raise UsageError(
-            f"both sides of this size must be at least 1 pixel, got {width}x{height}",
-            hint="a side of 0 keeps the shape in views and in reads of whole frames or one region",
+            f"both sides of size must be at least 1 pixel, got {width}x{height}",
+            hint="0 for one side is valid for views, and for reads of whole frames or one region",
         )
     return width, height
 
 
 CancelCheck = Callable[[], None]
-"""Called now and then while somebody waits for a view to be made, by the thread that waits; raises
-`OSError` when nobody wants to know any more."""
+"""Called periodically by the thread that waits for a view; raises `OSError` if the request was
+cancelled.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewStat:
-    """What `stat` tells of a view, or of a folder of views."""
+    """The result of `stat` for a view, or for a directory of views."""
 
     is_dir: bool
-    size: int  #: bytes; 0 for a folder
+    size: int  #: bytes; 0 for a directory
     mtime_ns: int  #: that of the video
-    is_writable: bool = False  #: frames may be offered as it
+    is_writable: bool = False  #: frames may be written to it
 
 
 class ViewFile(Protocol):
@@ -136,16 +134,16 @@ class ViewFile(Protocol):
 
     @property
     def whole(self) -> int | None:
-        """A descriptor of a file with just these bytes, if there is one; valid until `close`."""
+        """A descriptor of a file with exactly these bytes, or None; valid until `close`."""
 
     @property
     def is_work(self) -> bool:
-        """Whether something has to be computed for it, which is given up when nobody wants it."""
+        """Whether reading requires computation, which is cancelled when the request is."""
 
     def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
-        """Fill `buffer` with what lies at `offset`; short only at the end.  Thread-safe.
+        """Fill `buffer` from `offset`; short only at the end.  Thread-safe.
 
-        Raises what `patience` does, which is asked now and then while this takes long.
+        Calls `patience` periodically during long work, and propagates its errors.
         """
 
     def close(self) -> None: ...

@@ -181,7 +181,7 @@ def layouts_around(
     A sequence is left out where nothing was seen, and where reading what was seen would decode more
     than `alpha` of the pixels it decodes untiled.
     """
-    rows = columns.clipped(media.display_width, media.display_height).in_order()
+    rows = columns.clipped(media.display_width, media.display_height).sorted_by_frame()
     boxes = padded_box_corners(rows.boxes, media, padding)
     untiled = TileLayout.untiled(media.width, media.height)
     planned = []
@@ -347,7 +347,7 @@ def _assign_boxes(
     columns: DetectionColumns,
     media: MediaInfo,
 ) -> None:
-    rows = columns.clipped(media.display_width, media.display_height).in_order()
+    rows = columns.clipped(media.display_width, media.display_height).sorted_by_frame()
     corners = padded_box_corners(rows.boxes, media)
     lows = np.searchsorted(rows.frames, [frames.start for frames in sots]).tolist()
     highs = np.searchsorted(rows.frames, [frames.stop for frames in sots]).tolist()

@@ -92,7 +92,7 @@ class _PromotionMaker(SegmentMaker):
                 comparer,
             )
         against_first = self._against_first(likeness, plan.layout)
-        cell = Cell(0, plan.layout.tile(0), 0, 0, quality, *against_first.figures)
+        cell = Cell(0, plan.layout.tile(0), 0, 0, quality, *against_first.as_tuple)
         sited = replace(stream, siting=comparer.siting)
         return self._publish(plan, [sited], [cell], beside, worth)
 

@@ -252,7 +252,7 @@ class SegmentMaker:
             self._factors.note(rect, used, likeness.luma)
             streams.append(stream)
             against_first = self._against_first(likeness, plan.layout)
-            cells.append(Cell(number, rect, 0, 0, used, *against_first.figures))
+            cells.append(Cell(number, rect, 0, 0, used, *against_first.as_tuple))
         return streams, cells
 
     def _against_first(self, likeness: PsnrFigures, layout: TileLayout) -> PsnrFigures:

@@ -80,7 +80,7 @@ def require_regular(*paths: Path) -> None:
             raise _no_file(path)
 
 
-def require_own(*paths: Path) -> None:
+def require_same_process(*paths: Path) -> None:
     """As `require_regular`, of files that are written where they are: no links either.  Raises
     `StoreError`."""
     for path in paths:

@@ -42,8 +42,8 @@ from vfsd.disk.safe_open import (
     DirectoryHandle,
     is_regular_or_missing,
     open_own,
-    require_own,
     require_regular,
+    require_same_process,
 )
 from vfsd.disk.tempfiles import NEW_NAME, new_name, on_their_way, put_in_place
 from vfsd.errors import (
@@ -271,7 +271,7 @@ class StoreDirectory:
             self.scrub_note,
             self.backup_notes,
         )
-        require_own(
+        require_same_process(
             *self.beside_catalog(),
             self.rollback_journal,
             self.reserve,
@@ -733,7 +733,7 @@ def _alone(root: Path) -> Iterator[int]:
     another, and finds the marker beside it.  Raises `BusyError`, `ExistsError`, `StoreError`.
     """
     begun = root / _UNFINISHED
-    require_own(begun)
+    require_same_process(begun)
     fd = open_own(begun, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:

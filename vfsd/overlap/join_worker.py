@@ -303,7 +303,7 @@ class JoinWorker:
         layout = TileLayout.untiled(original.media.width, original.media.height)
         extent, psnr = pack.extents[number], self._against_first(pack.psnr)[number]
         picture = (original.media.width, original.media.height)
-        _, *others = likeness_to_first(pack.likeness[number], original, picture).figures
+        _, *others = likeness_to_first(pack.likeness[number], original, picture).as_tuple
         quality = max(pack.qualities)
         cell = Cell(0, layout.tile(0), extent.position, extent.size, quality, psnr, *others)
         return change.segments.publish(

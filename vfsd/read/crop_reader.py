@@ -191,7 +191,7 @@ class CropReader:
                 for crop in crops:
                     seconds += time.perf_counter() - resumed
                     yield crop
-                    origin.require_own("a read")
+                    origin.require_same_process("a read")
                     resumed = time.perf_counter()
         finally:
             # A future has a lock, which in a child another thread may have held at the fork.

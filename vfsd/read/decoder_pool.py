@@ -153,7 +153,7 @@ class DecoderPool:
         self._guard = threading.Lock()
         self._workers: _WorkerThreads | None = None
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         # Pictures share memory, and a lock on it, with decoders that may have been at work.
         for parents in (self._idle, self._pictures, self._spare, self._workers):

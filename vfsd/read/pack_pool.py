@@ -212,7 +212,7 @@ class PackPool:
         self._idle: list[_IdleCellDecoder] = []  # the one used last at the end
         self._guard = threading.Lock()
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         leak(self._idle)  # decoders, which may have threads
         self._begin_empty()

@@ -55,7 +55,7 @@ class TileIndex:
         self._guard = threading.Lock()
         reset_after_fork(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         self._videos = OrderedDict()
         self._guard = threading.Lock()

@@ -223,7 +223,7 @@ class ReadLog:
         self._keep = keep
         self._closed = False
         self._dropping: weakref.finalize[[_LogWriter, Callable[[], None]], ReadLog] | None = None
-        self.begin_anew()
+        self.after_fork()
         reset_after_fork(self)
 
     @property
@@ -252,7 +252,7 @@ class ReadLog:
             atexit.unregister(self._at_exit)
         self._writing.write()
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         if self._dropping is not None:
             self._dropping.detach()  # what it would end is the parent's

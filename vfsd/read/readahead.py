@@ -212,7 +212,7 @@ class ReadAhead:
                     self._fill_up()
                     for place in now.places[frame]:
                         yield place, data
-                        self._origin.require_own("a read")
+                        self._origin.require_same_process("a read")
         finally:
             self._stop()
 

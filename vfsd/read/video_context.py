@@ -72,7 +72,7 @@ class VideoContext:
         self._guard = threading.Lock()
         reset_after_fork(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         self._guard = threading.Lock()
 

@@ -56,7 +56,7 @@ class ChecksumRegistry:
         self._guard = threading.Lock()
         reset_after_fork(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         self._guard = threading.Lock()
 

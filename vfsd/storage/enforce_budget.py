@@ -154,14 +154,14 @@ def entries(held: Sequence[ChargedSegment], read: int) -> list[EvictionCandidate
 
     def close() -> None:
         found.extend(
-            one.entry(read, place=at, run=len(run), redundancy=redundancy(one))
+            one.candidate(read, place=at, run=len(run), redundancy=redundancy(one))
             for at, one in enumerate(run)
         )
         run.clear()
 
     for one in held:
         if one.is_retired:
-            found.append(one.entry(read))
+            found.append(one.candidate(read))
             continue
         if run and not _follows(run[-1], one):
             close()

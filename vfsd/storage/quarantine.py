@@ -79,7 +79,7 @@ class Quarantine:
         self._free = list(range(_SLOTS))
         reset_after_fork(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         self._guard = threading.Lock()
         self._note = None  # that is the parent's

@@ -91,7 +91,7 @@ class SandboxPool:
         self._closed = False
         reset_after_fork(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         leak(self._idle)  # they are no processes that the child could wait for
         self._idle = []
@@ -325,7 +325,7 @@ class _Worker:
         self.is_ready = False  #: it has told that it can work
         reset_after_fork(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         self.is_whole = False
         self._control.close()  # it ends when nobody has that any more

@@ -113,7 +113,7 @@ class ObjectTree:
         if label not in self._boxes:
             media = self._footage.physical.media
             rows = self._ask_boxes(label).clipped(media.display_width, media.display_height)
-            self._boxes[label] = rows.in_order()
+            self._boxes[label] = rows.sorted_by_frame()
         return self._boxes[label]
 
     def _tracks(self, rows: DetectionColumns) -> list[int]:

@@ -126,7 +126,7 @@ class RenderPool:
         self._name = name
         self._hands = hands
         self._closed = False
-        self.begin_anew()
+        self.after_fork()
         reset_after_fork(self)
 
     def submit(self, render: RenderTask) -> None:
@@ -158,7 +158,7 @@ class RenderPool:
             with suppress(RuntimeError):  # of one that has not begun
                 thread.join(max(0.0, end - time.monotonic()))
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         # Entering a condition is not safe from signals, as entering a lock is.
         self._guard = threading.Lock()

@@ -152,8 +152,8 @@ def plan_view(footage: ViewInput, request: ViewSpec, packs: PackPool) -> Planned
     """
     media = footage.physical.media
     footage = view_input_for(request, footage)
-    request = request.of_region(media.display_width, media.display_height)
-    view = request.sized(media.display_width, media.display_height)
+    request = request.without_crop(media.display_width, media.display_height)
+    view = request.resolve(media.display_width, media.display_height)
     form = request.form
     key = view_key(footage, format_view_path(request))
     pictures = decoded_picture_form(media, view, form)  # complains before anything is worked out
@@ -216,7 +216,7 @@ class ViewAudioSummary:
 def audio_summary(footage: ViewInput, request: ViewSpec) -> ViewAudioSummary:
     """What becomes of the sound of a video in a view.  Raises as `plan_view`."""
     media = footage.physical.media
-    view = request.sized(media.display_width, media.display_height)
+    view = request.resolve(media.display_width, media.display_height)
     found = find_audio(
         footage, view, request.form, timeline_of_view(view, footage.physical, footage.table)
     )

@@ -27,7 +27,7 @@ from vfsd.codecs.containers.segment_muxer import (
     Muxer,
     scaled_ticks,
 )
-from vfsd.core.damaged_frames import as_ranges
+from vfsd.core.detections import contiguous_ranges
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import Sound
@@ -109,7 +109,9 @@ class CopiedViewAudio:
         own = self.packets[first:stop].tolist()
         with workshop.readers.reader_of_sound(self.footage, self.stored, self.table) as reader:
             stored = [
-                data for run in as_ranges(own) for _, data in reader.read(run.start, run.stop)
+                data
+                for run in contiguous_ranges(own)
+                for _, data in reader.read(run.start, run.stop)
             ]
         if [len(data) for data in stored] != self.sizes[first:stop].tolist():
             raise IntegrityError("the sound of the video is not where it was")

@@ -132,9 +132,9 @@ def explain_request(
     """
     physical = footage.physical
     media = physical.media
-    request = request.of_region(media.display_width, media.display_height)
+    request = request.without_crop(media.display_width, media.display_height)
     rendition = plan_view(footage, request, packs)
-    view = request.sized(media.display_width, media.display_height)
+    view = request.resolve(media.display_width, media.display_height)
     sound = audio_summary(footage, request)
     parts = rendition.parts
     tiles = view_input_for(request, footage).tiles

@@ -69,7 +69,7 @@ class ViewUpload:
             raise UsageError(f"{path!r} is not all of the picture in another size")
         info = video.info
         media = info.original.media
-        view = request.sized(media.display_width, media.display_height)
+        view = request.resolve(media.display_width, media.display_height)
         self._size = view.size or (media.display_width, media.display_height)
         require_importable(media, *self._size)
         self._form = request.form

@@ -69,7 +69,7 @@ class OwnedFile:
     def is_let_go(self) -> bool:
         return self._new.file.closed
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`.  It is the parent who writes; a child may live longer."""
         self.let_go()
 

@@ -105,7 +105,7 @@ class VideoWriter(Generic[_V]):
         self._began_in = OwnerProcess()
         reset_after_fork(self)
 
-    def begin_anew(self) -> None:
+    def after_fork(self) -> None:
         """See `vfsd.core.atfork`: in a child it is closed, and the file stays the parent's."""
         # To free it would write the end of the file, and wait for the threads of an encoder.
         leak(self._writer)
@@ -272,7 +272,7 @@ class VideoWriter(Generic[_V]):
         self.unfinished.remove()
 
     def _require_open(self) -> None:
-        self._began_in.require_own(f"{self.name!r}, a video")
+        self._began_in.require_same_process(f"{self.name!r}, a video")
         if not self._is_open:
             if self._cut_by is not None:
                 raise self._cut_by

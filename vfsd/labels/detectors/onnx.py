@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.core.detections import MOST_LETTERS, Detection, DetectionColumns, Source
+from vfsd.core.detections import MAX_TEXT_LENGTH, Detection, DetectionColumns, Source
 from vfsd.core.frames import Frame
 from vfsd.errors import ExtraMissingError, UsageError
 from vfsd.labels.detectors.detector import Found, FrameRequest
@@ -169,7 +169,7 @@ class OnnxDetector:
         self._input, self._type, self._first, self._picture = _input_of(inputs, self._path, side)
         self._source = Source(
             "onnx",
-            self._path.stem.strip()[:MOST_LETTERS],
+            self._path.stem.strip()[:MAX_TEXT_LENGTH],
             hashlib.sha256(data).hexdigest()[:16],
             {
                 "min_confidence": min_confidence,

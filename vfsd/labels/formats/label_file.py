@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from vfsd.core.detections import (
-    FARTHEST,
+    MAX_COORDINATE,
     Attributes,
     Detection,
     DetectionColumns,
@@ -26,7 +26,7 @@ from vfsd.core.detections import (
     Ints,
     Source,
     check_attributes,
-    runs,
+    contiguous_ranges,
 )
 from vfsd.errors import UsageError
 
@@ -189,7 +189,7 @@ class LabelRows:
                 hint="skip_empty=True leaves such boxes out",
                 command_hint="`--skip-empty` leaves such boxes out",
             )
-        if max(map(abs, (x1, y1, x2, y2))) > FARTHEST:
+        if max(map(abs, (x1, y1, x2, y2))) > MAX_COORDINATE:
             raise self.complaint(where, f"the box {x1:g}, {y1:g}, {x2:g}, {y2:g} is out of bounds")
         self.require_frame(where, frame)
         if track is not None and not 0 <= track <= MAX_INTEGER:
@@ -273,7 +273,9 @@ class LabelRows:
         """What was read; `examined` are the frames that the file is about."""
         return LabelFile(
             DetectionColumns.from_detections(self._rows),
-            None if examined is None else runs(np.unique(np.array(list(examined), np.int64))),
+            None
+            if examined is None
+            else contiguous_ranges(np.unique(np.array(list(examined), np.int64))),
             self.skipped,
             examined_by,
         )

@@ -173,7 +173,7 @@ def write(
     clip: LabeledVideo,
     options: LabelWriteOptions,
 ) -> Iterator[tuple[str, Iterable[str]]]:
-    rows = columns.in_order()
+    rows = columns.sorted_by_frame()
     for frame in examined_frames(rows, examined).tolist():
         first, end = np.searchsorted(rows.frames, [frame, frame + 1]).tolist()
         name = f"{frame + (options.frame_base or 0):06}"

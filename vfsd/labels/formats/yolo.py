@@ -136,7 +136,7 @@ def write(
     clip: LabeledVideo,
     options: LabelWriteOptions,
 ) -> Iterator[tuple[str, Iterable[str]]]:
-    rows = columns.in_order()
+    rows = columns.sorted_by_frame()
     names = sorted(set(rows.labels))
     classes = {name: number for number, name in enumerate(names)}
     for frame in examined_frames(rows, examined).tolist():
