@@ -279,12 +279,12 @@ def test_a_video_is_written_with_its_sound_unless_it_is_not_wanted(run: Run, pla
     loud = run("read", TRAFFIC, "loud.mp4", "--span", "1-2", "--json")
     assert (loud.object["sound"], loud.object["silence"]) == ("aac", None)
     silent = run("read", TRAFFIC, "silent.mkv", "--span", "1-2", "--no-sound", "--json")
-    assert (silent.object["sound"], silent.object["silence"]) == (None, "none is asked for")
+    assert (silent.object["sound"], silent.object["silence"]) == (None, "no sound was requested")
     for name, count in (("loud.mp4", 1), ("silent.mkv", 0)):
         with av.open(str(place / name)) as opened:
             assert len(opened.streams.audio) == count
     bare = run("read", TRAFFIC, "bare.h264", "--span", "1-2", "--json")
-    assert (bare.object["sound"], bare.object["silence"]) == (None, "h264 holds pictures only")
+    assert (bare.object["sound"], bare.object["silence"]) == (None, "h264 has no sound")
     said = {
         "fast.mp4": ("--frames", "0:50:5"),
         "quiet.mp4": ("--span", "1-2", "--no-sound"),

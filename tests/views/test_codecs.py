@@ -212,7 +212,7 @@ def test_lossless_views_of_tiles_are_as_good_as_they_ask_for(
                 assert (sources, told["lost"]) == ({"original"}, None)
                 assert list(map(fingerprint, shown)) == list(map(fingerprint, exact))
             elif sources == {"tiles"}:
-                assert told["lost"].startswith("it is made from tiles that do not have just")
+                assert told["lost"].startswith("it is made from tiles that do not have exactly")
         shelf.views.close()
 
 
@@ -328,9 +328,9 @@ def test_what_mp4_has_of_ffv1_is_copied_and_made(tmp_path: Path, pixel_format: s
                 shown = list(map(samples, decoded(shelf.read(name, path))))
                 assert (shown == exact) == (path != "full.mp4" or made == "copied"), path
         why = json.loads(shelf.read("a.mkv", "explain/full.mp4.json"))["why"]
-        assert why == ("few players expect ffv1 in mp4: with codec=ffv1, or as mkv, it is copied")
+        assert why == ("few players support ffv1 in mp4; with codec=ffv1, or as mkv, it is copied")
         told = json.loads(shelf.read("a.mkv", "explain/full.h264.json"))
-        assert told["why"] == "it is asked for in h264, and stored in ffv1"
+        assert told["why"] == "it is requested in h264 and stored in ffv1"
         shelf.views.close()
 
 

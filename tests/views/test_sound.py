@@ -277,8 +277,8 @@ def test_sound_reaches_over_pictures_that_stay_for_long(tmp_path: Path) -> None:
     ("path", "reason"),
     [
         ("frames=0-60-2.mp4", "faster"),
-        ("sound=no.mp4", "asked for"),
-        ("full.h264", "pictures only"),
+        ("sound=no.mp4", "no sound was requested"),
+        ("full.h264", "h264 has no sound"),
     ],
 )
 def test_silence_is_explained(tmp_path: Path, path: str, reason: str) -> None:
@@ -312,7 +312,7 @@ def test_unreadable_sound_leaves_the_video_as_it_is(tmp_path: Path) -> None:
 def test_a_video_without_sound_has_none(shelf: Shelf) -> None:
     assert json.loads(shelf.read("portrait.mp4", "info.json"))["sound"] is None
     told = json.loads(shelf.read("portrait.mp4", "explain/full.mp4.json"))
-    assert (told["sound"], told["silence"]) == (None, "the video has none")
+    assert (told["sound"], told["silence"]) == (None, "the video has no sound")
 
 
 def test_videos_from_before_are_silent_until_they_are_verified(tmp_path: Path) -> None:

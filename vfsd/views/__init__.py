@@ -1,12 +1,11 @@
-"""Views: videos in other forms, as files of known size that are made when they are read.
+"""Views: a video in another form, served as a file of known size that is rendered when it is read.
 
-`folder` shows them below ``NAME@/``, `single` gives one by itself; `rendition` says what a name
-stands for; `slots` and `allotment` give every byte its place before it is made; `copying`,
-`stitching`, `splicing`, `encoding` and `raw` make the bytes and `sounding` what is heard with them,
-`explaining` counts what that takes;
-`rendering` sees to it that each is made once, by the threads of `renderqueue`, `forerunner` has
-those made that a reader will want next, and `rendercache` keeps them.  `offers` takes frames that
-somebody writes.
+`Views` is the tree below ``NAME@/`` of a mount, and `view_export` opens or writes one view without
+a mount. `view_resolver` parses a path and `rendered_view` chooses the cheapest method:
+`stream_copy`, `stitch`, `smart_cut`, `transcode` or `raw_view`.  The size of each slot of a file is
+fixed before the slot is rendered (`view_slots`, `rate_control`).  `rendering` renders each slot
+once, prefetches for sequential readers and keeps the results (`render_cache`, `cached_views`).
+`view_uploads` accepts frames that are written to a view.
 """
 
 from vfsd.views.rendered_view import ViewAudioSummary

@@ -1,5 +1,6 @@
-"""What earlier renders left behind: slots in the cache, encode times of this host, and whole views
-as unnamed files that the kernel can read directly (`MaterialisedViews`).
+"""Results of earlier renders: cached slots, encode times of this host, and whole views.
+
+Whole views are unnamed files that the kernel can read directly (`MaterialisedViews`).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from vfsd.views.transcode import TranscodedView
 _log = logging.getLogger(__name__)
 
 _MIN_PIXELS = 5_000_000
-"""Fewer pixels are not a measurement: a second of 640x360 has 7 million."""
+"""Fewer pixels are not a reliable measurement.  One second of 640x360 has 7 million."""
 
 
 def cached_slot_name(rendition: RenderedView, slot: int) -> str:
-    """The name of a slot's file in the cache, see `vfsd.storage.file_cache.file_of`."""
+    """Return the name of a slot's file in the cache, see `vfsd.storage.file_cache.file_of`."""
     if isinstance(rendition, TranscodedView):
         return file_of(rendition.digest, rendition.key_of_slot(slot))
     return file_of(rendition.digest, f"{rendition.key}.{slot}")
@@ -40,29 +41,31 @@ def cached_slot_name(rendition: RenderedView, slot: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RenderHistory:
-    """What is known of renders on this host."""
+    """Encode times and cached files of earlier renders on this host."""
 
     encode_pixel: Mapping[str, float] = field(default_factory=dict)
-    """CPU seconds for a pixel of a view, by codec; codecs without a measurement are missing."""
+    """CPU seconds per pixel of a view, by codec.  Codecs without a measurement are missing."""
     is_cached: Callable[[str], bool] | None = None
-    """Whether the cache has a file of that name, see `cached_slot_name`; None if unknown."""
+    """Tests whether the cache has a file of that name, see `cached_slot_name`; None if unknown."""
 
     @classmethod
     def of_store(cls, parts: StoreContext) -> RenderHistory:
-        """Facts from the catalog and from the files of the cache."""
+        """Read the history from the catalog and from the files of the cache."""
         return cls(parts.catalog.encode_costs(host_name()), FileCache.of_store(parts).has)
 
     def count_cached(self, rendition: RenderedView) -> int | None:
-        """How many slots of a rendition the cache holds; None if unknown, or none can be kept."""
+        """Return the number of slots of a view in the cache; None if unknown or if none can be
+        cached.
+        """
         if self.is_cached is None or not rendition.storable:
             return None
         return sum(self.is_cached(cached_slot_name(rendition, slot)) for slot in rendition.storable)
 
 
 def store_encode_times(parts: StoreContext, times: EncodeTimes) -> None:
-    """Move the sums of `times` into the catalog; small sums stay for the next call.
+    """Move the sums of `times` into the catalog; sums that are too small stay for the next call.
 
-    A catalog that cannot be written keeps the older measurement.
+    If the catalog cannot be written, it keeps the older measurement.
     """
     if parts.read_only:
         return
@@ -74,27 +77,30 @@ def store_encode_times(parts: StoreContext, times: EncodeTimes) -> None:
             for codec, seconds in measured.items():
                 change.costs.put_encoding(host_name(), codec, seconds, time.time_ns())
     except VfsdError as error:
-        _log.debug("the time of encoding is not kept: %s", error)
+        _log.debug("the encode time was not stored: %s", error)
 
 
 class CachedSlotCounts:
-    """How many of the slots of each rendition that are worth a file are in the cache.  Thread-safe.
+    """Counts, for each view, the cached slots among those that are worth a file.  Thread-safe.
 
-    It is a memory, as looking takes a system call for each slot: one that has gone since is noticed
-    when it is wanted.
+    The counts are remembered, because testing takes a system call for each slot.  A slot that was
+    evicted in the meantime is noticed when it is read.
     """
 
     def __init__(self, is_there: Callable[[RenderedView, int], bool]) -> None:
-        """`is_there` tells whether a slot is in the cache."""
+        """`is_there` tests whether a slot is in the cache."""
         self._is_there = is_there
-        self._found: WeakKeyDictionary[RenderedView, int] = WeakKeyDictionary()  # the first so many
+        # length of the cached prefix
+        self._found: WeakKeyDictionary[RenderedView, int] = WeakKeyDictionary()
 
     def are_all_of(self, rendition: RenderedView) -> bool:
-        """Whether each was there when it was looked for; False where none is worth a file."""
+        """Return whether all slots worth a file were cached at the last `refresh`; False without
+        any.
+        """
         return 0 < len(rendition.storable) == self._found.get(rendition)
 
     def look(self, rendition: RenderedView) -> None:
-        """Go on from where the first one was missing."""
+        """Extend the count from the first slot that was missing."""
         found = self._found.get(rendition, 0)
         if found == len(rendition.storable):
             return
@@ -105,30 +111,33 @@ class CachedSlotCounts:
         self._found[rendition] = found
 
     def forget(self, rendition: RenderedView) -> None:
-        """A slot has to be made."""
+        """Reset the count, because a slot has to be rendered."""
         self._found.pop(rendition, None)
 
 
 _MAX_OPEN = 256
-"""Each takes up a descriptor."""
+"""Each file uses a descriptor."""
 _COPY_BYTES = 1 << 20
-"""Bytes that are written at a time: slots of short views are small."""
+"""Buffer size for writing, because the slots of short views are small."""
 
 
 class _MaterialisedFile(NamedTuple):
     fd: int
     size: int  #: bytes
-    digest: str  #: of the video that it shows
+    digest: str  #: of the video that the view shows
 
 
 class MaterialisedViews:
-    """Whole views, those used last, in at most `budget` bytes.  Thread-safe."""
+    """The most recently read views as whole files, at most `budget` bytes together.
+    Thread-safe.
+    """
 
     def __init__(
         self, directory: Path, budget: int, slot: Callable[[RenderedView, int], Bytes]
     ) -> None:
-        """`directory` is on the disk that they shall lie on; `slot` gives the bytes of a slot,
-        without the zeros that fill it up."""
+        """`directory` selects the disk; `slot` returns the bytes of a slot without its zero
+        padding.
+        """
         self._directory = directory
         self._budget = budget
         self._slot = slot
@@ -139,8 +148,10 @@ class MaterialisedViews:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vfsd-wholes")
 
     def open(self, key: str) -> int | None:
-        """A descriptor, the caller's own, of a file with just the bytes of that view, if there is
-        one."""
+        """Return a new descriptor of a file with exactly the bytes of the view, or None.
+
+        The caller closes the descriptor.
+        """
         with self._guard:
             found = self._files.get(key)
             if found is None:
@@ -149,10 +160,10 @@ class MaterialisedViews:
             return os.dup(found.fd)
 
     def want(self, rendition: RenderedView) -> None:
-        """All of a view was read: put it together, soon, where it is worth its bytes.
+        """Schedule a file for a view that was read completely, unless it is too large.
 
-        Raw pictures and stills are not: they are in no cache of files, so they would have to be
-        decoded once more.
+        Raw pictures and stills get none: no cache file holds them, so they would have to be decoded
+        again.
         """
         key, size = rendition.key, rendition.slots.size
         if not isinstance(rendition, PlannedView) or rendition.made == "decoded":
@@ -175,12 +186,12 @@ class MaterialisedViews:
             self._files.clear()
 
     def digests(self) -> set[str]:
-        """Of the videos that they show."""
+        """Return the digests of the videos that the files show."""
         with self._guard:
             return {whole.digest for whole in self._files.values()}
 
     def forget(self, digests: Collection[str]) -> None:
-        """Keep nothing of those videos, which have gone; who has one open reads on."""
+        """Drop the files of videos that were removed.  Duplicated descriptors stay valid."""
         with self._guard:
             gone = [key for key, whole in self._files.items() if whole.digest in digests]
             files = [self._files.pop(key) for key in gone]
@@ -197,7 +208,7 @@ class MaterialisedViews:
                 raise
             self._keep(rendition.key, _MaterialisedFile(fd, rendition.slots.size, rendition.digest))
         except (OSError, VfsdError) as error:
-            _log.debug("a view is not kept as a whole: %s", error)
+            _log.debug("a view was not kept as a whole file: %s", error)
         finally:
             with self._guard:
                 self._coming.discard(rendition.key)
@@ -207,7 +218,7 @@ class MaterialisedViews:
         with open(fd, "wb", buffering=_COPY_BYTES, closefd=False) as file:
             for number in range(len(slots)):
                 if self._closed:
-                    raise OSError(errno.EINTR, "it is too late for that")
+                    raise OSError(errno.EINTR, "the cache of whole views is closed")
                 data = self._slot(rendition, number)
                 file.write(data)
                 file.write(bytes(slots[number].size - len(data)))

@@ -27,21 +27,21 @@ from vfsd.views.view_input import ViewInput
 _log = logging.getLogger(__name__)
 
 _FRAMES_PER_PLAN = 256
-"""Scattered frames are planned for as many at a time."""
+"""Scattered frames are planned in batches of this size."""
 _MAX_SKIPPED_FRAMES = 4
-"""Pictures that are decoded in vain rather than to start anew at a key frame after them."""
+"""Decoding up to this many unused pictures is preferred to a restart at a later key frame."""
 _MAX_IDLE_CURSORS = 16
-"""However small they are: each has threads and a descriptor."""
+"""Limit for small cursors too, because each has threads and a descriptor."""
 _BUFFERED_PICTURES = 10
-"""That a decoder may hold, beside those of its threads and those that wait for their turn."""
+"""Pictures in a decoder besides those of its threads and of the reorder buffer."""
 
 
 DecodedPicture = tuple[VideoFrame, FrameRegion | None]
-"""A picture, and what it is; None: all of the stored picture."""
+"""A picture and the part of the stored picture that it holds; None for all of it."""
 
 
 class DecodeCursor:
-    """The pictures of a list of frames, from one place on.  One user at a time."""
+    """Decodes the pictures of a list of frames from a position on.  For one user at a time."""
 
     def __init__(
         self,
@@ -53,8 +53,13 @@ class DecodeCursor:
         check: Checkpoint,
         threads: int,
     ) -> None:
-        """`wanted` is what pictures are made into; `check` is its first user's; the original is
-        decoded by so many `threads`."""
+        """Start decoding at `place`, an index into `frames`.
+
+        Args:
+            wanted: the form that the pictures will be converted to.
+            check: called for each packet and picture; an exception that it raises ends the cursor.
+            threads: decoder threads for the original.
+        """
         self.check = check  #: called for each packet and picture; what it raises ends the cursor
         self._table = footage.table
         self._frames = frames
@@ -65,11 +70,11 @@ class DecodeCursor:
         picture = media.width * media.height * 3 // 2 * (2 if media.bit_depth > 8 else 1)
         kept = _BUFFERED_PICTURES + threads + media.reorder_delay
         self.memory = picture * kept  #: bytes, roughly
-        self.place = place  #: of the picture that comes next
-        self.used = 0.0  #: when it became idle, as `time.monotonic` has it
+        self.place = place  #: index of the next picture
+        self.used = 0.0  #: when it became idle, by `time.monotonic`
 
     def reaches(self, place: int) -> bool:
-        """Whether reading on to `place` is no dearer than to start anew there."""
+        """Return whether decoding on to `place` costs no more than a restart there."""
         if not self.place <= place < len(self._frames):
             return False
         if place - self.place <= _MAX_SKIPPED_FRAMES:
@@ -81,9 +86,9 @@ class DecodeCursor:
         self.check()
 
     def pictures(self, first: int, stop: int) -> Iterator[DecodedPicture]:
-        """What is at the places ``first <= p < stop``; `first` is not before `place`.
+        """Yield the pictures ``first <= p < stop``; `first` is not before the current position.
 
-        Raises `IntegrityError` when the file does not yield a frame that its table promises.
+        Raises `IntegrityError` if the file does not yield a frame that its table lists.
         """
         while self.place < stop:
             self.check()
@@ -95,15 +100,15 @@ class DecodeCursor:
     def close(self) -> None:
         self.check = _never_cancelled
         if self.place == len(self._frames):
-            next(self._feed, None)  # so that it ends by itself, and its decoder stays warm
+            next(self._feed, None)  # the end of the stream leaves the decoder reusable
         self._feed.close()
 
 
 class CursorPool:
-    """Idle cursors; those that nobody has used for longest are given up.  Thread-safe.
+    """Idle cursors; the least recently used are closed first.  Thread-safe.
 
-    Their decoders hold `budget` bytes of pictures at most, or those of one; the pool of decoders
-    has as much less meanwhile.
+    The decoders hold at most `budget` bytes of pictures, or one cursor of any size.  `DecoderPool`
+    shrinks by the same amount.
     """
 
     def __init__(self, tools: ReadContext, budget: int) -> None:
@@ -124,10 +129,12 @@ class CursorPool:
         check: Checkpoint,
         threads: int,
     ) -> Iterator[DecodeCursor]:
-        """A cursor for `place`, or not far before it, of this block's own.
+        """Lend a cursor at `place`, or shortly before it, for the block.
 
-        `key` stands for the encoding, what is `wanted` of it, and the list of frames.  What `check`
-        raises, which is called for each packet and picture, ends it.
+        Args:
+            key: identifies the encoding, the form of the pictures and the list of frames.
+            wanted: the form that the pictures will be converted to.
+            check: called for each packet and picture; an exception that it raises ends the cursor.
         """
         cursor = self._take(key, place)
         if cursor is None:
@@ -145,7 +152,7 @@ class CursorPool:
             cursor.close()
 
     def cool(self, seconds: float) -> None:
-        """Give up those that nobody has used for so long."""
+        """Close the cursors that have been idle for `seconds`."""
         with self._guard:
             before = time.monotonic() - seconds
             cold = [cursor for _, cursor in self._idle if cursor.used < before]
@@ -193,13 +200,13 @@ class CursorPool:
             self._end(old)
 
     def _end(self, cursor: DecodeCursor) -> None:
-        """Close one that was idle."""
+        """Close a cursor that was idle."""
         self._tools.pool.lend(-cursor.memory)
         cursor.close()
 
 
 def _never_cancelled() -> None:
-    """What nobody waits for ends by itself."""
+    """Do nothing: an idle cursor has no reader that could cancel it."""
 
 
 def _decoded_pictures(
@@ -236,7 +243,7 @@ def _decoded_pictures(
         except (IntegrityError, FileNotFoundError) as error:
             if not is_tiled:
                 raise
-            _log.warning("a view is made from the original, not from tiles: %s", error)
+            _log.warning("a view is rendered from the original, not from tiles: %s", error)
             tools.mender.note(error)
             tiles = None
 

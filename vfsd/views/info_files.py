@@ -1,5 +1,5 @@
-"""The files `info.json` and `README_FILE.txt` below `NAME@/`: facts about the video, and how to
-name its views.
+"""The files `info.json` and `README.txt` below `NAME@/`: facts about the video, and how to name its
+views.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ AUDIO_NOT_INDEXED = "its sound is not indexed; `vfsd verify` indexes it"
 
 
 def copied_audio_track(sound: Sound) -> AudioTrack:
-    """Of packets that are copied."""
+    """Return the track of a view that copies the packets of `sound`."""
     return AudioTrack(
         sound.codec,
         sound.configuration,
@@ -47,10 +47,10 @@ def copied_audio_track(sound: Sound) -> AudioTrack:
 
 
 def view_audio_codec(container: str, sound: Sound, asked: str | None = None) -> str:
-    """The codec in which an mp4 or matroska view carries sound that is indexed.
+    """Return the codec in which an mp4 or matroska view carries indexed sound.
 
-    It is that of the stored sound unless another is `asked` for.  Sound that the container does
-    not take is transcoded to AAC.
+    The stored sound is copied unless another codec is `asked` for.  Sound that the container does
+    not support is transcoded to AAC.
     """
     if asked in (None, sound.codec) and takes_audio(container, copied_audio_track(sound)):
         return sound.codec
@@ -58,7 +58,9 @@ def view_audio_codec(container: str, sound: Sound, asked: str | None = None) -> 
 
 
 def audio_record(media: MediaInfo, sound: Sound | None) -> dict[str, Any] | None:
-    """What views carry of a video's sound, or why they do not; None where it has none."""
+    """Return the sound that views of a video carry, or why they carry none; None if it has no
+    sound.
+    """
     if sound is None:
         audio = next((stream for stream in media.side_streams if stream.kind == "audio"), None)
         if audio is None:
@@ -78,7 +80,7 @@ def audio_record(media: MediaInfo, sound: Sound | None) -> dict[str, Any] | None
 
 
 def _audio_by_view_format(sound: Sound) -> dict[str, str]:
-    """By ending of a view: whether it copies the sound or transcodes it."""
+    """Return, by view suffix, whether the sound is copied or transcoded."""
     told = {}
     for ending, container in (("mp4", "mp4"), ("mkv", "matroska")):
         codec = view_audio_codec(container, sound)
@@ -95,7 +97,7 @@ def info_json(
     table: FrameTable,
     sound: Sound | None,
 ) -> bytes:
-    """The same bytes for the same state of the catalog.
+    """Return the contents of `info.json`; the same catalog state gives the same bytes.
 
     Fractions are written as text, times in seconds, sizes in bytes.
     """
@@ -127,7 +129,7 @@ def info_json(
 
 
 def _damage_ranges(damage: Sequence[range] | None) -> list[list[int]] | None:
-    """Null: no full decode has examined the file for damage."""
+    """Return null if no full decode has examined the file for damage."""
     return None if damage is None else [[part.start, part.stop] for part in damage]
 
 
@@ -160,7 +162,9 @@ def _media_record(media: MediaInfo) -> dict[str, Any]:
 
 
 def _side_data_lost_in_views(media: MediaInfo) -> dict[str, list[str]] | None:
-    """The marks of pictures that whole views do not carry, by form; None: not looked for."""
+    """Return the side data that views of the whole video lose, by form; None if it was not
+    examined.
+    """
     if media.marks is None:
         return None
     whole = picture_form(media, View(), "yuv420p")
@@ -174,7 +178,7 @@ def _side_data_lost_in_views(media: MediaInfo) -> dict[str, list[str]] | None:
 
 
 def _gop_record(original: PhysicalVideo, table: FrameTable) -> dict[str, Any]:
-    """Groups of pictures: how many, and how long."""
+    """Return the number and the lengths of the groups of pictures."""
     columns = table.columns(0, table.packets)
     keys = np.flatnonzero(columns.flags & PacketFlag.KEY)
     leading = np.flatnonzero(columns.flags & PacketFlag.LEADING)
@@ -211,7 +215,7 @@ _MILLISECONDS = 1000
 
 
 def readme_text(video: LogicalVideo, table: FrameTable) -> bytes:
-    """The same bytes for the same state of the catalog."""
+    """Return the contents of `README.txt`; the same catalog state gives the same bytes."""
     original = video.original
     count, media = original.frames, original.media
     size = f"{media.display_width}x{media.display_height}"
@@ -238,7 +242,7 @@ def readme_text(video: LogicalVideo, table: FrameTable) -> bytes:
 
 
 def _examples(video: LogicalVideo, table: FrameTable) -> Iterator[tuple[str, str]]:
-    """(name, what it is)."""
+    """Yield (name, description) of example views."""
     original = video.original
     count, media = original.frames, original.media
     first, end = count // 4, max(count // 2, count // 4 + 1)
@@ -272,6 +276,6 @@ def _examples(video: LogicalVideo, table: FrameTable) -> Iterator[tuple[str, str
 
 
 def _middle_region(width: int, height: int) -> Rect:
-    """About half of the picture each way, at even pixels where it has them."""
+    """Return a region of half the width and height, at even pixels if it is large enough."""
     left, top = width // 8 * 2, height // 8 * 2
     return Rect(left, top, left + max(1, width // 4 * 2), top + max(1, height // 4 * 2))

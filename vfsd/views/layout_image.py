@@ -1,5 +1,6 @@
-"""The files `layout.png` and `layout/SECONDS.png`: a frame with its tiles, detections and a heat
-map of reads, below a legend.
+"""The files `layout.png` and `layout/SECONDS.png`: a frame with its tiles, detections and reads.
+
+A headline above the frame explains the colours of the heat map and of the labels.
 """
 
 from __future__ import annotations
@@ -48,18 +49,18 @@ from vfsd.views.view_input import ViewInput
 from vfsd.views.view_slots import DecodedFrames, FixedSizeSlots, Slots
 
 HEAT_COLORS: tuple[Color, ...] = ((40, 70, 235), (140, 40, 230), (235, 30, 140), (255, 40, 30))
-"""From where little was read to where most was."""
+"""From rarely read to often read."""
 _FAINT: Color = (190, 190, 190)
 _LINES = 3
 
 
 def headline_height(unit: float) -> int:
-    """In pixels; `unit` is how many times as large as in the smallest picture everything is."""
+    """Return the height in pixels; `unit` is the scale relative to the smallest picture."""
     return _LINES * line_height(0.62 * unit) + 2 * round(12 * unit)
 
 
 def headline(width: int, facts: LayoutFacts, unit: float, colours: dict[str, Color]) -> Picture:
-    """A strip above the picture: what is shown, and what its colours mean."""
+    """Draw the strip above the picture: the frame, the layout and the legend of the colours."""
     strip = np.full((headline_height(unit), width, 3), BACKGROUND_COLOR, np.uint8)
     margin, step = round(12 * unit), line_height(0.62 * unit)
     what = f"{facts.video.name}  frame {facts.frame}, {clock_text(facts.seconds)}"
@@ -93,7 +94,7 @@ def _legend(
     unit: float,
     colours: dict[str, Color],
 ) -> None:
-    """What the colours of the heat and of boxes mean; of many labels, those seen most."""
+    """Draw the colours of the heat map and of the labels, limited to the most frequent labels."""
     gap, room = round(22 * unit), strip.shape[1] - 2 * base[0]
     heat, *labels = _legend_entries(facts, colours)
     shown = len(labels)
@@ -122,14 +123,14 @@ def _legend(
 def _color_ramp(
     strip: Picture, base: tuple[int, int], swatch: Sequence[Color], size: float
 ) -> None:
-    """Colours from left to right, as high as letters are."""
+    """Draw colours from left to right, as high as the letters."""
     x, middle, half = base[0], base[1] - round(size * 10), round(size * 9)
     room = strip[max(0, middle - half) : middle + half, x : x + _swatch_length(swatch, size)]
     room[...] = _stretched(swatch, _swatch_length(swatch, size))[: room.shape[1]]
 
 
 _LegendEntry = tuple[str, Sequence[Color], str]
-"""Text, colours (there may be none), and text behind them."""
+"""Text before the colours, the colours (may be empty), and the text after them."""
 
 
 def _legend_entries(facts: LayoutFacts, colours: dict[str, Color]) -> list[_LegendEntry]:
@@ -168,14 +169,14 @@ def _padded_strip(size: float) -> int:
 
 
 def _stretched(swatch: Sequence[Color], length: int) -> Picture:
-    """length x 3."""
+    """Return the colours interpolated to an array of length x 3."""
     at, stops = np.linspace(0, 1, length), np.linspace(0, 1, len(swatch))
     parts = [np.interp(at, stops, [colour[part] for colour in swatch]) for part in range(3)]
     return np.stack(parts, axis=-1).astype(np.uint8)
 
 
 _SHORTEST_SIDE = 720
-"""Smaller frames are enlarged, as letters need room."""
+"""Smaller frames are enlarged, because the labels need space."""
 _EDGE: Color = (255, 220, 40)
 _LABELS: tuple[Color, ...] = (
     (90, 200, 250),
@@ -187,31 +188,31 @@ _LABELS: tuple[Color, ...] = (
     (255, 120, 110),
     (205, 220, 120),
 )
-"""By label; with more of them, some have the same."""
+"""Colours of labels, reused if there are more labels."""
 _COOL, _HOT = 0.22, 0.50
-"""How much of the frame these cover."""
+"""Opacity of the heat map for a single read and for the most frequent."""
 _TRAIL, _MOST_TRAIL = 0.26, 0.70
-"""How much an outline of a box on another frame covers, and many of them together."""
+"""Opacity of the outline of one box of another frame, and of many that overlap."""
 _MOST_TRAILS = 4000
 
 
 def picture_size(width: int, height: int) -> tuple[int, int]:
-    """(width, height) of the picture of a frame of `width` x `height` displayed pixels."""
+    """Return (width, height) of the picture of a frame of `width` x `height` displayed pixels."""
     scale = _scale(width, height)
     return width * scale, height * scale + headline_height(_unit(width * scale, height * scale))
 
 
 def draw_layout(table: FrameTable, tools: ReadContext, facts: LayoutFacts) -> Picture:
-    """The frame, from the original, with everything drawn on it.
+    """Decode the frame from the original and draw the facts on it.
 
-    Raises `IntegrityError` where it cannot be decoded, `OSError`.
+    Raises `IntegrityError` if the frame cannot be decoded, `OSError`.
     """
     plan = plan_frames(np.array([facts.frame]), View(), facts.video.original, table)
     return draw_facts(PlanExecutor(table, tools).execute(plan)[0], facts)
 
 
 def draw_facts(pixels: Picture, facts: LayoutFacts) -> Picture:
-    """`pixels` (displayed) enlarged where the frame is small, below lines of facts."""
+    """Draw the facts on `pixels`, the displayed frame, enlarged if it is small."""
     height, width = pixels.shape[:2]
     scale = _scale(width, height)
     picture: Any = pixels.copy()
@@ -247,11 +248,8 @@ def _scaled(rect: Rect, scale: int) -> Rect:
     return Rect(rect.x1 * scale, rect.y1 * scale, rect.x2 * scale, rect.y2 * scale)
 
 
-# ---------------------------------------------------------------------------------------- heat
-
-
 def _draw_heat(picture: Picture, facts: LayoutFacts, scale: int) -> None:
-    """Colour what was read: the more often, the warmer and the thicker."""
+    """Colour the areas that were read: the more often, the warmer and the more opaque."""
     most = int(facts.heat.max())
     if not most:
         return
@@ -266,8 +264,8 @@ def _draw_heat(picture: Picture, facts: LayoutFacts, scale: int) -> None:
 def _ramp_of(
     heat: npt.NDArray[np.int64], most: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """(colours, cover) of each pixel of a heat that reaches up to `most`."""
-    # By a table: there are far fewer numbers of reads than pixels.
+    """Return (colours, opacity) for each pixel of a heat map with maximum `most`."""
+    # A lookup table is faster: there are far fewer distinct counts than pixels.
     numbers, inverse = np.unique(heat, return_inverse=True)
     colours, covers = _ramp(_share(numbers, most))
     covers[numbers == 0] = 0
@@ -276,8 +274,10 @@ def _ramp_of(
 
 
 def _share(numbers: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.float64]:
-    """From 0 for a single read to 1 for `most`; by their logarithm, as some areas are read by
-    far more than others."""
+    """Map counts to 0 for a single read up to 1 for `most`.
+
+    The scale is logarithmic, because some areas are read far more often than others.
+    """
     if most == 1:
         return np.ones(len(numbers))
     share: npt.NDArray[np.float64] = np.log(np.maximum(numbers, 1)) / math.log(most)
@@ -293,9 +293,6 @@ def _ramp(
     return np.stack(colours, axis=-1).astype(np.float32), covers.astype(np.float32)
 
 
-# --------------------------------------------------------------------------------------- boxes
-
-
 def _colours(facts: LayoutFacts) -> dict[str, Color]:
     used = sorted({str(label) for label in facts.boxes.labels})
     return {label: _LABELS[number % len(_LABELS)] for number, label in enumerate(used)}
@@ -304,7 +301,7 @@ def _colours(facts: LayoutFacts) -> dict[str, Color]:
 def _draw_trails(
     picture: Picture, facts: LayoutFacts, scale: int, unit: float, colours: dict[str, Color]
 ) -> None:
-    """Outlines of boxes on the other frames, thin; where many lie they show more."""
+    """Draw thin outlines of the boxes of the other frames; overlapping outlines are more opaque."""
     thin = max(1, round(unit))
     others = facts.boxes.select(facts.boxes.frames != facts.frame)
     others = others.select(slice(None, None, -(-len(others) // _MOST_TRAILS) or 1))
@@ -328,7 +325,7 @@ def _draw_trails(
 def _draw_boxes(
     picture: Picture, facts: LayoutFacts, scale: int, unit: float, colours: dict[str, Color]
 ) -> None:
-    """The boxes on the drawn frame, each with its label."""
+    """Draw the boxes of the frame itself, each with its label."""
     thin = max(1, round(2 * unit))
     here = facts.boxes.select(facts.boxes.frames == facts.frame)
     places = []
@@ -344,7 +341,7 @@ def _draw_boxes(
 def _draw_label(
     picture: Picture, text: str, place: tuple[int, int, int], size: float, colour: Color
 ) -> None:
-    """A label above a box, or below it where there is no room above."""
+    """Draw a label above a box, or below it if there is no space above."""
     x1, y1, y2 = place
     text = ascii_text(text)
     (width, height), base = cv2.getTextSize(text, FONT, size, 1)
@@ -357,11 +354,8 @@ def _draw_label(
     cv2.putText(picture, text, at, FONT, size, BACKGROUND_COLOR, 1, cv2.LINE_AA)
 
 
-# --------------------------------------------------------------------------------------- tiles
-
-
 def _draw_outline(picture: Picture, places: list[Rect], unit: float) -> None:
-    """Edges that show on bright and on dark ground."""
+    """Draw tile edges that are visible on bright and on dark ground."""
     thin = max(1, round(2 * unit))
     for colour, thickness in ((BACKGROUND_COLOR, 3 * thin), (_EDGE, thin)):
         for place in places:
@@ -369,7 +363,7 @@ def _draw_outline(picture: Picture, places: list[Rect], unit: float) -> None:
 
 
 def _draw_tile_number(picture: Picture, place: Rect, cell: Cell, unit: float) -> None:
-    """Number, size and quality in the upper left corner, as large as there is room for."""
+    """Write number, size and quality in the upper left corner of a tile, as large as fits."""
     lines = [f"{cell.tile}", human_bytes(cell.size), f"{cell.psnr:.1f} dB"]
     size = 0.56 * unit
     room = (place.width - 16 * unit, place.height - 16 * unit)
@@ -394,9 +388,9 @@ _LAYOUT_PATH = re.compile(r"layout/([0-9]{1,9}(?:\.[0-9]{1,18})?)\.png")
 
 
 class LayoutView:
-    """A picture of what the catalog knows when it is first looked at, and for that reader alone.
+    """A picture of the current state of the catalog, drawn when it is first read.
 
-    Its size follows from the frame's, so that it may be told before there is a picture.
+    Its size follows from the size of the frame, so it is known before the picture is drawn.
     """
 
     storable = range(0)
@@ -404,7 +398,7 @@ class LayoutView:
     memory = 0
 
     def __init__(self, digest: str, size: tuple[int, int], draw: Callable[[], Picture]) -> None:
-        self.key = uuid.uuid4().hex  # the next reader may see more
+        self.key = uuid.uuid4().hex  # each reader gets a new picture
         self.digest = digest
         self.slots: Slots = FixedSizeSlots(0, uncompressed_png_size(*size), 1)
         self._draw = draw
@@ -413,12 +407,12 @@ class LayoutView:
     def make(self, slot: int, workshop: RenderContext) -> bytes:
         if not slot:
             return b""
-        if self._data is None:  # a cache may have let go of it, and the reader is half through
+        if self._data is None:  # the cache may have evicted it before the end of the read
             self._data = uncompressed_png(self._draw())
         return self._data
 
     def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
-        """Who looks at where it was read has not read there."""
+        """Return None: looking at the reads of a video is not a read."""
         return None
 
 
@@ -427,7 +421,7 @@ def is_below_layout(path: str) -> bool:
 
 
 def layout_names(footage: ViewInput, most: int) -> list[tuple[str, bool]]:
-    """A picture for each second; none where they are more than `most`."""
+    """List a picture for each second; empty if there are more than `most`."""
     count = footage.physical.duration.__ceil__()
     return [(f"{second}.png", False) for second in range(count if count <= most else 0)]
 
@@ -435,7 +429,7 @@ def layout_names(footage: ViewInput, most: int) -> list[tuple[str, bool]]:
 def layout_view(
     catalog: Catalog, tools: ReadContext, video: LogicalVideo, footage: ViewInput, path: str
 ) -> LayoutView:
-    """The picture at `path`.  Raises `NotFoundError`, `OutOfRangeError`."""
+    """Return the picture at `path`.  Raises `NotFoundError`, `OutOfRangeError`."""
     segments = footage.tiles.segments if footage.tiles is not None else ()
     frame = None if path == LAYOUT_FILE else _frame_of(footage, path)
     at = frame
@@ -462,10 +456,10 @@ def _frame_of(footage: ViewInput, path: str) -> int:
 
 
 def _second(footage: ViewInput, frame: int) -> range:
-    """The frames that appear in the same second of the timeline."""
+    """Return the frames that appear in the same second of the timeline."""
     physical, table = footage.physical, footage.table
     shown = (table.frame_pts(frame) - physical.first_pts) * physical.time_base
     second, times = Fraction(shown.__floor__()), FrameTimes(physical, table)
     found = times.between(second, second + 1)
-    # Its time stamp may be rounded down to the second before the one in which it is due.
+    # A rounded timestamp may fall into the second before the nominal one.
     return found if frame in found else times.between(second + 1, second + 2)

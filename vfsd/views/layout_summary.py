@@ -1,5 +1,7 @@
-"""What the catalog knows about a tile layout: tiles, detections and reads of its frames
-(`LayoutFacts`), and the layouts of a video as one line of text.
+"""Facts about a tile layout from the catalog: tiles, detections and reads of its frames
+(`LayoutFacts`).
+
+`layout_text` describes all layouts of a video in one line.
 """
 
 from __future__ import annotations
@@ -23,21 +25,21 @@ from vfsd.tiling import Rect
 from vfsd.tiling.layout import uniform_layout
 
 Heat = npt.NDArray[np.int64]
-"""height x width: how often each pixel was read."""
+"""height x width: the number of reads of each pixel."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LayoutFacts:
-    """A segment of tiles (or a stretch of frames without), and one frame of it."""
+    """A segment of tiles, or a range of frames without tiles, and one frame of it."""
 
     video: LogicalVideo
     segment: Segment | None
-    frames: range  #: of the segment, or that stretch
+    frames: range  #: of the segment, or of the range without tiles
     frame: int  #: one of them
-    seconds: Fraction  #: at which it appears
-    boxes: DetectionColumns  #: what was seen on `frames`, within the displayed frame
+    seconds: Fraction  #: when the frame appears
+    boxes: DetectionColumns  #: detections on `frames`, clipped to the displayed frame
     heat: Heat  #: of the displayed frame
-    reads: int  #: that have touched `frames`
+    reads: int  #: reads that touched `frames`
 
 
 def layout_facts(
@@ -48,10 +50,10 @@ def layout_facts(
     frames: range,
     frame: int | None,
 ) -> LayoutFacts:
-    """What the catalog knows of `frames`, which are those of `segment` where there is one.
+    """Collect what the catalog knows of `frames`, which are those of `segment` if it is given.
 
-    Without `frame`, the one nearest to the middle on which something was seen.  Raises
-    `NotFoundError` when the video's bytes have changed.
+    Without `frame`, the facts are about the frame with detections nearest to the middle.  Raises
+    `NotFoundError` if the video's bytes have changed.
     """
     media = video.original.media
     width, height = media.display_width, media.display_height
@@ -73,8 +75,8 @@ def layout_facts(
 
 
 def read_counts(read: Iterable[tuple[int, Sequence[Rect]]], width: int, height: int) -> Heat:
-    """How often each pixel was read: (times, areas), where areas that overlap count once."""
-    # The value of a pixel is the sum of all steps above it and to its left.
+    """Count the reads of each pixel from pairs (times, areas); overlapping areas count once."""
+    # A pixel's count is the sum of all steps above it and to its left.
     steps = np.zeros((height + 1, width + 1), np.int64)
     together = np.zeros((height, width), np.int64)
     for times, rects in read:
@@ -96,7 +98,7 @@ def read_counts(read: Iterable[tuple[int, Sequence[Rect]]], width: int, height: 
 def _read_rects(
     catalog: Catalog, video: LogicalVideo, frames: range, area: ReadArea
 ) -> Sequence[Rect]:
-    """What was read of `frames`: of a scan, the boxes that it looked for."""
+    """Return the areas that were read in `frames`: for a scan, the boxes of its labels."""
     media = video.original.media
     if area.kind != "scan" or area.region == media.frame_rect:
         return [area.region]
@@ -114,23 +116,23 @@ def _middle(frames: range, boxes: DetectionColumns) -> int:
 
 
 def _start(original: PhysicalVideo, table: FrameTable, frame: int) -> Fraction:
-    """Seconds at which a frame appears; for the frame after the last, the end."""
+    """Return the time in seconds at which a frame appears, or the duration after the last frame."""
     if frame >= len(table):
         return original.duration
     return (table.frame_pts(frame) - original.first_pts) * original.time_base
 
 
 _MAX_LAYOUTS = 32
-"""Stretches that are told one by one."""
+"""Ranges that are listed individually."""
 _UNTILED = "untiled"
 
 
 def layout_text(original: PhysicalVideo, table: FrameTable, segments: Sequence[Segment]) -> str:
-    """Rows x columns of the displayed frame, with seconds, for each stretch of the same layout.
+    """Return rows x columns of the displayed frame, with seconds, for each range of the same
+    layout.
 
-    Where not all tiles are stored, how many are stands before.
-
-    `segments` are those that reads may use.  ``untiled`` alone: there are none.
+    If only some of the tiles are stored, their number comes first.  `segments` are the ones that
+    reads may use; without any, the text is ``untiled``.
     """
     if not segments:
         return _UNTILED
@@ -149,7 +151,7 @@ def layout_text(original: PhysicalVideo, table: FrameTable, segments: Sequence[S
 def _layout_spans(
     original: PhysicalVideo, segments: Sequence[Segment]
 ) -> Iterator[tuple[range, str]]:
-    """(frames, layout) without gaps; where segments overlap, the newest counts."""
+    """Yield (frames, layout) without gaps; where segments overlap, the newest wins."""
     edges = {0, original.frames}
     for segment in segments:
         edges |= {segment.first_frame, segment.end_frame}
@@ -173,7 +175,7 @@ def _is_uniform(original: PhysicalVideo, segment: Segment) -> bool:
         rules = tile_codec(segment.profile, media).rules
         rows, columns = len(layout.heights), len(layout.widths)
         return layout == uniform_layout(media.width, media.height, rows, columns, rules)
-    except UsageError:  # no longer a codec or a layout that could be made
+    except UsageError:  # the codec or layout is not supported any more
         return False
 
 

@@ -1,4 +1,4 @@
-"""Line charts as pictures: curves, or medians of several with their quartiles."""
+"""Line charts as pictures: single curves, or medians of several runs with bands of quartiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 Values = npt.NDArray[np.float64]
-"""(runs, steps): what each run has come to after each step."""
+"""(runs, steps): the value of each run after each step."""
 Colour = tuple[int, int, int]
 """RGB."""
 Picture = npt.NDArray[np.uint8]
@@ -23,15 +23,15 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 92, 24, 88, 76
 _FONT = cv2.FONT_HERSHEY_DUPLEX
 _GROUND, _GRID, _LETTERS = (255, 255, 255), (228, 228, 228), (60, 60, 60)
 _TITLE, _SMALL = 0.72, 0.52
-"""Sizes of letters, in parts of the font's own."""
+"""Letter sizes as factors of the font's own size."""
 _LINE = 24
-"""Pixels from one name to the next."""
+"""Pixels between the names of two curves."""
 _TICKS = 8
-"""At most so many steps on an axis."""
+"""Maximum number of ticks on an axis."""
 _BAND = 0.16
-"""How much of what is behind a band it covers."""
+"""Opacity of a band of quartiles."""
 _FINE = 4
-"""Bits of a pixel in which lines are placed."""
+"""Fractional bits of pixel coordinates."""
 
 
 def draw(
@@ -42,12 +42,12 @@ def draw(
     colours: Mapping[str, Colour],
     highest: float | None = None,
 ) -> None:
-    """Write one `panel` to a file, in the form that its name ends in."""
+    """Write one `panel` to a file in the format given by its suffix."""
     write(path, [panel(title, axes[0], curves, colours, highest, above=axes[1])], columns=1)
 
 
 def write(path: Path, panels: Sequence[Picture], columns: int) -> None:
-    """Write panels to a file, so many side by side, in the form that its name ends in."""
+    """Write panels to a file, `columns` in a row, in the format given by its suffix."""
     blank = np.full_like(panels[0], 255)
     filled = [*panels, *[blank] * (-len(panels) % columns)]
     rows = [np.hstack(filled[first : first + columns]) for first in range(0, len(filled), columns)]
@@ -63,11 +63,14 @@ def panel(
     *,
     above: str = "",
 ) -> Picture:
-    """`curves` over their steps, which count from 1: medians, with bands of quartiles.
+    """Draw `curves` over their steps, counted from 1: medians, with bands of quartiles.
 
-    `below` says what the steps are, `above` what the values are, in their unit.  The last value of
-    each curve stands beside its end.  What is above `highest` (default: nothing) is cut off.  Texts
-    are ASCII.
+    Args:
+        below: label of the step axis.
+        above: label of the value axis, with its unit.
+        highest: values above it are cut off; by default nothing is cut off.
+
+    The last value of each curve is written next to its end.  Texts must be ASCII.
     """
     steps = max(values.shape[1] for values in curves.values())
     if highest is None:
@@ -106,10 +109,10 @@ def _curve(room: Any, values: Values, steps: int, highest: float, colour: Colour
 def _points(room: Any, values: Values, steps: int, highest: float) -> npt.NDArray[np.int32]:
     height, width = room.shape[:2]
     x = np.arange(1, len(values) + 1) / steps * width
-    if len(values) == 1:  # a line all the same
+    if len(values) == 1:  # a constant line
         x, values = np.array([0, width]), np.repeat(values, 2)
     y = (1 - values / highest) * height
-    # Far outside, whole numbers would run over.
+    # Values far outside would overflow the integer coordinates.
     points: npt.NDArray[np.int32] = (
         (np.stack([x, y.clip(-height, height)], axis=1) * 2**_FINE).round().astype(np.int32)
     )
@@ -131,24 +134,26 @@ def _grid(drawn: Any, right: int, steps: int, highest: float) -> None:
 
 
 def _ticks(last: float, *, whole: bool) -> Sequence[float]:
-    """Round numbers from 0 to `last`."""
+    """Return round numbers from 0 to `last`."""
     size = 10.0 ** math.floor(math.log10(last / _TICKS))
     apart = next(size * times for times in (1, 2, 5, 10) if size * times * _TICKS >= last)
     if whole:
         apart = max(1.0, apart)
-    # Multiplying, as sums of tenths are no tenths.
+    # Products are exact where sums of tenths accumulate errors.
     return [round(number * apart, 12) for number in range(int(last / apart + 1e-9) + 1)]
 
 
 def _formatted_value(value: float, highest: float) -> str:
-    """As exact as the picture is."""
+    """Format a value with the precision of the picture."""
     digits = max(0, 2 - math.floor(math.log10(highest)))
     return f"{value:.{digits}f}"
 
 
 def _label_positions(ends: Mapping[str, float]) -> dict[str, int]:
-    """Where the name of each curve stands, of which the ends are parts of the highest: as near to
-    its end as can be, one above the other."""
+    """Return the y position of the name of each curve, near its end and without overlap.
+
+    `ends` are fractions of the highest value.
+    """
     bottom = _HEIGHT - _BOTTOM
     names = sorted(ends, key=lambda name: ends[name])
     places: list[float] = []
@@ -156,7 +161,7 @@ def _label_positions(ends: Mapping[str, float]) -> dict[str, int]:
         y = bottom - min(ends[name], 1.0) * (bottom - _TOP) + 6
         places.append(min(y, places[-1] - _LINE) if places else y)
     top = float(_TOP)
-    for number in reversed(range(len(places))):  # those that had no room above
+    for number in reversed(range(len(places))):  # move up the names that had no space
         places[number] = max(places[number], top)
         top = places[number] + _LINE
     return {name: round(y) for name, y in zip(names, places, strict=True)}

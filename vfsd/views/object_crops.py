@@ -1,4 +1,4 @@
-"""The tree `objects/`: crops of detections and clips of tracks as files, by label."""
+"""The tree `objects/` below `NAME@/`: crops of detections and clips of tracks, by label."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _NUMBER = re.compile(r"\d{1,18}")
 _CLIP = re.compile(r"(\d{1,18})\.mp4")
 
 Entries = list[tuple[str, bool]]
-"""Names, each with whether it is a folder."""
+"""Names, each with whether it is a directory."""
 
 
 class ObjectTree:
-    """What lies below ``objects/`` of one video.  Thread-safe, and asks for boxes once."""
+    """The tree ``objects/`` of one video.  Reads labels and boxes once.  Thread-safe."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class ObjectTree:
         labels: Callable[[], list[str]],
         boxes: Callable[[str], DetectionColumns],
     ) -> None:
-        """`labels` tells which there are; `boxes` gives those of a label, by frame."""
+        """`labels` returns all labels; `boxes` returns the boxes of a label, ordered by frame."""
         self._footage = footage
         self._packs = packs
         self._ask_labels = labels
@@ -48,7 +48,7 @@ class ObjectTree:
         self._boxes: dict[str, DetectionColumns] = {}
 
     def is_folder(self, path: str) -> bool:
-        """Raises `NotFoundError` where neither a folder nor a file can be."""
+        """Raises `NotFoundError` for an unknown label or track."""
         match path.split("/")[1:]:
             case []:
                 return True
@@ -63,7 +63,7 @@ class ObjectTree:
         return False
 
     def entries(self, path: str, most: int) -> Entries:
-        """The entries of a folder; no files where they are more than `most`."""
+        """List a directory; its files are omitted if there are more than `most`."""
         match path.split("/")[1:]:
             case []:
                 written = map(_label_dir, self._all_labels())
@@ -82,7 +82,7 @@ class ObjectTree:
         raise NotFoundError(f"no such folder: {path!r}")
 
     def rendition(self, path: str) -> RenderedView:
-        """Raises `NotFoundError`."""
+        """Return the view at `path`.  Raises `NotFoundError`."""
         match path.split("/")[1:]:
             case [label, name] if found := _CROP.fullmatch(name):
                 frame, number, suffix = int(found[1]), int(found[2]), found[3]
@@ -94,8 +94,6 @@ class ObjectTree:
                 return self._crop(label, rows, int(found[1]), 0, found[2], path)
         raise NotFoundError(f"no such view: {path!r}")
 
-    # -- what was seen
-
     def _all_labels(self) -> list[str]:
         if self._labels is None:
             self._labels = self._ask_labels()
@@ -103,9 +101,9 @@ class ObjectTree:
 
     def _known(self, written: str) -> str:
         label = unquote(written)
-        # What is not ASCII may be no text at all, and is no name of ours.
+        # Names that are not ASCII may be invalid UTF-8, and label directories never have them.
         if not written.isascii() or _label_dir(label) != written or label not in self._all_labels():
-            raise NotFoundError(f"nothing is labelled {label!r}")
+            raise NotFoundError(f"no detection has the label {label!r}")
         return label
 
     def _of(self, written: str) -> DetectionColumns:
@@ -128,8 +126,6 @@ class ObjectTree:
         if not len(mine):
             raise NotFoundError(f"{label!r} has no track {number}")
         return mine
-
-    # -- files
 
     def _crop(
         self,
@@ -160,12 +156,14 @@ class ObjectTree:
     def _rect(self, rows: DetectionColumns, row: int) -> Rect:
         media = self._footage.physical.media
         rect = rows[row].rect(media.display_width, media.display_height)
-        assert rect is not None  # what lies outside was left out
+        assert rect is not None  # boxes outside the frame were removed by `clipped`
         return rect
 
 
 def _label_dir(label: str) -> str:
-    """The name of a label's folder, in ASCII; that of ``..`` is not the folder above."""
+    """Return the directory name of a label in ASCII; dots are escaped so that ``..`` is not the
+    parent.
+    """
     return label.replace(".", "%2E") if label in (".", "..") else quote(label, safe=" ")
 
 

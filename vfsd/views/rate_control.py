@@ -1,7 +1,7 @@
 """Quality and size of encoded segments.
 
-`slot_sizes` predicts a size limit from the frame table, `coarser` picks the next quality if a
-segment exceeds it, and `QualityProbe` measures the PSNR while encoding.
+`slot_sizes` predicts a size limit from the frame table.  `coarser` picks the next quality if a
+segment exceeds its limit.  `QualityProbe` measures the PSNR while encoding.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from vfsd.core.frames import Pixels
 from vfsd.errors import IntegrityError
 
 DEFAULT_QUALITY = {"h264": 20, "hevc": 20, "av1": 28, "mjpeg": 3, "ffv1": 0}
-"""Quantisers that are hard to tell from the source, see `EncoderSettings`; FFV1 has none."""
+"""Quantisers that are hard to distinguish from the source, see `EncoderSettings`; unused by FFV1.
+"""
 
 _STEPS_PER_HALF = {"h264": 7.0, "hevc": 5.5, "av1": 10.0}
-"""Measured; with too few, what is encoded again is too large again."""
+"""Quantiser steps that halve the size, measured.  With lower values the next attempt is too large
+again."""
 _JPEG_EXPONENT = 2.0
-"""By which the quantiser of JPEG, which is a factor, grows for pictures that get smaller."""
+"""The quantiser of JPEG is a factor; it grows with this power of the size reduction."""
 
 
 def is_lossless(codec: str) -> bool:
@@ -34,9 +36,9 @@ def is_lossless(codec: str) -> bool:
 
 
 def coarser(codec: str, quality: int, excess: float) -> int:
-    """A quality for what took `excess` times the room, at least a step coarser.
+    """Return the next quality for a segment of `excess` times its allowed size.
 
-    `quality` is not the coarsest yet.
+    It is at least one step coarser.  `quality` must not be the coarsest already.
     """
     if codec == "mjpeg":
         wanted = quality * math.pow(excess, _JPEG_EXPONENT)
@@ -46,13 +48,13 @@ def coarser(codec: str, quality: int, excess: float) -> int:
 
 
 _LOSSLESS_SPARE_BITS = 2
-"""For each sample; noise of even distribution took 0.5 to 0.7 (8 bits) or 0.4 (10 bits) more than
-it has, a quarter of a megapixel and more."""
+"""Per sample.  Uniform noise took 0.5 to 0.7 bits (8-bit samples) or 0.4 (10-bit) more than the
+samples have, for pictures of a quarter of a megapixel and more."""
 _LOSSLESS_PICTURE_BYTES = 16 << 10
-"""For what the contexts of a picture's slices have to learn: 1 KiB of noise of 16 to 176 pixels."""
+"""Cost of adapting the contexts of a picture's slices: 1 KiB for noise of 16 to 176 pixels."""
 
 _BITS_RELATIVE_TO_H264 = {
-    # Bytes that H.264 would have needed, for one of this codec.
+    # H.264 bytes that one byte of this codec corresponds to.
     "hevc": 2.0,
     "av1": 1.7,
     "vp9": 1.2,
@@ -63,12 +65,12 @@ _BITS_RELATIVE_TO_H264 = {
     "mjpeg": 0.9,
 }
 _INTRA_SHARE = 0.35
-"""Of the bytes of a further key picture: what it might have cost had it not been one."""
+"""Share of a further key picture's bytes that it would have cost as a predicted picture."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SizeFit:
-    """Bits per pixel: ``factor * source ** exponent``, for key pictures and for the others."""
+    """Bits per pixel as ``factor * source ** exponent``, for key pictures and for others."""
 
     key: float
     key_exponent: float
@@ -91,7 +93,7 @@ _REGION_EXPONENT = -0.22
 _RATE_EXPONENT = -0.1
 
 _PICTURE_BYTES = 48
-"""Headers of a packet and of what the container adds to it."""
+"""Packet headers and the container's overhead for a packet."""
 _SEGMENT_BYTES = 640
 
 
@@ -100,11 +102,11 @@ _Bits = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class EncodedShape:
-    """What becomes of the source's pictures.  Pixels."""
+    """Picture areas before and after the conversion, in pixels."""
 
-    frame: int  #: of a frame of the source
-    region: int  #: of the part that is shown
-    picture: int  #: of a picture of the result
+    frame: int  #: area of a source frame
+    region: int  #: area of the shown region
+    picture: int  #: area of an encoded picture
 
 
 def slot_sizes(
@@ -115,9 +117,11 @@ def slot_sizes(
     frames: Ints,
     starts: Ints,
 ) -> Ints:
-    """Bytes for each segment, without what the container adds once.
+    """Return the bytes reserved for each segment, without the container's fixed overhead.
 
-    `frames` is the frame of each picture, `starts` the pictures that segments begin with.
+    Args:
+        frames: the source frame of each picture.
+        starts: index of the first picture of each segment.
     """
     counts = np.diff(np.append(starts, len(frames)))
     key_bits, other_bits, spans = _source_bits(source_codec, shape.frame, table, frames, starts)
@@ -140,9 +144,10 @@ def slot_sizes(
 def _source_bits(
     source_codec: str, pixels: int, table: FrameTable, frames: Ints, starts: Ints
 ) -> tuple[_Bits, _Bits, Ints]:
-    """(bits per pixel of the largest picture, of the others, frames of the source) by segment.
+    """Return, by segment, (bits per pixel of the largest picture, of the others, number of source
+    frames).
 
-    In the bits that H.264 would have needed; `pixels` is the size of a frame.
+    The bits are those that H.264 would have needed.  `pixels` is the area of a frame.
     """
     first, last = int(frames[0]), int(frames[-1])
     begin = table.decode_run(first).first_packet
@@ -152,7 +157,7 @@ def _source_bits(
     largest = _running_maximum(columns.size, keys)[packets - begin]
     sizes = columns.size[packets - begin]
     is_key = keys[packets - begin]
-    # The frames of the source between the first picture of a segment and that of the next.
+    # Source frames from the first picture of a segment to the first of the next.
     lows = frames[starts] - first
     highs = np.maximum(np.append(lows[1:], last + 1 - first), lows + 1)
     top = _reduce_spans(np.maximum, largest, lows, highs)
@@ -166,20 +171,21 @@ def _source_bits(
 
 
 def lossless_slot_sizes(samples: int, bits: int, counts: Ints) -> Ints:
-    """Bytes for segments of so many pictures of `samples` samples, whatever these show.
+    """Return bytes for segments of `counts` pictures of `samples` samples, for any content.
 
-    There is nothing coarser to fall back on, so that this is what FFV1 needs for noise, and more.
+    A lossless codec has no coarser quality, so this is more than FFV1 needs for noise.
     """
     each = _LOSSLESS_PICTURE_BYTES + samples * (bits + _LOSSLESS_SPARE_BITS) // 8
     return _SEGMENT_BYTES + each * counts
 
 
 def gray_segment_size(codec: str, pixels: int, counts: Ints) -> Ints:
-    """Enough for so many pictures of one gray: a bit a block, at most; of JPEG 40.
+    """Return enough bytes for `counts` pictures of plain gray: a bit per block, or 40 bits for
+    JPEG.
 
-    A macroblock that is predicted from its neighbours and has no residual takes a fraction of a
-    bit in any of them, one that is skipped less.  JPEG has no less than 4 or 6 bits for each of its
-    blocks of 8x8, and tables in each picture.
+    A macroblock that is predicted from its neighbours without residual takes a fraction of a bit in
+    each codec. A skipped one takes less.  JPEG needs 4 or 6 bits for each 8x8 block, and tables in
+    each picture.
     """
     blocks = -(-pixels // 256)
     if codec in INTRA_ENCODERS:
@@ -188,32 +194,32 @@ def gray_segment_size(codec: str, pixels: int, counts: Ints) -> Ints:
 
 
 def _running_maximum(sizes: Ints, keys: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
-    """For each packet: the largest since the last key packet."""
-    groups = np.cumsum(keys) << 40  # more than any size: a new group starts anew
+    """Return, for each packet, the largest size since the last key packet."""
+    groups = np.cumsum(keys) << 40  # larger than any size, so each group starts over
     largest: Ints = np.maximum.accumulate(sizes + groups) - groups
     return largest
 
 
 def _reduce_spans(reduce: np.ufunc, values: Ints, lows: Ints, highs: Ints) -> Ints:
-    """`values` reduced over each ``low <= i < high``; spans follow each other or overlap by one."""
+    """Reduce `values` over each ``low <= i < high``; spans follow each other or overlap by one."""
     pairs = np.column_stack((lows, np.minimum(highs, len(values)))).ravel()
-    closed = np.append(values, 0)  # so that the last span may end at the end
+    closed = np.append(values, 0)  # allows the last span to end at the end
     reduced: Ints = reduce.reduceat(closed, pairs)[::2]
     return reduced
 
 
 @dataclass(slots=True)
 class PictureOrigins:
-    """Where pictures came from."""
+    """Where the pictures of a segment came from."""
 
-    is_original: bool = True  #: all were decoded from the original, and stayed what they were
+    is_original: bool = True  #: all were decoded from the original, without tiles
 
 
 class QualityProbe:
-    """How like their pictures the packets are that were made of them: decoded as they come.
+    """Measures the luma PSNR of encoded packets against their pictures, by decoding them at once.
 
-    By luma alone, which tells whether anybody would use them.  All else is measured when they are
-    to be a part of a rendition: who reads a view would wait for it.
+    Luma is enough to decide whether a segment may become part of a rendition.  The rest is measured
+    on promotion, because a reader of the view is waiting now.
     """
 
     def __init__(self, settings: EncoderSettings, extradata: bytes) -> None:
@@ -222,7 +228,7 @@ class QualityProbe:
         self._check: CellVerifier[Pixels] | None = CellVerifier(settings.codec, luma_errors)
 
     def seen(self, pictures: Iterator[Pixels]) -> Iterator[Pixels]:
-        """The same, which are in 4:2:0, on their way to the encoder."""
+        """Yield the given 4:2:0 pictures unchanged on their way to the encoder."""
         width, height = self._size
         for picture in pictures:
             if self._check is not None:
@@ -233,12 +239,12 @@ class QualityProbe:
         if self._check is not None:
             try:
                 self._check.packet(payload, self._extradata)
-            except IntegrityError:  # no candidate, then
+            except IntegrityError:  # the segment cannot be a candidate
                 self._check = None
 
     @property
     def luma(self) -> float | None:
-        """dB, when all packets are there; None where they do not show the pictures."""
+        """Luma PSNR in dB after the last packet; None if the packets do not show the pictures."""
         try:
             return None if self._check is None else self._check.finish().luma
         except IntegrityError:

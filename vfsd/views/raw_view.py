@@ -1,6 +1,5 @@
-"""Uncompressed views: raw pictures, or Y4M with a header before each picture.
-
-All slots have the same size.
+"""Uncompressed views: raw pictures, or Y4M with a header before each picture.  All slots have the
+same size.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _Y4M_LAYOUTS = {
     "yuv444p": "C444 XYSCSS=444",
     "yuv420p10": "C420p10 XYSCSS=420P10",
 }
-"""As FFmpeg writes them."""
+"""Color space tags as FFmpeg writes them."""
 
 
 class RawView:
-    """A file with one slot for each picture.  Slot 0 is the header of Y4M, or empty."""
+    """A file with one slot for each picture.  Slot 0 is the Y4M header, or empty."""
 
     storable = range(0)
     made = "decoded"
@@ -62,7 +61,7 @@ class RawView:
         return whole.data
 
     def fill(self, slot: int, workshop: RenderContext, place: ByteBuffer) -> None:
-        """As `make`, in `place`, which has just as many bytes as the slot."""
+        """Like `make`, but writes into `place`, which has exactly the size of the slot."""
         if not slot:
             place[:] = np.frombuffer(self._header, np.uint8)
             return
@@ -74,10 +73,10 @@ class RawView:
             converter.convert(picture, held, samples)
 
     def stream(self, workshop: RenderContext) -> Generator[Bytes, None, None]:
-        """What `make` gives for each slot, in order.  Each is valid until the next is asked for."""
+        """Yield the bytes of each slot in order; each buffer is valid until the next iteration."""
         yield self._header
         converter = PictureConverter(self._pictures)
-        # One place for all: new memory for each would take as long as filling it.
+        # One buffer for all pictures: allocating memory takes as long as filling it.
         whole = np.empty(len(self._prefix) + converter.bytes, np.uint8)
         samples = self._samples(whole, converter)
         with self._cursor(workshop, converter, 0) as cursor:
@@ -99,13 +98,13 @@ class RawView:
     def _cursor(
         self, workshop: RenderContext, converter: PictureConverter, place: int
     ) -> AbstractContextManager[DecodeCursor]:
-        """Its decoder goes on while a picture is copied, handed on and the next one asked for."""
+        """Return a cursor with threads that decode ahead while a picture is copied and written."""
         footage, frames = self._footage, self._showing.frames
         threads = workshop.pool.threads_ahead(footage.physical.media)
         return workshop.cursor(self.key, footage, converter, frames, place, threads)
 
     def _samples(self, place: ByteBuffer, converter: PictureConverter) -> Pixels:
-        """Where the samples of a picture go; what stands before them is there already."""
+        """Write the frame prefix and return the part of `place` for the samples."""
         place[: len(self._prefix)] = np.frombuffer(self._prefix, np.uint8)
         return place[len(self._prefix) :].view(converter.dtype).reshape(converter.shape)
 
@@ -115,7 +114,7 @@ class RawView:
         full = media_coding(self._pictures.media).is_full
         ratio = self._pictures.sample_aspect_ratio
         shape = "0:0" if ratio is None else f"{ratio.numerator}:{ratio.denominator}"
-        # Of fields nobody knows which comes first.
+        # "?" because the field order of interlaced pictures is unknown.
         scanning = "?" if self._pictures.media.interlaced else "p"
         return (
             f"YUV4MPEG2 W{width} H{height} F{rate.numerator}:{rate.denominator} "

@@ -1,4 +1,4 @@
-"""Slots that another process renders into shared memory.
+"""Renders slots in another process, into shared memory.
 
 `RemoteViews` sends a `SlotRequest`; `SlotRenderer` answers it in the render process.
 """
@@ -24,41 +24,41 @@ from vfsd.views.view_resolver import RecentViews, ViewResolver
 
 
 class SlotRequest(NamedTuple):
-    """One slot, as a process is asked for it that has no rendition yet."""
+    """A slot to render, in terms that a process without the view can resolve."""
 
     ino: int  #: of the video
     path: str  #: below ``NAME@/``
-    key: str  #: of the rendition that has to lie there
+    key: str  #: of the view expected at that path
     slot: int
-    room: int  #: bytes that the slot has in its file; 0: as many as come
+    room: int  #: bytes of the slot in its file; 0 for any number
 
 
 class RemoteRenderer(Protocol):
-    """Where slots are made.  Thread-safe."""
+    """Renders slots elsewhere.  Thread-safe."""
 
     def make(self, order: SlotRequest, check: Checkpoint) -> Bytes | None:
-        """The bytes of a slot, without the zeros that fill it up.
+        """Return the bytes of a slot without its zero padding.
 
-        None: something else lies there by now, or nobody is left who could make it.  Raises as
+        None means that the path now has another view, or that no render process is left.  Raises as
         `RenderedView.make` does, and what `check` raises, which is called now and then.
         """
 
 
 class RemoteViews:
-    """Renditions whose slots come from `RemoteRenderer`.  Thread-safe."""
+    """Views whose slots a `RemoteRenderer` renders.  Thread-safe."""
 
     def __init__(self, elsewhere: RemoteRenderer) -> None:
         self._elsewhere = elsewhere
         self._places: WeakKeyDictionary[RenderedView, tuple[int, str]] = WeakKeyDictionary()
 
     def add(self, rendition: RenderedView, ino: int, path: str) -> None:
-        """It lies at that path of the folder of the video with that inode."""
+        """Register the inode of the video and the path of a view."""
         self._places[rendition] = (ino, path)
 
     def make(self, rendition: RenderedView, slot: int, check: Checkpoint) -> Bytes | None:
-        """A slot of a rendition; None where it has to be made here."""
+        """Return a slot of a view; None if it has to be rendered in this process."""
         place = self._places.get(rendition)
-        # The first slot is a header: arithmetic, and done sooner than said.
+        # The first slot is a header, which is cheaper to compute than to request.
         if place is None or not slot:
             return None
         room = rendition.slots[slot].size
@@ -66,11 +66,11 @@ class RemoteViews:
 
 
 AllocateBuffer = Callable[[int], ByteBuffer]
-"""Memory for so many bytes; called once at most."""
+"""Returns memory for a number of bytes; called at most once."""
 
 
 class SlotRenderer:
-    """Makes slots of the views of a store, and keeps none.  Thread-safe."""
+    """Renders slots of the views of a store without caching them.  Thread-safe."""
 
     def __init__(self, parts: StoreContext, tools: ReadContext) -> None:
         candidates = None
@@ -83,10 +83,10 @@ class SlotRenderer:
         self._made_of = RecentViews[str]()  # by key
 
     def make(self, order: SlotRequest, check: Checkpoint, place: AllocateBuffer) -> int | None:
-        """Make a slot, where `place` gives memory for it; how many bytes that were.
+        """Render a slot into memory from `place` and return its number of bytes.
 
-        None where something else lies there than what was asked for.  Raises as `RenderedView.make`
-        does, and what `check` and `place` do.
+        None means that the path has another view than requested.  Raises as `RenderedView.make`
+        does, and what `check` and `place` raise.
         """
         rendition = self._rendition(order)
         if rendition is None or not order.slot < len(rendition.slots):
@@ -103,7 +103,7 @@ class SlotRenderer:
         return len(made)
 
     def cool(self, seconds: float) -> None:
-        """See `RenderContext.cool`."""
+        """See `RenderContext.evict_idle`."""
         self._workshop.cool(seconds)
         store_encode_times(self._parts, self._workshop.times)
 
@@ -112,13 +112,15 @@ class SlotRenderer:
         self._renditions.close()
 
     def _rendition(self, order: SlotRequest) -> RenderedView | None:
-        """Who has a file open goes on reading it when something else has its name by now."""
+        """Return the requested view; an open file keeps its view even if the path has another one
+        by now.
+        """
         found = self._made_of.get(order.key)
         if found is None:
             try:
                 found = self._renditions.at(*self._renditions.located(order.ino, order.path))
             except NotFoundError:
-                return None  # the video has gone, or been replaced
+                return None  # the video was removed or replaced
             if found.key != order.key:
                 return None
             self._made_of.put(order.key, found)

@@ -1,6 +1,6 @@
-"""Renders each slot once, however many readers wait for it.
+"""Renders each slot once, for any number of readers.
 
-`RenderPool` runs `RenderTask`s and cancels those without readers; `RenderCache` keeps the results
+`RenderPool` runs `RenderTask`s and cancels those without readers.  `RenderCache` keeps the results
 in memory and in files.
 """
 
@@ -23,26 +23,26 @@ from vfsd.storage.file_cache import Bytes, FileCache
 
 _CLOSE_SECONDS = 10.0
 _POLL_SECONDS = 0.1
-"""After as long, whoever waits is asked whether he is still there, and then again."""
+"""A waiting reader calls its cancel check this often."""
 
 Checkpoint = Callable[[], None]
-"""Returns at once, or raises `RenderCancelledError`: to be called for each picture or packet."""
+"""Returns at once, or raises `RenderCancelledError`; call it for each picture or packet."""
 
 
 class RenderCancelledError(Exception):
-    """Nobody wants the bytes any more that are being made."""
+    """The last reader of the bytes being rendered has gone."""
 
 
 class RenderTask:
-    """Bytes that are made once for all who want them.  Thread-safe.
+    """Bytes that are rendered once for all their readers.  Thread-safe.
 
-    Without data or error in the end it was given up; who wants it then has to ask anew.
+    A finished task without data or error was cancelled, and a reader has to submit a new one.
     """
 
     def __init__(
         self, work: Callable[[Checkpoint], bytes | memoryview], then: Callable[[RenderTask], None]
     ) -> None:
-        """`then` is called when it is done, before those who want it hear of that."""
+        """`then` is called when the task is done, before its readers are notified."""
         self.data: bytes | memoryview | None = None
         self.error: Exception | None = None
         self._work = work
@@ -58,9 +58,9 @@ class RenderTask:
         return self._waiting > 0
 
     def want(self, then: Callable[[], None] | None = None) -> bool:
-        """Be interested until `unwant`; False where it is done, and nobody can want it any more.
+        """Register a reader until `remove_reader`; return False if the task is already done.
 
-        `then` is called when it is done, by the thread that has done it.
+        `then` is called when the task is done, by the thread that ran it.
         """
         with self._guard:
             if self._done.is_set():
@@ -75,7 +75,7 @@ class RenderTask:
             self._wants -= 1
 
     def wait(self, patience: CancelCheck | None) -> None:
-        """Return when it is done.  Raises what `patience` does."""
+        """Return when the task is done.  Raises what `patience` raises."""
         with self._guard:
             self._waiting += 1
         try:
@@ -89,12 +89,12 @@ class RenderTask:
                 self._waiting -= 1
 
     def check(self) -> None:
-        """Raises `RenderCancelledError` when nobody wants it."""
+        """Raises `RenderCancelledError` if the task has no readers."""
         if self._wants <= 0:
             raise RenderCancelledError
 
     def run(self) -> None:
-        """Make it, unless nobody wants it.  Raises nothing."""
+        """Render the bytes unless the task has no readers.  Raises nothing."""
         try:
             self.check()
             self.data = self._work(self.check)
@@ -106,7 +106,7 @@ class RenderTask:
             self.land()
 
     def land(self) -> None:
-        """It is done, or never will be."""
+        """Mark the task as done and notify its readers."""
         self._first(self)
         with self._guard:
             self._done.set()
@@ -116,13 +116,13 @@ class RenderTask:
 
 
 class RenderPool:
-    """A few threads, and the renders that wait for them: those that somebody waits for go first.
+    """A few threads and a queue of tasks; tasks with a waiting reader go first.
 
-    After a fork the child has no threads, and starts its own.
+    After a fork the child has no threads and starts its own.
     """
 
     def __init__(self, name: str, hands: int) -> None:
-        """So many threads at most."""
+        """Start at most `hands` threads, when they are needed."""
         self._name = name
         self._hands = hands
         self._closed = False
@@ -130,21 +130,22 @@ class RenderPool:
         reset_after_fork(self)
 
     def submit(self, render: RenderTask) -> None:
-        """Have it made.  After `close` it lands as given up, and without any thread as failed."""
+        """Queue a task.  It is cancelled after `close`, and fails if no thread can be started."""
         with self._guard:
             if not self._closed and self._has_hands():
                 self._queue.append(render)
                 self._changed.notify()
                 return
             if not self._closed:
-                render.error = OSError(errno.EAGAIN, "the system gives no more threads")
+                render.error = OSError(errno.EAGAIN, "cannot start a new thread")
         render.land()
 
     def close(self) -> None:
-        """What has not begun is given up; returns when what has begun has ended.
+        """Cancel queued tasks and wait for running ones.
 
-        A thread that does not end is left alone after a while: an exception out of a signal handler
-        may have left one of Python's own locks behind, or come before the thread was seen to start.
+        A thread that does not end is abandoned after a while.  An exception out of a signal handler
+        may have left one of Python's own locks held, or come before the thread was marked as
+        started.
         """
         with self._guard:
             self._closed = True
@@ -155,12 +156,12 @@ class RenderPool:
             render.land()
         end = time.monotonic() + _CLOSE_SECONDS
         for thread in self._threads:
-            with suppress(RuntimeError):  # of one that has not begun
+            with suppress(RuntimeError):  # raised for a thread that was not started
                 thread.join(max(0.0, end - time.monotonic()))
 
     def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
-        # Entering a condition is not safe from signals, as entering a lock is.
+        # Entering a condition is not safe from signals; entering a lock is.
         self._guard = threading.Lock()
         self._changed = threading.Condition(self._guard)
         self._queue: deque[RenderTask] = deque()
@@ -168,21 +169,21 @@ class RenderPool:
         self._idle = 0
 
     def _has_hands(self) -> bool:
-        """With one more of them, where all have something to do."""
+        """Return whether there is a thread, after starting one more if all are busy."""
         if self._idle <= len(self._queue) and len(self._threads) < self._hands:
             name = f"{self._name}-{len(self._threads)}"
             thread = threading.Thread(target=self._serve, name=name, daemon=True)
             self._threads.append(thread)
             try:
                 thread.start()
-            except RuntimeError:  # those that there are have to do
+            except RuntimeError:  # the existing threads have to suffice
                 self._threads.remove(thread)
         return bool(self._threads)
 
     def _serve(self) -> None:
         while (render := self._next()) is not None:
             render.run()
-            del render  # with its bytes
+            del render  # releases its bytes
 
     def _next(self) -> RenderTask | None:
         with self._guard:
@@ -200,20 +201,20 @@ class RenderPool:
 
 
 ByteBuffer = npt.NDArray[np.uint8]
-"""Where it is put: one dimension."""
+"""The buffer that a slot is rendered into: one dimension."""
 
 RenderSlot = Callable[[Checkpoint], Bytes]
-"""Makes it, calling the check now and then."""
+"""Renders a slot, and calls the check now and then."""
 
 
-# Slots lie in a directory for each digest: removing a video removes all its views by one name, and
-# a twin with the same digest shares them.
+# Each digest has its own directory: removing a video removes all its views by one name, and a twin
+# with the same digest shares them.
 def _digest_of(key: str) -> str:
     return key.partition("/")[0]
 
 
 class MemoryCache:
-    """The bytes used last, at most `budget` of them and the newest entry.  Thread-safe."""
+    """The most recently used bytes, at most `budget` of them or the newest entry.  Thread-safe."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
@@ -229,7 +230,7 @@ class MemoryCache:
             return data
 
     def put(self, key: str, data: Bytes) -> None:
-        gone: list[Bytes] = []  # outside of the lock, as giving back memory takes time
+        gone: list[Bytes] = []  # released outside the lock, because freeing memory takes time
         with self._guard:
             self._held -= len(self._entries.pop(key, b""))
             self._entries[key] = data
@@ -248,9 +249,9 @@ class MemoryCache:
 
 
 class RenderCache:
-    """Gives the bytes of a key, making them at most once however many threads ask.
+    """Returns the bytes of a key and renders them at most once, for any number of threads.
 
-    Keys are the names of files, see `file_of`.
+    Keys are file names, see `file_of`.
     """
 
     def __init__(self, memory: MemoryCache, files: FileCache | None) -> None:
@@ -268,11 +269,14 @@ class RenderCache:
         keep: bool,
         patience: CancelCheck | None = None,
     ) -> Bytes:
-        """What `make` returns, or has returned before; it is called by one thread of `lane`.
+        """Return what `make` returns, or has returned before; one thread of `lane` calls it.
 
-        With `keep` it is worth a file.  When `make` fails, all who wait for it get the error.
-        Raises what `patience` does, which is asked while this takes long; when nobody is left who
-        waits, `make` is stopped.
+        Args:
+            keep: the result is worth a file.
+            patience: called now and then while this waits; its exception ends the wait.
+
+        If `make` fails, all waiting readers get the error.  If the last reader leaves, `make` is
+        stopped.
         """
         while True:
             found = self._wanted(key, make, lane, keep)
@@ -290,26 +294,26 @@ class RenderCache:
     def ahead(
         self, key: str, make: RenderSlot, lane: RenderPool, then: Callable[[], None], *, keep: bool
     ) -> RenderTask | None:
-        """Have something made that nobody waits for yet, and that the caller has to `unwant`.
+        """Start rendering without waiting; the caller has to call `remove_reader` of the task.
 
-        `then` is called, by another thread, when it is there, or was given up.  None: it was there
-        already, and `then` is not called.
+        `then` is called by another thread when the task is done or cancelled.  None means that the
+        bytes are already there, and `then` is not called.
         """
         found = self._wanted(key, make, lane, keep, then)
         return found if isinstance(found, RenderTask) else None
 
     def has(self, key: str) -> bool:
-        """Whether it is there; it may go at any moment."""
+        """Return whether the bytes are cached; they may be evicted at any moment."""
         if self._memory.get(key) is not None:
             return True
         return self._files is not None and self._files.has(key)
 
     def digests(self) -> set[str]:
-        """Of the videos that what is in memory shows."""
+        """Return the digests of the videos that have views in memory."""
         return {_digest_of(key) for key in self._memory.all_keys()} - {""}
 
     def forget(self, digests: Collection[str]) -> None:
-        """Keep nothing in memory of those videos, which have gone."""
+        """Drop all memory entries of videos that were removed."""
         for key in self._memory.all_keys():
             if _digest_of(key) in digests:
                 self._memory.drop(key)
@@ -322,7 +326,7 @@ class RenderCache:
         keep: bool,
         then: Callable[[], None] | None = None,
     ) -> Bytes | RenderTask:
-        """The bytes, or what becomes them, wanted once more."""
+        """Return the bytes, or a task that renders them with one more reader."""
         with self._guard:
             data = self._memory.get(key)
             if data is not None:

@@ -1,4 +1,4 @@
-"""`RenderContext`: what all renders of a process share.
+"""`RenderContext`: state that all renders of a process share.
 
 It holds the pools of decoders and packet readers, the decode locks, and the CPU time that encoders
 took.
@@ -30,7 +30,7 @@ from vfsd.views.view_input import ViewInput
 T = TypeVar("T")
 
 _SINGLE_THREADED_CODECS = ("h264", "mjpeg")
-"""Codecs whose encoders work in the thread that calls them; others have threads of their own."""
+"""Codecs that encode in the calling thread; the others use threads of their own."""
 
 
 class EncodeTimes:
@@ -41,7 +41,7 @@ class EncodeTimes:
         self._sums: dict[str, tuple[int, float]] = {}
 
     def add(self, codec: str, pixels: int, seconds: float) -> None:
-        """Encoding so many pixels took `seconds` of CPU time of the calling thread."""
+        """Add `seconds` of CPU time of the calling thread for encoding `pixels`."""
         if codec not in _SINGLE_THREADED_CODECS:
             return
         with self._guard:
@@ -49,7 +49,7 @@ class EncodeTimes:
             self._sums[codec] = before[0] + pixels, before[1] + seconds
 
     def take(self, least: int) -> dict[str, float]:
-        """Remove sums of at least `least` pixels; CPU seconds for a pixel, by codec."""
+        """Remove the sums of at least `least` pixels and return CPU seconds per pixel, by codec."""
         with self._guard:
             full = {codec: one for codec, one in self._sums.items() if one[0] >= least}
             for codec in full:
@@ -58,13 +58,13 @@ class EncodeTimes:
 
 
 class EncodeTimer:
-    """CPU time of this thread within an encoder, without the time for the pictures given to it."""
+    """CPU time of this thread inside an encoder, without the time for producing its pictures."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
 
     def given(self, pictures: Iterator[T]) -> Iterator[T]:
-        """`pictures`, whose time does not count."""
+        """Yield `pictures`; their production does not count."""
         while True:
             began = time.thread_time()
             picture = next(pictures, None)
@@ -74,7 +74,7 @@ class EncodeTimer:
             yield picture
 
     def taken(self, packets: Iterator[bytes]) -> Iterator[bytes]:
-        """`packets`, whose time counts."""
+        """Yield `packets`; their production counts."""
         while True:
             began = time.thread_time()
             packet = next(packets, None)
@@ -89,17 +89,17 @@ ViewAudioReader = AudioPacketReader | AudioDecoder
 _MAX_IDLE_READERS = 4
 _CHECK_SECONDS = 0.1
 _NEARBY_FRAMES = 512
-"""Pictures between two places in a rendition that hardly have a group of pictures in common."""
+"""Pictures farther apart than this rarely share a group of pictures."""
 
 
 def _never_cancelled() -> None:
-    """What nobody will give up."""
+    """Do nothing: there is no reader that could cancel."""
 
 
 class PacketReaders:
-    """Idle packet readers, at most `_READERS`.  Thread-safe.
+    """Idle packet readers, at most `_MAX_IDLE_READERS`.  Thread-safe.
 
-    A reader of a container that cannot be sliced knows its way on from where it stands.
+    A reader keeps its position, which matters for containers that FFmpeg has to demux in sequence.
     """
 
     def __init__(self, suspects: Quarantine) -> None:
@@ -110,7 +110,7 @@ class PacketReaders:
 
     @contextmanager
     def reader(self, footage: ViewInput) -> Iterator[PacketReader]:
-        """A reader of this block's own.  Raises `OSError`."""
+        """Lend a packet reader for the block.  Raises `OSError`."""
         physical = footage.physical
 
         def make() -> PacketReader:
@@ -124,7 +124,7 @@ class PacketReaders:
     def reader_of_sound(
         self, footage: ViewInput, sound: Sound, table: FrameTable
     ) -> Iterator[AudioPacketReader]:
-        """As `reader`, of packets of sound."""
+        """Lend a reader of audio packets."""
 
         def make() -> ViewAudioReader:
             return audio_packet_reader(footage.path, footage.physical.media, sound, table)
@@ -137,7 +137,7 @@ class PacketReaders:
     def samples_of_sound(
         self, footage: ViewInput, sound: Sound, table: FrameTable, layout: str
     ) -> Iterator[AudioDecoder]:
-        """As `reader`, of decoded sound in a layout of channels."""
+        """Lend a decoder of audio samples in the given channel layout."""
 
         def make() -> ViewAudioReader:
             media = footage.physical.media
@@ -151,7 +151,7 @@ class PacketReaders:
     def _lent(
         self, physical: PhysicalVideo, key: str, make: Callable[[], ViewAudioReader]
     ) -> Iterator[ViewAudioReader]:
-        with self._suspects.decoding(physical):  # some containers only FFmpeg takes apart
+        with self._suspects.decoding(physical):  # FFmpeg demuxes some containers
             reader = self._take(key) or make()
             try:
                 yield reader
@@ -181,10 +181,10 @@ class PacketReaders:
 
 
 class DecodeLocks:
-    """Lets one thread at a time decode in one part of a rendition: of those who wait, the foremost.
+    """Lets one thread at a time decode in one part of a view; the earliest frame goes first.
 
-    Parts of a file are made side by side.  If each had a decoder of its own, each would first have
-    to decode what another is just decoding.  Who is far from all others does not wait for them.
+    Segments of a file are rendered in parallel.  Separate decoders would decode the same group of
+    pictures several times.  A thread that is far from all others does not wait for them.
     """
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ class DecodeLocks:
 
     @contextmanager
     def turn(self, key: str, place: int, check: Checkpoint = _never_cancelled) -> Iterator[None]:
-        """Wait for the turn of who is at `place`.  Raises what `check` does."""
+        """Hold the lock around picture `place` for the block.  Raises what `check` raises."""
         me = (key, place)
         with self._changed:
             self._waiting.append(me)
@@ -222,7 +222,7 @@ def _are_nearby(one: tuple[str, int], other: tuple[str, int]) -> bool:
 
 
 class RenderContext:
-    """The tools that renditions are made with, shared by all of a process."""
+    """Decoders, readers and locks that all renders of a process share."""
 
     def __init__(
         self,
@@ -231,9 +231,11 @@ class RenderContext:
         suspects: Quarantine,
         candidates: CandidateIndex | None = None,
     ) -> None:
-        """`memory` is what idle decoders may hold: bytes.
+        """Create the pools.
 
-        `candidates` are told of what may become a part of a rendition; None: nothing shall.
+        Args:
+            memory: bytes that idle decoders may hold.
+            candidates: collects segments that may become part of a rendition; None to collect none.
         """
         self.candidates = candidates
         self.times = EncodeTimes()  #: shared with the copies of `checked`
@@ -247,7 +249,7 @@ class RenderContext:
         self._turns = DecodeLocks()
 
     def checked(self, check: Checkpoint) -> RenderContext:
-        """The same tools for one piece of work that ends with what `check` raises."""
+        """Return the same context with another cancel check, for one task."""
         mine = copy(self)
         mine.check = check
         return mine
@@ -261,15 +263,15 @@ class RenderContext:
         place: int,
         threads: int,
     ) -> AbstractContextManager[DecodeCursor]:
-        """See `CursorPool.at`."""
+        """See `CursorPool.borrow`."""
         return self._cursors.at(key, footage, wanted, frames, place, self.check, threads)
 
     def turn(self, key: str, place: int) -> AbstractContextManager[None]:
-        """See `Turns.turn`."""
+        """See `DecodeLocks.acquire`."""
         return self._turns.turn(key, place, self.check)
 
     def cool(self, seconds: float) -> None:
-        """Give up decoders, and pictures, that nobody has used for so long."""
+        """Close decoders and drop pictures that have been idle for `seconds`."""
         self._cursors.cool(seconds)
         self._tools.cool(seconds)
 

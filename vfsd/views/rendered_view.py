@@ -1,6 +1,6 @@
-"""`RenderedView`, a view as a file of slots, and the choice among its kinds.
+"""`RenderedView`, a view as a file of slots, and the choice of its kind.
 
-`plan_view` takes the cheapest that fits: copy, stitch, smart cut or transcode.
+`plan_view` takes the first method that applies: copy, stitch, smart cut, transcode.
 """
 
 from __future__ import annotations
@@ -52,103 +52,103 @@ from vfsd.views.view_input import ViewInput
 from vfsd.views.view_slots import DecodedFrames, FixedSizeSlots, Slots, ViewPart
 
 STILL_SIZES = {"npy": npy_file_size, "png": uncompressed_png_size}
-"""Forms of stills whose size follows from width and height."""
+"""Still formats with a size that follows from width and height."""
 
 _REVISION = 15
-"""To be raised whenever other bytes come out for the same request, between versions too."""
+"""Increase it whenever the same request yields other bytes, also between releases."""
 
 
 class RenderedView(Protocol):
-    """A view as a file."""
+    """A view as a file of slots."""
 
     @property
     def key(self) -> str:
-        """Stands for its bytes."""
+        """Identifies its bytes."""
 
     @property
     def digest(self) -> str:
-        """That of the video whose pictures it shows; empty where it shows none."""
+        """Digest of the video that it shows; empty if it shows none."""
 
     @property
     def slots(self) -> Slots: ...
 
     @property
     def storable(self) -> Collection[int]:
-        """The slots that are dear enough to be kept in files."""
+        """The slots that are expensive enough to be cached in files."""
 
     @property
     def is_work(self) -> bool:
-        """Whether any slot takes more than to copy bytes."""
+        """Whether any slot takes more than copying bytes."""
 
     @property
     def memory(self) -> int:
-        """Bytes that it takes up, roughly."""
+        """Approximate bytes of memory that it uses."""
 
     def make(self, slot: int, workshop: RenderContext) -> Bytes:
-        """The bytes of a slot, without the zeros that fill it up.
+        """Return the bytes of a slot without its zero padding.
 
-        Slow.  Safe to use from several threads.  Raises `IntegrityError`, `OSError`, and what
-        `workshop.check` does, for each picture.
+        Slow.  Thread-safe.  Raises `IntegrityError`, `OSError`, and what `workshop.check` raises,
+        which is called for each picture.
         """
 
     def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
-        """What is decoded for those slots, which ascend; None where nothing is."""
+        """Return the frames that are decoded for the given slots, in ascending order, or None."""
 
 
 @runtime_checkable
 class PlannedView(RenderedView, Protocol):
-    """What a name of the grammar asks for."""
+    """A view that a name of the view grammar stands for."""
 
     @property
     def made(self) -> str:
-        """How: copied or stitched (nothing is decoded), spliced (copied but for its ends, which
-        are encoded), encoded, or decoded (raw forms)."""
+        """The method: copied or stitched (nothing is decoded), spliced (copied except for encoded
+        ends), encoded, or decoded (raw forms).
+        """
 
     @property
     def parts(self) -> Sequence[ViewPart]:
-        """What of it is copied and what is made, by time."""
+        """The copied and rendered parts, by time."""
 
     @property
     def marks(self) -> Mapping[str, str]:
-        """Data of the pictures besides samples that its header tells."""
+        """Side data of the pictures that the header carries."""
 
 
 @runtime_checkable
 class PaddedView(RenderedView, Protocol):
-    """One whose slots are larger than what is in them, and which can do without."""
+    """A view with padded slots that can also be written without padding."""
 
     def trimmed(self, slot: int, data: bytes) -> bytes:
-        """What `make` gave for a slot that is not the header, without its padding."""
+        """Return what `make` returned for a slot other than the header, without padding."""
 
     def header_of(self, sizes: Ints) -> bytes:
-        """As large as that of the file, for segments of these sizes."""
+        """Return a header of the same size for segments of the given sizes."""
 
 
 @runtime_checkable
 class InPlaceView(RenderedView, Protocol):
-    """One whose slots can be made where they are wanted."""
+    """A view that can render slots into a given buffer."""
 
     def fill(self, slot: int, workshop: RenderContext, place: ByteBuffer) -> None:
-        """Put there what `make` gives; `place` has just as many bytes as the slot."""
+        """Write the bytes of a slot to `place`, which has exactly its size."""
 
 
 @runtime_checkable
 class StreamableView(RenderedView, Protocol):
-    """One whose slots cost least one after the other."""
+    """A view that is cheapest to render in order."""
 
     def stream(self, workshop: RenderContext) -> Generator[Bytes, None, None]:
-        """What `make` gives for each slot, in order.  Each is valid until the next is asked for."""
+        """Yield the bytes of each slot in order; each buffer is valid until the next iteration."""
 
 
 def plan_view(footage: ViewInput, request: ViewSpec, packs: PackPool) -> PlannedView:
-    """What `request` asks for: of what can be done, the cheapest.
+    """Return the cheapest way to make the view that `request` describes.
 
-    Pictures come from no tiles but those of `footage`, and of these only from such as have what the
-    request has for `psnr`, in the form that pictures are made in; of a lossless view that has
-    nothing for it, from the original.
+    Pictures come only from tiles of `footage` that meet the request's `psnr` in its pixel format.
+    A lossless view without a `psnr` is made from the original.
 
-    Raises `OutOfRangeError` outside the frame or the timeline, `UsageError` for what cannot be
-    made.
+    Raises `OutOfRangeError` for a region or time outside the video, `UsageError` for a form that
+    cannot be made.
     """
     media = footage.physical.media
     footage = view_input_for(request, footage)
@@ -156,7 +156,7 @@ def plan_view(footage: ViewInput, request: ViewSpec, packs: PackPool) -> Planned
     view = request.resolve(media.display_width, media.display_height)
     form = request.form
     key = view_key(footage, format_view_path(request))
-    pictures = decoded_picture_form(media, view, form)  # complains before anything is worked out
+    pictures = decoded_picture_form(media, view, form)  # raises before any work is done
     showing = timeline_of_view(view, footage.physical, footage.table)
     if form.is_raw:
         return RawView(key, footage, view, form, showing)
@@ -170,7 +170,7 @@ def plan_view(footage: ViewInput, request: ViewSpec, packs: PackPool) -> Planned
     spliced = find_smart_cut(key, footage, view, form, showing, sound)
     if not isinstance(spliced, str):
         return spliced
-    # Tiles that are of no use for it may come and go: what was encoded stays what it is.
+    # Tiles that the view cannot use may change without invalidating its cached segments.
     frames = range(int(showing.frames[0]), int(showing.frames[-1]) + 1)
     footage = footage.serving(PictureConverter(pictures), frames)
     keys = (
@@ -181,31 +181,31 @@ def plan_view(footage: ViewInput, request: ViewSpec, packs: PackPool) -> Planned
 
 
 def view_input_for(request: ViewSpec, footage: ViewInput) -> ViewInput:
-    """`footage` with what the request has for `psnr`."""
+    """Return `footage` limited to the tiles that meet the request's `psnr`."""
     psnr = request.psnr
     if psnr is None and request.form.codec is not None and is_lossless(request.form.codec):
-        psnr = math.inf  # every sample as it is
+        psnr = math.inf  # no loss is allowed
     return footage if psnr is None else footage.of_quality(psnr)
 
 
 @dataclass(frozen=True, slots=True)
 class ViewAudioSummary:
-    """What becomes of the sound of a video in a view."""
+    """How a view carries the sound of its video."""
 
-    codec: str | None  #: of the sound that the view carries; None: it carries none
-    origin: str | None  #: of the stored sound that this is made from
-    silence: str | None  #: why the view carries none
+    codec: str | None  #: of the view's sound; None if it has none
+    origin: str | None  #: of the stored sound
+    silence: str | None  #: why the view has no sound
 
     @property
     def made(self) -> str | None:
-        """copied or transcoded; None where there is none."""
+        """copied or transcoded; None without sound."""
         if self.codec is None:
             return None
         return "copied" if self.codec == self.origin else "transcoded"
 
     @property
     def text(self) -> str:
-        """For people."""
+        """A description for people."""
         if self.codec is None:
             return f"no sound: {self.silence}"
         if self.codec == self.origin:
@@ -214,7 +214,7 @@ class ViewAudioSummary:
 
 
 def audio_summary(footage: ViewInput, request: ViewSpec) -> ViewAudioSummary:
-    """What becomes of the sound of a video in a view.  Raises as `plan_view`."""
+    """Return how a view carries the sound of its video.  Raises as `plan_view` does."""
     media = footage.physical.media
     view = request.resolve(media.display_width, media.display_height)
     found = find_audio(
@@ -226,9 +226,9 @@ def audio_summary(footage: ViewInput, request: ViewSpec) -> ViewAudioSummary:
 
 
 class StillView:
-    """A region of one frame, as it is displayed, as a picture file.
+    """A region of one displayed frame as a picture file.
 
-    The size of a .jpg is that of its bytes, once they are made; see `of_size`.
+    The size of a .jpg is known only after it has been encoded; see `of_size`.
     """
 
     is_work = True
@@ -244,9 +244,12 @@ class StillView:
         *,
         labels: Clauses | None = None,
     ) -> None:
-        """`suffix` is one of `STILL_SIZES`, or jpg, for which `size` counts.
+        """Show `region` of `frame`.
 
-        `labels` say what is seen there, where the region was chosen by that.
+        Args:
+            suffix: one of `STILL_SIZES`, or jpg.
+            size: bytes of a jpg; ignored for other suffixes.
+            labels: the labels that the region was chosen by, for the read log.
         """
         self.key = view_key(footage, f"still/{frame}/{region}.{suffix}")
         self.digest = footage.digest
@@ -262,7 +265,7 @@ class StillView:
 
     @property
     def is_measured(self) -> bool:
-        """Whether it has to be made before its size is known."""
+        """Whether it has to be encoded before its size is known."""
         return self._suffix not in STILL_SIZES
 
     def of_size(self, size: int) -> StillView:
@@ -286,7 +289,7 @@ class StillView:
         return picture_form(self._footage.physical.media, View(region=self._region), "rgb24")
 
     def _pixels(self, workshop: RenderContext) -> Pixels:
-        """height x width x 3 RGB."""
+        """Return height x width x 3, RGB."""
         converter = PictureConverter(self._form())
         footage, frames = self._footage, np.array([self._frame])
         threads = workshop.pool.threads_for(footage.physical.media)
@@ -296,7 +299,7 @@ class StillView:
 
 
 class TextView:
-    """Bytes that are there already."""
+    """A file with given bytes."""
 
     digest = ""
     storable = range(0)
@@ -316,12 +319,14 @@ class TextView:
 
 
 def require_frame(footage: ViewInput, index: int) -> None:
-    """Raises `OutOfRangeError` where there is no such frame."""
+    """Raises `OutOfRangeError` if the video has no frame of that index."""
     if index >= len(footage.table):
-        raise OutOfRangeError(f"frame {index} does not exist: the video has {len(footage.table)}")
+        raise OutOfRangeError(
+            f"frame {index} does not exist: the video has {len(footage.table)} frames"
+        )
 
 
 def view_key(footage: ViewInput, what: str) -> str:
-    """A key for `what` is made of a video: another one whenever the bytes may be others."""
+    """Return a key for `what` of a video that changes whenever the bytes may change."""
     text = "\n".join((__version__, str(_REVISION), library_versions(), footage.key, what))
     return blake3(text.encode()).hexdigest()

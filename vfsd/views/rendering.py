@@ -1,7 +1,7 @@
-"""`Renderer` renders slots when they are first read; `RenderedViewFile` is an open view.
+"""`Renderer` renders slots when they are first read; `RenderedFile` is an open view.
 
-A `Prefetcher` renders the next slots of sequential readers, and a `RateLimiter` spaces out large
-reads while others wait.
+A `Prefetcher` renders the next slots for sequential readers, and a `RateLimiter` spaces out large
+reads while small ones wait.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ from vfsd.views.render_context import RenderContext
 from vfsd.views.rendered_view import PaddedView, RenderedView, StillView, StreamableView
 from vfsd.views.view_slots import SlotReadLog, Slots
 
-# Without breaks, one copy at a time or smaller requests did not help: 4 KiB reads next to four raw
-# views took 0.4 to 1.6 ms in the slowest hundredth, with breaks 0.3 to 0.6 ms.
+# Pauses, one copy at a time, cut the slowest hundredth of 4 KiB reads next to four raw views from
+# 0.4 to 1.6 ms down to 0.3 to 0.6 ms.  Smaller requests, or one copy at a time without pauses, did
+# not help.
 _BYTES_PER_SECOND = 1.25e9
-"""Not more is handed out meanwhile: 200 pictures of 1080p, as RGB."""
+"""Limit while other reads wait: 200 pictures of 1080p, as RGB."""
 _MIN_PAUSE_SECONDS = 50e-6
-"""A shorter break would be over before anybody could use it, and is added to the next one."""
+"""A shorter pause would end before another thread could run; it is added to the next one."""
 
 
 class RateLimiter:
-    """Lets in one at a time, not too many bytes in a second, as long as that helps anybody."""
+    """Serialises large copies and limits their bytes per second while other reads wait."""
 
     def __init__(self, is_needed: Callable[[], bool]) -> None:
         self._is_needed = is_needed
         self._guard = threading.Lock()
-        self._next = 0.0  # not before that time, as `time.perf_counter` has it
+        self._next = 0.0  # earliest start, by `time.perf_counter`
 
     @contextmanager
     def turn(self, count: int) -> Iterator[None]:
-        """Hand out so many bytes within."""
+        """Copy `count` bytes within the block."""
         if not self._is_needed():
             yield
             return
@@ -69,37 +70,39 @@ class RateLimiter:
 # Players read the head and a second or two of pictures, then jump. Rendering too far ahead delays
 # the segment that the player wants after its jump.
 _MAX_PREFETCH_SLOTS = 8
-"""As many slots after the one being read are made beforehand, at most."""
+"""Number of slots that are rendered ahead of the reader, at most."""
 
 PrefetchSlot = Callable[[int, Callable[[], None]], RenderTask | None]
-"""Has a slot made, and calls the other when it is; see `RenderCache.ahead`."""
+"""Starts to render a slot and calls the callback when it is done; see `RenderCache.prefetch`."""
 
 
 class Prefetcher:
-    """Makes the slots that a sequential reader will want next.  Thread-safe.
+    """Renders the slots that a sequential reader will need next.  Thread-safe.
 
-    At most twice as many as were read in a row before: who opens a file to look at its middle does
-    not wait for what he will never read.
+    It stays at most twice as many slots ahead as were read in sequence, so that a reader who only
+    looks at the middle of a file does not wait for slots that are never read.
     """
 
     def __init__(self, slots: Slots, ahead: PrefetchSlot, *, hands: int, most_bytes: int) -> None:
-        """At most `hands` slots are made at a time, and they have places for `most_bytes`."""
+        """Render at most `hands` slots at a time, with `most_bytes` of slot sizes in total."""
         self._slots = slots
         self._make = ahead
         self._hands = hands
         self._most_bytes = most_bytes
         self._guard = threading.Lock()
-        self._begin = 0  # the first of the slots that are read in a row
-        self._asked = -1  # the last of them that was asked for
-        self._position = -1  # the last that was read
-        self._next = 0  # the slot to be made next
-        self._ahead = 0  # slots to be made after the position
-        self._least = 0  # as many however few were read
-        self._making: dict[int, RenderTask | None] = {}  # None: just begun
+        self._begin = 0  # first slot of the sequential run
+        self._asked = -1  # last slot of the run that was requested
+        self._position = -1  # last slot that was read
+        self._next = 0  # next slot to render
+        self._ahead = 0  # slots to render after the position
+        self._least = 0  # lower limit of `_ahead`
+        self._making: dict[int, RenderTask | None] = {}  # None while the task is being submitted
         self._closed = False
 
     def begin(self, slot: int) -> None:
-        """All slots from `slot` on will be read, one after the other.  Before any was."""
+        """Prepare for a sequential read of all slots from `slot` on.  Call it before the first
+        read.
+        """
         with self._guard:
             self._begin = self._next = slot
             self._position = self._asked = slot - 1
@@ -107,9 +110,10 @@ class Prefetcher:
         self._go_on()
 
     def asked_for(self, first: int, last: int) -> None:
-        """The reader wants the slots ``first <= slot <= last``, none of which he has got yet.
+        """Note that the reader requests the slots ``first <= slot <= last``.
 
-        Where he has jumped, nothing more is made in the old place, as he waits for the new one.
+        After a jump nothing more is rendered at the old position, because the reader waits for the
+        new one.
         """
         given_up: list[RenderTask | None] = []
         with self._guard:
@@ -121,13 +125,13 @@ class Prefetcher:
         _release_tasks(given_up)
 
     def follow(self, slot: int) -> None:
-        """The reader has got `slot`."""
+        """Note that the reader has received `slot`."""
         with self._guard:
-            # What lies elsewhere was asked for before he jumped.
+            # A slot outside this range was requested before a jump.
             if not self._position < slot <= self._asked or self._closed:
                 return
             self._position = slot
-            # The first two segments are what players look at to learn what is in a file.
+            # Players read the first two segments to find out what a file contains.
             ahead = 2 * (slot - self._begin) if slot else 2
             self._ahead = min(_MAX_PREFETCH_SLOTS, max(self._least, ahead))
             self._next = max(self._next, slot + 1)
@@ -140,7 +144,7 @@ class Prefetcher:
         _release_tasks(given_up)
 
     def _go_on(self) -> None:
-        """Have as many slots made at a time as may be."""
+        """Start rendering up to the allowed number of slots."""
         while (slot := self._claim()) is not None:
             render = self._make(slot, partial(self._made, slot))
             with self._guard:
@@ -150,7 +154,7 @@ class Prefetcher:
                     else:
                         self._making[slot] = render
                         render = None
-            _release_tasks([render])  # it is done, or was given up meanwhile
+            _release_tasks([render])  # it is done, or was cancelled in the meantime
 
     def _made(self, slot: int) -> None:
         with self._guard:
@@ -159,7 +163,7 @@ class Prefetcher:
         self._go_on()
 
     def _give_up(self) -> list[RenderTask | None]:
-        """What is to be unwanted; to be called under the guard."""
+        """Return the tasks to release; the caller holds the lock."""
         making, self._making = self._making, {}
         return list(making.values())
 
@@ -172,7 +176,7 @@ class Prefetcher:
             return self._next - 1
 
     def _limit(self) -> int:
-        """The slot before which to stop."""
+        """Return the slot to stop before."""
         slots, first = self._slots, self._position + 1
         stop = first
         size = 0
@@ -193,23 +197,23 @@ def _release_tasks(renders: Iterable[RenderTask | None]) -> None:
 _MEMORY_BYTES = 64 << 20
 _PREFETCH_BYTES = 16 << 20
 _PREFETCH_CACHED_BYTES = 3 * _PREFETCH_BYTES
-"""The places of slots that are made beforehand are so large at most; those of slots which are kept
-in files as well may be larger, and hardly ever are full."""
+"""Slot sizes that are prefetched at most.  Cached slots may be larger, because they are rarely
+full."""
 _CHUNK = 1 << 20
 _MIN_ENCODERS, _MAX_ENCODERS = 2, 16
 _EXTRA_ENCODERS = 1
-"""More than there are cores: one decodes, or reads from a disk, while the others encode."""
+"""More than the number of cores: one thread decodes or reads while the others encode."""
 DECODERS_PER_CORE = 2
-"""So many single pictures are made at a time: some wait for a disk, or for each other."""
+"""Single pictures rendered at a time: some wait for the disk or for each other."""
 
 
 def encoder_threads() -> int:
-    """How many segments are made at a time."""
+    """Return the number of segments that are rendered at a time."""
     return max(_MIN_ENCODERS, min(available_cores(), _MAX_ENCODERS)) + _EXTRA_ENCODERS
 
 
 class Renderer:
-    """What all renditions of a process share: tools, caches, threads.  Thread-safe."""
+    """The context, caches and threads that all views of a process share.  Thread-safe."""
 
     def __init__(
         self,
@@ -219,9 +223,14 @@ class Renderer:
         whole_bytes: int = 0,
         are_others_hurried: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Slots are made `elsewhere`, where that can be; whole files of views, for the kernel to
-        read, may take up `whole_bytes`; while others are in a hurry, bytes are handed out with
-        breaks in between."""
+        """Set up the caches and thread pools.
+
+        Args:
+            elsewhere: renders slots in another process if possible.
+            whole_bytes: limit for views that are kept as whole files for the kernel.
+            are_others_hurried: tests whether other reads wait, so that large copies are
+                rate-limited.
+        """
         files = candidates = None
         if not parts.read_only:
             files = FileCache.of_store(parts)
@@ -234,7 +243,7 @@ class Renderer:
         self._made_slots = CachedSlotCounts(self._is_in_cache)
         self._elsewhere = elsewhere
         self.turnstile = RateLimiter(are_others_hurried)
-        self.hands = encoder_threads()  #: that make segments
+        self.hands = encoder_threads()  #: threads that render segments
         self._segments = RenderPool("encode", self.hands)
         self._pictures = RenderPool("render", DECODERS_PER_CORE * available_cores())
         self._wholes = None
@@ -244,9 +253,9 @@ class Renderer:
     def slot(
         self, rendition: RenderedView, slot: int, patience: CancelCheck | None = None
     ) -> Bytes:
-        """The bytes of a slot, without the zeros that fill it up.
+        """Return the bytes of a slot without its zero padding.
 
-        Raises what `patience` does, which is asked now and then while this takes long.
+        Raises what `patience` raises, which is called now and then while this takes long.
         """
         return self._cache.get(
             cached_slot_name(rendition, slot),
@@ -259,7 +268,7 @@ class Renderer:
     def ahead(
         self, rendition: RenderedView, slot: int, then: Callable[[], None]
     ) -> RenderTask | None:
-        """Have a slot made; see `RenderCache.ahead`."""
+        """Start to render a slot; see `RenderCache.prefetch`."""
         return self._cache.ahead(
             cached_slot_name(rendition, slot),
             partial(self._make, rendition, slot),
@@ -285,32 +294,32 @@ class Renderer:
         return self._segments if is_segment else self._pictures
 
     def measured(self, still: StillView) -> StillView:
-        """A JPEG, with its size; it is made for that, unless it was before."""
+        """Return a JPEG view with its size, encoding it if it is not cached."""
         return still.of_size(len(self.slot(still, 1)))
 
     def is_made(self, rendition: RenderedView) -> bool:
-        """Whether all that takes work is in the cache, as far as anybody has looked."""
+        """Return whether all slots that take work were cached when last checked."""
         return self._made_slots.are_all_of(rendition)
 
     def note(self, rendition: RenderedView, read: SlotReadLog, timing: ReadTiming) -> None:
-        """Remember that somebody has read those slots."""
+        """Add a read of these slots to the read log."""
         slots = read.sorted()
         pictures = rendition.pictures(slots) if slots else None
         if pictures is not None:
             self._reads.note(pictures.footage.digest, partial(pictures.account, timing))
 
     def whole(self, rendition: RenderedView) -> int | None:
-        """A descriptor, the caller's own, of a file with just its bytes, if there is one."""
+        """Return a new descriptor of a file with exactly the bytes of the view, or None."""
         return None if self._wholes is None else self._wholes.open(rendition.key)
 
     def was_read(self, rendition: RenderedView, read: SlotReadLog) -> None:
-        """Somebody has read those slots, and is done."""
+        """Update the caches after a reader of these slots has closed the view."""
         self._made_slots.look(rendition)
         if self._wholes is not None and read.is_all_of(len(rendition.slots)):
             self._wholes.want(rendition)
 
     def cool(self, seconds: float) -> None:
-        """See `RenderContext.cool`; what shows videos that have gone goes, too."""
+        """See `RenderContext.evict_idle`; also drops cached bytes of videos that were removed."""
         self.workshop.cool(seconds)
         store_encode_times(self._parts, self.workshop.times)
         held = self._cache.digests()
@@ -332,7 +341,7 @@ class Renderer:
 
 
 class RenderedFile:
-    """A rendition, open for reading.  Safe to use from several threads."""
+    """A view that is open for reading.  Thread-safe."""
 
     def __init__(self, renderer: Renderer, rendition: RenderedView) -> None:
         self._renderer = renderer
@@ -342,7 +351,7 @@ class RenderedFile:
         self._runner = Prefetcher(
             self._slots,
             partial(renderer.ahead, rendition),
-            # Decoding alone goes on where the last slot ended.
+            # A decoder without an encoder continues where the last slot ended.
             hands=renderer.hands if is_kept else 1,
             most_bytes=_PREFETCH_CACHED_BYTES if is_kept else _PREFETCH_BYTES,
         )
@@ -353,29 +362,29 @@ class RenderedFile:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self._slots.size
 
     @property
     def version(self) -> str:
-        """Stands for its bytes."""
+        """Identifies the bytes of the file."""
         return self._rendition.key
 
     @property
     def whole(self) -> int | None:
-        """A descriptor of a file with just these bytes, if there is one; valid until `close`."""
+        """A descriptor of a file with exactly these bytes, or None; valid until `close`."""
         return self._whole
 
     @property
     def is_work(self) -> bool:
-        """Whether something has to be computed for it."""
+        """Whether a read may have to compute something."""
         return self._rendition.is_work and not self._renderer.is_made(self._rendition)
 
     def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
-        """Fill `buffer` with what lies at `offset`; how many bytes that were.
+        """Fill `buffer` from `offset` on and return the number of bytes.
 
-        Fewer than asked for only at the end of the file.  Raises `IntegrityError`, `OSError`, and
-        what `patience` raises, which is asked now and then while this takes long.
+        The number is smaller than requested only at the end of the file.  Raises `IntegrityError`,
+        `OSError`, and what `patience` raises, which is called now and then while this takes long.
         """
         target = np.frombuffer(buffer, np.uint8)
         began = time.perf_counter()
@@ -393,7 +402,7 @@ class RenderedFile:
             self._runner.follow(place.slot)
             part = np.frombuffer(data, np.uint8)[within : within + count]
             with self._renderer.turnstile.turn(count):
-                # By numpy, which lets others compute meanwhile.
+                # Numpy releases the GIL while it copies.
                 target[done : done + len(part)] = part
                 target[done + len(part) : done + count] = 0
             done += count
@@ -401,11 +410,11 @@ class RenderedFile:
         return done
 
     def read_on(self, slot: int) -> None:
-        """All slots from `slot` on will be read, one after the other: they are made from now on."""
+        """Prepare for a sequential read of all slots from `slot` on."""
         self._runner.begin(slot)
 
     def slot(self, slot: int) -> Bytes:
-        """The bytes of a slot, without the zeros that fill it up.  Raises as `readinto` does."""
+        """Return the bytes of a slot without its zero padding.  Raises as `readinto` does."""
         self._runner.asked_for(slot, slot)
         began = time.perf_counter()
         data = self._renderer.slot(self._rendition, slot)
@@ -426,10 +435,10 @@ class RenderedFile:
 def write_view(
     renderer: Renderer, rendition: RenderedView, out: BinaryIO, on_progress: Progress | None = None
 ) -> int:
-    """Write the whole file that a rendition is; how many bytes that were.
+    """Write the whole file of a view and return the number of bytes.
 
-    Where `out` is seekable, it gets the same without padding.  `on_progress` is called with the
-    number of bytes of the padded file that are done since the last call.
+    A seekable `out` gets the file without padding.  `on_progress` is called with the number of
+    bytes of the padded file that were written since the last call.
     """
     if isinstance(rendition, PaddedView) and out.seekable():
         return _write_trimmed(renderer, rendition, out, on_progress)
@@ -456,7 +465,7 @@ def _write_streamed(
     out: BinaryIO,
     on_progress: Progress | None,
 ) -> int:
-    """With no cache in between, as nobody else waits."""
+    """Write without a cache, because there is no other reader."""
     opened_ns, resumed, seconds = time.time_ns(), time.perf_counter(), 0.0
     read = SlotReadLog()
     size = 0
@@ -478,7 +487,7 @@ def _write_streamed(
 def _write_trimmed(
     renderer: Renderer, rendition: PaddedView, out: BinaryIO, on_progress: Progress | None
 ) -> int:
-    """The header comes last: it tells where the segments are."""
+    """Write the header last, because it lists the positions of the segments."""
     file = RenderedFile(renderer, rendition)
     slots = rendition.slots
     start = out.tell()

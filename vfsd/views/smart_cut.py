@@ -1,6 +1,7 @@
 """Views that copy the packets of whole GOPs and encode only the frames at both ends.
 
-`SmartCutSource` gives the encoder settings and parameter sets with which both play as one stream.
+`SmartCutSource` provides the encoder settings and parameter sets that let copied and encoded parts
+play as one stream.
 """
 
 from __future__ import annotations
@@ -55,42 +56,43 @@ from vfsd.views.view_slots import DecodedFrames, Slots, VariableSizeSlots, ViewP
 _PIXEL_FORMATS = ("yuv420p", "yuvj420p")
 _MAX_PARAMETER_SET_IDS = 32
 _LENGTH_BYTES = 4
-"""Bytes of the length before each unit, which what is encoded may need."""
+"""Size of the length field of each unit; encoded units need all of it."""
 
 
 class SmartCutSource(Protocol):
-    """What the stored stream tells its decoders."""
+    """The stored stream's parameter sets, and how to encode a compatible stream."""
 
     codec: ClassVar[str]
     drops_preceding: ClassVar[bool]
-    """Whether what is shown before a key picture that it follows can be left out."""
+    """Whether frames shown before a key picture but decoded after it can be left out."""
 
     @property
     def sets(self) -> tuple[bytes, ...]: ...
 
     @property
     def prefix(self) -> int:
-        """As in `nal.units`."""
+        """Size of the length field of each unit, see `nal.nal_units`."""
 
     @property
     def reorder(self) -> int:
-        """Frames that its decoders may have to hold back, as far as it tells."""
+        """Frames that its decoders may have to hold back, according to the parameter sets."""
 
     def settings(self, settings: EncoderSettings) -> EncoderSettings:
-        """How to encode pictures that stand beside it."""
+        """Return settings for pictures that are encoded next to the copied ones."""
 
     def own_sets(self, settings: EncoderSettings, reorder: int) -> tuple[bytes, ...]:
-        """The parameter sets of what is encoded; `reorder` frames may have to be held back."""
+        """Return the parameter sets of the encoded part; decoders may hold back `reorder`
+        frames.
+        """
 
     def record(self, own: tuple[bytes, ...]) -> bytes:
-        """The codec configuration for both."""
+        """Return the codec configuration with both groups of parameter sets."""
 
     def begins(self, kinds: set[int]) -> bool:
-        """Whether decoders begin anew with a picture of slices of these kinds, as `opening` has
-        it."""
+        """Return whether a picture with slices of these types is a random access point."""
 
     def opening(self, packet: bytes) -> bytes:
-        """The first packet that is copied."""
+        """Return the first copied packet in the form that starts a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class H264SmartCutSource:
     sets: tuple[bytes, ...]
     sequence: splice_parameter_sets.H264Sequence
     prefix: int
-    free_number: int  #: that none of its parameter sets has
+    free_number: int  #: not used by its parameter sets
 
     @property
     def reorder(self) -> int:
@@ -113,8 +115,7 @@ class H264SmartCutSource:
         )
 
     def own_sets(self, settings: EncoderSettings, reorder: int) -> tuple[bytes, ...]:
-        """Those tell the looks of pictures in the words of the source, so that decoders go on as
-        they are."""
+        """Describe pictures with the VUI of the source, so that decoders are not reset."""
         return tuple(
             splice_parameter_sets.with_source_vui(unit, self.sequence, reorder)
             if nal.unit_type(self.codec, unit) == nal.H264_SPS
@@ -126,7 +127,7 @@ class H264SmartCutSource:
         return codec_config.avcc((*self.sets, *own), _LENGTH_BYTES)
 
     def begins(self, kinds: set[int]) -> bool:
-        """Others are key pictures, too, but decoders do not forget what was before."""
+        """Other types may be key pictures too, but only an IDR picture resets the decoder."""
         return kinds == {nal.H264_IDR}
 
     def opening(self, packet: bytes) -> bytes:
@@ -142,19 +143,20 @@ class HevcSmartCutSource:
     sequence: splice_parameter_sets.HevcSequence
     prefix: int
     free_number: int
-    block: int  #: side of the smallest coding block, luma samples
+    block: int  #: side of the smallest coding block in luma samples
 
     @property
     def reorder(self) -> int:
         return self.sequence.reorder
 
     def settings(self, settings: EncoderSettings) -> EncoderSettings:
-        """Pictures are coded in the same size, so that decoders keep their buffers."""
+        """Code pictures in the same size, so that decoders keep their buffers."""
         return dataclasses.replace(settings, number=self.free_number, smallest_block=self.block)
 
     def own_sets(self, settings: EncoderSettings, reorder: int) -> tuple[bytes, ...]:
-        """A decoder holds back as many frames as the sequence that it is in needs, and shows all
-        of one before those of the next (C.5.2.2)."""
+        """Ignore `reorder`: a decoder outputs all frames of one sequence before those of the next
+        (C.5.2.2).
+        """
         return parameter_sets(settings)
 
     def record(self, own: tuple[bytes, ...]) -> bytes:
@@ -173,7 +175,7 @@ class HevcSmartCutSource:
 
 
 def smart_cut_source(media: MediaInfo) -> SmartCutSource | str:
-    """The stream of a video; or why nothing that we encode can stand beside it."""
+    """Return the stream of a video, or the reason why no encoded pictures can be added to it."""
     if media.codec not in ("h264", "hevc"):
         return f"packets of {media.codec} are not spliced"
     if media.interlaced:
@@ -186,11 +188,11 @@ def smart_cut_source(media: MediaInfo) -> SmartCutSource | str:
         found = (_h264 if media.codec == "h264" else _hevc)(media, sets, prefix)
     except nal.DamagedError:
         found = None
-    return found or "its parameter sets are not such as can have others beside them"
+    return found or "its parameter sets cannot be combined with others"
 
 
 def _h264(media: MediaInfo, sets: tuple[bytes, ...], prefix: int) -> H264SmartCutSource | None:
-    """None where there is more than one set of a sequence, or what x264 would not make."""
+    """Return None if there are several sequence parameter sets, or one that x264 cannot match."""
     kinds = [nal.unit_type("h264", unit) for unit in sets]
     if kinds.count(nal.H264_SPS) != 1 or nal.H264_PPS not in kinds:
         return None
@@ -209,7 +211,7 @@ def _h264(media: MediaInfo, sets: tuple[bytes, ...], prefix: int) -> H264SmartCu
 
 
 def _hevc(media: MediaInfo, sets: tuple[bytes, ...], prefix: int) -> HevcSmartCutSource | None:
-    """None where there is more than one set of a sequence, or x265 codes no such size."""
+    """Return None if there are several sequence parameter sets, or x265 cannot code the size."""
     kinds = [nal.unit_type("hevc", unit) for unit in sets]
     if kinds.count(nal.HEVC_SPS) != 1 or not {nal.HEVC_VPS, nal.HEVC_PPS} <= set(kinds):
         return None
@@ -221,22 +223,22 @@ def _hevc(media: MediaInfo, sets: tuple[bytes, ...], prefix: int) -> HevcSmartCu
     return HevcSmartCutSource(sets, sequence, prefix, free, block)
 
 
-# Encoding a whole view took 27 times the CPU of splicing where 37 of 790 frames were encoded.
+# Encoding a whole view took 27 times the CPU of a smart cut where 37 of 790 frames were encoded.
 _MAX_KEYS_TRIED = 8
-"""As many key packets are looked into for one that nothing before it is needed for."""
+"""Key packets that are examined as possible starts of the copied part."""
 _MAX_REORDER = 16
 _MAX_LEADING_PACKETS = 64
-"""As many frames before a key picture are looked at."""
+"""Frames before a key picture that are examined."""
 
 
 @dataclass(frozen=True, slots=True)
 class _CopyRange:
-    """Places in the list of a view's frames, and the packets of those between."""
+    """Indices into the list of a view's frames, and the packets of the frames between."""
 
-    first: int  #: the first that is copied
+    first: int  #: index of the first copied frame
     stop: int
     packets: range
-    left_out: int  #: of these, behind the first
+    left_out: int  #: number of packets that are skipped after the first
 
 
 def find_smart_cut(
@@ -247,9 +249,9 @@ def find_smart_cut(
     showing: ViewTimeline,
     sound: ViewAudio | None = None,
 ) -> SmartCutView | str:
-    """How to serve `view` by copying all but its ends; or why it has to be encoded.
+    """Return `view` with all but its ends copied, or the reason why it has to be encoded.
 
-    Reads the key packet with which the copied part would begin.
+    Reads the key packet at which the copied part would begin.
     """
     media = footage.physical.media
     unlike = why_not_copied(footage, view, form) or unsupported_in_container(
@@ -258,9 +260,9 @@ def find_smart_cut(
     if unlike is not None:
         return unlike
     if media.crop != NO_CROP_MARGINS:
-        return "its container crops pictures, which encoded ends would not need"
+        return "its container crops pictures, and encoded ends need no cropping"
     if footage.physical.notes:
-        return "its packets do not tell the whole story: " + "; ".join(footage.physical.notes)
+        return "its packets do not describe it completely:" + "; ".join(footage.physical.notes)
     source = smart_cut_source(media)
     if isinstance(source, str):
         return source
@@ -268,7 +270,7 @@ def find_smart_cut(
     whole = longest_undamaged_range(damaged)
     cut = _find_copy_range(footage, showing, whole, source) if whole else None
     if cut is None and damaged.any():
-        return "its packets are damaged on disk, and tiles show what they did"
+        return "its packets are damaged on disk, and tiles show the lost frames"
     if cut is None:
         return "no group of pictures in it can be decoded alone"
     columns = _columns(footage, cut)
@@ -281,13 +283,13 @@ def find_smart_cut(
     if form.container == source.codec:
         framing = stream_packet_format(media)
     if framing is None:
-        return "its parameter sets are not at hand"
+        return "its parameter sets are not available"
     opening = RunStart(cut.left_out, source.opening)
     part = showing.part(cut.first, cut.stop)
     copied = CopiedRun(footage, part, cut.packets, columns, framing, opening)
     reorder = _reorder_depth(copied, media, source)
     if reorder > _MAX_REORDER:
-        return "its packets are too far from the order of pictures"
+        return "its packets are reordered by too many frames"
     runs: list[CopiedRun | SegmentedEncode] = [copied]
     if cut.first:
         runs.insert(0, _encoded_end(f"{key}/head", footage, showing.part(0, cut.first), source))
@@ -296,14 +298,14 @@ def find_smart_cut(
             _encoded_end(f"{key}/tail", footage, showing.part(cut.stop, len(showing)), source)
         )
     if len(runs) == 1:
-        return "its beginning cannot be copied as it is"
+        return "its beginning cannot be copied"
     return SmartCutView(key, form, showing, source, runs, reorder, sound)
 
 
 def _encoded_end(
     key: str, footage: ViewInput, showing: ViewTimeline, source: SmartCutSource
 ) -> SegmentedEncode:
-    """An end; its pictures lie as those of the source do, turned upright or not."""
+    """Return the encoded part at one end, in the orientation of the stored pictures."""
     media = dataclasses.replace(footage.physical.media, rotation=0, mirrored=False)
     pictures = even_picture_form(media, View(), "yuv420p")
     settings = encoder_settings(media, source.codec, pictures, showing)
@@ -320,24 +322,24 @@ def _columns(footage: ViewInput, cut: _CopyRange) -> PacketColumns:
 def _find_copy_range(
     footage: ViewInput, showing: ViewTimeline, within: range, source: SmartCutSource
 ) -> _CopyRange | None:
-    """What of the places `within` the list of a view's frames can be copied."""
+    """Find the part of the frames `within` that can be copied; indices into the view's frames."""
     table = footage.table
     frames = showing.frames[within.start : within.stop]
     packets = table.packets_of(range(int(frames[0]), int(frames[-1]) + 1))
     base = int(packets.min())
     flags = table.columns(base, int(packets.max()) + 1).flags
     keys = flags & PacketFlag.KEY != 0
-    # Where what follows on the screen is decoded from there on.
+    # Candidates: all frames shown later are decoded later.
     starts = np.minimum.accumulate(packets[::-1])[::-1] == packets
     if not source.drops_preceding:
-        # And where nothing before it on the screen comes later.
+        # And all frames shown earlier are decoded earlier.
         starts &= np.maximum.accumulate(np.concatenate(([-1], packets[:-1]))) < packets
     for first in np.flatnonzero(starts & keys[packets - base])[:_MAX_KEYS_TRIED].tolist():
         packet = int(packets[first])
         left_out = _leading_packets(footage, int(frames[first]), packet)
         if left_out is None or (left_out and not source.drops_preceding):
             continue
-        # As far as packets and pictures are the same ones.
+        # The range ends where packets and pictures are no longer the same set.
         following = packets[first:] - left_out
         following[0] = packet
         level = np.flatnonzero(
@@ -352,9 +354,9 @@ def _find_copy_range(
 
 
 def _leading_packets(footage: ViewInput, frame: int, packet: int) -> int | None:
-    """How many packets that follow a key packet show what comes before its frame.
+    """Count the packets after a key packet that show frames before its own.
 
-    None where they do not follow it at once.
+    Returns None if they do not follow the key packet immediately.
     """
     table = footage.table
     before = table.packets_of(range(max(0, frame - _MAX_LEADING_PACKETS), frame))
@@ -363,17 +365,14 @@ def _leading_packets(footage: ViewInput, frame: int, packet: int) -> int | None:
 
 
 def _holds_whole_gop(footage: ViewInput, packets: range) -> bool:
-    """Whether `packets`, which begin with a key packet, hold all up to another, or to the end."""
+    """Return whether `packets`, from a key packet on, reach the next key packet or the end."""
     table = footage.table
     following = table.columns(packets.start + 1, min(packets.stop + 1, table.packets)).flags
     return packets.stop == table.packets or bool((following & PacketFlag.KEY).any())
 
 
 def _is_random_access_point(footage: ViewInput, packet: int, source: SmartCutSource) -> bool:
-    """Whether decoders forget what was before at a key packet.
-
-    And whether it brings along no other parameter sets than those at hand.
-    """
+    """Return whether decoders reset at a key packet that has no unknown parameter sets."""
     physical = footage.physical
     with PacketReader(footage.path, physical.media, physical.access, footage.table) as reader:
         try:
@@ -392,23 +391,23 @@ def _is_random_access_point(footage: ViewInput, packet: int, source: SmartCutSou
 
 
 def _reorder_depth(run: CopiedRun, media: MediaInfo, source: SmartCutSource) -> int:
-    """Frames that a decoder may have to hold back."""
-    decoded = np.argsort(run.shown, kind="stable")  # of each picture, as shown: its packet
+    """Return the number of frames that a decoder may have to hold back."""
+    decoded = np.argsort(run.shown, kind="stable")  # packet of each picture in display order
     most = int((decoded - np.arange(len(decoded))).max())
     return max(most, media.reorder_delay, source.reorder)
 
 
 @dataclass(frozen=True, slots=True)
 class _PlacedRun:
-    """A run within a view."""
+    """A run and its position in a view."""
 
     run: CopiedRun | SegmentedEncode
-    first: int  #: pictures before it
-    segments: int  #: before it
-    ticks: int  #: when it begins
+    first: int  #: number of pictures before it
+    segments: int  #: number of segments before it
+    ticks: int  #: start time
 
     def times(self, number: int) -> PacketTimes:
-        """Those of one of its segments, on the timeline of the view."""
+        """Return the times of one of its segments on the timeline of the view."""
         own = self.run.times(number)
         return PacketTimes(
             shown=own.shown + self.ticks,
@@ -435,9 +434,9 @@ class SmartCutView:
         reorder: int,
         sound: ViewAudio | None = None,
     ) -> None:
-        """`runs` follow each other; one of them is copied.
+        """Combine `runs`, which follow each other; exactly one of them is copied.
 
-        `reorder` is how many frames a decoder may have to hold back.
+        `reorder` is the number of frames that a decoder may have to hold back.
         """
         self.memory = 4 * showing.memory + (sound.memory if sound else 0)
         self._sound_track = sound.track if sound else None
@@ -469,7 +468,7 @@ class SmartCutView:
             if isinstance(part.run, SegmentedEncode)
             for number in range(len(part.run.starts))
         )
-        # A segment tells its size, so that one made for another allotment must not be taken for it.
+        # The header depends on all sizes, so other sizes need another key.
         self.key = blake3(f"{key} spliced".encode() + sizes.tobytes()).hexdigest()
         self.digest = self._copied.footage.digest
 
@@ -516,12 +515,12 @@ class SmartCutView:
         return next(part.run for part in self._parts if isinstance(part.run, CopiedRun))
 
     def _at(self, slot: int) -> tuple[_PlacedRun, int]:
-        """The run that a segment is of, and which of its segments."""
+        """Return the run of a segment, and the segment's index in it."""
         part = next(part for part in reversed(self._parts) if part.segments < slot)
         return part, slot - 1 - part.segments
 
     def _own_sets(self) -> tuple[bytes, ...]:
-        """The parameter sets of what is encoded."""
+        """Return the parameter sets of the encoded part."""
         run = next(part.run for part in self._parts if isinstance(part.run, SegmentedEncode))
         return self._source.own_sets(run.settings, self._reorder)
 

@@ -1,6 +1,6 @@
 """Views that are stitched from tiles without decoding.
 
-`tile_blocks` finds the rectangle of whole tiles in each segment; `StitchedView` rewrites their
+`tile_blocks` finds the rectangle of whole tiles in each segment.  `StitchedView` rewrites their
 slice headers into one stream.
 """
 
@@ -46,13 +46,13 @@ from vfsd.views.view_slots import CopiedPart, DecodedFrames, Slots, VariableSize
 
 @dataclass(frozen=True, slots=True)
 class TileBlock:
-    """Tiles of one segment that make a rectangle, and how many of its frames are shown."""
+    """Tiles of one segment that form a rectangle, and how many of its frames are shown."""
 
     segment: Segment
     tiles: tuple[int, ...]  #: row by row
-    rects: tuple[Rect, ...]  #: of their pictures, made even, from the block's corner
+    rects: tuple[Rect, ...]  #: of their pictures, in even pixels from the block's corner
     grid: TileEdges
-    frames: int  #: from the segment's first
+    frames: int  #: counted from the segment's first
 
     @property
     def is_whole(self) -> bool:
@@ -61,23 +61,23 @@ class TileBlock:
 
     @property
     def places(self) -> list[int]:
-        """Which cells of the pack the tiles are."""
+        """Index of each tile's cell in the pack."""
         return [self.segment.place(tile) for tile in self.tiles]
 
     @property
     def size(self) -> int:
-        """Bytes of the cells, with all frames of the segment."""
+        """Bytes of the cells with all frames of the segment."""
         return sum(self.segment.cell(tile).size for tile in self.tiles)
 
 
 def tile_blocks(
     area: Rect, showing: ViewTimeline, segments: Sequence[Segment], good: IsGoodEnough
 ) -> list[TileBlock] | None:
-    """The tiles that are `area`, of the stored picture, of all frames of a view, in turn.
+    """Return the tiles that cover `area` of the stored picture for all frames of a view, in order.
 
-    Each frame of the view comes once, and they follow each other.  The view has to begin where a
-    segment does, and may end anywhere.  None where some frame has no `good` tiles that can be
-    stitched, or some edge of the area is none of tiles.
+    The frames of the view must be consecutive and start at the beginning of a segment.  Returns
+    None if some frame has no `good` tiles that can be stitched, or if an edge of the area is not a
+    tile edge.
     """
     first, stop = int(showing.frames[0]), int(showing.frames[-1]) + 1
     chosen = _consecutive_segments(first, stop, segments)
@@ -95,9 +95,9 @@ def tile_blocks(
 def _consecutive_segments(
     first: int, stop: int, segments: Sequence[Segment]
 ) -> list[Segment] | None:
-    """Segments that follow each other from frame `first` on, up to `stop` or beyond."""
+    """Return consecutive segments from frame `first` up to `stop` or beyond, or None."""
     begin: dict[int, Segment] = {}
-    for segment in sorted(segments, key=lambda segment: segment.id):  # the newest stays
+    for segment in sorted(segments, key=lambda segment: segment.id):  # the newest wins
         if segment.profile == STITCHABLE:
             begin[segment.first_frame] = segment
     chain = []
@@ -123,7 +123,10 @@ def _tile_block(area: Rect, segment: Segment, frames: int) -> TileBlock | None:
 
 
 def _even_rect(edges: Sequence[int], start: int, end: int) -> tuple[int, ...]:
-    """Those of an area, from its own; the picture's own edge may be odd, that of a cell is not."""
+    """Return the edges within an area, relative to it.
+
+    The picture's own edge may be odd; the edge of a cell is even.
+    """
     inside = (edge - start for edge in edges if start <= edge <= end)
     return tuple(edge + edge % 2 for edge in inside)
 
@@ -138,9 +141,9 @@ def _tile_rects(grid: TileEdges) -> Iterator[Rect]:
 _log = logging.getLogger(__name__)
 
 _BLOCK_BYTES = 2000
-"""Memory that a block takes up, about."""
+"""Approximate memory of a block."""
 _MAX_STITCHERS = 256
-"""Layouts, with the sets of their tiles, that are known again."""
+"""Layouts, with the parameter sets of their tiles, that are cached."""
 
 
 def find_stitch(
@@ -152,7 +155,7 @@ def find_stitch(
     packs: PackPool,
     sound: ViewAudio | None = None,
 ) -> StitchedView | None:
-    """How to serve `view` by stitching tiles; None where it has to be encoded."""
+    """Return `view` stitched from tiles, or None if it has to be encoded."""
     if footage.tiles is None or not footage.tiles.segments:
         return None
     media = footage.physical.media
@@ -169,7 +172,7 @@ def find_stitch(
     area = to_coded_rect(region, media)
     shown = (area.width // 2 * 2, area.height // 2 * 2)
     if media.is_turned and shown != (area.width, area.height):
-        return None  # what is left out may lie at any side
+        return None  # the odd row or column may be on any side
     pictures = picture_form(media, view, form.layout)
     good = footage.tiles.good_for(pictures, footage.physical)
     blocks = tile_blocks(area, showing, footage.tiles.segments, good)
@@ -186,7 +189,7 @@ def find_stitch(
             bits_per_second=_bits_per_second(blocks, sizes, showing),
         )
     except (IntegrityError, RefusedMediaError, OSError) as error:
-        _log.warning("a view is encoded, not stitched from tiles: %s", error)
+        _log.warning("a view is encoded instead of stitched: %s", error)
         return None
     stitched = StitchedView(
         key, footage, form, showing, blocks, sizes, head, shown, in_stream, pictures, sound
@@ -202,7 +205,7 @@ class StitchedView:
     made = "stitched"
     is_work = False
     storable = range(0)
-    """Stitching anew is hardly slower than reading from a cache."""
+    """Stitching again is hardly slower than reading from a cache."""
 
     def __init__(
         self,
@@ -218,8 +221,14 @@ class StitchedView:
         pictures: PictureForm,
         sound: ViewAudio | None = None,
     ) -> None:
-        """`sizes` are those of the blocks' cells; `shown` is the size of a picture, of which
-        `pictures` tells what it is of."""
+        """Place the segments in the file.
+
+        Args:
+            sizes: bytes of the cells of each block.
+            shown: (width, height) of a picture.
+            in_stream: whether parameter sets are sent in the stream.
+            pictures: which part of the displayed frame a picture shows.
+        """
         numbers = ",".join(f"{block.segment.id}:{block.frames}" for block in blocks)
         self.key = blake3(f"{key} stitched {numbers}".encode()).hexdigest()
         self.digest = footage.digest
@@ -263,13 +272,13 @@ class StitchedView:
         try:
             payloads = self._payloads(block, workshop.packs)
         except (IntegrityError, RefusedMediaError, UsageError, OSError) as error:
-            # Its size was told already, so that nothing else can stand in its place.
+            # The size is fixed already, so encoded pictures cannot replace the tiles.
             workshop.mender.note(error)
-            _log.error("a view cannot be stitched, its tiles are damaged: %s", error)
+            _log.error("a view cannot be stitched from damaged tiles: %s", error)
             raise IntegrityError(
                 f"the tiles of frames {block.segment.first_frame} to "
                 f"{block.segment.end_frame - 1} are damaged or gone: {error}",
-                hint="`vfsd fsck` tells more; tiles can be made anew from the original",
+                hint="`vfsd fsck` lists the damage; tiles can be made again from the original",
             ) from error
         size = self.slots[slot].size
         sound = self._sound.packets(slot - 1, workshop)
@@ -351,14 +360,14 @@ class StitchedView:
 
 
 def _framing(form: ViewForm, head: StreamHead, in_stream: bool) -> PacketFormat:
-    """Sets that stand in the stream are put there beforehand."""
+    """Leave the conversion to the caller for sets in the stream: they are added before it."""
     if form.container == "hevc":
         return PacketFormat("hevc", b"", 0, 0)
     return PacketFormat("hevc", codec_config.hvcc(head.shared, 4, is_complete=not in_stream), 0, 4)
 
 
 def _block_growth(blocks: Sequence[TileBlock], head: StreamHead, in_stream: bool) -> Ints:
-    """By how many bytes the pictures of each block may become larger than their cells are."""
+    """Return how many bytes the pictures of each block may exceed its cells."""
     grown = [block.frames * max_stitched_bytes([0] * len(block.tiles)) for block in blocks]
     if in_stream:
         sets = {grid: len(with_start_codes(units)) for grid, units in head.parameter_sets.items()}
@@ -367,7 +376,7 @@ def _block_growth(blocks: Sequence[TileBlock], head: StreamHead, in_stream: bool
 
 
 def _cell_bytes(block: TileBlock, packs: PackPool) -> int:
-    """Of the frames that are shown.  Only the last block of a view may be one that is cut off."""
+    """Return the bytes of the shown frames.  Only the last block of a view may be cut off."""
     if block.is_whole:
         return block.size
     cells = packs.cells(block.segment)
@@ -376,7 +385,7 @@ def _cell_bytes(block: TileBlock, packs: PackPool) -> int:
 
 
 def _sample_parameter_sets(blocks: Sequence[TileBlock], packs: PackPool) -> list[tuple[bytes, ...]]:
-    """The parameter sets of a tile of each run of the encoder: within one, all are alike."""
+    """Return the parameter sets of one tile of each encoder run, which all its tiles share."""
     runs = {block.segment.physical_id: block for block in reversed(blocks)}
     found = {
         nal.parameter_sets("hevc", packs.cells(block.segment)[block.places[0]].extradata)
@@ -386,7 +395,7 @@ def _sample_parameter_sets(blocks: Sequence[TileBlock], packs: PackPool) -> list
 
 
 def _bits_per_second(blocks: Sequence[TileBlock], sizes: Ints, showing: ViewTimeline) -> int:
-    """In the segment where they are the most."""
+    """Return the bit rate of the segment with the highest."""
     counts = [block.frames for block in blocks]
     edges = np.append(showing.starts, showing.end)[np.cumsum([0, *counts])]
     seconds = np.maximum(np.diff(edges), 1) * float(showing.time_base)

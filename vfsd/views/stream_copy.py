@@ -1,7 +1,7 @@
 """Views that copy stored packets without decoding.
 
-`find_copy` checks that a view shows a stretch of whole GOPs in full size; `CopiedRun` also serves
-the middle of smart cuts.
+`find_copy` checks that a view shows whole GOPs in full size.  `CopiedRun` also serves the middle of
+smart cuts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from vfsd.views.view_side_data import side_data_of_copy
 from vfsd.views.view_slots import CopiedPart, DecodedFrames, Slots, VariableSizeSlots, ViewPart
 
 _SEGMENT_BYTES = 16 << 20
-"""A segment is cut off, key packet or not, where it would become larger."""
+"""A larger segment is split, even if the next packet is not a key packet."""
 
 
 def find_copy(
@@ -47,7 +47,7 @@ def find_copy(
     showing: ViewTimeline,
     sound: ViewAudio | None = None,
 ) -> CopiedView | None:
-    """How to serve `view` by copying packets; None where it has to be encoded."""
+    """Return `view` as a copy of packets, or None if it cannot be copied."""
     if why_not_copied(footage, view, form) is not None:
         return None
     media = footage.physical.media
@@ -69,8 +69,7 @@ def find_copy(
 
 
 def why_not_copied(footage: ViewInput, view: View, form: ViewForm) -> str | None:
-    """Why a view has not every picture of its span as it is stored, in the stored codec; None
-    where it has."""
+    """Return why a view is not every stored picture of its span in the stored codec, or None."""
     media = footage.physical.media
     whole = view.region in (None, media.frame_rect) and view.size in (
         None,
@@ -78,31 +77,31 @@ def why_not_copied(footage: ViewInput, view: View, form: ViewForm) -> str | None
     )
     steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
     if not whole or not steady:
-        return "its pictures are not shown as they are stored"
+        return "its pictures are not shown in the stored form"
     if form.codec not in (None, media.codec):
-        return f"it is asked for in {form.codec}, and stored in {media.codec}"
+        return f"it is requested in {form.codec} and stored in {media.codec}"
     if form.pixel_format not in (None, media.pixel_format.removesuffix("le")):
-        return f"it is asked for in {form.pixel_format}, and stored in {media.pixel_format}"
+        return f"it is requested in {form.pixel_format} and stored in {media.pixel_format}"
     if form.container == "mp4" and form.codec is None and _is_unusual_in_mp4(media):
         return (
-            f"few players expect {media.codec} in mp4: with codec={media.codec}, or as mkv, it is "
-            "copied"
+            f"few players support {media.codec} in mp4; with codec={media.codec}, or as mkv, "
+            "it is copied"
         )
     if footage.physical.access is Access.SEQUENTIAL:
-        # Where packets have to be read in sequence, the decoder is set up anew on the way.
-        return "its packets have to be read in sequence"
+        # The decoder would be reset between packets that are read in sequence.
+        return "its packets can only be read in sequence"
     return None
 
 
 def _is_unusual_in_mp4(media: MediaInfo) -> bool:
-    """Whether players would wonder; FFV1 in mp4 is what somebody wanted who stored it so."""
+    """Return whether few players support it; FFV1 stored in mp4 was put there on purpose."""
     return media.codec == "mjpeg" or (
         media.codec == "ffv1" and media.container not in ("mp4", "mov")
     )
 
 
 def _packet_range(footage: ViewInput, showing: ViewTimeline) -> range | None:
-    """The packets of the view, if they are all of a stretch that a decoder can begin with."""
+    """Return the packets of the view if they are consecutive and start at a key packet."""
     table = footage.table
     frames = range(int(showing.frames[0]), int(showing.frames[-1]) + 1)
     packets = table.packets_of(frames)
@@ -112,19 +111,21 @@ def _packet_range(footage: ViewInput, showing: ViewTimeline) -> range | None:
     columns = table.columns(first, stop)
     if not columns.flags[0] & PacketFlag.KEY or int(columns.size.min()) == 0:
         return None
-    # The second field of the last picture would be left behind.
+    # Otherwise the second field of the last picture would be lost.
     if stop < table.packets and table.columns(stop, stop + 1).flags[0] & PacketFlag.HIDDEN:
         return None
     return range(first, stop)
 
 
 def unsupported_in_container(container: str, media: MediaInfo, largest: int) -> str | None:
-    """Why a container does not take packets of a stream, of which the largest has so many bytes;
-    None where it does."""
+    """Return why a container does not support packets of a stream, or None.
+
+    `largest` is the size of the largest packet in bytes.
+    """
     name = "mkv" if container == "matroska" else container
-    refusal = f"{name} does not hold {media.codec} as it is stored"
+    refusal = f"{name} does not support {media.codec} in the stored form"
     if media.codec == "av1" and media.extradata[:1] != b"\x81":
-        return refusal  # no av1C record, which both containers want
+        return refusal  # both containers need an av1C record
     if container == "mp4":
         if media.codec == "vp9" and media.pixel_format not in ("yuv420p", "yuv422p", "yuv444p"):
             return refusal
@@ -133,9 +134,9 @@ def unsupported_in_container(container: str, media: MediaInfo, largest: int) -> 
         )
         return None if is_held else refusal
     if media.is_turned:
-        return f"{name} cannot tell that its pictures are turned or mirrored"
+        return f"{name} cannot store that its pictures are rotated or mirrored"
     if media.crop != NO_CROP_MARGINS and container != "matroska":
-        return f"{name} cannot tell that its pictures are cropped"
+        return f"{name} cannot store that its pictures are cropped"
     if container == "matroska":
         if media.codec in MATROSKA_CODECS and largest >= MAX_PACKET:
             return f"its packets are too large for {name}"
@@ -149,7 +150,7 @@ class CopiedView:
     made = "copied"
     is_work = False
     storable = range(0)
-    """Copying from a cache is no faster than from the video."""
+    """Copying from the video is as fast as reading from a cache."""
 
     def __init__(
         self, key: str, form: ViewForm, run: CopiedRun, sound: ViewAudio | None = None
@@ -199,22 +200,24 @@ class CopiedView:
 
 
 def require_segment_fits(data: bytes, size: int) -> bytes:
-    """`data`, which has to fit into its place.  Raises `IntegrityError`."""
+    """Return `data`.  Raises `IntegrityError` if it is larger than its slot."""
     if len(data) > size:
-        raise IntegrityError("packets hold more slices than any encoder is known to make")
+        raise IntegrityError(
+            "a segment is larger than its slot: its packets have more slices than expected"
+        )
     return data
 
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """How a run begins where decoders, left alone, would want what is stored before."""
+    """How to start a run whose first pictures refer to earlier packets."""
 
-    left_out: int  #: packets that follow the first
-    convert: Callable[[bytes], bytes]  #: the first packet; raises `nal.DamagedError`
+    left_out: int  #: packets to skip after the first
+    convert: Callable[[bytes], bytes]  #: rewrites the first packet; raises `nal.DamagedError`
 
 
 class CopiedRun:
-    """Packets that are copied, cut into segments: as many as the pictures that they show."""
+    """Copied packets, one for each picture, divided into segments."""
 
     def __init__(
         self,
@@ -225,28 +228,28 @@ class CopiedRun:
         framing: PacketFormat,
         opening: RunStart | None = None,
     ) -> None:
-        """`columns` are of `packets`, less those that `opening` leaves out."""
+        """`columns` are those of `packets` without the ones that `opening` skips."""
         self._opening = opening
         self.footage = footage
         self.showing = showing
         self.framing = framing
         self._packets = packets
         self.shown = columns.pts - footage.table.frame_pts(int(showing.frames[0]))
-        """When the picture of each packet appears, in ticks."""
+        """Display time of each packet's picture, in ticks."""
         self.keys = _key_packets(columns)  #: 1 for key packets
-        self.bytes = int(columns.size.sum())  #: of the packets, as they are stored
+        self.bytes = int(columns.size.sum())  #: of the stored packets
         self.starts = _segment_starts(columns, self.shown, showing)
-        """The packet that each segment begins with."""
+        """Index of the first packet of each segment."""
         self.reorder = int((showing.starts - self.shown).max())  #: see `VideoTrack.reorder`
         self.sizes = np.add.reduceat(framing.bound(columns.size, self.keys), self.starts)
-        """Bytes of each segment, without what a container adds."""
+        """Bytes of each segment without container overhead."""
         self.farthest = self.reorder + int((self.shown - showing.starts).max())
-        """Ticks from the decoding of a picture until it is shown, at most."""
+        """Maximum number of ticks between decoding and showing a picture."""
         if not framing.is_exact:
             self.sizes += MIN_PADDING
 
     def payloads(self, number: int, workshop: RenderContext) -> list[bytes]:
-        """The packets of a segment.  Raises `IntegrityError`, `OSError`."""
+        """Return the packets of a segment.  Raises `IntegrityError`, `OSError`."""
         first, stop = self._bounds(number)
         payloads = []
         with workshop.readers.reader(self.footage) as reader:
@@ -261,7 +264,7 @@ class CopiedRun:
         return payloads
 
     def _stored(self, reader: PacketReader, first: int, stop: int) -> Iterator[tuple[int, bytes]]:
-        """The packets ``first <= p < stop`` of those that are copied, with their indices."""
+        """Yield the copied packets ``first <= p < stop`` with their indices in the file."""
         base = self._packets.start
         left_out = self._opening.left_out if self._opening is not None else 0
         skip = range(base + 1, base + 1 + left_out)
@@ -270,7 +273,7 @@ class CopiedRun:
     def times(self, number: int) -> PacketTimes:
         first, stop = self._bounds(number)
         showing, shown = self.showing, self.shown[first:stop]
-        # The i-th packet is decoded when the i-th picture is shown: see `VideoTrack.reorder`.
+        # The i-th packet is decoded when the i-th picture is shown, see `VideoTrack.reorder`.
         ends = showing.ends(first, stop)
         following = np.searchsorted(showing.starts, shown, side="right")
         last = len(showing) - 1
@@ -324,7 +327,7 @@ def _track(
 
 
 def _segment_starts(columns: PacketColumns, shown: Ints, showing: ViewTimeline) -> Ints:
-    """The packets, counted from the first, at which segments begin: key packets if possible."""
+    """Return the index of the first packet of each segment: key packets where possible."""
     ticks = segment_ticks(showing)
     keys = np.flatnonzero(_key_packets(columns))
     times = shown[keys]

@@ -1,7 +1,7 @@
 """Views that are decoded and encoded again.
 
-`TranscodedView` is a header and one slot for each segment of about a second; `SegmentedEncode`
-encodes each segment on its own into a slot of fixed size.
+`TranscodedView` is a header and one slot for each segment of about a second.  `SegmentedEncode`
+encodes each segment independently into a slot of fixed size.
 """
 
 from __future__ import annotations
@@ -86,33 +86,35 @@ from vfsd.views.view_slots import (
 )
 
 MIN_SEGMENT_PICTURES = 8
-"""Of a segment: fewer would spend most of their bytes on key pictures."""
+"""Shorter segments would spend most of their bytes on key pictures."""
 
 _MIN_SAMPLE_PICTURES, _SAMPLE_DIVISOR = 6, 4
-"""After so many pictures, and such a part of a segment, those to come are taken to be like them."""
+"""After this many pictures, or this fraction of a segment, its final size is extrapolated."""
 _EXCESS_TO_ABORT = 1.03, 1.25
-"""Times the room that a segment would need for it to be given up then.  With less it may fit after
-all; with more it is given up soon in any case, and would be made too coarse if it gets calmer."""
+"""A predicted size between these multiples of the limit aborts the encode.
+
+Below, the segment may still fit.  Above, it exceeds the limit soon anyway, and aborting now would
+choose too coarse a quality if the rest is easier to encode."""
 # Pictures of a segment are decoded first and encoded later, so that the next thread can go on
 # decoding the same GOP: 2.8 s of CPU instead of 4.0 for 10 s of 1080p to 540p.
 _PENDING_PICTURE_BYTES = 128 << 20
-"""Of pictures that wait to be encoded, for each thread that does: 40 of 1080p."""
+"""Decoded pictures waiting for the encoder, for each thread: 40 of 1080p."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedSegment:
-    """The packets of a segment, as its container wants them."""
+    """The packets of a segment in the container's format."""
 
     payloads: list[bytes]
-    quality: int = 0  #: that the encoder was given
+    quality: int = 0  #: the encoder's quality setting
     luma: float | None = None
-    """dB against the original in that size; None where nobody has measured it."""
+    """dB against the original in that size; None if it was not measured."""
 
 
 class SegmentedEncode:
-    """Pictures that are encoded in segments, each of which has its place in bytes beforehand."""
+    """Pictures that are encoded in segments, each with a number of bytes fixed in advance."""
 
     def __init__(
         self,
@@ -122,9 +124,9 @@ class SegmentedEncode:
         settings: EncoderSettings,
         showing: ViewTimeline,
     ) -> None:
-        """`key` stands for the footage, the form of the pictures and what is shown.
+        """`key` identifies the footage, the form of the pictures and the timeline.
 
-        Raises `UsageError` for sizes that the codec does not take.
+        Raises `UsageError` for sizes that the codec does not support.
         """
         self.footage = footage
         self.pictures = pictures
@@ -133,16 +135,15 @@ class SegmentedEncode:
         self._showing = showing
         width, height = pictures.size
         require_encodable(settings.codec, width, height)
-        self.shown = showing.starts  #: when each picture appears, in ticks
-        self.starts = _segment_starts(showing)  #: the picture that each segment begins with
+        self.shown = showing.starts  #: display time of each picture, in ticks
+        self.starts = _segment_starts(showing)  #: index of the first picture of each segment
         self.keys = np.zeros(len(showing), np.int64)  #: 1 for key packets
         self.keys[slice(None) if settings.codec in INTRA_ENCODERS else self.starts] = 1
-        self.sizes = self._allotted()  #: bytes of each segment, without what a container adds
+        self.sizes = self._allotted()  #: bytes of each segment without container overhead
         self.is_scaled_whole = _is_scaled_whole(footage, pictures, settings)
-        """Whether its pictures are what those of a rendition would be."""
+        """Whether its pictures are equal to those of a rendition."""
         self.stored: Mapping[int, Segment] = self._find_stored()
-        """By number of the segment: what was encoded for somebody before, in that codec and size,
-        and is stored as a part of a rendition."""
+        """By segment number: a stored part of a rendition in that codec and size."""
 
     def _allotted(self) -> Ints:
         settings, media = self.settings, self.footage.physical.media
@@ -162,31 +163,31 @@ class SegmentedEncode:
         )
 
     def frames(self, number: int) -> Ints:
-        """Those of a segment."""
+        """Return the frames of a segment."""
         return self._showing.frames[slice(*self._bounds(number))]
 
     def has_tiles(self, number: int) -> bool:
-        """Whether any of the frames of a segment may come from elsewhere than the original."""
+        """Return whether any frame of a segment may be decoded from tiles."""
         frames = self.frames(number)
         first, last = int(frames[0]), int(frames[-1])
         place = bisect_right(self._tiled, last, key=lambda some: some.start)
         return place > 0 and first < self._tiled[place - 1].stop
 
     def run(self, number: int) -> range | None:
-        """The frames of a segment that are in a row, each shown once; None where they are not."""
+        """Return the frames of a segment as a range; None if frames are repeated or skipped."""
         frames = self.frames(number)
         first, end = int(frames[0]), int(frames[-1]) + 1
         return range(first, end) if bool((np.diff(frames) == 1).all()) else None
 
     @cached_property
     def _tiled(self) -> list[range]:
-        """The frames that lie in tiles."""
+        """The frames that are available in tiles."""
         tiles = self.footage.tiles
         return [] if tiles is None else merged([one.frames for one in tiles.stored])
 
     @cached_property
     def extradata(self) -> bytes:
-        """The parameter sets, as decoders of packets with start codes want them."""
+        """The parameter sets with start codes, for decoders."""
         if self.settings.codec not in NAL_CODECS:
             return b""
         return with_start_codes(parameter_sets(self.settings))
@@ -194,10 +195,10 @@ class SegmentedEncode:
     def encoded(
         self, number: int, framing: PacketFormat, room: int, workshop: RenderContext
     ) -> EncodedSegment:
-        """The packets of a segment, which have to fit into `room` bytes.
+        """Return the packets of a segment, in at most `room` bytes.
 
-        Ends: each turn has a coarser quality, up to the coarsest, and then pictures of one gray,
-        for which there is room enough always.
+        Each attempt has a coarser quality.  After the coarsest the segment becomes plain gray,
+        which always fits.
         """
         copied = self._copied(number, framing, room, workshop)
         if copied is not None:
@@ -237,7 +238,7 @@ class SegmentedEncode:
             quality = coarser(settings.codec, quality, size / room)
         if is_lossless(self.settings.codec):
             raise IntegrityError(
-                "pictures like noise need more bytes than a lossless view has for them",
+                "a lossless view has too few bytes for pictures that are close to noise",
                 hint="read them as y4m, or in another codec",
             )
         gray = self._gray(stop - first)
@@ -245,7 +246,7 @@ class SegmentedEncode:
             settings, framing, gray, stop - first, room, workshop.check
         )
         if size > room:
-            raise IntegrityError("an encoder needs more bytes for plain gray than was allotted")
+            raise IntegrityError("the encoder exceeded the bytes reserved for plain gray")
         return EncodedSegment(payloads)
 
     def note(
@@ -257,8 +258,7 @@ class SegmentedEncode:
         key: str,
         data: Bytes,
     ) -> None:
-        """A segment that was measured lies in `data`, which the cache keeps under `key` of this
-        video."""
+        """Report a measured segment that the cache keeps in `data` under `key` of this video."""
         frames = self.run(number)
         assert frames is not None
         assert segment.luma is not None
@@ -277,13 +277,13 @@ class SegmentedEncode:
     def _copied(
         self, number: int, framing: PacketFormat, room: int, workshop: RenderContext
     ) -> list[bytes] | None:
-        """What is stored of a segment, if it is there, whole, and not too large."""
+        """Return the stored packets of a segment if they are readable and not too large."""
         segment = self.stored.get(number)
         if segment is None:
             return None
         try:
             (cell,) = workshop.packs.cells(segment)
-            if cell.extradata != self.extradata:  # another version of the encoder
+            if cell.extradata != self.extradata:  # from another version of the encoder
                 return None
             packets = workshop.packs.payloads(segment, 0, len(segment.frames))
         except (IntegrityError, FileNotFoundError) as error:
@@ -314,7 +314,7 @@ class SegmentedEncode:
 
     @property
     def parts(self) -> list[ViewPart]:
-        """What is stored already is copied, if it is still there and whole; the rest is made."""
+        """Copied parts for segments that are stored already, and rendered parts for the others."""
         found: list[ViewPart] = []
         for is_stored, together in groupby(range(len(self.starts)), self.stored.__contains__):
             numbers = list(together)
@@ -340,9 +340,9 @@ class SegmentedEncode:
     def _held(
         self, first: int, stop: int, workshop: RenderContext, origins: PictureOrigins
     ) -> list[Pixels]:
-        """The pictures of a segment; none where they are too large to be held.
+        """Return the pictures of a segment; empty if they are too large to be kept in memory.
 
-        So the next segment can be decoded from where this one ends, while this one is encoded.
+        The next segment can be decoded from the end of this one while this one is encoded.
         """
         if (stop - first) * PictureConverter(self.pictures).bytes > _PENDING_PICTURE_BYTES:
             return []
@@ -394,17 +394,17 @@ def _encode_packets(
     measure: QualityProbe | None = None,
     times: EncodeTimes | None = None,
 ) -> tuple[list[bytes], int]:
-    """The packets of `count` pictures, and their size together.
+    """Return the packets of `count` pictures and their total size.
 
-    Where it can be foreseen, this stops as soon as they are more than `room` bytes, or bound to be;
-    the size is then what it would have become.
+    Encoding stops as soon as they exceed `room` bytes or are predicted to.  The size is then the
+    predicted one.
     """
     payloads: list[bytes] = []
     size = 0
     foreseen = max(_MIN_SAMPLE_PICTURES, count // _SAMPLE_DIVISOR)
     is_uneven = settings.codec in ODD_SIZE_CODECS
     if is_uneven or settings.quality == WORST_QUALITY[settings.codec]:
-        foreseen = count  # what does not fit at the worst quality cannot be made
+        foreseen = count  # a segment at the worst quality has no further attempt
     if measure is not None:
         pictures = measure.seen(pictures)
     timer = EncodeTimer()
@@ -426,15 +426,14 @@ def _encode_packets(
 
 
 def _is_scaled_whole(footage: ViewInput, pictures: PictureForm, settings: EncoderSettings) -> bool:
-    """Whether these are all of the stored pictures, in another size and else as a rendition has
-    them."""
+    """Return whether these are all stored pictures, scaled, in the form of a rendition."""
     media, size = footage.physical.media, pictures.size
     codec = VIEW_CODECS.get(settings.codec)
     return (
         codec is not None
         and codec.pixel_formats.get(media.pixel_format) == settings.pixel_format
         and not media.is_turned
-        and footage.physical.verified  # frame numbers must not change afterwards
+        and footage.physical.verified  # frame numbers may still change otherwise
         and pictures.region == media.frame_rect
         and size != (media.width, media.height)
         and Rect.of_size(media.width, media.height).contains(Rect.of_size(*size))
@@ -442,9 +441,9 @@ def _is_scaled_whole(footage: ViewInput, pictures: PictureForm, settings: Encode
 
 
 def _segment_starts(showing: ViewTimeline) -> Ints:
-    """The pictures that segments begin with: the first in each stretch of time.
+    """Return the index of the first picture of each segment: the first in each interval.
 
-    The first stretch is a quarter of the others, so that a reader soon has something to show.
+    The first interval has a quarter of the length, so that a player can start early.
     """
     ticks = segment_ticks(showing, MIN_SEGMENT_PICTURES)
     stretches = (showing.starts + ticks - ticks // 4) // ticks
@@ -456,7 +455,7 @@ DEFAULT_CODEC = "h264"
 # segment before it. Rounding adds 2 kB a segment.
 _PAGE_BYTES = 4096
 CONFIGURATION_BYTES = 512
-"""Kept free in the header for the parameter sets, which only the encoder knows: about 100."""
+"""Space in the header for the parameter sets, known only to the encoder: about 100 bytes."""
 
 
 class TranscodedView:
@@ -475,8 +474,12 @@ class TranscodedView:
         *,
         why: str = "",
     ) -> None:
-        """`keys` stand for what is shown, and for that made from the original alone; `why` nothing
-        of it can be copied.  Raises `UsageError` for sizes that the codec does not take."""
+        """Reserve a slot for each segment.
+
+        `keys` identify the view, and the same view made from the original alone.  `why` is the
+        reason why none of it can be copied.  Raises `UsageError` for sizes that the codec does not
+        support.
+        """
         key, original_key = keys
         self.why = why
         self.memory = showing.memory + (sound.memory if sound else 0)
@@ -493,7 +496,7 @@ class TranscodedView:
         self._known_framing: PacketFormat | None = None
         muxer = self._muxer(bytes(1))
         self._sound = SegmentedAudio(sound, muxer, showing.starts, run.starts, showing.time_base)
-        # What pictures may take does not depend on what is heard, nor on where pages end.
+        # The limit for pictures must not depend on the sound or on page boundaries.
         self._rooms = run.sizes + muxer.overheads(showing.starts, run.keys, run.starts)
         sizes = _aligned_to_pages(self._rooms + self._sound.sizes)
         self._index = SegmentIndex(
@@ -504,19 +507,19 @@ class TranscodedView:
         )
         header = len(muxer.header(spare=CONFIGURATION_BYTES)) + muxer.index_size(len(sizes))
         self.slots: Slots = VariableSizeSlots(int(_aligned_to_pages(np.array([header]))[0]), sizes)
-        # What is stored as a part of a rendition need not be stored twice.
+        # Stored parts of a rendition need no copy in the cache.
         self.storable = frozenset(
             slot for slot in range(1, len(self.slots)) if slot - 1 not in run.stored
         )
         self.is_work = bool(self.storable)
-        # A segment tells its size, so that one made for another allotment must not be taken for it.
+        # The header depends on all sizes, so other sizes need another key.
         self.key = blake3(key.encode() + sizes.tobytes()).hexdigest()
         self.digest = footage.digest
         self._original_key = blake3(original_key.encode() + sizes.tobytes()).hexdigest()
 
     @property
     def pixel_format(self) -> str:
-        """Of what is encoded."""
+        """The pixel format of the encoded pictures."""
         return self._run.settings.pixel_format
 
     @property
@@ -524,7 +527,9 @@ class TranscodedView:
         return is_lossless(self._run.settings.codec)
 
     def key_of_slot(self, slot: int) -> str:
-        """What comes from the original in any case stays the same when tiles come and go."""
+        """Return the key of a slot; it survives changes of tiles if the slot is made from the
+        original.
+        """
         is_changing = slot > 0 and self._run.has_tiles(slot - 1)
         return f"{self.key if is_changing else self._original_key}.{slot}"
 
@@ -547,11 +552,11 @@ class TranscodedView:
         return data
 
     def trimmed(self, slot: int, data: bytes) -> bytes:
-        """What `make` gave for a slot that is not the header, without its padding."""
+        """Return what `make` returned for a slot other than the header, without padding."""
         return self._muxer(self._framing().configuration).trimmed(data)
 
     def header_of(self, sizes: Ints) -> bytes:
-        """As large as that of the file, for segments of these sizes."""
+        """Return a header of the same size for segments of the given sizes."""
         muxer = self._muxer(self._framing().configuration)
         index = dataclasses.replace(self._index, sizes=sizes)
         return muxer.header(index, spare=self.slots[0].size - len(muxer.header(index)))
@@ -567,7 +572,7 @@ class TranscodedView:
 
     def _framing(self) -> PacketFormat:
         settings = self._run.settings
-        if self._known_framing is None:  # it may be made twice, by two threads: it is the same
+        if self._known_framing is None:  # two threads may compute the same value
             stream = self._container in ("h264", "hevc")
             self._known_framing = encoder_packet_format(
                 settings.codec, parameter_sets(settings), stream=stream, bits=settings.bits
@@ -594,15 +599,14 @@ class TranscodedView:
 
 
 def _aligned_to_pages(sizes: Ints) -> Ints:
-    """No page of the kernel's has bytes of two slots: who reads the first byte of one would wait
-    for the one before, too."""
+    """Round sizes up to whole pages, see `_PAGE_BYTES`."""
     return -(-sizes // _PAGE_BYTES) * _PAGE_BYTES
 
 
 def encoder_settings(
     media: MediaInfo, codec: str, pictures: PictureForm, showing: ViewTimeline
 ) -> EncoderSettings:
-    """How to encode such pictures of `media`."""
+    """Return settings for encoding such pictures of `media`."""
     ratio = pictures.sample_aspect_ratio
     settings = EncoderSettings(
         codec=codec,

@@ -1,6 +1,7 @@
-"""The audio of a view: packets of the original that begin while the view lasts, copied
-(`CopiedViewAudio`) or transcoded (`TranscodedViewAudio`). `SegmentedAudio` cuts them where the
-segments of the file begin.
+"""The audio of a view: packets of the original that begin during the view, copied or transcoded.
+
+`CopiedViewAudio` and `TranscodedViewAudio` provide the packets; `SegmentedAudio` divides them among
+the segments of the file.
 """
 
 from __future__ import annotations
@@ -41,51 +42,51 @@ from vfsd.views.view_frames import ViewTimeline
 from vfsd.views.view_input import ViewInput, undamaged_packets
 
 MAX_AUDIO_TICKS = (1 << 31) - 1
-"""Samples that a packet may last in mp4, silence after it included: 12 hours at 48 kHz."""
+"""Maximum samples of an mp4 packet including silence after it: 12 hours at 48 kHz."""
 
 
 class ViewAudio(Protocol):
-    """The packets of sound that a view carries."""
+    """The audio packets of a view."""
 
     @property
     def track(self) -> AudioTrack: ...
 
     @property
     def origin(self) -> str:
-        """The codec of the stored sound, FFmpeg's name."""
+        """The codec of the stored sound, by FFmpeg's name."""
 
     @property
     def times(self) -> Ints:
-        """When each begins, in samples from the start of the view; ascending."""
+        """Start of each packet in samples from the start of the view; ascending."""
 
     @property
     def end(self) -> int:
-        """When the packet after the last one begins."""
+        """End of the last packet in samples."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether packets take just the bytes that `rooms` tells; else fewer."""
+        """Whether packets take exactly the bytes of `rooms`; otherwise they may take fewer."""
 
     @property
     def memory(self) -> int:
-        """Bytes that its arrays take up."""
+        """Bytes of its arrays."""
 
     def rooms(self, cuts: Ints, stops: Ints) -> Ints:
-        """Bytes for the packets ``cut <= p < stop`` together, of each pair."""
+        """Return, for each pair, the total bytes of the packets ``cut <= p < stop``."""
 
     def payloads(self, first: int, stop: int, workshop: RenderContext) -> list[bytes]:
-        """The packets ``first <= p < stop``.  Raises `IntegrityError`, `OSError`."""
+        """Return the packets ``first <= p < stop``.  Raises `IntegrityError`, `OSError`."""
 
 
 @dataclass(frozen=True)
 class CopiedViewAudio:
-    """Packets as they are stored, one array element each."""
+    """Packets of the stored sound, one array element each."""
 
     track: AudioTrack
     stored: Sound
     footage: ViewInput
     table: FrameTable
-    packets: Ints  #: which, counted as in `table`; ascending
+    packets: Ints  #: indices in `table`; ascending
     times: Ints
     sizes: Ints  #: bytes
     end: int
@@ -114,21 +115,21 @@ class CopiedViewAudio:
                 for _, data in reader.read(run.start, run.stop)
             ]
         if [len(data) for data in stored] != self.sizes[first:stop].tolist():
-            raise IntegrityError("the sound of the video is not where it was")
+            raise IntegrityError("the sound of the video has moved in its file")
         return stored
 
 
 @dataclass(frozen=True)
 class TranscodedViewAudio:
-    """Packets that are decoded and encoded in another codec, on a grid of the view's own."""
+    """Packets that are decoded and encoded again, on the view's own grid of packets."""
 
     track: AudioTrack
     form: AudioSegmentFormat
     stored: Sound
     footage: ViewInput
     table: FrameTable
-    first: int  #: the packet of the grid that is the first
-    begin: int  #: the sample of the stored sound that sounds when the view begins
+    first: int  #: index of the first packet on the grid
+    begin: int  #: the stored sample at the start of the view
     times: Ints
     end: int
 
@@ -166,15 +167,15 @@ class TranscodedViewAudio:
 def find_audio(
     footage: ViewInput, view: View, form: ViewForm, showing: ViewTimeline
 ) -> ViewAudio | str:
-    """The sound of a view, or why it has none, in words."""
+    """Return the sound of a view, or the reason why it has none."""
     if form.container not in ("mp4", "matroska"):
-        return f"{form.container} holds pictures only"
+        return f"{form.container} has no sound"
     if not form.sound:
-        return "none is asked for"
+        return "no sound was requested"
     if footage.sound is None:
         if any(stream.kind == "audio" for stream in footage.physical.media.side_streams):
             return AUDIO_NOT_INDEXED
-        return "the video has none"
+        return "the video has no sound"
     if view.frames is not None and view.frames[2] > 1:
         return "the view runs faster than the video"
     sound, table = footage.sound
@@ -190,7 +191,7 @@ def find_audio(
     if codec != sound.codec:
         return _transcoded_audio(footage, sound, table, codec, begin, showing)
     if not packets:
-        return "the video is silent then"
+        return "the video is silent in that time"
     columns = table.columns(packets.start, packets.stop)
     following = packets.stop
     end = table.frame_pts(following) if following < len(table) else sound.end_pts
@@ -200,7 +201,9 @@ def find_audio(
     if not whole.any():
         return "its packets are damaged on disk"
     if form.container == "mp4" and _max_packet_samples(times, whole) > MAX_AUDIO_TICKS:
-        return f"there are {MAX_AUDIO_TICKS} samples or more without a packet, and mp4 cannot tell"
+        return (
+            f"there are {MAX_AUDIO_TICKS} samples or more without a packet, which mp4 cannot store"
+        )
     return CopiedViewAudio(
         copied_audio_track(sound),
         sound,
@@ -227,7 +230,7 @@ def _transcoded_audio(
     first = max(0, int(heard[0] / grid))
     stop = -int(-min(showing.duration, heard[1]) // grid)
     if stop <= first:
-        return "the video is silent then"
+        return "the video is silent in that time"
     numbers = np.arange(first, stop, dtype=np.int64)
     track = AudioTrack(
         codec,
@@ -250,16 +253,16 @@ def _transcoded_audio(
 
 
 def _max_packet_samples(times: Ints, whole: npt.NDArray[np.bool_]) -> int:
-    """Samples that a packet lasts at most, where only those that are `whole` are there.
+    """Return the maximum samples of a packet, up to the next packet that is not damaged.
 
-    `times` has the end of the last one besides.
+    `times` has one more element, the end of the last packet.
     """
     there = np.append(np.flatnonzero(whole), len(whole))
     return int(np.diff(times[there]).max())
 
 
 def _view_start(footage: ViewInput, view: View, showing: ViewTimeline) -> Fraction:
-    """When the view begins: seconds of the file's own timeline."""
+    """Return the start of the view in seconds of the file's own timeline."""
     if view.fps is None:
         return footage.table.frame_pts(int(showing.frames[0])) * showing.time_base
     origin = footage.physical.first_pts * footage.physical.time_base
@@ -267,7 +270,7 @@ def _view_start(footage: ViewInput, view: View, showing: ViewTimeline) -> Fracti
 
 
 class SegmentedAudio:
-    """The sound of a view, cut where the segments of its file are."""
+    """The sound of a view, divided at the starts of the segments of its file."""
 
     def __init__(
         self,
@@ -277,8 +280,11 @@ class SegmentedAudio:
         starts: Ints,
         time_base: Fraction,
     ) -> None:
-        """`shown` is when the picture of each packet appears, in ticks of `time_base`; `starts` are
-        the packets that segments begin with.
+        """Divide `sound`; without sound all segments get none.
+
+        Args:
+            shown: display time of each packet's picture, in ticks of `time_base`.
+            starts: index of the first packet of each segment.
         """
         self._sound = sound
         self.sizes = np.zeros(len(starts), np.int64)  #: bytes that it adds to each segment
@@ -295,7 +301,7 @@ class SegmentedAudio:
             self.sizes += MIN_PADDING
 
     def packets(self, number: int, workshop: RenderContext) -> AudioPackets | None:
-        """Those of a segment.  Raises `IntegrityError`, `OSError`."""
+        """Return the packets of a segment.  Raises `IntegrityError`, `OSError`."""
         sound = self._sound
         if sound is None:
             return None

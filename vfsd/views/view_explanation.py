@@ -1,4 +1,4 @@
-"""What a view costs: which frames are copied, decoded and encoded, and from which tiles.
+"""The cost of a view: which frames are copied, decoded and encoded, and from which tiles.
 
 `ViewExplanation` is the record for `vfsd explain` and for the files below `explain/`.
 """
@@ -51,17 +51,17 @@ from vfsd.views.view_slots import CopiedPart, RenderedPart, ViewPart
 
 @dataclass(frozen=True, slots=True)
 class ExplainStep:
-    """Something that is done for pictures of a view."""
+    """One operation on pictures of a view."""
 
     does: str  #: copy, decode or encode
-    frames: range  #: of the video, from the first to after the last
-    count: int  #: of frames that are decoded, each once, or else of pictures
+    frames: range  #: of the video, half-open
+    count: int  #: number of decoded frames, each counted once, or of pictures
     origin: str | None
-    """Where they come from: original, tiles or joined; None of what is encoded."""
-    codec: str  #: of what is copied, decoded or encoded
+    """Source of the pictures: original, tiles or joined; None for encoding."""
+    codec: str  #: of the packets
     bytes: int
-    """Of packets that are copied or decoded; of what is encoded the most that it may take."""
-    seconds: float  #: CPU time, predicted; none is told of copying
+    """Bytes of the copied or decoded packets; for encoding, the maximum."""
+    seconds: float  #: predicted CPU time; 0 for copying
 
     @property
     def record(self) -> dict[str, Any]:
@@ -78,34 +78,34 @@ class ExplainStep:
 
 @dataclass(frozen=True, slots=True)
 class ViewExplanation(DecodeSummary):
-    """How a view is made.  What is decoded is that of the pictures that are not copied."""
+    """How a view is made.  The decode summary covers the pictures that are not copied."""
 
-    view: str  #: its name, in the one form that it has
+    view: str  #: its canonical name
     made: str  #: copied, stitched, spliced, encoded or decoded
-    why: str | None  #: of what is encoded: why none of its packets are copied
+    why: str | None  #: for encoded views: why none of its packets are copied
     damaged: int | None
-    """How many of its pictures show damage of the file; None: no full decode has examined that."""
+    """Number of its pictures that show damage of the file; None without a full decode."""
     cached: int | None
-    """How many of its parts the cache holds, which need no work; None if unknown."""
+    """Number of its slots in the cache, which need no work; None if unknown."""
     cacheable: int
-    """How many parts the cache can hold: segments of about a second, or a picture."""
+    """Number of slots that the cache can hold: segments of about a second, or a picture."""
     lost: str | None
-    """What the view has not of the source: samples of a lossless one, side data, streams, tags."""
-    sound: str | None  #: the codec of the sound that it carries
+    """Losses against the source: lossless samples, side data, streams, tags."""
+    sound: str | None  #: the codec of its sound
     sound_made: str | None  #: whether the sound is copied or transcoded
     sound_from: str | None  #: the codec of the stored sound
-    silence: str | None  #: why it carries none
-    frames: int  #: pictures that it shows
+    silence: str | None  #: why it has no sound
+    frames: int  #: number of pictures
     size: tuple[int, int]
     psnr: float
-    """dB that the pictures that it is made from have at least against the very first original;
-    infinite where they are its own, 0 where nobody has measured it."""
+    """Minimum dB of its source pictures against the first original; infinite for the original
+    itself, 0 if it was never measured."""
     steps: tuple[ExplainStep, ...]  #: by time
     physical: PhysicalVideo  #: the stored encoding
 
     @property
     def record(self) -> dict[str, Any]:
-        """As a JSON object; see ``vfsd explain`` for its keys."""
+        """The JSON object; see ``vfsd explain`` for its keys."""
         return {
             "view": self.view,
             "made": self.made,
@@ -126,9 +126,9 @@ class ViewExplanation(DecodeSummary):
 def explain_request(
     footage: ViewInput, request: ViewSpec, packs: PackPool, facts: RenderHistory
 ) -> ViewExplanation:
-    """What `request` takes, with `facts` of earlier renders; it decodes nothing.
+    """Return the cost of `request`, with `facts` from earlier renders, without decoding.
 
-    Raises as `plan_view`.
+    Raises as `plan_view` does.
     """
     physical = footage.physical
     media = physical.media
@@ -169,7 +169,7 @@ def explain_request(
 
 
 def explain_still(footage: ViewInput, index: int, name: str) -> ViewExplanation:
-    """What the picture file `name` of a frame takes.  Raises `OutOfRangeError`."""
+    """Return the cost of the picture file `name` of a frame.  Raises `OutOfRangeError`."""
     require_frame(footage, index)
     view = View(frames=(index, index + 1, 1))
     plan = make_plan(view, footage.physical, footage.table, tiles=footage.tiles)
@@ -199,7 +199,7 @@ def explain_still(footage: ViewInput, index: int, name: str) -> ViewExplanation:
 
 
 def decode_step(physical: PhysicalVideo, source: SourceRun) -> ExplainStep:
-    """What is decoded from one place."""
+    """Return the step for the frames of one source."""
     segment = source.segment
     codec = physical.media.codec if segment is None else segment.profile
     size = round(source.work.bytes)
@@ -213,13 +213,13 @@ def _is_rendered(part: ViewPart) -> bool:
 
 
 def _decode_source(part: ViewPart, tiles: AvailableTiles | None) -> ReadExplanation:
-    """What is decoded for it, of all `tiles` that it may be made from."""
+    """Return what is decoded for a part, and which of `tiles` are not used."""
     assert isinstance(part, RenderedPart)
     footage, form = part.pictures.footage, part.pictures.form
     plan = plan_frames(
         part.pictures.frames,
         View(region=form.region, size=form.size),
-        # The ends of what is spliced lie as they are stored: neither turned nor mirrored.
+        # The encoded ends of a smart cut are neither rotated nor mirrored.
         replace(footage.physical, media=form.media),
         footage.table,
         pixel_format=form.pixel_format,
@@ -287,7 +287,7 @@ def _lost_data(
 ) -> str | None:
     losses = list(_lost_samples(rendition, media, found))
     if media.interlaced and FIELD_ORDER not in rendition.marks and rendition.made in _ENCODED:
-        losses.append("it says that its pictures are progressive, and they are interlaced")
+        losses.append("it is marked as progressive, and its pictures are interlaced")
     marks = lost_side_data(media, rendition.marks, copied=rendition.made == "copied")
     said = (FIELD_ORDER, ALPHA) if "transparency" in losses else (FIELD_ORDER,)
     losses += _picture_data_names([name for name in marks if name not in said])
@@ -305,21 +305,21 @@ def _picture_data_names(marks: list[str]) -> list[str]:
 def _lost_samples(
     rendition: PlannedView, media: MediaInfo, found: Iterable[ReadExplanation]
 ) -> Iterator[str]:
-    """What a lossless view has not of the samples."""
+    """Yield what a lossless view loses of the samples."""
     if not isinstance(rendition, TranscodedView) or not rendition.is_lossless:
         return
     kept = lossless_layout(media)
     if rendition.pixel_format != kept.layout:
         asked = rendition.pixel_format
-        yield f"its pixels are {media.pixel_format}, and {asked} was asked for"
+        yield f"its pixels are {media.pixel_format}, and {asked} was requested"
     elif kept.lost is not None:
         yield kept.lost
     if any(_is_lossy(source, media) for one in found for source in one.sources):
-        yield "it is made from tiles that do not have just the samples of the original"
+        yield "it is made from tiles that do not have exactly the samples of the original"
 
 
 def _is_lossy(source: SourceRun, media: MediaInfo) -> bool:
-    """Whether its pictures are not those of the original."""
+    """Return whether its pictures differ from the original."""
     segment = source.segment
     if segment is None:
         return False
@@ -338,16 +338,16 @@ def is_below_explain(path: str) -> bool:
 
 
 def is_explain_dir(path: str) -> bool:
-    """Neither lists a file: any view can be asked for."""
+    """Both directories list no files, because any view can be explained."""
     return path in (EXPLAIN_DIR, _EXPLAIN_STILLS_DIR)
 
 
 def explain_file(
     name: str, footage: ViewInput, packs: PackPool, path: str, facts: RenderHistory
 ) -> TextView:
-    """The file at `path`, about a view of the video called `name`.
+    """Return the file at `path` about a view of the video called `name`.
 
-    Raises what the view itself would.
+    Raises what opening the view would.
     """
     if not path.endswith(_JSON_SUFFIX) or is_explain_dir(path):
         raise NotFoundError(f"no such view: {path!r}")
@@ -360,7 +360,9 @@ def explain_file(
 def explain_view_path(
     footage: ViewInput, packs: PackPool, path: str, facts: RenderHistory
 ) -> ViewExplanation:
-    """What the view, or the still, at a path below ``NAME@/`` takes.  Raises what it would."""
+    """Return the cost of the view or still at a path below ``NAME@/``.  Raises what opening it
+    would.
+    """
     folder, slash, file = path.rpartition("/")
     if not slash:
         return explain_request(footage, view_path.parse_view_path(path), packs, facts)

@@ -39,10 +39,10 @@ def render(
     out: BinaryIO,
     on_progress: Progress | None = None,
 ) -> int:
-    """Write a view to a file: what a mount serves, without padding where `out` is seekable.
+    """Write the file that a mount would serve; without padding if `out` is seekable.
 
     Returns the number of bytes.  `on_progress` is called with the bytes of the mount's file that
-    are done since the last call.  Raises `OutOfRangeError`, `UsageError`, `IntegrityError`.
+    were written since the last call.  Raises `OutOfRangeError`, `UsageError`, `IntegrityError`.
     """
     renderer = Renderer(parts, tools)
     try:
@@ -55,14 +55,14 @@ def render(
 def summarize_view_audio(
     parts: StoreContext, tools: ReadContext, info: LogicalVideo, request: view_path.ViewSpec
 ) -> ViewAudioSummary:
-    """What becomes of the sound of a video in a view.  Raises as `render`."""
+    """Return how a view carries the sound of its video.  Raises as `render` does."""
     return audio_summary(view_input_of(parts, tools, info), request)
 
 
 def explain_view(
     parts: StoreContext, tools: ReadContext, info: LogicalVideo, request: view_path.ViewSpec
 ) -> ViewExplanation:
-    """What it takes to make a view.  Raises as `render`."""
+    """Return the cost of a view.  Raises as `render` does."""
     facts = RenderHistory.of_store(parts)
     return explain_request(view_input_of(parts, tools, info), request, tools.packs, facts)
 
@@ -70,7 +70,7 @@ def explain_view(
 def explain_path(
     parts: StoreContext, tools: ReadContext, info: LogicalVideo, path: str
 ) -> ViewExplanation:
-    """The same of what a mount serves at a path below ``NAME@/``: a view, or a frame."""
+    """Return the cost of a view or still at a path below ``NAME@/`` of a mount."""
     facts = RenderHistory.of_store(parts)
     stream, rest = split_stream(path)
     if stream in (None, info.original.media.stream_index):
@@ -80,9 +80,9 @@ def explain_path(
 
 
 def open_view(parts: StoreContext, tools: ReadContext, info: LogicalVideo, path: str) -> ViewReader:
-    """The file that a mount serves at a path below ``NAME@/``.
+    """Open the file that a mount serves at a path below ``NAME@/``.
 
-    Raises `NotFoundError` for a name that says nothing, `OutOfRangeError`, `UsageError`.
+    Raises `NotFoundError` for an unknown name, `OutOfRangeError`, `UsageError`.
     """
     with ExitStack() as stack:
         renderer = stack.enter_context(closing(Renderer(parts, tools)))
@@ -104,7 +104,7 @@ class ViewReader(io.RawIOBase):
     def __init__(
         self, name: str, renderer: Renderer, rendition: RenderedView, until_closed: ExitStack
     ) -> None:
-        """What `until_closed` has entered is this object's own, once it is made."""
+        """Take over the cleanup that `until_closed` has collected."""
         super().__init__()
         self.name = name
         self._file = RenderedFile(renderer, rendition)

@@ -1,6 +1,6 @@
 """The frames of a view.
 
-`ViewTimeline` lists which frames are shown and when, starting at 0; `PictureForm` and
+`ViewTimeline` lists which frames are shown and when, starting at 0.  `PictureForm` and
 `PictureConverter` crop, scale and convert each frame.
 """
 
@@ -29,42 +29,40 @@ from vfsd.tiling import Rect
 from vfsd.views.rate_control import is_lossless
 
 MAX_VIEW_PIXELS = 1 << 26
-"""Of one picture of a view: 8192 x 8192."""
+"""Area of a picture of a view: 8192 x 8192."""
 
 
 @dataclass(frozen=True, slots=True)
 class PictureForm(ReadOutput):
-    """What each picture of a view is: a region of the displayed frame, scaled, in a format."""
+    """The form of each picture of a view: a region of the displayed frame, size, pixel format."""
 
     @property
     def bytes(self) -> int:
-        """Of one picture."""
+        """Bytes of one picture."""
         return PictureConverter(self).bytes
 
     @property
     def sample_aspect_ratio(self) -> Fraction | None:
-        """How wide a pixel is for its height; None: not told."""
+        """Width of a pixel divided by its height; None if unknown."""
         told = upright_aspect(self.media)
         region = (self.region.width, self.region.height)
         return None if told is None else scaled_aspect(told, region, self.size)
 
 
 def picture_form(media: MediaInfo, view: View, pixel_format: str) -> PictureForm:
-    """Raises `OutOfRangeError` for a region outside the frame, `UsageError` for vast sizes."""
+    """Raises `OutOfRangeError` for a region outside the frame, `UsageError` for excessive size."""
     full = media.frame_rect
     region = view.region or full
     if not full.contains(region):
         raise OutOfRangeError(f"the region {region} reaches outside the frame of {full}")
     width, height = view.size or (region.width, region.height)
     if width * height > MAX_VIEW_PIXELS:
-        raise UsageError(
-            f"{width}x{height} is larger than the {MAX_VIEW_PIXELS} pixels that are served"
-        )
+        raise UsageError(f"a view must have at most {MAX_VIEW_PIXELS} pixels, got {width}x{height}")
     return PictureForm(media, region, (width, height), pixel_format)
 
 
 def even_picture_form(media: MediaInfo, view: View, pixel_format: str) -> PictureForm:
-    """As `picture_form`, with an even width and height."""
+    """Like `picture_form`, with an even width and height."""
     whole = picture_form(media, view, pixel_format)
     region, (width, height) = whole.region, whole.size
     width, height = max(2, width // 2 * 2), max(2, height // 2 * 2)
@@ -74,7 +72,7 @@ def even_picture_form(media: MediaInfo, view: View, pixel_format: str) -> Pictur
 
 
 def decoded_picture_form(media: MediaInfo, view: View, form: ViewForm) -> PictureForm:
-    """Of a view that is decoded to be made in that form.  Raises as `picture_form`."""
+    """Return the form of a decoded view.  Raises as `picture_form` does."""
     if form.is_raw:
         return picture_form(media, view, form.layout)
     if form.codec is not None and is_lossless(form.codec):
@@ -83,7 +81,7 @@ def decoded_picture_form(media: MediaInfo, view: View, form: ViewForm) -> Pictur
 
 
 class PictureConverter:
-    """Turns decoded frames into pictures of a form.  Not thread-safe."""
+    """Converts decoded frames into pictures of a form.  Not thread-safe."""
 
     def __init__(self, form: PictureForm) -> None:
         self.form = form
@@ -94,21 +92,21 @@ class PictureConverter:
             region=None if form.region == form.media.frame_rect else form.region,
             size=form.size if scaled else None,
         )
-        self.shape = self._converter.shape  #: of the array of a picture
-        self.dtype = self._converter.dtype  #: of its samples
-        self.samples = math.prod(self.shape)  #: of a picture
-        self.bytes = self.samples * self.dtype.itemsize  #: of a picture
+        self.shape = self._converter.shape  #: of the array of one picture
+        self.dtype = self._converter.dtype  #: of a sample
+        self.samples = math.prod(self.shape)  #: number in one picture
+        self.bytes = self.samples * self.dtype.itemsize  #: of one picture
 
     def needed_of(self, width: int, height: int) -> Rect | None:
-        """As `PixelConverter.needed_of`."""
+        """See `PixelConverter.needed_scaled`."""
         return self._converter.needed_scaled(width, height)
 
     def convert(
         self, frame: VideoFrame, held: FrameRegion | None = None, out: Pixels | None = None
     ) -> Pixels:
-        """The picture's samples, in the order in which raw forms store them: `out` if given.
+        """Return the picture's samples in the order of raw forms, in `out` if given.
 
-        `held` is what `frame` is; None: all of the stored picture.
+        `held` is the part of the stored picture that `frame` is; None for all of it.
         """
         if held is None:
             return self._converter.convert(frame, out)
@@ -120,42 +118,42 @@ class PictureConverter:
 SEGMENT_SECONDS = 1
 MAX_SEGMENTS = 60_000
 """The index of an MP4 file lists up to 65,535."""
-_MAX_PICTURE_SECONDS = 1001  # seconds, as far as headers tell
+_MAX_PICTURE_SECONDS = 1001  # the largest denominator that headers can hold
 MAX_PICTURES = 1 << 23
-"""More pictures than 77 hours of 30 a second are taken for a slip of the pen."""
+"""77 hours at 30 per second; more pictures are taken for a typing error."""
 
 
 @dataclass(frozen=True)
 class ViewTimeline:
     """The pictures of a view, one array element each."""
 
-    frames: Ints  #: frame index in the video; ascending, repeats allowed
+    frames: Ints  #: index in the video; ascending, may repeat
     starts: Ints  #: ticks of `time_base`, from 0
-    end: int  #: when the last picture stops being shown, in ticks
+    end: int  #: end of the last picture in ticks
     time_base: Fraction  #: seconds per tick
-    rate: Fraction | None  #: frames per second where it is constant
+    rate: Fraction | None  #: frames per second if it is constant
 
     def __len__(self) -> int:
         return len(self.frames)
 
     @property
     def memory(self) -> int:
-        """Bytes that its arrays take up."""
+        """Bytes of its arrays."""
         return self.frames.nbytes + self.starts.nbytes
 
     @property
     def duration(self) -> Fraction:
-        """Seconds."""
+        """In seconds."""
         return self.end * self.time_base
 
     @property
     def mean_rate(self) -> Fraction:
-        """Frames per second, as a number that every header can hold."""
+        """Frames per second as a fraction that every header can hold."""
         rate = self.rate or len(self) / self.duration
         return max(rate.limit_denominator(_MAX_PICTURE_SECONDS), Fraction(1, _MAX_PICTURE_SECONDS))
 
     def part(self, first: int, stop: int) -> ViewTimeline:
-        """The pictures ``first <= p < stop``, with a timeline of their own."""
+        """Return the pictures ``first <= p < stop`` with a timeline that starts at 0."""
         start, end = int(self.starts[first]), int(self.ends(first, stop)[-1])
         return ViewTimeline(
             self.frames[first:stop],
@@ -166,16 +164,16 @@ class ViewTimeline:
         )
 
     def ends(self, first: int, stop: int) -> Ints:
-        """When the pictures ``first <= p < stop`` cease to be shown, in ticks."""
+        """Return the end of each picture ``first <= p < stop`` in ticks."""
         if stop < len(self):
             return self.starts[first + 1 : stop + 1]
         return np.append(self.starts[first + 1 :], self.end)
 
 
 def segment_ticks(showing: ViewTimeline, least_pictures: int = 1) -> int:
-    """How long the segments of a file are: a second, or longer where the pictures are few.
+    """Return the length of the segments of a file: a second, or more if pictures are rare.
 
-    At least `least_pictures` fit in; and there are no more than an index can list.
+    A segment holds at least `least_pictures`, and there are at most `MAX_SEGMENTS`.
     """
     pictures = showing.duration * least_pictures / len(showing)
     seconds = max(Fraction(SEGMENT_SECONDS), pictures, showing.duration / MAX_SEGMENTS)
@@ -183,11 +181,11 @@ def segment_ticks(showing: ViewTimeline, least_pictures: int = 1) -> int:
 
 
 def timeline_of_view(view: View, physical: PhysicalVideo, table: FrameTable) -> ViewTimeline:
-    """What `view` shows of a stored encoding.
+    """Return the pictures that `view` shows of a stored encoding.
 
-    With a rate, pictures are as far apart as it says; without, each keeps the time that it has in
-    the video, and the last one lasts until the next would have come.  Raises `OutOfRangeError`
-    outside the timeline, `UsageError` for rates and numbers that cannot be meant.
+    With a rate, pictures are equally spaced.  Without a rate, each keeps its time in the video, and
+    the last one lasts until the next would have come.  Raises `OutOfRangeError` outside the
+    timeline, `UsageError` for an excessive rate or number of pictures.
     """
     if view.fps is not None:
         _require_sane_rate(view, physical)
@@ -211,13 +209,13 @@ def timeline_of_view(view: View, physical: PhysicalVideo, table: FrameTable) -> 
 
 
 def no_frame_error(view: View, duration: Fraction) -> OutOfRangeError:
-    """What is raised where a view shows nothing of a video that lasts `duration` seconds."""
+    """Return the error for a view that shows nothing of a video of `duration` seconds."""
     start, stop = view.span or (Fraction(0), None)
     until = "the end" if stop is None else f"{float(stop):.9g} s"
     return OutOfRangeError(
         f"no frame appears between {float(start):.9g} s and {until} of the video's "
         f"{float(duration):.9g} s",
-        hint="a frame counts where it appears; with a rate, what is on the screen does",
+        hint="without a rate, only frames that appear in that time count",
     )
 
 
@@ -226,4 +224,4 @@ def _require_sane_rate(view: View, physical: PhysicalVideo) -> None:
     start, stop = view.span or (Fraction(0), None)
     stop = physical.duration if stop is None else min(stop, physical.duration)
     if (stop - start) * view.fps > MAX_PICTURES:
-        raise UsageError(f"these are more than {MAX_PICTURES} pictures")
+        raise UsageError(f"a view must have at most {MAX_PICTURES} pictures")

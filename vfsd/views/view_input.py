@@ -1,6 +1,6 @@
-"""What the views of a video are made from: `ViewInput`, the stored file with its frame table,
-tiles and known damage. `OtherStreams` builds the same for the other video streams of a file
-(`NAME@/stream=N/`).
+"""The input of a view: `ViewInput`, the stored file with its frame table, tiles and known damage.
+
+`OtherStreams` provides the same for the other video streams of a file (`NAME@/stream=N/`).
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from vfsd.write.ingest_file import describe_original
 
 @dataclass(frozen=True)
 class ViewInput:
-    """A stored encoding, and where its bytes are."""
+    """A stored encoding with all data that a view of it needs."""
 
     digest: str  #: blake3 of the logical file, hexadecimal
     physical: PhysicalVideo
     table: FrameTable
     path: StoredFile
-    tiles: AvailableTiles | None = None  #: what pictures may come from besides
-    sound: tuple[Sound, FrameTable] | None = None  #: as `Catalog.sound` has it
-    damage: tuple[range, ...] = ()  #: bytes of the file that are known to be damaged
+    tiles: AvailableTiles | None = None  #: further sources of pictures
+    sound: tuple[Sound, FrameTable] | None = None  #: from `Catalog.sound`
+    damage: tuple[range, ...] = ()  #: known damaged byte ranges of the file
 
     def of_quality(self, psnr: float) -> ViewInput:
-        """The same, for who asks for so many dB; infinite: no tiles are taken."""
+        """Return a copy limited to tiles of at least `psnr` dB; infinite for no tiles."""
         if self.tiles is None or psnr == math.inf:
             return replace(self, tiles=None)
         return replace(self, tiles=self.tiles.asking(psnr))
 
     def serving(self, wanted: PictureConverter, frames: range) -> ViewInput:
-        """The same, without tiles that are of no use for what is `wanted` of those frames."""
+        """Return a copy without tiles that are unusable for these frames in the form `wanted`."""
         if self.tiles is None:
             return self
         good = self.tiles.good_for(wanted.form, self.physical)
@@ -67,11 +67,11 @@ class ViewInput:
 
     @property
     def key(self) -> str:
-        """Stands for the bytes and for what is known of them, which a full decode may correct."""
+        """Identifies the bytes and the facts about them, which a full decode may correct."""
         known = self.physical
         tiles = []
         if self.tiles is not None and self.tiles.stored:
-            # Other tiles, or the original in their place, are other pixels.
+            # Pixels from other tiles, or from the original instead, are different.
             numbers = [segment.id for segment in self.tiles.stored]
             tiles = [numbers, sorted(self.tiles.costs.by_name.items())]
             tiles += [self.tiles.luma, self.tiles.psnr, known.cost_factor]
@@ -100,7 +100,7 @@ class ViewInput:
 
 
 def view_input_of(parts: StoreContext, tools: ReadContext, info: LogicalVideo) -> ViewInput:
-    """What views of a video are made from."""
+    """Collect the input for views of a video."""
     original = info.original
     table = parts.catalog.frame_table(original)
     tiles = tiles_for_views(parts, tools, info)
@@ -110,7 +110,7 @@ def view_input_of(parts: StoreContext, tools: ReadContext, info: LogicalVideo) -
 
 
 def tiles_for_views(parts: StoreContext, tools: ReadContext, info: LogicalVideo) -> AvailableTiles:
-    """As other processes choose them, too: not by what reads have taken in this one."""
+    """Return the tiles with default costs, so that all processes choose the same ones."""
     tiles = tools.sources.of(info, float(parts.settings.minimum_psnr))
     return replace(tiles, costs=DecodeCosts(tiles.costs.by_name))
 
@@ -119,10 +119,10 @@ PacketMask = npt.NDArray[np.bool_]
 
 
 def lost_frames_in_tiles(footage: ViewInput, frames: Ints) -> PacketMask:
-    """Which of `frames` the original is known to have lost, while tiles show them.
+    """Return a mask of `frames` that the original has lost and that tiles show.
 
-    Packets of these are no use to anybody; what only the original has is copied all the same, as
-    far as it can be read.
+    The packets of these frames are useless.  Damaged frames that only the original has are copied
+    as far as they can be read.
     """
     none = np.zeros(len(frames), bool)
     tiles = footage.tiles
@@ -138,21 +138,21 @@ def lost_frames_in_tiles(footage: ViewInput, frames: Ints) -> PacketMask:
         View(),
         footage.physical,
         footage.table,
-        pixel_format="yuv420p",  # of which encoded views are made
+        pixel_format="yuv420p",  # the source format of encoded views
         tiles=tiles,
     )
     return np.isin(frames, [frame for run in plan.tiled for frame in run.frames])
 
 
 def longest_undamaged_range(damaged: PacketMask) -> range:
-    """The longest run of places that are not damaged, the first of several; may be empty."""
+    """Return the first longest range of indices that are not damaged; may be empty."""
     edges = np.flatnonzero(np.diff(np.concatenate(([True], damaged, [True])).astype(np.int8)))
     runs = [range(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
     return max(runs, key=len, default=range(0))
 
 
 def undamaged_packets(columns: PacketColumns, damage: Sequence[range]) -> PacketMask:
-    """Which packets have none of the bytes in `damage`."""
+    """Return a mask of the packets without bytes in `damage`."""
     whole = np.ones(len(columns), bool)
     for one in damage:
         whole &= (columns.position >= one.stop) | (columns.position + columns.size <= one.start)
@@ -161,28 +161,28 @@ def undamaged_packets(columns: PacketColumns, damage: Sequence[range]) -> Packet
 
 _STREAM_DIR = re.compile(r"stream=(0|[1-9][0-9]{0,3})")
 _MAX_STREAM_TABLES = 16
-"""Tables of streams that are kept."""
+"""Frame tables of streams that are kept in memory."""
 
 
 def split_stream(path: str) -> tuple[int | None, str]:
-    """The stream that a path below ``NAME@/`` begins with, or None, and the rest of the path."""
+    """Split a path below ``NAME@/`` into its stream number, or None, and the rest."""
     folder, _, rest = path.partition("/")
     match = _STREAM_DIR.fullmatch(folder)
     return (None, path) if match is None else (int(match[1]), rest)
 
 
 def stream_dir(number: int) -> str:
-    """The name of the folder of a stream."""
+    """Return the directory name of a stream."""
     return f"stream={number}"
 
 
 def other_streams(media: MediaInfo) -> Sequence[int]:
-    """The numbers of the other video streams; cover pictures are none."""
+    """Return the indices of the other video streams, without cover pictures."""
     return [stream.index for stream in media.side_streams if stream.kind == "video"]
 
 
 class OtherStreams:
-    """What views of other video streams are made from.  Thread-safe."""
+    """Inputs for views of other video streams.  Thread-safe."""
 
     def __init__(self, parts: StoreContext) -> None:
         self._parts = parts
@@ -190,7 +190,7 @@ class OtherStreams:
         self._found: OrderedDict[tuple[int, int], tuple[LogicalVideo, ViewInput]] = OrderedDict()
 
     def require(self, video: LogicalVideo, stream: int) -> None:
-        """Raises `NotFoundError` where the file has no such video stream."""
+        """Raises `NotFoundError` if the file has no such video stream."""
         media = video.original.media
         there = sorted({media.stream_index, *other_streams(media)})
         if stream not in there:
@@ -200,11 +200,10 @@ class OtherStreams:
             )
 
     def footage(self, video: LogicalVideo, stream: int) -> tuple[LogicalVideo, ViewInput]:
-        """The video with that stream in the place of its original, and what its views are made
-        from.
+        """Return the video with that stream as its original, and the input of its views.
 
-        Raises `NotFoundError`, `RefusedMediaError` where the stream cannot be served, and
-        `IntegrityError` for bytes that are not those that were stored.
+        Raises `NotFoundError`, `RefusedMediaError` for an unsupported stream, and `IntegrityError`
+        if the stored bytes have changed.
         """
         self.require(video, stream)
         damage = self._parts.catalog.damaged_bytes(video.original)

@@ -1,5 +1,6 @@
-"""`ViewResolver` turns a path below `NAME@/` into a `RenderedView` and keeps recent ones in
-memory. Paths below `why/` give the error for a path as a text.
+"""`ViewResolver` turns a path below `NAME@/` into a `RenderedView` and keeps recent ones in memory.
+
+Files below `why/` contain the error for a path.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ def is_below_why(path: str) -> bool:
 
 
 def path_in_question(path: str) -> str:
-    """The path below ``NAME@/`` that a path in ``why/`` is about; "" for ``why`` itself."""
+    """Return the path below ``NAME@/`` that a path in ``why/`` is about; "" for ``why`` itself."""
     return path.removeprefix(WHY_DIR).removeprefix("/")
 
 
 def reason_text(path: str, plan: Callable[[str], object]) -> TextView:
-    """The file at `path`, which is in ``why/``.
+    """Return the file at `path` in ``why/``.
 
-    `plan` raises what opening its argument, a path below ``NAME@/``, would.  Errors of the store as
-    a whole are raised here too.  Raises `NotFoundError` for names that begin with a dot, which
-    shells and file managers look for in every directory.
+    `plan` raises what opening its argument, a path below ``NAME@/``, would.  Errors of the whole
+    store are raised here too.  Raises `NotFoundError` for names that begin with a dot, which shells
+    and file managers look for in every directory.
     """
     asked = path_in_question(path)
     if asked.startswith(".") or is_below_why(asked):
@@ -74,29 +75,29 @@ FRAMES_DIR = "frames"
 _MAX_KNOWN_VIDEOS = 64
 _RECENT_VIEW_BYTES = 32 << 20
 _ENTRY_BYTES = 2048
-"""What the least of renditions takes up: it, its key and its place among the others."""
+"""Memory of the smallest view with its key and cache entry."""
 
 Key = TypeVar("Key")
 
 WrapView = Callable[[RenderedView, int, str], RenderedView]
-"""What becomes of a rendition that somebody has asked for, at which path of which inode."""
+"""Called with a resolved view, the inode of its video and its path; returns the view to use."""
 
 
 @dataclass
 class KnownVideo:
-    """A video as the catalog described it last."""
+    """A video as the catalog last described it."""
 
     info: LogicalVideo
     footage: ViewInput
     key: str  #: of the footage
     objects: ObjectTree
-    fresh: int  #: counts changes of the catalog, of which it was the last
+    fresh: int  #: the catalog change that this state belongs to
     info_file: RenderedView | None = None
-    prefix: str = ""  #: of all paths: the folder of another stream, with a slash
+    prefix: str = ""  #: of all paths: the directory of another stream, with a slash
 
 
 class RecentViews(Generic[Key]):
-    """Those used last, in about 32 MiB; the newest is kept in any case.  Thread-safe."""
+    """The most recently used views, in about 32 MiB; always keeps the newest.  Thread-safe."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -126,33 +127,34 @@ def _memory_of(rendition: RenderedView) -> int:
 
 
 class ViewResolver:
-    """Those of all videos of a store, the ones asked for lately in memory.  Thread-safe.
+    """Resolves views of all videos of a store and caches recent ones.  Thread-safe.
 
-    Everything raises `NotFoundError` for a name that says nothing (or an inode that is no video),
-    `UsageError` and `OutOfRangeError` for one that asks for what cannot be had.
+    All methods raise `NotFoundError` for an unknown name or inode, `UsageError` and
+    `OutOfRangeError` for a view that cannot be made.
     """
 
     def __init__(self, parts: StoreContext, tools: ReadContext, finish: WrapView) -> None:
-        """Each rendition goes through `finish` once, by whoever asks for it first."""
+        """`finish` is called once for each view, by its first caller."""
         self._parts = parts
         self._tools = tools
         self._finish = finish
         self._watch = parts.catalog.watch()
         self._guard = threading.Lock()
-        self._fresh = 0  # counts changes of the catalog
+        self._fresh = 0  # number of catalog changes seen
         self._videos: OrderedDict[int, tuple[int, KnownVideo]] = OrderedDict()
         self._recent = RecentViews[tuple[str, str]]()
         self._streams = OtherStreams(parts)
 
     def located(self, ino: int, path: str) -> tuple[KnownVideo, str]:
-        """What is known of the stream that a path leads into, and the rest of the path.
+        """Return the state of the stream that a path leads into, and the rest of the path.
 
-        Another stream than the video's is examined when it is first asked for, but its folder.
+        Another stream than the main one is examined at its first use, but not for its directory
+        itself.
         """
         return self.within(self.known(ino), path)
 
     def within(self, known: KnownVideo, path: str) -> tuple[KnownVideo, str]:
-        """As `located`, in the folder of the video that is `known`."""
+        """Like `locate`, for a video that is `known`."""
         stream, rest = split_stream(path)
         if stream is None:
             return known, path
@@ -161,7 +163,7 @@ class ViewResolver:
             return known, rest
         if is_below_objects(rest) or is_below_layout(rest):
             raise NotFoundError(
-                f"{path!r} is not there: labels and tiles belong to the video's own stream"
+                f"no such view: {path!r}; labels and tiles belong to the video's main stream"
             )
         info, footage = self._streams.footage(known.info, stream)
         prefix = f"{stream_dir(stream)}/"
@@ -169,7 +171,7 @@ class ViewResolver:
         return KnownVideo(info, footage, footage.key, objects, known.fresh, prefix=prefix), rest
 
     def known(self, ino: int) -> KnownVideo:
-        """What the catalog says of a video now; asked anew only when it has changed."""
+        """Return the catalog's current state of a video, cached until the catalog changes."""
         with self._guard:
             if self._watch.changed():
                 self._fresh += 1
@@ -182,7 +184,7 @@ class ViewResolver:
             info = seen.videos.of_inode(ino)
         if found is not None and found[1].footage.physical == info.original:
             tiles = tiles_for_views(self._parts, self._tools, info)
-            # That of old videos is looked for late.  What is there already has its pages.
+            # Old videos get their sound indexed later.  A known frame table keeps its loaded pages.
             sound, before = self._parts.catalog.sound(info.original), found[1].footage.sound
             if sound is not None and before is not None and sound[0] == before[0]:
                 sound = before
@@ -198,17 +200,17 @@ class ViewResolver:
         return known
 
     def described(self, info: LogicalVideo) -> KnownVideo:
-        """A video as `info` has it, whatever the catalog says by now."""
+        """Return a video as `info` describes it, even if the catalog has changed."""
         footage = view_input_of(self._parts, self._tools, info)
         return KnownVideo(info, footage, footage.key, self._objects(info, footage), self._fresh)
 
     def at(self, known: KnownVideo, path: str) -> RenderedView:
-        """What lies at a path of the folder of a video."""
+        """Return the view at a path of a video."""
         if path == INFO_FILE:
             return self._info(known)
         if is_below_layout(path):
             return self._layout(known, path)
-        # Detections may be corrected, and videos renamed; the pixels of a frame stay as they are.
+        # Detections and names may change; the pixels of a frame do not.
         is_changing = (
             path == README_FILE
             or is_below_objects(path)
@@ -235,7 +237,7 @@ class ViewResolver:
         if is_below_why(path):
             return reason_text(path, lambda asked: self._planned(known, asked))
         if is_below_explain(path):
-            # The file is remembered, so it does not tell what is in the cache just now.
+            # The file is cached, so it must not include the state of the cache.
             facts = RenderHistory(self._parts.catalog.encode_costs(host_name()))
             return explain_file(known.info.name, footage, self._tools.packs, path, facts)
         folder, slash, name = path.rpartition("/")
@@ -248,13 +250,13 @@ class ViewResolver:
         return StillView(footage, index, footage.physical.media.frame_rect, suffix)
 
     def _planned(self, known: KnownVideo, path: str) -> RenderedView:
-        """As `at`, for a path whose rendition is not needed: no picture is made for its size."""
+        """Like `resolve`, without encoding a picture only for its size."""
         if path == INFO_FILE:
             return self._info(known)
         if is_below_layout(path):
             return self._layout(known, path)
         if is_below_objects(path):
-            known.objects.is_folder(path)  # raises for an unknown label, with a better sentence
+            known.objects.is_folder(path)  # its error for an unknown label is clearer
         return self._make(known, path)
 
     def _layout(self, known: KnownVideo, path: str) -> RenderedView:

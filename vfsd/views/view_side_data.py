@@ -1,5 +1,5 @@
-"""Which side data and metadata each kind of view keeps, and which it loses: color, mastering,
-spherical and stereo data, tags, other streams.
+"""Which side data and metadata each kind of view keeps or loses: color, mastering, spherical and
+stereo data, tags, other streams.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _WHOLE_FRAME_ONLY = frozenset((SPHERICAL, STEREO))
 _WRITER_TAGS = frozenset(
     ("encoder", "handler_name", "vendor_id", "major_brand", "minor_version", "compatible_brands")
 )
-"""Tags about the file itself, in lower case, in which nothing of its content is lost."""
+"""Tags about the file itself, in lower case; views may drop them."""
 _STATISTICS_TAGS = ("duration", "bps", "number_of_", "_statistics_")
-"""Tags of Matroska that count packets: how they begin, in lower case."""
+"""Prefixes of Matroska tags that count packets, in lower case."""
 
 
 def side_data_of_copy(media: MediaInfo, container: str) -> Mapping[str, str]:
-    """The marks that the header of a view of copied packets tells."""
+    """Return the side data in the header of a view of copied packets."""
     return {
         name: value
         for name, value in container_side_data(container, media.marks).items()
@@ -40,7 +40,7 @@ def side_data_of_copy(media: MediaInfo, container: str) -> Mapping[str, str]:
 
 
 def side_data_of_smart_cut(media: MediaInfo, container: str) -> Mapping[str, str]:
-    """The marks that hold for copied packets and for the encoded ends of a view."""
+    """Return the side data that holds for copied packets and for the encoded ends of a view."""
     told = side_data_of_copy(media, container)
     return {name: value for name, value in told.items() if name != DOVI}
 
@@ -48,9 +48,9 @@ def side_data_of_smart_cut(media: MediaInfo, container: str) -> Mapping[str, str
 def side_data_of_encoding(
     media: MediaInfo, container: str, pictures: PictureForm, *, steady: bool
 ) -> Mapping[str, str]:
-    """The marks that the header of a view tells whose pictures are encoded.
+    """Return the side data in the header of a view with encoded pictures.
 
-    `steady`: it shows each frame of its span.
+    `steady`: the view shows each frame of its span.
     """
     dropped = {DOVI}
     is_whole = pictures.region == media.frame_rect and not media.is_turned
@@ -63,22 +63,22 @@ def side_data_of_encoding(
 
 
 def lost_side_data(media: MediaInfo, told: Mapping[str, str], *, copied: bool) -> list[str]:
-    """The names of the marks that a view loses whose header tells `told`.
+    """Return the names of the side data that a view with the header `told` loses.
 
     `copied`: all of its packets are those of the file.
     """
     kept = set(told) | (packet_side_data(media.marks) if copied else frozenset())
     lost = [name for name in side_data_names(media.marks) if name not in kept]
-    # No encoder of views takes an alpha channel.
+    # No view encoder supports an alpha channel.
     if not copied and has_alpha(media.pixel_format) and ALPHA not in lost:
         lost = sorted([*lost, ALPHA])
     return lost
 
 
 def lost_streams_and_tags(media: MediaInfo, sound: str | None) -> list[str]:
-    """The streams and tags that no view carries; `sound` is the codec of the sound that one does.
+    """Return the streams and tags that a view with sound of codec `sound` does not carry.
 
-    Streams of sound are named only where there is more than one.
+    Audio streams are listed only if there are several.
     """
     heard = 0 if sound is None else 1
     streams = [
@@ -88,7 +88,7 @@ def lost_streams_and_tags(media: MediaInfo, sound: str | None) -> list[str]:
     ]
     audio = [one for one in media.side_streams if one.kind == "audio"]
     if len(audio) > 1:
-        streams.append(f"{len(audio) - heard} of {len(audio)} streams of sound")
+        streams.append(f"{len(audio) - heard} of {len(audio)} audio streams")
     tags = sorted(
         tag
         for tag, value in media.tags.items()

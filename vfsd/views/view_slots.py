@@ -1,4 +1,4 @@
-"""The slots of a view: byte ranges of its file, each made as a whole.
+"""The slots of a view: byte ranges of its file, each rendered as a unit.
 
 Also the frames that slots show, the slots that a reader has read, and which parts are copied or
 rendered.
@@ -36,7 +36,7 @@ class Slot:
 
 
 class Slots(Protocol):
-    """A file cut into slots: slot 0 is the header, which may be empty."""
+    """The division of a file into slots; slot 0 is the header, which may be empty."""
 
     @property
     def size(self) -> int:
@@ -48,11 +48,11 @@ class Slots(Protocol):
     def __getitem__(self, slot: int) -> Slot: ...
 
     def at(self, offset: int) -> Slot:
-        """The slot that holds the byte at `offset`, which is below `size`."""
+        """Return the slot with the byte at `offset`, which must be less than `size`."""
 
 
 class FixedSizeSlots:
-    """Slots of one size after the header; takes no memory for them."""
+    """Slots of equal size after the header, in constant memory."""
 
     def __init__(self, header: int, each: int, count: int) -> None:
         self._header, self._each, self._count = header, each, count
@@ -96,15 +96,15 @@ class VariableSizeSlots:
 
 @dataclass(frozen=True, slots=True)
 class DecodedFrames:
-    """Frames that a rendition shows in some of its slots, each decoded for that."""
+    """Frames that a view decodes for some of its slots."""
 
     footage: ViewInput
-    frames: Ints  #: ascending, repeats allowed; one at least
+    frames: Ints  #: ascending, may repeat; not empty
     form: PictureForm
-    labels: Clauses | None = None  #: for the sake of what they are shown
+    labels: Clauses | None = None  #: the labels that the frames were chosen by
 
     def account(self, timing: ReadTiming) -> LoggedRead:
-        """What it came to that somebody has read them."""
+        """Return the entry for the read log."""
         footage, form = self.footage, self.form
         plan = plan_frames(
             self.frames,
@@ -119,7 +119,7 @@ class DecodedFrames:
 
 
 class SlotReadLog:
-    """Which slots of a file its reader has looked at.  Thread-safe; small for who reads on."""
+    """The slots that a reader has read.  Thread-safe; compact for sequential reads."""
 
     def __init__(self) -> None:
         self._runs: list[range] = []
@@ -136,42 +136,42 @@ class SlotReadLog:
                 self._runs.append(range(slot, slot + 1))
 
     def is_all_of(self, count: int) -> bool:
-        """Whether these are the slots ``0 <= slot < count``."""
+        """Return whether all slots ``0 <= slot < count`` were read."""
         with self._guard:
             if sum(map(len, self._runs)) < count:
                 return False
         return len(self.sorted()) == count
 
     def sorted(self) -> list[int]:
-        """Each once."""
+        """Return the slots without duplicates."""
         with self._guard:
             return sorted({slot for run in self._runs for slot in run})
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedPart:
-    """Pictures in a row of a view whose packets are copied; nothing is decoded for them."""
+    """Consecutive pictures of a view that are copied as packets without decoding."""
 
-    frames: range  #: of the video, from the first to after the last
-    count: int  #: of its pictures
+    frames: range  #: of the video, half-open
+    count: int  #: number of pictures
     origin: str  #: original or tiles
     codec: str
     bytes: int  #: of the packets
     psnr: float
-    """dB that they have at least against the very first original; infinite where they are it."""
+    """Minimum dB against the first original; infinite for the original itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedPart:
-    """Pictures in a row of a view that are decoded and converted, and encoded unless it is raw."""
+    """Consecutive pictures of a view that are decoded, converted, and encoded unless it is raw."""
 
     pictures: DecodedFrames
-    codec: str | None  #: in which they are encoded; None: they are not
-    bytes: int  #: of the places in the file that they are given
+    codec: str | None  #: of the encoder; None for raw pictures
+    bytes: int  #: reserved for them in the file
 
     @property
     def frames(self) -> range:
-        """Of the video, from the first to after the last."""
+        """Frames of the video, half-open."""
         return range(int(self.pictures.frames[0]), int(self.pictures.frames[-1]) + 1)
 
 

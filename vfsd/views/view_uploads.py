@@ -1,6 +1,6 @@
-"""Views open for writing.
+"""Views that are open for writing.
 
-`ViewUpload` spools the data; on close, frames in the size of the view become a rendition of the
+`ViewUpload` spools the data.  On close, frames in the size of the view become a rendition of the
 video.
 """
 
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @lru_cache(maxsize=1024)
 def upload_request(path: str) -> ViewSpec | None:
-    """What is asked for by a path of which frames may be offered: all of the picture, in a size."""
+    """Return the parsed path if frames can be uploaded to it: the whole picture in some size."""
     try:
         request = view_path.parse_view_path(path)
     except (NotFoundError, UsageError):
@@ -58,15 +58,15 @@ OpenFrameSink = Callable[[LogicalVideo], VideoContext]
 
 
 class ViewUpload:
-    """A view that somebody writes.  Thread-safe.
+    """A view that is being written.  Thread-safe.
 
-    Raises `UsageError` for a size in which the video takes no frames.
+    Raises `UsageError` for a size in which the video accepts no frames.
     """
 
     def __init__(self, parts: StoreContext, video: VideoContext, path: str) -> None:
         request = upload_request(path)
         if request is None:
-            raise UsageError(f"{path!r} is not all of the picture in another size")
+            raise UsageError(f"{path!r} must be the whole picture in another size to be written")
         info = video.info
         media = info.original.media
         view = request.resolve(media.display_width, media.display_height)
@@ -74,32 +74,32 @@ class ViewUpload:
         require_importable(media, *self._size)
         self._form = request.form
         if self._form.container == "raw" and self._form.layout not in PIXEL_FORMATS:
-            raise UsageError(f"frames in {self._form.layout} are not taken")
+            raise UsageError(f"frames in {self._form.layout} cannot be written")
         self._name = f"{info.name}@/{path}"
         self._examiner = parts.examiner
         self._video = video
         chosen = select_frames(view, info.original, self._video.table)
         self._frames = range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
         self._guard = threading.Lock()
-        self._is_new = False  # whether anything was written that was not looked at
-        self._is_expected = False  # whether something is to be, as it was emptied for that
+        self._is_new = False  # whether data was written since the last commit
+        self._is_expected = False  # whether the file was truncated for writing
         self._file = parts.objects.nameless_file()
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Bytes written so far."""
         return os.fstat(self._file.fileno()).st_size
 
     def readinto(self, buffer: memoryview, offset: int) -> int:
         return os.preadv(self._file.fileno(), (buffer,), offset)
 
     def expect(self) -> None:
-        """It was opened to be written from the start: nothing at all is not enough."""
+        """Note that the file was opened with O_TRUNC, so that an empty upload is an error."""
         with self._guard:
             self._is_expected = True
 
     def write(self, data: bytes | bytearray | memoryview, offset: int) -> int:
-        """How much was written.  Raises `OSError`."""
+        """Write `data` and return the number of bytes.  Raises `OSError`."""
         with self._guard:
             self._is_new = True
             return os.pwrite(self._file.fileno(), data, offset)
@@ -110,10 +110,10 @@ class ViewUpload:
             os.ftruncate(self._file.fileno(), length)
 
     def commit(self) -> None:
-        """Keep what was written, if anything was, or was to be, since the last time.
+        """Store the frames if data was written or expected since the last call.
 
-        Raises `UsageError` while it is not as long as the view, `RefusedMediaError` where it holds
-        other pictures, `NoSpaceError`, `OverBudgetError`.
+        Raises `UsageError` while the data is shorter than the view, `RefusedMediaError` for other
+        pictures, `NoSpaceError`, `OverBudgetError`.
         """
         with self._guard:
             if not self._is_expected and not (self._is_new and self.size):
@@ -125,16 +125,16 @@ class ViewUpload:
                     raise
                 raise NoSpaceError(f"no room for {self._name}: {error.strerror}") from error
             except VfsdError as error:
-                # Shells close a descriptor of what they redirect to before anything is written.
+                # Shells close a redirected descriptor before anything is written.
                 level = logging.WARNING if self.size else logging.INFO
                 hint = f"; {error.hint}" if error.hint else ""
                 _log.log(level, "%s was refused: %s%s", self._name, error, hint)
                 raise
             self._is_new = self._is_expected = False
-            _log.info("%s: %d frames were taken", self._name, len(self._frames))
+            _log.info("%s: %d frames were stored", self._name, len(self._frames))
 
     def close(self) -> None:
-        """What was not kept is forgotten."""
+        """Discard the data that was not committed."""
         self._file.close()
 
     def _take(self) -> None:
@@ -153,8 +153,7 @@ class ViewUpload:
         each = layout.bytes(*self._size)
         if self.size != len(self._frames) * each:
             raise UsageError(
-                f"{len(self._frames)} frames of {each} bytes are wanted, and {self.size} bytes "
-                "were written"
+                f"{len(self._frames)} frames of {each} bytes are needed, got {self.size} bytes"
             )
         arrays = iter_raw_frames(self._file, self._form.layout, self._size)
         return self._stored(arrays, self._form.layout)
@@ -162,7 +161,7 @@ class ViewUpload:
     def _of_y4m(self) -> Iterator[VideoFrame]:
         file = BufferedReader(FileIO(self._file.fileno(), closefd=False), _BUFFER_BYTES)
         if file.read(len(MAGIC)) != MAGIC:
-            raise RefusedMediaError("the file must begin as YUV4MPEG2")
+            raise RefusedMediaError("a Y4M file must begin with YUV4MPEG2")
         file.seek(0)
         header = read_y4m_header(file)
         self._require_size(header.width, header.height)
@@ -170,12 +169,12 @@ class ViewUpload:
 
     def _of_packets(self) -> Iterator[VideoFrame]:
         media = self._video.original.media
-        # In full: it is decoded in this process next, all of it, and nobody has seen it before.
-        found = self._examiner.examine_open(self._file.fileno(), "what was written", full=True)
+        # A full examination: this process decodes all of it next, and it is not trusted yet.
+        found = self._examiner.examine_open(self._file.fileno(), "the upload", full=True)
         self._require_size(found.media.display_width, found.media.display_height)
         if len(found.order) != len(self._frames) or found.media.is_turned:
             raise RefusedMediaError(
-                f"{len(self._frames)} frames are wanted, and {len(found.order)} were written"
+                f"{len(self._frames)} frames are needed, got {len(found.order)}"
             )
         table = FrameTable.in_memory(
             found.columns, found.order, time_base=found.media.time_base, end_pts=found.end_pts
@@ -189,5 +188,5 @@ class ViewUpload:
     def _require_size(self, width: int, height: int) -> None:
         if (width, height) != self._size:
             raise RefusedMediaError(
-                f"its pictures have {width}x{height}, not {self._size[0]}x{self._size[1]}"
+                f"pictures must have {self._size[0]}x{self._size[1]} pixels, got {width}x{height}"
             )

@@ -37,13 +37,12 @@ from vfsd.views.view_uploads import OpenFrameSink, ViewUpload, upload_request
 
 
 class OpenViews:
-    """Thread-safe.
+    """The views that are open, by path.  Thread-safe.
 
-    How long a view is may depend on what it is made from, and tiles come and go: a JPEG is as long
-    as its bytes, and one that is stitched no longer than what is in it.  But the kernel knows one
-    size of a name, and reads no further, whoever reads what.  So as long as somebody has a view
-    open, none of another size is found by its name, unless the video itself is another by then.
-    Who has one open reads on after the video was removed, as from any other file.
+    The size of a view may depend on the tiles that it is made from, and tiles may change.  The
+    kernel caches one size for each path, and all readers read up to it.  As long as a view is open,
+    its path therefore leads to a view of the same size, unless the video itself was replaced.  An
+    open view stays readable after the video was removed, like any other file.
     """
 
     def __init__(self, parts: StoreContext) -> None:
@@ -54,17 +53,19 @@ class OpenViews:
     def found(
         self, video: LogicalVideo, path: str, make: Callable[[], RenderedView]
     ) -> RenderedView:
-        """What `make` gives, or what somebody has open there."""
+        """Return the open view of that path, or what `make` returns if none is open or the sizes
+        agree.
+        """
         held, _ = self._open.get(_open_view_key(video, path), (None, 0))
         if isinstance(held, StillView) and held.is_measured:
-            return held  # the other would have to be made for its size to be known
+            return held  # the size of a new one is unknown until it is encoded
         now = make()
         return now if held is None or held.slots.size == now.slots.size else held
 
     def open(
         self, video: LogicalVideo, path: str, rendition: RenderedView, renderer: Renderer
     ) -> RenderedFile:
-        """That, or if somebody has opened one of another size since it was found, what that is."""
+        """Open `rendition`, or the view of another size that was opened since it was looked up."""
         key = _open_view_key(video, path)
         with self._guard:
             held, count = self._open.get(key, (rendition, 0))
@@ -87,7 +88,7 @@ class _OpenView(RenderedFile):
     def __init__(
         self, renderer: Renderer, rendition: RenderedView, until_closed: ExitStack
     ) -> None:
-        """What `until_closed` has entered is this object's own, once it is made."""
+        """Take over the cleanup that `until_closed` has collected."""
         super().__init__(renderer, rendition)
         self._until_closed = until_closed.pop_all()
 
@@ -119,15 +120,15 @@ _ENTRIES_OF_STREAM = [
     (INFO_FILE, False),
     (WHY_DIR, True),
 ]
-"""Labels and tiles belong to the video's own stream."""
+"""Without labels and tiles, which belong to the video's main stream."""
 
 
 class Views:
-    """The views of all videos of a store.  Safe to use from several threads.
+    """The views of all videos of a store.  Thread-safe.
 
-    `path` is below ``NAME@/`` of the video with that inode number; "" is the folder itself.
-    Everything raises `NotFoundError` for a name that says nothing (or an inode that is no video),
-    `UsageError` and `OutOfRangeError` for one that asks for what cannot be had.
+    `path` is relative to ``NAME@/`` of the video with that inode number; "" is the directory
+    itself.  All methods raise `NotFoundError` for an unknown name or inode, `UsageError` and
+    `OutOfRangeError` for a view that cannot be made.
     """
 
     def __init__(
@@ -140,12 +141,13 @@ class Views:
         whole_bytes: int = 0,
         are_others_hurried: Callable[[], bool] = lambda: False,
     ) -> None:
-        """With `elsewhere` slots are made there, and else by threads of this process.  Without
-        `open_sink`, no view can be written.
+        """Serve the views of the store that `parts` describes.
 
-        With `whole_bytes`, views that were read to the end are put into files, which take up so
-        many bytes at most (`ViewFile.whole`).  `are_others_hurried` tells whether anybody reads
-        what is no view just now.
+        Args:
+            elsewhere: renders slots in other processes; without it this process renders them.
+            open_sink: opens a video for uploads; without it no view can be written.
+            whole_bytes: limit for views that are kept as whole files (`ViewFile.whole`).
+            are_others_hurried: tests whether reads of other files wait.
         """
         self._parts = parts
         self._tools = tools
@@ -167,7 +169,7 @@ class Views:
         )
 
     def list(self, ino: int, path: str) -> list[tuple[str, bool]]:
-        """(name, whether it is a folder) of each entry."""
+        """Return (name, whether it is a directory) of each entry."""
         known, inner = self._renditions.located(ino, path)
         if inner or path:
             return [*(self._entries(known, inner) if inner else _ENTRIES_OF_STREAM)]
@@ -186,34 +188,36 @@ class Views:
         if is_below_objects(path):
             return known.objects.entries(path, MAX_LISTED)
         if path != FRAMES_DIR:
-            raise NotFoundError(f"no such folder: {path!r}")
+            raise NotFoundError(f"no such directory: {path!r}")
         count = known.info.original.frames
         return [(f"{i:06}.png", False) for i in range(count if count <= MAX_LISTED else 0)]
 
     def open(self, ino: int, path: str) -> ViewFile:
         known, inner = self._renditions.located(ino, path)
         if self._is_folder(known, inner):
-            raise NotFoundError(f"{path!r} is a folder")
+            raise NotFoundError(f"{path!r} is a directory")
         rendition = self._rendition(known, inner)
         if isinstance(rendition, TextView):
             return RenderedFile(self._renderer, rendition)
         return self._opened.open(known.info, known.prefix + inner, rendition, self._renderer)
 
     def offer(self, ino: int, path: str) -> ViewUpload:
-        """A view, open for writing.
+        """Return a view that is open for writing.
 
-        Raises `ReadOnlyError` for what nobody can write, `UsageError` for sizes that are not taken.
+        Raises `ReadOnlyError` for a view that cannot be written, `UsageError` for an unsupported
+        size.
         """
         known = self._renditions.known(ino)
         if self._open_sink is None or self._parts.read_only or upload_request(path) is None:
             raise ReadOnlyError(
                 f"{path!r} cannot be written",
-                hint="frames of all the picture in another size can be, such as 640x360.rgb",
+                hint="only views of the whole picture in another size can be written, such as "
+                "640x360.rgb",
             )
         return ViewUpload(self._parts, self._open_sink(known.info), path)
 
     def cool(self, seconds: float) -> None:
-        """See `RenderContext.cool`."""
+        """See `RenderContext.evict_idle`."""
         self._renderer.cool(seconds)
 
     def close(self) -> None:
@@ -236,14 +240,14 @@ class Views:
                 return not is_below_why(path_in_question(path)) and self._is_folder(
                     known, path_in_question(path)
                 )
-            except NotFoundError:  # an unknown label: a file says so
+            except NotFoundError:  # an unknown label: the file gives the reason
                 return False
         if is_below_objects(path):
             return known.objects.is_folder(path)
         return path in ("", FRAMES_DIR, LAYOUT_DIR) or is_explain_dir(path)
 
     def _finished(self, rendition: RenderedView, ino: int, path: str) -> RenderedView:
-        """With its size: what has none before it is made is made."""
+        """Return the view with its size; a view of unknown size is encoded first."""
         finished = rendition
         if isinstance(rendition, StillView) and rendition.is_measured:
             self._made_elsewhere(rendition, ino, path)
@@ -253,6 +257,6 @@ class Views:
 
     def _made_elsewhere(self, rendition: RenderedView, ino: int, path: str) -> None:
         if split_stream(path)[0] is not None:
-            return  # another process would have to examine the stream first
+            return  # the render process would have to examine the stream first
         if self._elsewhere is not None and not isinstance(rendition, TextView):
             self._elsewhere.add(rendition, ino, path)
