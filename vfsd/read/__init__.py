@@ -1,1 +1,1 @@
-"""From a request to pixels: plans, decoders, caches."""
+"""Reads: plans, their execution, decoder pools and caches, and the read log."""

@@ -1,7 +1,7 @@
 """Reads regions of frames for scans.
 
-`CropReader` takes each region from tiles where those are cheaper and good enough, and from the
-original otherwise.
+`CropReader` takes each region from tiles if they are cheaper and good enough, and from the original
+otherwise.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from vfsd.tiling.cost import DecodeWork
 _log = logging.getLogger(__name__)
 
 _CHUNK_FRAMES = 64
-"""As many frames without tiles are decoded at a time."""
+"""Frames without tiles are decoded in chunks of this size."""
 _MAX_CONVERTERS = 32
-"""Converters, each with a picture of its area at most."""
+"""Each converter holds at most one picture of its region."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TileGroup:
-    """The tiles that a run of wanted areas touches, up to a second of video.
+    """The tiles that a run of requested regions touches, up to a second of video.
 
-    A frame on which some area is not in tiles that are stored, and good enough, is read from the
-    original, with all that is wanted of it.
+    A frame is read from the original with all its regions if some region is not covered by stored
+    tiles of sufficient quality.
     """
 
     segment: Segment
-    tiles: Mapping[Rect, tuple[int, ...]]  #: of each area
-    frames: Mapping[int, Sequence[int]]  #: of each tile those on which it is, ascending
+    tiles: Mapping[Rect, tuple[int, ...]]  #: that cover each region
+    frames: Mapping[int, Sequence[int]]  #: that each tile is decoded for, ascending
     rest: tuple[int, ...]  #: frames that are read from the original, ascending
 
     @classmethod
@@ -66,7 +66,7 @@ class _TileGroup:
         converters: _ConverterCache,
         good_for: Callable[[Rect], IsGoodEnough],
     ) -> _TileGroup:
-        """`good_for` tells which tiles may be used for an area."""
+        """Group the tiles for `wants`; `good_for` returns the test for tiles of a region."""
         tiles: dict[Rect, tuple[int, ...]] = {}
         useless: set[Rect] = set()
         rest: dict[int, None] = {}
@@ -90,14 +90,14 @@ class _TileGroup:
 
     @property
     def work(self) -> DecodeWork:
-        """Decoding each tile up to the last of its frames."""
+        """The work of decoding each tile up to the last of its frames."""
         parts = (tile_work(self.segment, (tile,), seen[-1]) for tile, seen in self.frames.items())
         return sum(parts, DecodeWork())
 
 
 @dataclass(frozen=True, slots=True)
 class _CropForm:
-    """What areas are turned into."""
+    """The form of the results."""
 
     media: MediaInfo
     size: tuple[int, int] | None
@@ -108,23 +108,20 @@ class _CropForm:
         return PixelConverter(self.media, pixel_format=self.pixel_format, region=rect, size=scaled)
 
     def result(self, rect: Rect) -> ReadOutput:
-        """What becomes of an area of the displayed frame."""
+        """Return the form of the result for a region of the displayed frame."""
         size = self.size or (rect.width, rect.height)
         return ReadOutput(self.media, rect, size, self.pixel_format)
 
 
 class _ConverterCache:
-    """Those that were used lately: frames that follow each other often want the same areas.
-
-    Not thread-safe.
-    """
+    """Converters by region; consecutive frames often request the same regions.  Not thread-safe."""
 
     def __init__(self, form: _CropForm) -> None:
         self._form = form
         self._kept: dict[Rect, PixelConverter] = {}
 
     def of(self, rect: Rect) -> PixelConverter:
-        """The converter for an area of the displayed frame."""
+        """Return the converter for a region of the displayed frame."""
         found = self._kept.get(rect)
         if found is None:
             if len(self._kept) == _MAX_CONVERTERS:
@@ -134,7 +131,7 @@ class _ConverterCache:
 
 
 class CropReader:
-    """The pixels of areas of one video, and what they are wanted for."""
+    """Reads regions of frames of one video, and logs the purpose of the scan."""
 
     def __init__(
         self,
@@ -154,21 +151,22 @@ class CropReader:
         self._owner = _segment_of_each_frame(len(table), (media.width, media.height), tiles)
 
     def of_frames(self) -> CropReader:
-        """The same, for whole frames: whatever they were chosen by, all that is on them counts."""
+        """Return a reader for whole frames, without the labels and region that chose them."""
         other = copy(self)
         other._purpose = ScanPurpose()
         return other
 
     def seconds(self, pts: int) -> float:
-        """A time stamp on the video's timeline."""
+        """Convert a pts to seconds on the video's timeline."""
         return float((pts - self._physical.first_pts) * self._physical.time_base)
 
     def read(
         self, wants: Iterable[CropRequest], size: tuple[int, int] | None, pixel_format: str
     ) -> Iterator[Crop]:
-        """What is wanted, in that order, which is by frame; scaled to `size` if that is given.
+        """Yield the requested regions in the given order, which must be by frame, scaled to `size`
+        if given.
 
-        Results are made ahead of who takes them, by all cores, for a few seconds of video.
+        Results are prefetched on all cores, for a few seconds of video.
         """
         size = None if size is None else scaled_size(size)
         form = _CropForm(self._physical.media, size, pixel_format)
@@ -194,7 +192,7 @@ class CropReader:
                     origin.require_same_process("a read")
                     resumed = time.perf_counter()
         finally:
-            # A future has a lock, which in a child another thread may have held at the fork.
+            # A future has a lock, which another thread of the parent may have held at the fork.
             for future in running if not origin.is_parent else ():
                 future.cancel()
             if taken:
@@ -203,7 +201,7 @@ class CropReader:
     def _note(
         self, taken: Sequence[ScanPart], size: tuple[int, int] | None, timing: ReadTiming
     ) -> None:
-        """Remember what was read until nobody wanted more."""
+        """Log what was read up to the point where the reader stopped."""
         costs = self._tiles.costs if self._tiles is not None else DecodeCosts()
         self._tools.reads.note(
             self._digest,
@@ -213,12 +211,16 @@ class CropReader:
         )
 
     def segment_of(self, frame: int) -> Segment | None:
-        """The newest segment with that frame whose luma is good enough; none: the original."""
+        """Return the newest segment of that frame with sufficient luma, or None for the
+        original.
+        """
         number = int(self._owner[frame])
         return None if self._tiles is None or number < 0 else self._tiles.segments[number]
 
     def _runs(self, wants: Iterable[CropRequest]) -> Iterator[Sequence[CropRequest]]:
-        """Wants that are read together: those in one segment, or in some frames without one."""
+        """Group requests that are read together: in one segment, or in a chunk of frames without
+        tiles.
+        """
 
         def place(want: CropRequest) -> int:
             owner = int(self._owner[want.frame])
@@ -261,7 +263,7 @@ class CropReader:
         return self._tiles.good_for(form.result(rect), self._physical)
 
     def _pays(self, touched: _TileGroup, frames: Sequence[int]) -> bool:
-        """Whether tiles take less time than what of the original need not be read then."""
+        """Return whether tiles cost less than the part of the original that they replace."""
         if not touched.frames:
             return False
         assert self._tiles is not None
@@ -309,7 +311,7 @@ class CropReader:
         before = -1
         for want in run:
             if want.frame != before:
-                shown.clear()  # pictures are ours until the next of their stream
+                shown.clear()  # pictures are valid until the next of their stream
                 before = want.frame
             tiles = touched.tiles[want.rect]
             for tile in tiles:
@@ -318,13 +320,13 @@ class CropReader:
             pictures = [(shown[tile], segment.cell(tile).rect) for tile in tiles]
             crops.append(self._crop(want, self._put_together(pictures, converters.of(want.rect))))
         for stream in streams.values():
-            next(stream, None)  # so that it ends by itself, and its decoder stays warm
+            next(stream, None)  # the end of the stream leaves the decoder reusable
         return crops
 
     def _put_together(
         self, pictures: Sequence[tuple[VideoFrame, Rect]], converter: PixelConverter
     ) -> Pixels:
-        """What the converter makes of tiles, given with their places in the picture."""
+        """Return the converter's result from tiles and their positions in the picture."""
         if len(pictures) == 1:
             ((picture, rect),) = pictures
             return converter.convert(picture, held=rect)
@@ -354,8 +356,10 @@ class CropReader:
 def _segment_of_each_frame(
     frames: int, picture: tuple[int, int], tiles: AvailableTiles | None
 ) -> npt.NDArray[np.int32]:
-    """For each frame the place, among the segments with pictures of that size, of the one that a
-    scan reads it from."""
+    """Return, for each frame, the index of the segment that a scan reads it from, or -1.
+
+    Only segments with pictures of that size count.
+    """
     owner = np.full(frames, -1, np.int32)
     segments = enumerate(tiles.segments if tiles is not None else ())
     for number, segment in sorted(segments, key=lambda pair: pair[1].id):

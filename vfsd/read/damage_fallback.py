@@ -1,7 +1,7 @@
 """Handles damaged packs.
 
-`DamageHandler` drops the segments of a pack whose bytes no longer match its hash; reads decode the
-original from then on.
+`DamageHandler` drops the segments of a pack whose bytes no longer match its hash.  Reads then
+decode the original.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _log = logging.getLogger(__name__)
 
 
 class DamageHandler:
-    """Told of what readers run into.  Thread-safe."""
+    """Receives the errors of readers and drops damaged tiles.  Thread-safe."""
 
     def __init__(self, parts: StoreContext) -> None:
         self._parts = parts
 
     def note(self, error: Exception) -> None:
-        """Forget the tiles of the pack that `error` is about, if they are damaged indeed.
+        """Drop the tiles of the pack that `error` is about if the pack is damaged.
 
-        Does nothing about other errors, nor where the store may not be written.  Never raises.
+        Other errors are ignored, and so are all errors of a read-only store.  Never raises.
         """
         if not isinstance(error, DamagedPackError) or self._parts.read_only:
             return
         with suppress(VfsdError, OSError):
             for segment in drop_if_damaged(self._parts, error.object_key):
                 _log.warning(
-                    "tiles of frames %d to %d were damaged on disk, and are gone: %s",
+                    "tiles of frames %d to %d were damaged on disk and were dropped: %s",
                     segment.first_frame,
                     segment.end_frame - 1,
                     error,
@@ -47,9 +47,9 @@ class DamageHandler:
 
 
 def drop_if_damaged(parts: StoreContext, object_key: str) -> list[Segment]:
-    """Take away the segments of a pack that does not hash to its name; gives which.
+    """Delete and return the segments of a pack with bytes that do not match its name.
 
-    A disk that fails to read is no proof of damage.  Raises `OSError`.
+    A failed read of the disk does not prove damage.  Raises `OSError`.
     """
     with suppress(FileNotFoundError):
         fd = open_stored(parts.objects.path(object_key))
@@ -68,11 +68,10 @@ def drop_if_damaged(parts: StoreContext, object_key: str) -> list[Segment]:
 def restore_object(
     parts: StoreContext, object_key: str, path: Path, *, is_damaged: bool = False
 ) -> bool:
-    """Let the bytes of `path` take the place of an object that is damaged, for all that is known
-    (or the caller knows), or not there: somebody has put them into the store again.  Whether that
-    was so.
+    """Replace a missing or damaged object by the bytes of `path`; return whether it was replaced.
 
-    Raises `IntegrityError` where they do not hash to `object_key`, `NoSpaceError`, `OSError`.
+    `is_damaged` adds the caller's knowledge to that of the catalog.  Raises `IntegrityError` if the
+    bytes do not hash to `object_key`, `NoSpaceError`, `OSError`.
     """
     place = ByteLocation(object_key, None)
     with parts.catalog.reading() as seen:
@@ -90,7 +89,7 @@ def restore_object(
 
 
 def _has_size(path: Path, size: int | None) -> bool:
-    """Whether there is a file of so many bytes; of any size where none is known."""
+    """Return whether a file of `size` bytes exists; of any size if `size` is None."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -99,7 +98,7 @@ def _has_size(path: Path, size: int | None) -> bool:
 
 
 def drop_segments(parts: StoreContext, segments: list[Segment]) -> None:
-    """Take them away, with their bytes; reads decode the original then."""
+    """Delete segments and their bytes; reads then decode the original."""
     with parts.catalog.writing() as change:
         change.segments.delete(segment.id for segment in segments)
     clear_away(parts, keys={segment.object_key for segment in segments})

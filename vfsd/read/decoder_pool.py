@@ -1,5 +1,6 @@
-"""`DecoderPool` keeps idle decoders and recently decoded pictures within one memory budget, so
-that the next read of a video need not start at a key frame.
+"""`DecoderPool` keeps idle decoders and recently decoded pictures within one memory budget.
+
+The next read of a video can continue there instead of starting at a key frame.
 """
 
 from __future__ import annotations
@@ -33,31 +34,32 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _MAX_PACKETS_AHEAD = 256
-"""How many packets ahead of a decoder count, at most, for what keeping it is worth."""
+"""Packets ahead of a decoder that count for its value, at most."""
 _PIXELS_PER_BYTE = 40
-"""How many pixels of a picture a decoder makes in the time that one byte of its packet takes: 25 to
-58 were measured for three clips of H.264 and HEVC, 208 for one."""
+"""Pixels that a decoder produces in the time that one byte of a packet takes.
+
+Measured: 25 to 58 for three clips of H.264 and HEVC, 208 for one."""
 _GOP_HISTORY = 32
-"""How many of the groups of pictures that were read last are remembered."""
+"""Number of recently read groups of pictures that are remembered."""
 _MIN_GOPS_TO_JUDGE = 16
-"""So many groups of a video have to be read before it shows whether readers come back to them."""
+"""Groups of a video that must be read before the pool can tell whether readers return to them."""
 _MAX_IDLE_DECODERS = 32
-"""Decoders that are kept warm, however small they are: each has threads and a descriptor."""
+"""Limit for small decoders too, because each has threads and a descriptor."""
 # 150 pictures of 1080p through a mount: 0.65 s with two threads, 0.61 with three and 0.60 with four
-# (two cores). Next to encoders more threads only take CPU time.
+# (two cores).  Next to encoders more threads only take CPU time.
 _EXTRA_THREADS = 2
-"""That a decoder has beyond one for each core, so that the cores are busy while somebody takes a
-picture and asks for the next."""
+"""Decoder threads beyond one per core, to keep the cores busy while the caller handles a
+picture."""
 _MAX_THREADS = 6
-"""Each holds a picture of its own, and a mount has 64 MiB for each that is being made."""
+"""Each thread holds a picture, and a mount has 64 MiB for the pictures of each read."""
 _MAX_FORGOTTEN_VIDEOS = 256
-"""So many of the videos that were forgotten last are known, for those who still read them then."""
+"""Number of removed videos that are remembered, for reads that still use them."""
 _EVICTED_FRACTION = 8
-"""Where the budget is full, one part in so many of it is freed at once."""
+"""A full pool frees this fraction of the budget at once."""
 
 
 class _PooledDecoder:
-    """A decoder, and the file that it reads from."""
+    """A decoder and the open file that it reads."""
 
     def __init__(
         self,
@@ -68,11 +70,11 @@ class _PooledDecoder:
     ) -> None:
         self.video = physical.id
         self.credit = 0.0
-        self.used = 0.0  #: when it became idle, as `time.monotonic` has it
+        self.used = 0.0  #: when it became idle, by `time.monotonic`
         self._physical = physical
         self._table = table
         self._file = parts.file_of(physical).open()
-        # For stores that nobody closes.
+        # closes the file of a store that was not closed
         self._dropping = weakref.finalize(self, self._file.close)
         self._dropping.atexit = False
         try:
@@ -88,7 +90,7 @@ class _PooledDecoder:
         return self.decoder.memory
 
     def worth(self, others: Iterable[_PooledDecoder]) -> float:
-        """The effort that it saves all those whom it helps, for each byte of memory."""
+        """Return the effort that this decoder saves its possible users, per byte of memory."""
         fed = self.decoder.fed
         if not fed:
             return 0.0
@@ -108,32 +110,32 @@ class _PooledDecoder:
 class _CachedPicture:
     video: int  #: id of the encoding
     packet: int
-    frame: VideoFrame  #: a copy: the decoder needs its own for the next pictures
+    frame: VideoFrame  #: a copy, because the decoder reuses its own buffers
     memory: int
-    worth: float  #: the effort that it takes to have it again, for each byte
+    worth: float  #: the effort to decode it again, per byte
     credit: float = 0.0
-    used: float = 0.0  #: when somebody had it last, as `time.monotonic` has it
+    used: float = 0.0  #: last use, by `time.monotonic`
 
 
 class DecoderPool:
-    """Decoders that were used lately, for whoever next reads the same video.
+    """Recently used decoders and pictures, for the next reads of the same videos.
 
-    Pictures that were decoded on the way to others are kept as well, where readers come back to the
-    same groups of pictures.  Together with the idle decoders they hold
-    `StoreSettings.decoder_memory` bytes at most, or as many as one decoder takes.  A full pool
-    evicts by GreedyDual-Size (Cao and Irani, "Cost-aware WWW proxy caching algorithms", USITS
-    1997): the entry worth least for its size, with its age counted in.
+    Pictures that were decoded on the way to others are kept too, if readers return to the same
+    groups of pictures. All together hold at most `StoreSettings.decoder_memory` bytes, or one
+    decoder of any size.  A full pool evicts by GreedyDual-Size (Cao and Irani, "Cost-aware WWW
+    proxy caching algorithms", USITS 1997): the entry that saves least for its size, aged by past
+    evictions.
 
-    Safe to use from several threads; each decoder and each kept picture has one user at a time.
-    After a fork the child starts with an empty pool.
+    Thread-safe; each decoder and each kept picture has one user at a time.  After a fork the child
+    starts with an empty pool.
     """
 
     def __init__(self, parts: StoreContext, threads: int | None = None) -> None:
         self._parts = parts
-        self.threads = threads or available_cores()  #: that decode side by side
+        self.threads = threads or available_cores()  #: that decode in parallel
         self._is_closed = False
         self.concealed: set[int] = set()
-        """Encodings in which damage was concealed, and which nobody has examined for it since."""
+        """Encodings with concealed damage that was not examined yet."""
         self._warned: set[int] = set()
         self._begin_empty()
         reset_after_fork(self)
@@ -141,38 +143,39 @@ class DecoderPool:
     def _begin_empty(self) -> None:
         self._idle: list[_PooledDecoder] = []
         self._pictures: dict[tuple[int, int], _CachedPicture] = {}  # by encoding and packet
-        # Pictures no longer kept, all of one video and alike, as memory for others: to the system
-        # new memory is work, as much as the decoding of a picture.
+        # Evicted pictures of one video and one format whose memory is reused: allocating new memory
+        # costs as much as decoding a picture.
         self._spare: list[_CachedPicture] = []
-        self._memory = 0  # of pictures and spare ones
-        self._lent = 0  # bytes that others hold of the budget
-        self._groups: OrderedDict[tuple[int, int], None] = OrderedDict()  # read lately; by key
+        self._memory = 0  # of pictures, including the spare ones
+        self._lent = 0  # bytes of the budget that other pools use
+        # recently read, by key packet
+        self._groups: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._forgotten: deque[int] = deque(maxlen=_MAX_FORGOTTEN_VIDEOS)
-        self._level = 0.0  # the credit of what went last
-        self._floor = 0.0  # the least credit of what stayed
+        self._level = 0.0  # the credit of the last evicted entry
+        self._floor = 0.0  # the least credit of the remaining entries
         self._guard = threading.Lock()
         self._workers: _WorkerThreads | None = None
 
     def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
-        # Pictures share memory, and a lock on it, with decoders that may have been at work.
+        # Pictures share memory and its lock with decoders that may have been running at the fork.
         for parents in (self._idle, self._pictures, self._spare, self._workers):
             leak(parents)
         self._begin_empty()
 
     @property
     def memory(self) -> int:
-        """Bytes that are held, roughly, with those that were lent."""
+        """Approximate bytes in use, including lent ones."""
         return self._memory + self._lent + sum(warm.memory for warm in self._idle)
 
     def warned(self, video: int) -> bool:
-        """Whether a warning of the damage of that encoding is due: it is once."""
+        """Return whether to warn about damage of that encoding: True once, then False."""
         is_due = video not in self._warned
         self._warned.add(video)
         return is_due
 
     def lend(self, size: int) -> None:
-        """Others hold `size` bytes more of the budget from now on; below 0: give them back."""
+        """Let other pools use `size` more bytes of the budget; a negative size returns them."""
         with self._guard:
             self._lent += size
             if not self._fits(0):
@@ -190,11 +193,11 @@ class DecoderPool:
         *,
         threads: int = 1,
     ) -> Iterator[FrameDecoder]:
-        """A decoder for that encoding, this block's own.
+        """Lend a decoder of that encoding for the block.
 
-        With `run`, the one that has the least left to decode of it: in a long group of pictures,
-        decoders that stay where their last reader left them are as good as more key pictures.
-        Raises `OSError`, and `RefusedMediaError` for a file that may have crashed a mount.
+        With `run`, this is the one with the least left to decode: in a long group of pictures,
+        decoders that stay at their last position save as much as additional key pictures.  Raises
+        `OSError`, and `RefusedMediaError` for a file that may have crashed a mount.
         """
         with self._parts.suspects.decoding(physical):
             taken = self._take_decoder(physical.id, run, threads)
@@ -203,7 +206,7 @@ class DecoderPool:
             try:
                 yield warm.decoder
             except BaseException:
-                warm.close()  # nobody knows in what state it is
+                warm.close()  # its state is unknown
                 raise
         if warm.decoder.origin.is_parent:
             warm.close()
@@ -216,10 +219,10 @@ class DecoderPool:
     def pictures(
         self, physical: PhysicalVideo, table: FrameTable, run: DecodeRun, *, threads: int = 1
     ) -> Iterator[tuple[int, VideoFrame]]:
-        """(frame index, picture) of the frames that `run` wants, in no certain order.
+        """Yield (frame index, picture) of the frames that `run` wants, in any order.
 
-        A picture is the caller's until the next is asked for.  Raises `OSError`, and
-        `IntegrityError` naming the frame that the file does not yield.
+        A picture is valid until the next iteration.  Raises `OSError`, and `IntegrityError` for a
+        frame that the file does not yield.
         """
         video = physical.id
         left: dict[int, int] = {}
@@ -238,7 +241,7 @@ class DecoderPool:
         efforts = _decode_efforts(physical, table, run.first_packet, run.end_packet)
 
         def keep(packet: int, picture: VideoFrame) -> None:
-            # The first may be of the group before, the last beyond what was asked for.
+            # The first may belong to the previous group, and the last lie beyond the run.
             place = min(max(packet - run.first_packet, 0), len(efforts) - 1)
             self._keep_picture(video, packet, picture, int(efforts[place]))
 
@@ -252,16 +255,16 @@ class DecoderPool:
                 keep(packet_of[frame], picture)
 
     def threads_for(self, media: MediaInfo) -> int:
-        """How many threads a decoder should have that works alone."""
+        """Return the number of threads for the only running decoder."""
         return decoder_threads(media, self.threads)
 
     def threads_ahead(self, media: MediaInfo) -> int:
-        """How many it should have where something is done with each picture in between."""
+        """Return the number of threads for a decoder whose pictures are processed in between."""
         alone = self.threads_for(media)
         return alone if alone == 1 else min(self.threads + _EXTRA_THREADS, _MAX_THREADS)
 
     def workers(self) -> ThreadPoolExecutor:
-        """Threads for runs that do not depend on each other.  Raises `ClosedError`."""
+        """Return the executor for independent runs.  Raises `ClosedError`."""
         with self._guard:
             self._require_open()
             if self._workers is None:
@@ -269,7 +272,7 @@ class DecoderPool:
             return self._workers
 
     def empty(self) -> None:
-        """Keep nothing of what was read: no decoder, no picture, no thread.  While nobody reads."""
+        """Drop all decoders, pictures and threads.  There must be no running reads."""
         with self._guard:
             idle, self._idle = self._idle, []
             self._forget_pictures()
@@ -280,7 +283,7 @@ class DecoderPool:
             workers.close()
 
     def cool(self, seconds: float) -> None:
-        """Keep nothing that nobody has used for so long."""
+        """Drop everything that has been idle for `seconds`."""
         with self._guard:
             before = time.monotonic() - seconds
             cold = [warm for warm in self._idle if warm.used < before]
@@ -295,9 +298,9 @@ class DecoderPool:
             warm.close()
 
     def forget(self, video: int) -> None:
-        """Keep nothing of an encoding that nobody will ask for again, under that id.
+        """Drop everything of an encoding that was removed.
 
-        Decoders and pictures that are in use go when they are given back.
+        Decoders and pictures in use are dropped when they are returned.
         """
         with self._guard:
             self._forgotten.append(video)
@@ -313,7 +316,7 @@ class DecoderPool:
             warm.close()
 
     def close(self) -> None:
-        """Nothing can be read any more; what is under way raises `ClosedError`, or ends."""
+        """Close the pool: later reads raise `ClosedError`, and running ones raise it or end."""
         with self._guard:
             self._is_closed = True
         self.empty()
@@ -326,7 +329,7 @@ class DecoderPool:
         return not self._is_closed and video not in self._forgotten
 
     def _take_back(self, warm: _PooledDecoder) -> list[_PooledDecoder]:
-        """Keep a decoder warm; gives those to be closed for that."""
+        """Keep a decoder and return those to close instead."""
         warm.credit = self._level + warm.worth(self._idle)
         warm.used = time.monotonic()
         self._idle.append(warm)
@@ -349,7 +352,7 @@ class DecoderPool:
                 leads = {one: one.decoder.lead(run, threads=threads) for one in mine}
                 best = max(leads, key=leads.__getitem__, default=None)
                 if best is not None and not leads[best]:
-                    # They may help the next reader where they are.
+                    # They may help the next reader at their present position.
                     more = self._comes_back(video, run.first_packet) and self._fits(best.memory)
                     best = None if more else min(mine, key=lambda one: one.credit)
                 self._has_come(video, run.first_packet)
@@ -358,9 +361,9 @@ class DecoderPool:
             return best
 
     def _comes_back(self, video: int, key: int) -> bool:
-        """Whether readers are likely to come back to that group of pictures.
+        """Return whether readers are likely to return to that group of pictures.
 
-        They are not where they read all over a long video: what is kept there is kept in vain.
+        With scattered reads in a long video they are not, and keeping pictures would be useless.
         """
         return (video, key) in self._groups or (
             sum(one == video for one, _ in self._groups) < _MIN_GOPS_TO_JUDGE
@@ -402,7 +405,7 @@ class DecoderPool:
                 self._forget_spare()
             if not self._spare and not self._fits(size):
                 if self._level + worth < self._floor:
-                    return  # it would be the first to go
+                    return  # it would be evicted first
                 surplus = self._make_room(like=(video, picture))
             copy = None
             if self._spare:
@@ -412,7 +415,7 @@ class DecoderPool:
         for old in surplus:
             old.close()
         if copy is None:
-            picture.make_writable()  # which gives it memory of its own
+            picture.make_writable()  # moves it to memory of its own
             copy = picture
         else:
             copy_picture(picture, copy)
@@ -426,9 +429,9 @@ class DecoderPool:
         return self.memory + more <= self._parts.settings.decoder_memory
 
     def _make_room(self, like: tuple[int, VideoFrame] | None = None) -> list[_PooledDecoder]:
-        """Forget what has least credit; gives the decoders to be closed.
+        """Evict the entries with the least credit and return the decoders to close.
 
-        Pictures of the same video that are `like` that one become spare ones.
+        Pictures of the same video in the format of `like` become spare ones.
         """
         surplus: list[_PooledDecoder] = []
         budget = self._parts.settings.decoder_memory
@@ -452,7 +455,7 @@ class DecoderPool:
         return surplus
 
     def _least(self) -> _PooledDecoder:
-        """The decoder with the least credit, which is forgotten."""
+        """Remove and return the decoder with the least credit."""
         least = min(self._idle, key=lambda warm: warm.credit)
         self._level = max(self._level, least.credit)
         self._idle.remove(least)
@@ -469,7 +472,7 @@ class DecoderPool:
 
 
 class _WorkerThreads(ThreadPoolExecutor):
-    """Those of a store; when it was closed, `submit` raises `ClosedError`."""
+    """The worker threads of a store; after `close`, `submit` raises `ClosedError`."""
 
     _is_closed = False
 
@@ -479,16 +482,16 @@ class _WorkerThreads(ThreadPoolExecutor):
         except RuntimeError as error:
             if self._is_closed:
                 raise ClosedError from error
-            raise  # the system has no more threads, or the interpreter ends
+            raise  # no more threads, or the interpreter is shutting down
 
     def close(self) -> None:
-        """Returns when they have ended."""
+        """Wait for all threads to end."""
         self._is_closed = True
         self.shutdown()
 
 
 def _decode_efforts(physical: PhysicalVideo, table: FrameTable, first: int, end: int) -> Ints:
-    """What decoding takes from packet `first` to each one before `end`, in pixels."""
+    """Return the effort from packet `first` to each packet before `end`, in pixels."""
     media = physical.media
     sizes = table.columns(first, end).size.astype(np.int64)
     return np.cumsum(media.width * media.height + _PIXELS_PER_BYTE * sizes)

@@ -1,5 +1,7 @@
-"""Explains a read plan: what it decodes, what the same read would decode without tiles, and which
-stored tiles it leaves unused and why. Pure functions.
+"""Explains a read plan: what it decodes, what it would decode without tiles, and which tiles are
+unused and why.
+
+Pure functions.
 """
 
 from __future__ import annotations
@@ -25,44 +27,43 @@ class UnusedReason(StrEnum):
     """Why tiles are not used."""
 
     SIZE = "size"
-    """Pictures of the size that they were scaled to are of no use to the result."""
+    """Pictures of their scaled size cannot serve the result."""
     MISSING = "missing"
-    """Some that it needs are not stored."""
+    """Some of the needed tiles are not stored."""
     QUALITY = "quality"
-    """They may be less like the original than is asked for."""
+    """They may be less similar to the original than required."""
     OTHERS = "others"
     """Other tiles cost less."""
     COST = "cost"
-    """They cost no less than the original, or too little less for a prediction to be relied on."""
+    """They do not cost less than the original, or not by a reliable margin."""
     TIME = "time"
-    """They cost less than the original would alone, which is there no later all the same: several
-    cores work at it, or it is decoded for the frames before anyway."""
+    """They cost less CPU time than the original, but finish no earlier: several cores decode the
+    original, or it is decoded for earlier frames anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnusedTiles:
-    """A segment of which frames are wanted that come from elsewhere."""
+    """A segment with requested frames that come from another source."""
 
     segment: Segment
-    frames: tuple[int, ...]  #: of the video, ascending: those that come from elsewhere
-    tiles: tuple[int, ...]  #: of its layout, that show what is needed; none where `why` is SIZE
+    frames: tuple[int, ...]  #: of the video, ascending; the frames from other sources
+    tiles: tuple[int, ...]  #: of its layout, needed for the result; empty for SIZE
     why: UnusedReason
     psnr: float | None
-    """dB that the result would have at least, 0 where nobody has measured it; of MISSING and SIZE
-    None."""
-    seconds: float | None  #: CPU time that they would take, predicted; None where `psnr` is
-    original_seconds: float  #: that the original takes for the same frames alone
+    """Minimum dB of the result, 0 if it was never measured; None for MISSING and SIZE."""
+    seconds: float | None  #: predicted CPU time; None if `psnr` is None
+    original_seconds: float  #: for the same frames from the original alone
 
     @property
     def span(self) -> range:
-        """From the first of its frames to after the last."""
+        """From its first to its last frame, half-open."""
         return range(self.frames[0], self.frames[-1] + 1)
 
 
 def find_unused_tiles(
     plan: ReadPlan, table: FrameTable, tiles: AvailableTiles | None
 ) -> tuple[UnusedTiles, ...]:
-    """What `plan`, which was made with `tiles`, leaves unused of them; by time."""
+    """Return the tiles that `plan` leaves unused of those it was made with, by time."""
     if tiles is None or not len(plan.frames):
         return ()
     found = _find_unused(plan, table, tiles)
@@ -109,18 +110,18 @@ def _slower(tiled: float, original: float) -> UnusedReason:
 
 
 _MAX_REORDER_FRAMES = 17
-"""Frames among which the last packet of a row is: no codec holds back more than 16."""
+"""The last packet of a run is among this many frames; codecs hold back at most 16."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRun:
-    """Frames in a row that come from the same place."""
+    """Consecutive frames from the same source."""
 
-    frames: tuple[int, ...]  #: of the video, ascending, each once
-    segment: Segment | None  #: None: the original
+    frames: tuple[int, ...]  #: of the video, ascending, without duplicates
+    segment: Segment | None  #: None for the original
     tiles: tuple[int, ...]  #: of the segment's layout
     work: DecodeWork
-    seconds: float  #: CPU time, predicted
+    seconds: float  #: predicted CPU time
 
     @property
     def kind(self) -> str:
@@ -131,20 +132,22 @@ class SourceRun:
 
     @property
     def span(self) -> range:
-        """From the first of its frames to after the last."""
+        """From its first to its last frame, half-open."""
         return range(self.frames[0], self.frames[-1] + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeSummary:
-    """What is decoded, and what would be without tiles.  Seconds are predicted CPU time of all
-    cores together."""
+    """The decoding of a read, and the decoding without tiles.
 
-    sources: tuple[SourceRun, ...]  #: by time; no frame is in two of them
-    untiled: DecodeWork  #: for the same frames from the original alone
+    Seconds are predicted CPU time of all cores.
+    """
+
+    sources: tuple[SourceRun, ...]  #: by time; a frame is in at most one
+    untiled: DecodeWork  #: the same frames from the original alone
     untiled_seconds: float
     passed_over: tuple[UnusedTiles, ...]
-    """Tiles of these frames that are not used, or not for all of them; empty where nobody asked."""
+    """Tiles that are not used for some of these frames; empty if this was not requested."""
 
     @property
     def work(self) -> DecodeWork:
@@ -156,18 +159,18 @@ class DecodeSummary:
 
     @property
     def pixel_gain(self) -> float:
-        """How many times fewer pixels are decoded than without tiles; 1 where none are."""
+        """Reduction factor of the decoded pixels by tiles; 1 without tiles."""
         return self.untiled.pixels / self.work.pixels if self.work.pixels else 1.0
 
     @property
     def time_gain(self) -> float:
-        """How many times faster than without tiles, as predicted."""
+        """Reduction factor of the predicted time by tiles."""
         return self.untiled_seconds / self.seconds if self.seconds else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReadExplanation(DecodeSummary):
-    """A plan in numbers."""
+    """The decoding of a read plan."""
 
     plan: ReadPlan
 
@@ -175,7 +178,7 @@ class ReadExplanation(DecodeSummary):
 def explain_plan(
     plan: ReadPlan, table: FrameTable, costs: DecodeCosts, passed_over: tuple[UnusedTiles, ...] = ()
 ) -> ReadExplanation:
-    """Count what `plan` decodes.  What a store has decoded lately and kept is not considered."""
+    """Count what `plan` decodes.  Cached pictures and decoders are not considered."""
     own = costs.of_original(plan.physical)
     sources = [
         SourceRun(
@@ -204,7 +207,7 @@ def explain_plan(
 
 
 def explanation_json(found: ReadExplanation) -> dict[str, Any]:
-    """An explanation as a JSON object; see ``vfsd explain`` for its keys."""
+    """Return the JSON object of an explanation; see ``vfsd explain`` for its keys."""
     plan = found.plan
     return result_json(found, plan.physical, len(plan.frames), plan.size, plan.psnr)
 
@@ -212,7 +215,7 @@ def explanation_json(found: ReadExplanation) -> dict[str, Any]:
 def result_json(
     found: DecodeSummary, physical: PhysicalVideo, frames: int, size: tuple[int, int], psnr: float
 ) -> dict[str, Any]:
-    """The same of so many `frames` of a size that come of what is decoded of `physical`."""
+    """Return the JSON object for `frames` pictures of `size` decoded from `physical`."""
     return {
         "frames": frames,
         "width": size[0],
@@ -275,7 +278,7 @@ def _work_json(work: DecodeWork, seconds: float) -> dict[str, Any]:
 def _original_work_by_run(
     plan: ReadPlan, table: FrameTable, tiled: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], DecodeWork]]:
-    """(frames, work) of each stretch that no tiles interrupt."""
+    """Yield (frames, work) of each range between tiles."""
     if plan.contiguous is not None:
         yield tuple(plan.contiguous), _streaming_work(plan.physical, table, plan.contiguous)
         return
@@ -299,7 +302,7 @@ def _total_work(
 
 def _streaming_work(physical: PhysicalVideo, table: FrameTable, frames: range) -> DecodeWork:
     first = table.decode_run(frames[0]).first_packet
-    # The last packet may be that of a frame that is shown before others.
+    # A frame that is shown earlier may have the last packet.
     ends = [table.decode_run(frame).end_packet for frame in frames[-_MAX_REORDER_FRAMES:]]
     run = DecodeRun(first, max(ends), {})
     return _work_of_runs(physical, table, [run])
@@ -308,7 +311,7 @@ def _streaming_work(physical: PhysicalVideo, table: FrameTable, frames: range) -
 def _work_of_runs(
     physical: PhysicalVideo, table: FrameTable, runs: Sequence[DecodeRun]
 ) -> DecodeWork:
-    """Feeding each of `runs` to a decoder that starts afresh."""
+    """Return the work of decoding each run with a decoder that starts at its key frame."""
     pictures = sum(run.end_packet - run.first_packet for run in runs)
     size = sum(int(table.columns(run.first_packet, run.end_packet).size.sum()) for run in runs)
     area = physical.media.width * physical.media.height

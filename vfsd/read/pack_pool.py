@@ -1,7 +1,6 @@
 """`PackPool` keeps packs open and decoders for their cells ready.
 
-`JoinedSide` puts the pictures of one camera of a joined pair together from the pieces that a pack
-holds.
+`JoinedSide` reassembles the pictures of one camera of a joined pair from the pieces in a pack.
 """
 
 from __future__ import annotations
@@ -34,45 +33,45 @@ from vfsd.errors import ClosedError, DamagedPackError, IntegrityError
 from vfsd.tiling.cost import JOINED_LEFT, JOINED_RIGHT, LOSSLESS, DecodeWork
 
 _PIECES_BY_PROFILE = {JOINED_LEFT: ("left", "middle"), JOINED_RIGHT: ("middle", "right")}
-"""Pieces, by side."""
+"""Pieces of each side."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class JoinedSide:
-    """One of two cameras.  Thread-safe."""
+    """One of two joined cameras.  Thread-safe."""
 
     profile: str  #: one of `vfsd.tiling.cost.JOINED_SIDES`
     weaver: PlaneMerger
-    pieces: tuple[str, ...]  #: that its pictures are made of
-    places: tuple[int, ...]  #: where these are among the cells of the pack
+    pieces: tuple[str, ...]  #: pieces of its pictures
+    places: tuple[int, ...]  #: their indices in the cells of the pack
 
     @property
     def turned(self) -> int:
-        """Clockwise degrees by which its pictures are turned upright."""
+        """Clockwise rotation in degrees that turns its pictures upright."""
         return self.weaver.joint.turned[self.profile == JOINED_RIGHT]
 
     @property
     def size(self) -> ImageSize:
-        """Of its pictures, not turned upright."""
+        """Size of its pictures before they are turned upright."""
         cut = self.weaver.joint.cut
         size = cut.left if self.profile == JOINED_LEFT else cut.right
         return size if self.turned % 180 == 0 else size[::-1]
 
     def extent(self, cells: Sequence[PackedCell]) -> PackedCell:
-        """The part of the pack that its pieces take, as one cell without packets of its own."""
+        """Return the part of the pack with its pieces as one cell without packets of its own."""
         mine = [cells[place] for place in self.places]
         ends = (mine[0].offsets[0], mine[-1].offsets[-1])
         return PackedCell(self.profile, *self.size, b"", ends)
 
     def picture(self, decoded: Sequence[VideoFrame]) -> VideoFrame:
-        """A picture of its own from those of its pieces, in their order.
+        """Return a picture composed of those of its pieces, given in order.
 
-        Raises `IntegrityError` for pieces of other forms than the joint is for.
+        Raises `IntegrityError` for pieces of another form than the joint's.
         """
-        # What the pieces of one camera say; the middle says what the left one's pictures do.
+        # For the left camera the middle piece has the properties of the pictures.
         like = decoded[0 if self.profile == JOINED_LEFT else -1]
         if subsampling_of_planes(like) != self.weaver.joint.shares:
-            raise IntegrityError(f"pieces of a joint are coded in {like.format.name}")
+            raise IntegrityError(f"pieces of a joint have the pixel format {like.format.name}")
         made = blank_like(like, *self.size)
         planes = {
             piece: plane_samples(picture)
@@ -86,23 +85,23 @@ class JoinedSide:
         return made
 
     def upright(self, picture: VideoFrame) -> list[PlaneArray]:
-        """Views of the samples of one of its pictures, turned upright."""
+        """Return views of the samples of one of its pictures, turned upright."""
         return rotated_planes(plane_samples(picture), self.turned)
 
 
 def joined_side(
     described: Mapping[str, Any] | None, cells: Sequence[PackedCell], profile: str
 ) -> JoinedSide:
-    """How the pictures of `profile` are made of the cells of a pack that says that of its joint.
+    """Return the side `profile` for the cells of a pack with the given joint record.
 
-    Raises `IntegrityError` where these are not what it needs.
+    Raises `IntegrityError` if the cells do not fit.
     """
     if described is None:
-        raise IntegrityError("a pack says nothing of how cameras are joined")
+        raise IntegrityError("a pack has no record of how its cameras are joined")
     try:
         joint = PlaneJoint.from_record(described)
     except (ValueError, KeyError, TypeError) as error:
-        raise IntegrityError(f"what a pack says of its joint is damaged: {error}") from error
+        raise IntegrityError(f"the joint record of a pack is damaged: {error}") from error
     cut = joint.cut
     sizes = {
         "left": (cut.seam, cut.left[1]),
@@ -110,32 +109,32 @@ def joined_side(
         "right": (cut.right[0] - cut.edge, cut.right[1]),
     }
     if [(cell.width, cell.height) for cell in cells] != [sizes[piece] for piece in joint.pieces]:
-        raise IntegrityError("a pack holds other pieces than its joint needs")
+        raise IntegrityError("a pack does not have the pieces of its joint")
     mine = tuple(piece for piece in joint.pieces if piece in _PIECES_BY_PROFILE[profile])
     places = tuple(joint.pieces.index(piece) for piece in mine)
     return JoinedSide(profile, PlaneMerger(joint), mine, places)
 
 
 def subsampling_of_planes(picture: VideoFrame) -> tuple[Subsampling, ...]:
-    """How many columns and rows share a sample of each plane."""
+    """Return the number of columns and rows that share a sample, for each plane."""
     return tuple(plane_subsampling(picture, number) for number in range(len(picture.planes)))
 
 
 _MAX_OPEN_PACKS = 64
 _MAX_IDLE_PIXELS = 1 << 24
-"""Of the pictures of idle decoders, each of which has memory for several: some 100 MB."""
+"""Limit for idle decoders; each has memory for several pictures: some 100 MB."""
 _READ_BYTES = 4 << 20
-"""One read is at most as large, unless a packet is larger."""
+"""Maximum size of one read, unless a packet is larger."""
 
 
 OnDecoded = Callable[[Segment, DecodeWork, float], None]
-"""Called with what was decoded of a segment, and the CPU seconds that it took."""
+"""Called with the decoded work of a segment and its CPU seconds."""
 
 
 class OpenPack:
-    """An open pack; closed when nobody refers to it any more.
+    """An open pack; closed with its last reference.
 
-    Raises `DamagedPackError` for what is no pack, `OSError` where it is gone.
+    Raises `DamagedPackError` for an invalid pack, `OSError` if it is gone.
     """
 
     def __init__(self, objects: ObjectStore, key: str) -> None:
@@ -149,9 +148,9 @@ class OpenPack:
         self._sides: dict[str, JoinedSide] = {}
 
     def side(self, profile: str) -> JoinedSide:
-        """How the pictures of one of two cameras that are joined are made of the cells.
+        """Return how the pictures of one joined camera are assembled from the cells.
 
-        Raises `DamagedPackError` where the pack does not hold such cells.
+        Raises `DamagedPackError` if the pack does not have these cells.
         """
         found = self._sides.get(profile)
         if found is None:
@@ -162,7 +161,7 @@ class OpenPack:
         return found
 
     def packets(self, cell: PackedCell, first: int, end: int) -> Iterator[memoryview]:
-        """The packets ``first <= p < end`` of a cell, each as it was written.
+        """Yield the packets ``first <= p < end`` of a cell as they were written.
 
         Raises `DamagedPackError`, `OSError`.
         """
@@ -174,7 +173,7 @@ class OpenPack:
             base = offsets[first]
             data = os.pread(self._fd, offsets[upto] - base, base)
             if len(data) < offsets[upto] - base:
-                raise DamagedPackError("a pack of tiles is cut off", self._key)
+                raise DamagedPackError("a pack of tiles is truncated", self._key)
             view = memoryview(data)
             for number in range(first, upto):
                 packet = view[offsets[number] - base : offsets[number + 1] - base]
@@ -189,7 +188,7 @@ class OpenPack:
 
 
 class _IdleCellDecoder:
-    """A decoder that nobody uses at the moment, and where in which cell it stands."""
+    """An idle decoder and its cell."""
 
     def __init__(self, place: tuple[str, int], cell: PackedCell, decoder: CellDecoder) -> None:
         self.place = place
@@ -199,7 +198,7 @@ class _IdleCellDecoder:
 
 
 class PackPool:
-    """Reads cells.  Safe to use from several threads; after a fork the child starts afresh."""
+    """Reads cells of packs.  Thread-safe; after a fork the child starts with an empty pool."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
@@ -209,12 +208,12 @@ class PackPool:
 
     def _begin_empty(self) -> None:
         self._packs: OrderedDict[str, OpenPack] = OrderedDict()
-        self._idle: list[_IdleCellDecoder] = []  # the one used last at the end
+        self._idle: list[_IdleCellDecoder] = []  # least recently used first
         self._guard = threading.Lock()
 
     def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
-        leak(self._idle)  # decoders, which may have threads
+        leak(self._idle)  # decoders may have threads
         self._begin_empty()
 
     def pictures(
@@ -226,12 +225,12 @@ class PackPool:
         *,
         interlaced: bool = False,
     ) -> Generator[tuple[int, VideoFrame]]:
-        """(frame of the video, picture) of the frames in `wanted`, which ascends.
+        """Yield (frame of the video, picture) of the frames in `wanted`, which must ascend.
 
-        Where the video is `interlaced`, pictures say so, of which no lossy codec of tiles tells it.
+        With `interlaced`, pictures get that flag, which lossy tile codecs do not keep.
 
-        A picture is the caller's until the next is asked for.  What that took is told to `note`
-        in the end.  Raises `IntegrityError` for a damaged pack, `OSError` where it is gone.
+        A picture is valid until the next iteration.  `note` is called with the work at the end.
+        Raises `IntegrityError` for a damaged pack, `OSError` if it is gone.
         """
         pack = self._pack(segment.object_key)
         numbers = [frame - segment.first_frame for frame in wanted]
@@ -249,9 +248,9 @@ class PackPool:
     def _woven(
         self, segment: Segment, pack: OpenPack, numbers: Sequence[int]
     ) -> Iterator[tuple[int, VideoFrame]]:
-        """(number in the segment, picture) of one of two cameras that are joined.
+        """Yield (index in the segment, picture) of one of two joined cameras.
 
-        What that took is not told: OpenCV projects with threads of its own, whose time is not seen.
+        The work is not reported, because OpenCV projects in threads with unknown CPU time.
         """
         side = pack.side(segment.profile)
         streams = [self._decoded(segment, pack, place, numbers, None) for place in side.places]
@@ -266,7 +265,7 @@ class PackPool:
         numbers: Sequence[int],
         note: OnDecoded | None,
     ) -> Iterator[tuple[int, VideoFrame]]:
-        """(number in the segment, picture) of the cell that lies there in the pack."""
+        """Yield (index in the segment, picture) of the cell with index `where` in the pack."""
         cell = pack.cells[where]
         place = (segment.object_key, where)
         decoder = self._decoder(place, cell, numbers[0])
@@ -283,7 +282,7 @@ class PackPool:
                 if number == expected:
                     yield number, picture
                     expected = next(left, None)
-        if expected is not None:  # it holds some back
+        if expected is not None:  # the decoder holds some back
             for number, picture in decoder.drain():
                 if number == expected:
                     yield number, picture
@@ -299,39 +298,39 @@ class PackPool:
                 self._idle.pop(0)
 
     def cells(self, segment: Segment) -> Sequence[PackedCell]:
-        """What is in the pack of a segment: the tiles that are stored, ascending.
+        """Return the cells in the pack of a segment: the stored tiles, ascending.
 
-        Raises `IntegrityError` where that is not what the catalog says, `OSError` where it is gone.
+        Raises `IntegrityError` if they differ from the catalog, `OSError` if the pack is gone.
         """
         cells = self._pack(segment.object_key).cells
         frames = len(segment.frames)
         if len(cells) != len(segment.cells) or any(len(c.offsets) != frames + 1 for c in cells):
-            raise IntegrityError("a pack holds other tiles or frames than the catalog says")
+            raise IntegrityError("a pack does not have the tiles and frames that the catalog lists")
         return cells
 
     def payloads(self, segment: Segment, tile: int, frames: int) -> list[bytes]:
-        """The packets of the first `frames` frames of a cell, as they are stored.
+        """Return the packets of the first `frames` frames of a cell, as stored.
 
-        Raises as `cells`.
+        Raises as `cells` does.
         """
         cell = self.cells(segment)[segment.place(tile)]
         return [bytes(part) for part in self._pack(segment.object_key).packets(cell, 0, frames)]
 
     def cool(self, seconds: float) -> None:
-        """Keep no decoder that nobody has used for so long."""
+        """Close decoders that have been idle for `seconds`."""
         with self._guard:
             before = monotonic() - seconds
             while self._idle and self._idle[0].since < before:
                 self._idle.pop(0)
 
     def empty(self) -> None:
-        """Keep nothing of what was read: no table of a pack, no decoder."""
+        """Close all packs and decoders."""
         with self._guard:
             self._packs.clear()
             self._idle.clear()
 
     def close(self) -> None:
-        """Nothing can be read any more."""
+        """Close the pool; later reads raise `ClosedError`."""
         with self._guard:
             self._is_closed = True
         self.empty()
@@ -354,7 +353,7 @@ class PackPool:
         return pack
 
     def _decoder(self, place: tuple[str, int], cell: PackedCell, first: int) -> CellDecoder:
-        """One that stands before packet `first` of the cell, as near as there is."""
+        """Return the decoder that is nearest before packet `first` of the cell."""
         with self._guard:
             ahead = [
                 one for one in self._idle if one.place == place and 0 < one.decoder.fed <= first

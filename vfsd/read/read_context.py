@@ -1,6 +1,7 @@
-"""`ReadContext` holds what all reads of an open store share: decoders, open packs, the read log
-and the damage handler. `TileIndex` caches which tiles each video has and what decoding them
-costs, so that warm reads need no catalog query.
+"""`ReadContext`: state that all reads of an open store share.
+
+It holds decoders, open packs, the read log and the damage handler.  `TileIndex` caches the tiles of
+each video and their decode costs, so that warm reads need no catalog query.
 """
 
 from __future__ import annotations
@@ -25,33 +26,34 @@ from vfsd.tiling.cost import DecodeCost, DecodeWork
 
 _MAX_VIDEOS = 64
 _NEW_SAMPLE_WEIGHT = 0.2
-"""Of a new measurement, in the running mean of what an encoding costs."""
+"""Weight of a new measurement in the moving average of a cost factor."""
 _MIN_MEASURED_SECONDS = 1e-3
-"""Seconds: what took less tells of the clock rather than of the encoding."""
+"""A shorter time measures the clock rather than the encoding."""
 
 
 class _VideoTiles(NamedTuple):
-    """What the catalog says of a video."""
+    """The catalog's state of a video."""
 
     segments: list[Segment]
     joined: list[Segment]
     unreadable: list[range]
-    factor: float | None  #: of the original, where one was measured
+    factor: float | None  #: of the original, if measured
     measured: dict[str, DecodeCost]
-    reads: float | None  #: dB of luma, by the policy; None: as the store has it
+    reads: float | None  #: minimum luma dB of the policy; None for the store's default
 
 
 class TileIndex:
-    """What planners need to know of the videos that were read lately.  Thread-safe."""
+    """Tiles and costs of recently read videos, for planners.  Thread-safe."""
 
     def __init__(self, catalog: Catalog, threads: int) -> None:
         self._catalog = catalog
         self._threads = threads
         self._watch = catalog.watch()
-        self._changes = 0  # of the catalog, as far as was noticed
-        self._videos: OrderedDict[int, tuple[int, _VideoTiles]] = OrderedDict()  # by original
+        self._changes = 0  # number of catalog changes seen
+        # by id of the original
+        self._videos: OrderedDict[int, tuple[int, _VideoTiles]] = OrderedDict()
         self._measured: dict[str, DecodeCost] = {}
-        self._factors: dict[int, float] = {}  # by encoding, from reads of this process
+        self._factors: dict[int, float] = {}  # by id of the encoding, from reads of this process
         self._guard = threading.Lock()
         reset_after_fork(self)
 
@@ -61,10 +63,10 @@ class TileIndex:
         self._guard = threading.Lock()
 
     def of(self, video: LogicalVideo, luma: float) -> AvailableTiles:
-        """The tiles as they are now, whoever has changed them.
+        """Return the current tiles of a video, including changes by other processes.
 
-        Their luma needs so many dB, or what the policy of the video says instead, or as many as
-        the original has itself.
+        Their luma must have `luma` dB, or the minimum of the video's policy instead, but no more
+        than the original.
         """
         key = video.original.id
         with self._guard:
@@ -86,10 +88,10 @@ class TileIndex:
         return AvailableTiles(found.segments, costs, wanted, found.joined, tuple(found.unreadable))
 
     def _asked(self, video: LogicalVideo, before: _VideoTiles | None) -> _VideoTiles:
-        """What the catalog says now.
+        """Query the catalog.
 
-        As long as that is the same it is the same object: plans and views that are remembered hold
-        on to it, and most changes of a catalog are about something else.
+        An unchanged result is returned as the same object, because cached plans and views refer to
+        it and most catalog changes concern other videos.
         """
         catalog = self._catalog
         found = _VideoTiles(
@@ -103,7 +105,7 @@ class TileIndex:
         return before if before is not None and before == found else found
 
     def note(self, segment: Segment, work: DecodeWork, seconds: float) -> None:
-        """Decoding some tiles of a segment has taken so long."""
+        """Record the CPU seconds of decoding some tiles of a segment."""
         with self._guard:
             rule = DecodeCosts(self._measured).of_tiles(segment).seconds(work)
             if min(rule, seconds) < _MIN_MEASURED_SECONDS:
@@ -118,7 +120,7 @@ class TileIndex:
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """Thread-safe, and usable after a fork."""
+    """State that all reads of a store share.  Thread-safe, and usable after a fork."""
 
     pool: DecoderPool
     packs: PackPool
@@ -128,7 +130,7 @@ class ReadContext:
 
     @classmethod
     def of(cls, parts: StoreContext, threads: int | None = None) -> ReadContext:
-        """`threads` decode side by side; default: as many as there are cores to run on."""
+        """Create the context of a store; `threads` decode in parallel, by default one per core."""
         reads: ReadRecorder = NullReadLog()
         if not parts.read_only:
             reads = ReadLog(parts.catalog, parts.settings.remembered_reads)
@@ -137,7 +139,7 @@ class ReadContext:
         return cls(pool, PackPool(parts.objects), sources, reads, DamageHandler(parts))
 
     def cool(self, seconds: float) -> None:
-        """Give up decoders, and pictures, that nobody has used for so long."""
+        """Drop decoders and pictures that have been idle for `seconds`."""
         self.pool.cool(seconds)
         self.packs.cool(seconds)
 

@@ -1,6 +1,6 @@
-"""Carries out read plans.
+"""Executes read plans.
 
-`PlanExecutor` decodes every picture once and writes it to its place in the result; `TileReader`
+`PlanExecutor` decodes every picture once and writes it to its place in the result.  `TileReader`
 opens streams of tiles, and either composes them or converts each tile in place.
 """
 
@@ -30,16 +30,16 @@ from vfsd.read.tile_planner import NeededRegion, TileRun
 from vfsd.tiling import Rect
 
 _GRID = 16
-"""Edges of tiles lie on multiples of it."""
+"""Tile edges are multiples of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TilePlacement:
-    """One tile of a run, and where its part of the region goes."""
+    """One tile of a run and the position of its part of the region."""
 
     pictures: Generator[tuple[int, VideoFrame]]
     converter: PixelConverter
-    rect: Rect  #: of the tile, in the stored picture
+    rect: Rect  #: of the tile in the stored picture
     inner: tuple[slice, slice]  #: rows and columns of the result
 
     def put(self, picture: VideoFrame, data: Pixels) -> None:
@@ -48,7 +48,7 @@ class TilePlacement:
 
 @dataclass(frozen=True, slots=True)
 class _PlacingFiller:
-    """A `FrameFiller` that puts each tile where it goes."""
+    """A `FrameFiller` that converts each tile in its place."""
 
     placings: tuple[TilePlacement, ...]
 
@@ -69,7 +69,7 @@ class _PlacingFiller:
 
 @dataclass(frozen=True, slots=True)
 class _ComposingFiller:
-    """A `FrameFiller` that has all tiles put together first."""
+    """A `FrameFiller` that composes all tiles before the conversion."""
 
     composed: Generator[tuple[int, VideoFrame, Rect]]
     converter: PixelConverter
@@ -87,7 +87,7 @@ class _ComposingFiller:
 
 
 class TileReader:
-    """Opens streams of tiles, with what a store keeps open."""
+    """Opens streams of tiles."""
 
     def __init__(self, tools: ReadContext) -> None:
         self._threads = tools.pool.threads
@@ -97,7 +97,7 @@ class TileReader:
     def hands(
         self, run: TileRun, frames: list[int], plan: ReadPlan, pixel_format: str
     ) -> Sequence[FrameFiller]:
-        """What fills the next so many pictures of `frames`; together the hands fill them whole."""
+        """Return fillers for pictures of `frames`; all of them together fill a picture."""
         converter = run_converter(plan, run, pixel_format)
         if not converter.is_local:
             return [
@@ -118,7 +118,7 @@ class TileReader:
         plan: ReadPlan,
         pixel_format: str,
     ) -> Iterator[TilePlacement]:
-        """Of each tile that shows a part of the region."""
+        """Yield a placement for each tile that shows a part of the region."""
         whole = run_converter(plan, run, pixel_format)
         media, region = whole.media, whole.region
         area = to_coded_rect(region, media)
@@ -139,8 +139,10 @@ class TileReader:
     def composed(
         self, run: TileRun, frames: list[int], media: MediaInfo, needed: Rect
     ) -> Generator[tuple[int, VideoFrame, Rect]]:
-        """Put the tiles of each frame together, so that `needed`, of the segment's pictures, is
-        whole.  `media` is of these, or of the original's."""
+        """Yield (frame, picture, part) with the tiles of each frame composed to cover `needed`.
+
+        `needed` refers to the segment's pictures.  `media` describes these or the original's.
+        """
         cells = [run.segment.cell(tile) for tile in run.tiles]
         streams = [self._pictures(run, tile, frames, media) for tile in run.tiles]
         if len(cells) == 1:
@@ -161,7 +163,7 @@ class TileReader:
 
 
 def split_by_work(run: TileRun, pieces: int) -> list[tuple[int, ...]]:
-    """The tiles of a run in up to so many lists of about the same work."""
+    """Divide the tiles of a run into at most `pieces` lists of about equal work."""
     lists: list[list[int]] = [[] for _ in range(min(pieces, len(run.tiles)))]
     load = [0] * len(lists)
     sizes = [(run.segment.cell(tile).rect.area, tile) for tile in run.tiles]
@@ -173,7 +175,7 @@ def split_by_work(run: TileRun, pieces: int) -> list[tuple[int, ...]]:
 
 
 def expand_to_grid(area: Rect, width: int, height: int) -> Rect:
-    """`area`, of a picture of that size, and what lies between it and the next edges of tiles."""
+    """Expand `area` of a picture of that size to the next tile edges."""
     return Rect(
         area.x1 // _GRID * _GRID,
         area.y1 // _GRID * _GRID,
@@ -183,14 +185,14 @@ def expand_to_grid(area: Rect, width: int, height: int) -> Rect:
 
 
 def run_converter(plan: ReadPlan, run: TileRun, pixel_format: str) -> PixelConverter:
-    """What makes results of the pictures of a segment that `plan` uses."""
+    """Return the converter for pictures of a segment that `plan` uses."""
     converter = plan_converter(plan, pixel_format).for_scaled(*run.segment.picture)
     assert converter is not None
     return converter
 
 
 def plan_converter(plan: ReadPlan, pixel_format: str) -> PixelConverter:
-    """What makes results of whole pictures of the original."""
+    """Return the converter for whole pictures of the original."""
     full = plan.physical.media.frame_rect
     return PixelConverter(
         plan.physical.media,
@@ -204,7 +206,7 @@ Job = Callable[[], None]
 
 
 class PlanExecutor:
-    """Carries out plans for a video, with what a store keeps open."""
+    """Executes the plans of a video."""
 
     def __init__(self, table: FrameTable, tools: ReadContext) -> None:
         self._table = table
@@ -212,9 +214,9 @@ class PlanExecutor:
         self._tiles = TileReader(tools)
 
     def execute(self, plan: ReadPlan, *, pixel_format: str = "rgb24") -> Pixels:
-        """The pictures of `plan`, one after the other along the first axis.
+        """Return the pictures of `plan` along the first axis.
 
-        Raises `IntegrityError` when a file does not yield a frame that it promises, `OSError`.
+        Raises `IntegrityError` if a file does not yield a frame that its table lists, `OSError`.
         """
         form = plan_converter(plan, pixel_format)
         data = np.empty((len(plan.frames), *form.shape), form.dtype)
@@ -232,9 +234,9 @@ class PlanExecutor:
     def stream(
         self, plan: ReadPlan, *, pixel_format: str = "rgb24"
     ) -> Iterator[tuple[int, Pixels]]:
-        """(place in the result, picture) one at a time, for a plan whose frames ascend.
+        """Yield (index in the result, picture) for a plan with ascending frames.
 
-        Those that come from tiles are made ahead by all cores, as `ReadAhead` has it.
+        Pictures from tiles are prefetched on all cores, see `ReadAhead`.
         """
         form = plan_converter(plan, pixel_format)
         stretches = (
@@ -253,7 +255,7 @@ class PlanExecutor:
     ) -> PrefetchRun | InlineRun:
         frames = list(places)
         if run is None:
-            # Its decoder has threads of its own, and is in the middle of the frames before.
+            # Its decoder has threads of its own, and continues from the previous frames.
             return InlineRun(places, partial(self._converted, plan, frames, pixel_format))
         hands = partial(self._tiles.hands, run, frames, plan, pixel_format)
         return PrefetchRun(run.segment.object_key, places, hands)
@@ -269,10 +271,10 @@ class PlanExecutor:
     def pictures(
         self, plan: ReadPlan, needed: NeededRegion
     ) -> Iterator[tuple[list[int], VideoFrame, FrameRegion | None]]:
-        """(places in the result, picture, what it holds) for a plan whose frames ascend.
+        """Yield (indices in the result, picture, part) for a plan with ascending frames.
 
-        A picture is the caller's until the next is asked for.  What it holds is a part with all
-        that is `needed`; None: all of the stored picture.
+        A picture is valid until the next iteration.  The part contains everything `needed`; None
+        stands for all of the stored picture.
         """
         media = plan.physical.media
         for run, places in _runs_by_source(plan):
@@ -286,8 +288,6 @@ class PlanExecutor:
             for frame, picture, rect in self._tiles.composed(run, list(places), media, area):
                 yield places[frame], picture, FrameRegion(rect, size)
 
-    # -- from the original
-
     def _original_jobs(
         self, plan: ReadPlan, pixel_format: str, result: _ResultBuffer
     ) -> Iterator[Job]:
@@ -295,7 +295,7 @@ class PlanExecutor:
         if plan.contiguous is not None:
             yield partial(self._stream_original, plan, pixel_format, result)
         elif len(runs) == 1:
-            # Runs on their own have a core each; a single one has them all.
+            # Parallel runs have a core each; a single one has all cores.
             threads = self._pool.threads_for(plan.physical.media)
             yield partial(self._decode_runs, plan, runs, pixel_format, result, threads)
         else:
@@ -341,15 +341,13 @@ class PlanExecutor:
             for run in self._table.decode_runs(frames):
                 yield from decoder.decode(run)
 
-    # -- from tiles
-
     def _tile_jobs(
         self, plan: ReadPlan, pixel_format: str, result: _ResultBuffer, *, hands: int
     ) -> list[Job]:
         if not plan.tiled:
             return []
-        # Each tile is converted where it comes from a decoder.  Few segments are shared out by
-        # tiles, so that every core has something to do.
+        # Each tile is converted by the job that decodes it.  If there are few segments, their tiles
+        # are shared out so that every core is busy.
         pieces = 1 if len(plan.tiled) >= hands else -(-hands // len(plan.tiled))
         jobs: list[Job] = []
         for run in plan.tiled:
@@ -370,7 +368,7 @@ class PlanExecutor:
         pixel_format: str,
         result: _ResultBuffer,
     ) -> None:
-        """Convert each tile's part of the region by itself."""
+        """Convert each tile's part of the region separately."""
         for placing in self._tiles.placings(run, tiles, list(run.frames), plan, pixel_format):
             for frame, picture in placing.pictures:
                 for place in result.places[frame]:
@@ -386,7 +384,7 @@ class PlanExecutor:
 
 
 class _ResultBuffer:
-    """The pictures that a plan fills, and where each frame goes."""
+    """The pictures that a plan fills, and the indices of each frame."""
 
     def __init__(self, data: Sequence[Pixels], frames: Ints) -> None:
         self.data = data
@@ -401,7 +399,7 @@ class _ResultBuffer:
         converter: PixelConverter,
         held: Rect | None = None,
     ) -> None:
-        """Convert a picture to the frame's first place, and copy that to the others."""
+        """Convert a picture to the frame's first index, and copy it to the others."""
         first, *others = self.places[frame]
         converter.convert(picture, self.data[first], held=held)
         for other in others:
@@ -409,8 +407,10 @@ class _ResultBuffer:
 
 
 def _runs_by_source(plan: ReadPlan) -> Iterator[tuple[TileRun | None, dict[int, list[int]]]]:
-    """For frames that ascend: each run of them from one source, None being the original, and
-    where each of its frames goes in the result."""
+    """Yield (run, indices of each frame in the result) for ascending frames of one source each.
+
+    The run is None for the original.
+    """
     source = {frame: number for number, run in enumerate(plan.tiled) for frame in run.frames}
     frames = enumerate(plan.frames.tolist())
     for number, group in groupby(frames, lambda pair: source.get(pair[1], -1)):

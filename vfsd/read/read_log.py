@@ -1,7 +1,7 @@
 """The log of reads that the tuner learns from.
 
-`describe_planned_read` and `describe_scan` compute what a read cost; `ReadLog` queues entries, and
-one thread writes them to the catalog about once a second. Entries are dropped when the queue is
+`describe_planned_read` and `describe_scan` compute the cost of a read.  `ReadLog` queues entries,
+and one thread writes them to the catalog about once a second.  Entries are dropped if the queue is
 full or the catalog is busy.
 """
 
@@ -32,15 +32,15 @@ from vfsd.tiling import Rect
 from vfsd.tiling.cost import DecodeWork
 
 Clauses = tuple[tuple[str, ...], ...]
-"""Labels: an AND of ORs."""
+"""Labels as an AND of ORs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTiming:
-    """When a read began, and what it took."""
+    """Start and duration of a read."""
 
     at_ns: int  #: Unix time
-    seconds: float  #: that its reader waited for it
+    seconds: float  #: how long its reader waited
 
 
 def describe_planned_read(
@@ -51,7 +51,7 @@ def describe_planned_read(
     timing: ReadTiming,
     labels: Clauses | None = None,
 ) -> LoggedRead:
-    """What carrying out `plan`, which has frames, came to; `labels`: what it was done for."""
+    """Return the log entry of an executed `plan`, which must have frames, done for `labels`."""
     found = explain_plan(plan, table, costs)
     return LoggedRead(
         id=0,
@@ -81,9 +81,10 @@ def describe_planned_read(
 def _segment_uses(
     found: ReadExplanation, table: FrameTable, costs: DecodeCosts
 ) -> tuple[SegmentUse, ...]:
-    """What each segment saved: its part of what the original would have taken, less what it took.
+    """Return the seconds that each segment saved: its share of the original's cost, less its own.
 
-    Frames in a row are decoded in one go, so that the parts together take less than one by one.
+    Consecutive frames are decoded together, so the original costs less than the sum over all
+    sources.
     """
     physical = found.plan.physical
     own = costs.of_original(physical)
@@ -102,23 +103,23 @@ def _segment_uses(
 
 @dataclass(frozen=True, slots=True)
 class ScanPart:
-    """What a scan has read from one place."""
+    """The part of a scan that one source has served."""
 
-    segment: Segment | None  #: None: the original alone
-    tiles: int  #: of the segment that were decoded
-    work: DecodeWork  #: of decoding these; nothing for the original
-    frames: tuple[int, ...]  #: ascending, each once
-    own: tuple[int, ...]  #: those of them that were read from the original
-    pictures: int  #: that came of it
-    area: Rect  #: around all that was read, on the displayed frame
+    segment: Segment | None  #: None for the original alone
+    tiles: int  #: number of decoded tiles
+    work: DecodeWork  #: of decoding the tiles; zero for the original
+    frames: tuple[int, ...]  #: ascending, without duplicates
+    own: tuple[int, ...]  #: those that were read from the original
+    pictures: int  #: number of results
+    area: Rect  #: bounding box of all that was read, on the displayed frame
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPurpose:
-    """What a scan is for.  It may read more: whole tiles, or whole frames where there are none."""
+    """Why a scan reads its regions.  It may read more: whole tiles or frames."""
 
-    labels: Clauses | None = None  #: boxes that carry them
-    region: Rect | None = None  #: of the displayed frame; None: all that it reads
+    labels: Clauses | None = None  #: the labels of the boxes
+    region: Rect | None = None  #: of the displayed frame; None for all that it reads
 
 
 def describe_scan(
@@ -130,7 +131,9 @@ def describe_scan(
     purpose: ScanPurpose,
     timing: ReadTiming,
 ) -> LoggedRead:
-    """What a scan came to that has read `parts`: one at least, in the order of time."""
+    """Return the log entry of a scan of `parts`, which must not be empty and are in order
+    of time.
+    """
     own = costs.of_original(physical)
     work = untiled = DecodeWork()
     predicted = untiled_predicted = 0.0
@@ -175,28 +178,28 @@ def describe_scan(
 _log = logging.getLogger(__name__)
 
 _MAX_QUEUED = 4096
-"""Notes that may wait; beyond that the oldest are dropped."""
+"""Queued entries; when the queue is full, the oldest are dropped."""
 _BATCH_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
 
 MakeEntry = Callable[[], LoggedRead]
-"""Works out what a read came to; called in another thread, a second later."""
+"""Computes a log entry; called in another thread, up to a second later."""
 
 
 class ReadRecorder(Protocol):
-    """Where readers leave their notes.  Thread-safe, and usable after a fork."""
+    """Records reads.  Thread-safe, and usable after a fork."""
 
     def note(self, digest: str, account: MakeEntry) -> None:
-        """A read of the video with these bytes is done.  Never waits, never fails."""
+        """Record a read of the video with that digest.  Never blocks, never raises."""
 
     def flush(self) -> None:
-        """Write what has been noted so far."""
+        """Write all entries recorded so far."""
 
     def close(self) -> None: ...
 
 
 class NullReadLog:
-    """Remembers nothing: for stores that may not be written."""
+    """Records nothing: for read-only stores."""
 
     def note(self, digest: str, account: MakeEntry) -> None:
         pass
@@ -211,9 +214,9 @@ class NullReadLog:
 class ReadLog:
     """Keeps the newest `keep` reads in the catalog.
 
-    After a fork the child starts with an empty queue, and a thread of its own when it first reads;
-    what the parent has noted, the parent writes.  Who drops it without closing it leaves nothing
-    behind: the thread, which does not know it, writes what there is and ends.
+    After a fork the child starts with an empty queue, and starts its own thread at its first read;
+    the parent writes its own entries.  A log that is dropped without `close` leaks nothing: the
+    thread has no reference to it, writes its queue and ends.
     """
 
     _thread: threading.Thread | None
@@ -228,7 +231,7 @@ class ReadLog:
 
     @property
     def dropped(self) -> int:
-        """Notes that were never written."""
+        """Number of entries that were never written."""
         return self._writing.dropped
 
     def note(self, digest: str, account: MakeEntry) -> None:
@@ -240,7 +243,7 @@ class ReadLog:
         self._writing.write()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining entries."""
         with self._guard:
             self._closed = True
             thread, self._thread = self._thread, None
@@ -255,7 +258,7 @@ class ReadLog:
     def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         if self._dropping is not None:
-            self._dropping.detach()  # what it would end is the parent's
+            self._dropping.detach()  # the finalizer belongs to the parent
         self._guard = threading.Lock()
         self._thread = None
         self._writing = _LogWriter(self._catalog, self._keep)
@@ -265,10 +268,11 @@ class ReadLog:
 
     def _start(self) -> None:
         if sys.is_finalizing():
-            return  # no thread begins any more, and who starts one waits for ever
+            return  # starting a thread now would block forever
         with self._guard:
             if self._thread is None and not self._closed:
-                # It must not keep a program alive whose store nobody has closed.
+                # A daemon thread, so that a store that was not closed does not keep the program
+                # running.
                 run = self._writing.run
                 self._thread = threading.Thread(target=run, name="vfsd-reads", daemon=True)
                 self._thread.start()
@@ -276,27 +280,28 @@ class ReadLog:
 
 
 class _LogWriter:
-    """The queue, and the work of the thread."""
+    """The queue, and the work of its thread."""
 
     def __init__(self, catalog: Catalog, keep: int) -> None:
         self._catalog = catalog
         self._keep = keep
-        # Other than an event it may be set by a finalizer, which runs in any thread at any time.
-        self._signals: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: that is all
+        # Unlike an event, a SimpleQueue may be used by a finalizer, which runs in any thread at any
+        # time.
+        self._signals: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True to end
         self._told = False
         self._queue: deque[tuple[str, MakeEntry]] = deque(maxlen=_MAX_QUEUED)
         self.dropped = 0
 
     def add(self, digest: str, account: MakeEntry) -> None:
         if len(self._queue) == _MAX_QUEUED:
-            self.dropped += 1  # two threads at once may count one of theirs
+            self.dropped += 1  # concurrent threads may lose a count
         self._queue.append((digest, account))
         if not self._told:
             self._told = True
             self._signals.put(False)
 
     def end(self) -> None:
-        """Have `run` end, when it has written what there is."""
+        """Let `run` end after writing the queue."""
         self._signals.put(True)
 
     def run(self) -> None:
@@ -316,15 +321,15 @@ class _LogWriter:
             digest, account = self._queue.popleft()
             try:
                 done.append((digest, account()))
-            except Exception:  # whatever it is, a reader must not hear of it
-                _log.debug("a read cannot be accounted for", exc_info=True)
+            except Exception:  # an error here must not reach a reader
+                _log.debug("a read could not be described", exc_info=True)
                 lost += 1
-            time.sleep(0)  # readers come first
+            time.sleep(0)  # let readers run first
         if done:
             try:
                 self._catalog.note_reads(done, keep=self._keep)
-            except Exception as error:  # the thread goes on, whatever it is
-                _log.debug("%d reads are not remembered: %s", len(done), error)
+            except Exception as error:  # the thread continues after any error
+                _log.debug("%d reads were not logged: %s", len(done), error)
                 lost += len(done)
         self.dropped += lost
 

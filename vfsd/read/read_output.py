@@ -1,5 +1,6 @@
-"""`ReadOutput`: region, size and pixel format of the pictures that a read returns, and a lower
-bound for their PSNR against the original for each source.
+"""`ReadOutput`: region, size and pixel format of the pictures that a read returns.
+
+It computes a lower bound of their PSNR against the original for each source.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from vfsd.tiling import Rect
 class ReadOutput:
     """A region of the displayed frame, scaled, in a layout of `vfsd.codecs.frames.pixel_layouts`.
 
-    Its dB are those of the samples that the result has: of gray, or of the worst of Y, U and V, or
-    of the worst of R, G and B.
+    PSNR values are those of the samples of the result: of gray, or the minimum over Y, U and V or
+    over R, G and B.
     """
 
     media: MediaInfo  #: of the original
@@ -40,16 +41,16 @@ class ReadOutput:
     pixel_format: str
 
     def psnr_of(self, cells: Sequence[Cell], picture: tuple[int, int]) -> float:
-        """dB that the result has at least where it is made of these cells, which are cut out of
-        pictures of the size `picture` and cover it; 0 where nobody knows.
+        """Return the minimum dB of a result made from `cells` of pictures of size `picture`; 0 if
+        unknown.
 
-        Where pictures were scaled, only the result that was measured is known: whole pictures in
-        that very size.  In full size, a bound for other results follows from the error of the
+        The cells cover the region.  For scaled pictures only the measured result is known: whole
+        pictures in that size. In full size, a bound for other results follows from the error of the
         planes.
         """
         in_full_size = picture == (self.media.width, self.media.height)
         if in_full_size and all(cell.planes >= LOSSLESS_PSNR for cell in cells):
-            return LOSSLESS_PSNR  # the same samples make the same result, whatever it is
+            return LOSSLESS_PSNR  # equal samples give equal results
         if not in_full_size:
             is_known = self._is_measured and self._is_all_of(picture)
             return min(map(self._figure, cells)) if is_known else 0.0
@@ -58,10 +59,10 @@ class ReadOutput:
         return self._within(cells, lambda cell: cell.planes, self._carried)
 
     def psnr_of_original(self, original: PhysicalVideo) -> float:
-        """dB that the result has at least against the very first original where it is made of
-        `original`; infinite if that is the very first one.
+        """Return the minimum dB against the first original of a result made from `original`.
 
-        It follows from the error of the original's planes, as that is what is known of it.
+        Infinite if `original` is the first one.  It follows from the error of the original's
+        planes.
         """
         error = original.error
         if error <= 0:
@@ -69,15 +70,13 @@ class ReadOutput:
         is_coded = not self._layout.channels and self._is_measured and self._is_unscaled
         return psnr_from_error(error if is_coded else self._carried(error))
 
-    # -- inside
-
     @property
     def _layout(self) -> PixelLayout:
         return raw_layout(self.pixel_format)
 
     @property
     def _is_measured(self) -> bool:
-        """Whether the figures of cells are about samples like those of the result."""
+        """Whether the PSNR of cells was measured for samples like those of the result."""
         layout, media = self._layout, self.media
         if layout.channels:
             return layout.bits == 8 or media.bit_depth > 8
@@ -93,7 +92,7 @@ class ReadOutput:
         return is_on_grid and self.size == (region.width, region.height)
 
     def _is_all_of(self, picture: tuple[int, int]) -> bool:
-        """Whether the result is pictures of that size as they are, whole."""
+        """Return whether the result is whole pictures of that size."""
         size = picture if self.media.rotation % 180 == 0 else picture[::-1]
         return self.size == size and self.region == self.media.frame_rect
 
@@ -103,22 +102,22 @@ class ReadOutput:
         figure: Callable[[Cell], float],
         carried: Callable[[float], float],
     ) -> float:
-        """dB of the result that goes with the largest error of samples in its region."""
+        """Return the dB that corresponds to the largest error of samples in the region."""
         figures = [figure(cell) for cell in cells]
         if min(figures) <= 0:
             return 0.0
         return min(LOSSLESS_PSNR, psnr_from_error(carried(self._largest_error(cells, figures))))
 
     def _largest_error(self, cells: Sequence[Cell], figures: Sequence[float]) -> float:
-        """Of samples in the region, where cells have so many dB as wholes.
+        """Return the largest error of samples in the region for cells with the given dB.
 
-        Of cells that reach out of it, all error may lie within: mean squares grow as the area
-        shrinks.  A cell has at most as many samples of chroma as if its sides were even, the region
-        has at least its share.
+        All error of a cell that extends outside the region may lie inside it: the mean square grows
+        as the area shrinks. A cell has at most as many chroma samples as if its sides were even,
+        and the region has at least its share.
 
-        Cells with odd sides count as if nothing had been lost in what makes them even, since in the
-        mean of those that an older vfsd has measured that is among the rest.  Of others it is told
-        a little less than they have.
+        Cells with odd sides count as if the rows and columns that make them even had no error,
+        because measurements of older versions include them in the mean.  For others the bound is
+        slightly too low.
         """
         errors = [0.0 if one >= LOSSLESS_PSNR else error_from_psnr(one) for one in figures]
         area = to_coded_rect(self.region, self.media)
@@ -130,14 +129,14 @@ class ReadOutput:
         return math.sqrt(squares / area.area)
 
     def _figure(self, cell: Cell) -> float:
-        """dB that was measured of such samples."""
+        """Return the dB that was measured for such samples."""
         return {0: cell.planes, 1: cell.gray}.get(self._layout.channels, cell.colour)
 
     def _carried(self, error: float) -> float:
-        """The largest error of the result where no plane has a larger one than `error`."""
+        """Return the largest error of the result if no plane has a larger error than `error`."""
         layout = self._layout
         gain = {0: 1.0, 1: RANGE_ERROR_FACTOR}.get(layout.channels, COLOR_ERROR_FACTOR)
-        # Gray is made of luma pixel by pixel; so are colours of eight bits.
+        # Gray is computed from luma pixel by pixel, and so are colours of eight bits.
         is_local = layout.channels == 1 or (layout.channels > 1 and self.media.bit_depth == 8)
         if not (is_local and self._is_unscaled):
             gain *= SCALING_ERROR_FACTOR
@@ -145,15 +144,18 @@ class ReadOutput:
 
 
 def _with_even_sides(rect: Rect) -> int:
-    """The pixels of a part of a picture as its cell has them, whose sides are even."""
+    """Return the area of a cell after its sides are made even."""
     return (rect.width + rect.width % 2) * (rect.height + rect.height % 2)
 
 
 def likeness_to_first(
     likeness: PsnrFigures, original: PhysicalVideo, picture: tuple[int, int]
 ) -> PsnrFigures:
-    """Lower bounds against the very first original, of pictures of the size `picture` that have
-    `likeness` against `original`; what was not measured stays 0."""
+    """Return lower bounds against the first original of pictures that have `likeness` to
+    `original`.
+
+    The pictures have the size `picture`.  Values that were not measured stay 0.
+    """
     if original.error <= 0:
         return likeness
     media = original.media

@@ -1,5 +1,7 @@
 """Turns a view request into a `ReadPlan`: which frames come from tiles, and which runs of the
-original are decoded. Pure functions.
+original are decoded.
+
+Pure functions.
 """
 
 from __future__ import annotations
@@ -23,39 +25,41 @@ from vfsd.read.tile_planner import DecodeCosts, IsGoodEnough, NeededRegion, Tile
 from vfsd.tiling import Rect
 
 _TIME_EPSILON = 1e-9
-"""dB by which sums of the same errors may differ."""
+"""Rounding tolerance in dB for sums of the same errors."""
 _STREAM_FRAMES = 48
-"""Contiguous frames from which on a decoder that runs through is better than fresh starts."""
+"""From this many consecutive frames on, one continuous decode is faster than restarts."""
 
 
 @dataclass(frozen=True, slots=True)
 class AvailableTiles:
-    """What a plan may use besides the original."""
+    """The tiles that a plan may use besides the original."""
 
     segments: Sequence[Segment]
     costs: DecodeCosts
-    luma: float  #: dB that luma of a cell has to have
-    joined: Sequence[Segment] = ()  #: kept together with another camera's: whole pictures only
-    unreadable: tuple[range, ...] = ()  #: frames that the original has lost, as far as is known
+    luma: float  #: minimum luma dB of a cell
+    joined: Sequence[Segment] = ()
+    """stored jointly with another camera's video: whole pictures only"""
+    unreadable: tuple[range, ...] = ()  #: frames known to be lost in the original
     psnr: float = 0.0
-    """dB that the result has to have, unless the original itself gives less; see `ReadOutput`."""
+    """Minimum dB of the result, unless the original itself has less; see `ReadOutput`."""
 
     @property
     def stored(self) -> Sequence[Segment]:
-        """All segments, joined ones included."""
+        """All segments, including joined ones."""
         return [*self.segments, *self.joined] if self.joined else self.segments
 
     def avoiding(self, frames: Sequence[range]) -> AvailableTiles:
-        """The same, where the original has lost these frames as well."""
+        """Return a copy with further frames that the original has lost."""
         return replace(self, unreadable=tuple(merged([*self.unreadable, *frames])))
 
     def asking(self, psnr: float) -> AvailableTiles:
-        """The same, for a reader who asks for `psnr` dB: the store's own minimum of luma does not
-        count then."""
+        """Return a copy for a reader that requires `psnr` dB instead of the store's minimum
+        luma.
+        """
         return replace(self, luma=0.0, psnr=psnr)
 
     def good_for(self, form: ReadOutput, original: PhysicalVideo) -> IsGoodEnough:
-        """Which tiles a read in that form may use together, for all of it."""
+        """Return a test for tiles that a read in that form may use together."""
         wanted = min(self.psnr, form.psnr_of_original(original))
 
         def is_good(segment: Segment, tiles: Sequence[int]) -> bool:
@@ -66,7 +70,7 @@ class AvailableTiles:
         return is_good
 
     def without(self, object_key: str) -> AvailableTiles:
-        """The same, without the segments of a pack."""
+        """Return a copy without the segments of a pack."""
         return replace(
             self,
             segments=[one for one in self.segments if one.object_key != object_key],
@@ -75,9 +79,9 @@ class AvailableTiles:
 
 
 def tiles_avoiding_damage(tiles: AvailableTiles | None, error: DamagedFileError) -> AvailableTiles:
-    """What a read may use that has met with damage of the original.
+    """Return the tiles for a retry after damage of the original.
 
-    Raises that error where it was known, so that there is no other way, or nothing else to use.
+    Raises `error` if the damage was known already or there are no tiles.
     """
     if tiles is None or not tiles.stored:
         raise error
@@ -89,36 +93,38 @@ def tiles_avoiding_damage(tiles: AvailableTiles | None, error: DamagedFileError)
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Decode what shows `frames`, crop and scale.
+    """Which sources to decode, crop and scale to show `frames`.
 
-    The frames in `tiled` come from tiles; the others from `runs` of the original `physical`, or
-    by streaming through `contiguous`.
+    The frames in `tiled` come from tiles.  The others come from `runs` of the original `physical`,
+    or from one continuous decode of `contiguous`.
     """
 
     physical: PhysicalVideo
-    frames: Ints  #: frame index of each picture of the result, in order; repeats allowed
+    frames: Ints  #: frame index of each picture of the result, in order; may repeat
     region: Rect
     size: tuple[int, int]  #: of the result
     pixel_format: str  #: of the result
-    runs: tuple[DecodeRun, ...]  #: empty where `contiguous` is given
-    contiguous: range | None  #: frames of the original to stream through
-    tiled: tuple[TileRun, ...] = ()  #: by time; no frame is in two of them
+    runs: tuple[DecodeRun, ...]  #: empty if `contiguous` is set
+    contiguous: range | None  #: frames of the original to decode continuously
+    tiled: tuple[TileRun, ...] = ()  #: by time; a frame is in at most one
 
     @property
     def form(self) -> ReadOutput:
-        """What the result is."""
+        """The form of the result."""
         return ReadOutput(self.physical.media, self.region, self.size, self.pixel_format)
 
     @property
     def needed(self) -> NeededRegion:
-        """What pictures are needed for the result."""
+        """The part of a picture that the result needs."""
         return _needed_region(self.form)
 
     @property
     def psnr(self) -> float:
-        """dB that the result has at least against the very first original, in the samples that it
-        consists of (see `ReadOutput`); infinite where it is decoded from that, 0 where nobody has
-        measured it."""
+        """Minimum dB of the result against the first original, in its own samples (see
+        `ReadOutput`).
+
+        Infinite if it is decoded from the first original, 0 if it was never measured.
+        """
         form = self.form
         found = [
             form.psnr_of([run.segment.cell(tile) for tile in run.tiles], run.segment.picture)
@@ -130,9 +136,9 @@ class ReadPlan:
 
 
 def select_frames(view: View, physical: PhysicalVideo, table: FrameTable) -> Ints:
-    """The frame index of each picture of the result.
+    """Return the frame index of each picture of the result.
 
-    Raises `OutOfRangeError` where the view starts after the end of the video.
+    Raises `OutOfRangeError` if the view starts after the end of the video.
     """
     if view.frames is not None:
         first, end, step = view.frames
@@ -152,7 +158,7 @@ def select_frames(view: View, physical: PhysicalVideo, table: FrameTable) -> Int
 
 
 def is_sequential(frames: Ints) -> bool:
-    """Whether a decoder that runs through is the best for these frames."""
+    """Return whether one continuous decode is best for these frames."""
     return len(frames) >= _STREAM_FRAMES and bool((np.diff(frames) == 1).all())
 
 
@@ -164,9 +170,9 @@ def make_plan(
     pixel_format: str = "rgb24",
     tiles: AvailableTiles | None = None,
 ) -> ReadPlan:
-    """What to decode to show `view`, from `tiles` where that is cheaper.
+    """Plan what to decode to show `view`, from `tiles` where they are cheaper.
 
-    Raises `OutOfRangeError` where it reaches outside the frame or the timeline.
+    Raises `OutOfRangeError` for a region or time outside the video.
     """
     frames = select_frames(view, physical, table)
     return plan_frames(frames, view, physical, table, pixel_format=pixel_format, tiles=tiles)
@@ -180,7 +186,7 @@ def plan_pictures(
     table: FrameTable,
     tiles: AvailableTiles,
 ) -> ReadPlan:
-    """Where to take what is needed of frames from, of which `form` is to be made."""
+    """Plan the sources of everything `needed` of `frames` to make pictures of `form`."""
     tiled = choose_tiles(
         frames,
         needed,
@@ -204,7 +210,7 @@ def plan_frames(
     pixel_format: str = "rgb24",
     tiles: AvailableTiles | None = None,
 ) -> ReadPlan:
-    """What to decode to show just `frames`, with the region and size of `view`."""
+    """Plan what to decode to show `frames` in the region and size of `view`."""
     full = physical.media.frame_rect
     region = view.region or full
     if not full.contains(region):
@@ -239,7 +245,7 @@ def _needed_region(form: ReadOutput) -> NeededRegion:
 
 
 def original_runs(frames: Ints, table: FrameTable) -> tuple[tuple[DecodeRun, ...], range | None]:
-    """How to see `frames` without tiles: by runs, or by streaming through a range."""
+    """Return how to decode `frames` without tiles: as runs, or as one continuous range."""
     if is_sequential(frames):
         return (), range(int(frames[0]), int(frames[-1]) + 1)
     return tuple(table.decode_runs(frames.tolist())), None

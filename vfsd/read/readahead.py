@@ -22,9 +22,9 @@ from vfsd.core.frames import Pixels
 
 
 class SerialExecutor:
-    """Each job begins when the one before has ended, on whichever of the `workers` comes next.
+    """Runs jobs one at a time, each on any of the `workers`.
 
-    None of them waits for a job, and between two jobs others have their turn.
+    No worker blocks on a job, and other jobs get their turn in between.
     """
 
     def __init__(self, workers: Executor) -> None:
@@ -34,7 +34,7 @@ class SerialExecutor:
         self._guard = threading.Lock()
 
     def submit(self, job: Callable[[], None]) -> Future[None]:
-        """Raises `RuntimeError` where the workers take no more, and all of this one has ended."""
+        """Raises `RuntimeError` if the workers are shut down and all earlier jobs have ended."""
         future: Future[None] = Future()
         with self._guard:
             if not self._is_busy:
@@ -44,7 +44,7 @@ class SerialExecutor:
         return future
 
     def _run(self) -> None:
-        """Do the next job, and have another thread go on."""
+        """Run the next job, and let another thread continue."""
         while True:
             with self._guard:
                 future, job = self._jobs.popleft()
@@ -55,7 +55,7 @@ class SerialExecutor:
                     future.set_exception(error)
                 else:
                     future.set_result(None)
-            del future, job  # which hold pictures
+            del future, job  # they hold pictures
             with self._guard:
                 if not self._jobs:
                     self._is_busy = False
@@ -64,50 +64,49 @@ class SerialExecutor:
                     self._workers.submit(self._run)
                     return
                 except RuntimeError:
-                    pass  # they take no more: what they were given is done here
+                    pass  # workers are shut down: finish the jobs in this thread
 
 
-# Only tiles are prepared ahead. Frames of the original, made ahead by a worker, came no sooner at
-# 960x540, and a tenth later in full size because waiting pictures leave the CPU caches.
+# Only tiles are decoded ahead.  Frames of the original, decoded ahead by a worker, came no sooner
+# at 960x540, and a tenth later in full size because waiting pictures leave the CPU caches.
 _AHEAD_BYTES = 16 << 20
-"""Of pictures that are made, or on their way, while the caller has those before: when it is reached
-no more is begun."""
+"""No more pictures are started while this many bytes are finished or in progress."""
 _BATCH_BYTES = 1 << 20
-"""Of pictures that are made by one job, unless one takes more."""
+"""Pictures of one job, at least one."""
 _MIN_PICTURES_AHEAD = 2
-"""Pictures, however large."""
+"""For pictures of any size."""
 
 
 class FrameFiller(Protocol):
-    """Fills pictures that follow each other, or parts of them.  Used by one thread at a time."""
+    """Fills consecutive pictures, or parts of them.  Used by one thread at a time."""
 
     def fill(self, pictures: Sequence[Pixels]) -> None:
-        """The next so many."""
+        """Fill the next pictures."""
 
     def finish(self) -> None:
-        """That was the last: decoders may go on elsewhere."""
+        """End after the last picture; decoders become reusable."""
 
     def close(self) -> None:
-        """No more is wanted, though there may be more; nothing where it was finished."""
+        """End before the last picture; does nothing after `finish`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchRun:
-    """Frames in a row that come from one source, and are made ahead."""
+    """Consecutive frames from one source that are decoded ahead."""
 
     source: Hashable
-    """Stretches of one source are made one after the other, as a decoder goes on from one to the
-    next."""
-    places: Mapping[int, Sequence[int]]  #: by frame, ascending: where it goes in the result
-    open_hands: Callable[[], Sequence[FrameFiller]]  #: which together fill pictures whole
+    """Runs of one source are decoded one after the other, because a decoder continues from one to
+    the next."""
+    places: Mapping[int, Sequence[int]]  #: by frame, ascending: indices in the result
+    open_hands: Callable[[], Sequence[FrameFiller]]  #: returns fillers that together fill a picture
 
 
 @dataclass(frozen=True, slots=True)
 class InlineRun:
-    """Frames in a row that are made when it is their turn, by who takes them."""
+    """Consecutive frames that the consumer decodes when they are due."""
 
-    places: Mapping[int, Sequence[int]]  #: as above
-    open: Callable[[], Generator[tuple[int, Pixels]]]  #: gives (frame, picture)
+    places: Mapping[int, Sequence[int]]  #: see `PrefetchRun`
+    open: Callable[[], Generator[tuple[int, Pixels]]]  #: yields (frame, picture)
 
     def pictures(self) -> Iterator[tuple[int, Pixels]]:
         with closing(self.open()) as pictures:
@@ -116,7 +115,7 @@ class InlineRun:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What one job of each hand makes."""
+    """The result of one job of each filler."""
 
     frames: Sequence[int]
     places: Mapping[int, Sequence[int]]
@@ -130,7 +129,7 @@ class _Batch:
 
 
 class _OpenRun:
-    """A stretch that is being made."""
+    """A run in progress."""
 
     def __init__(
         self, stretch: PrefetchRun, hands: Sequence[FrameFiller], strands: Sequence[SerialExecutor]
@@ -144,19 +143,19 @@ class _OpenRun:
 
     @property
     def is_given(self) -> bool:
-        """Whether all has been handed out as jobs."""
+        """Whether all frames were submitted as jobs."""
         return self._given == len(self._frames)
 
     @property
     def is_made(self) -> bool:
-        """Whether the hands have finished, none of them with an error."""
+        """Whether all fillers have finished without an error."""
         return self.is_given and all(job.done() and not job.exception() for job in self._last)
 
     def give(self, most: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Batch:
-        """Have the hands fill the next frames, so many at most."""
+        """Submit jobs for the next frames, at most `most`."""
         frames = self._frames[self._given : self._given + most]
         self._given += len(frames)
-        # Each has memory of its own, so that the caller may keep some without the others.
+        # Separate arrays, so that the caller can keep some of them.
         pictures = [np.empty(shape, dtype) for _ in frames]
         fill = _fill_and_finish if self.is_given else _fill
         self._last = [
@@ -167,12 +166,11 @@ class _OpenRun:
 
 
 class ReadAhead:
-    """The pictures of `stretches`, each an array of that shape and type, in order.
+    """Yields the pictures of `stretches`, arrays of that shape and type, in order.
 
-    Once the caller has taken a picture, about twice as many as were taken are ahead, until they
-    take 16 MiB: never more than that and a part, which is 1 MiB, or else two pictures.  They may be
-    of several stretches, made side by side: of one more than there are `threads` at most, so that
-    few decoders are in use.
+    After each picture that was taken, about twice as many are decoded ahead, up to 16 MiB plus one
+    batch, which is 1 MiB or two pictures.  They may belong to several runs in parallel, at most one
+    more than `threads`, so that few decoders are in use.
     """
 
     def __init__(
@@ -196,10 +194,10 @@ class ReadAhead:
         self._origin = OwnerProcess()
 
     def pictures(self) -> Iterator[tuple[int, Pixels]]:
-        """(place in the result, picture), for each place of each frame.
+        """Yield (index in the result, picture) for each index of each frame.
 
-        Raises what a hand has raised, when its pictures would be next; `UsageError` in a forked
-        child that goes on with them.
+        Raises the exception of a filler when its pictures are due, and `UsageError` in a forked
+        child that continues the iteration.
         """
         try:
             self._fill_up()
@@ -234,7 +232,7 @@ class ReadAhead:
         return is_little or self._frames_ahead < _MIN_PICTURES_AHEAD
 
     def _next_part(self) -> _Batch | InlineRun | None:
-        """None: there is none, or none yet."""
+        """Return None if there is none, or none yet."""
         if not self._opened or self._opened[-1].is_given:
             self._opened = [one for one in self._opened if not one.is_made]
             if len(self._opened) >= self._most_opened:
@@ -255,9 +253,9 @@ class ReadAhead:
         return _OpenRun(stretch, hands, strands)
 
     def _stop(self) -> None:
-        """Nothing more is wanted.  Does not wait for what is being made."""
+        """Cancel pending work without waiting for running jobs."""
         if self._origin.is_parent:
-            return  # the threads did not come along through the fork
+            return  # threads do not exist after a fork
         for part in self._ahead:
             if isinstance(part, _Batch):
                 for job in part.jobs:
@@ -266,7 +264,7 @@ class ReadAhead:
             for strand, hand in zip(opened.strands, opened.hands, strict=True):
                 try:
                     strand.submit(hand.close)
-                except RuntimeError:  # its threads have ended
+                except RuntimeError:  # the workers are shut down
                     hand.close()
 
 

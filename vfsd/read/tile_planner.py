@@ -1,6 +1,5 @@
-"""Chooses which frames of a read come from which tiles, by predicted decode time.
-
-Pure functions.
+"""Chooses which frames of a read come from which tiles, by predicted decode time.  Pure
+functions.
 """
 
 from __future__ import annotations
@@ -18,34 +17,34 @@ from vfsd.tiling import Rect
 from vfsd.tiling.cost import DEFAULT_COSTS, LOSSLESS, OTHER_COST, RAW_CELLS, DecodeCost, DecodeWork
 
 _SECONDS_PER_TILE = 20e-6
-"""CPU seconds for each picture of a tile, on its way from the decoder."""
+"""CPU seconds to handle one decoded picture of a tile."""
 _SECONDS_PER_PLACEMENT = 20e-6
-"""CPU seconds for each picture of a tile that is put together with others; a pixel more or less
-makes no difference: 64x64 of them take 21 us, 480x272 26 us."""
+"""CPU seconds to copy one picture of a tile into a larger one.  The area hardly matters: 21 us for
+64x64, 26 us for 480x272."""
 _REQUIRED_GAIN = 1.1
-"""Costs are predicted within a tenth, as a rule.  Tiles that promise less than that are not worth
-the risk, as the original is what everybody would have decoded anyway."""
+"""Predictions are usually right within a tenth.  A smaller gain is not worth the risk, because the
+original is the default."""
 _COST_FACTOR_LIMITS = (0.25, 4.0)
-# The original has two decoder threads, a tile one. A tile of most of the picture costs less CPU,
+# The original has two decoder threads, a tile one.  A tile of most of the picture costs less CPU,
 # but a sequential reader would wait longer for it.
 _LARGE_PICTURE = 250_000
-"""Pixels from which on a second thread inside a decoder pays."""
+"""From this many pixels on, a second decoder thread pays off."""
 _LOST_FRAME_SECONDS = 1e7
-"""Seconds that stand for reading frames that the original has lost: more than anything else takes,
-but not so many that differences between other ways would be lost in rounding."""
+"""Cost of reading frames that the original has lost: more than anything else, but small enough that
+differences between other options survive rounding."""
 _LOOKUP_FRAMES = 16 * PAGE_PACKETS
-"""Frames in a row that are looked up together: so few pages the table keeps until they are done."""
+"""Consecutive frames that are looked up together; the table keeps that few pages at a time."""
 _SPARSE_DISTANCE = 64
 """From this mean distance of frames on, the original's work is counted frame by frame."""
 
 
 NeededRegion = Callable[[int, int], Rect | None]
-"""Given (width, height) to which pictures were scaled: the area of them that a read needs; None:
-pictures of that size are of no use to it."""
+"""Maps the (width, height) of scaled pictures to the region that a read needs, or None if pictures
+of that size are unusable."""
 IsGoodEnough = Callable[[Segment, Sequence[int]], bool]
-"""Whether tiles of a segment, all of which it has, may be used together."""
+"""Tests whether stored tiles of a segment may be used together."""
 TileChoice = tuple[Segment, tuple[int, ...]]
-"""A segment, and those of its tiles that are needed."""
+"""A segment and the tiles of it that are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +62,33 @@ class TileRun:
 
 @dataclass(frozen=True, slots=True)
 class DecodeCosts:
-    """What decoding costs on this host."""
+    """Decode costs on this host."""
 
     by_name: Mapping[str, DecodeCost] = field(default_factory=dict)
-    """By codec, and by name of the tile codec; those without an entry have `DEFAULT_COSTS`."""
+    """By codec and by tile codec; others have `DEFAULT_COSTS`."""
     factors: Mapping[int, float] = field(default_factory=dict)
-    """By number of an encoding: how many times as much its content costs."""
+    """By id of an encoding: the factor of its content on the cost."""
     threads: int = 1
-    """How many threads decode side by side."""
+    """Number of threads that decode in parallel."""
 
     def of_original(self, physical: PhysicalVideo) -> DecodeCost:
         factor = self.factors.get(physical.id) or physical.cost_factor or 1.0
         return self._of(physical.media.codec).times(factor)
 
     def of_tiles(self, segment: Segment) -> DecodeCost:
-        """What decoding a segment's tiles costs, without making pictures of them."""
+        """Return the cost of decoding a segment's tiles, without the handling of pictures."""
         cost, factor = self._of(_cost_name(segment)), self.factors.get(segment.physical_id)
         return cost if factor is None else cost.times(factor)
 
     def of_new_tiles(self, profile: str) -> DecodeCost:
-        """What tiles of that codec cost that nobody has measured yet; pictures are made of them."""
+        """Return the cost of tiles of that codec that were never measured, including the handling
+        of pictures.
+        """
         rule = self._of(profile)
         return replace(rule, picture=rule.picture + _SECONDS_PER_TILE + _SECONDS_PER_PLACEMENT)
 
     def seconds_of_tiles(self, segment: Segment, work: DecodeWork, *, together: int) -> float:
-        """CPU seconds of decoding tiles, and of putting so many `together` into a picture."""
+        """Return CPU seconds for decoding tiles and composing `together` of them to a picture."""
         handling = _SECONDS_PER_TILE + (_SECONDS_PER_PLACEMENT if together > 1 else 0)
         return self.of_tiles(segment).seconds(work) + handling * work.pictures
 
@@ -102,12 +103,12 @@ def _cost_name(segment: Segment) -> str:
 
 
 def decoder_threads(media: MediaInfo, threads: int) -> int:
-    """How many of `threads` a decoder of an original should use when no other one is at work."""
+    """Return how many of `threads` the only running decoder of an original should use."""
     return 2 if media.width * media.height >= _LARGE_PICTURE and threads > 1 else 1
 
 
 def tile_work(segment: Segment, tiles: Sequence[int], last: int) -> DecodeWork:
-    """What decoding those tiles takes, from the segment's start up to frame `last`, inclusive."""
+    """Return the work of decoding tiles from the segment's start up to frame `last`, inclusive."""
     pictures = last - segment.first_frame + 1
     part = pictures / len(segment.frames)
     mine = [segment.cell(tile) for tile in tiles]
@@ -120,20 +121,18 @@ def tile_work(segment: Segment, tiles: Sequence[int], last: int) -> DecodeWork:
 
 
 def clamp_cost_factor(factor: float) -> float:
-    """`factor`, measured time over predicted time, within `_LIMITS`: what is farther off was
-    disturbed by something else."""
+    """Limit `factor`, measured time over predicted time: larger deviations have other causes."""
     low, high = _COST_FACTOR_LIMITS
     return min(high, max(low, factor))
 
 
 def is_worth_it(tiled: float, untiled: float) -> bool:
-    """Whether `tiled` seconds are so much less than `untiled` ones that tiles pay even if the costs
-    that both were predicted from are not quite right."""
+    """Return whether `tiled` seconds are less than `untiled` seconds by a reliable margin."""
     return _REQUIRED_GAIN * tiled < untiled
 
 
 def original_work(physical: PhysicalVideo, table: FrameTable, frames: Sequence[int]) -> DecodeWork:
-    """What decoding the original takes to see `frames`, which ascend."""
+    """Return the work of decoding `frames`, ascending, of the original."""
     if not frames:
         return DecodeWork()
     if _is_sparse(frames[0], frames[-1], len(frames)):
@@ -156,7 +155,7 @@ def _is_sparse(first: int, last: int, count: int) -> bool:
 
 
 def in_full_size(media: MediaInfo, area: Rect) -> NeededRegion:
-    """`area` of pictures as they are; those that were scaled are of no use."""
+    """Return a `NeededRegion` for unscaled pictures only."""
 
     def needed(width: int, height: int) -> Rect | None:
         return area if (width, height) == (media.width, media.height) else None
@@ -175,13 +174,12 @@ def choose_tiles(
     good: IsGoodEnough,
     unreadable: Sequence[range] = (),
 ) -> list[TileRun]:
-    """The cheapest way to see `needed` of `frames`, as far as it uses tiles; by time.
+    """Return the cheapest way to show `needed` of `frames`, as the runs that use tiles, by time.
 
-    Only `good` tiles are used, and the original is the last resort for frames that
-    it has lost, the `unreadable` ones.  Each frame
-    comes from one source; where it is in no run, from the original.  A source that served the
-    frames before goes on where it stands, so what a frame costs depends on the one before: a
-    dynamic programme over the intervals between the ends of segments.
+    Only `good` tiles are used.  The `unreadable` frames of the original are its last resort.  Each
+    frame has one source; a frame in no run comes from the original.  A source that served the
+    previous frames continues there, so the cost of a frame depends on the source before: a dynamic
+    programme over the intervals between the ends of segments.
     """
     wanted = _unique_ascending(frames)
     first, last = int(wanted[0]), int(wanted[-1])
@@ -204,20 +202,23 @@ def choose_tiles(
 
 
 def _unique_ascending(frames: Ints) -> Ints:
-    """Each once."""
+    """Sort `frames` and remove duplicates."""
     if (frames[1:] > frames[:-1]).all():
         return frames
-    return np.array(sorted(set(frames.tolist())))  # np.unique would import numpy.ma: 20 ms
+    # np.unique would import numpy.ma, which takes 20 ms
+    return np.array(sorted(set(frames.tolist())))
 
 
 @dataclass(frozen=True, slots=True)
 class _Interval:
-    """Wanted frames in a row, at which no segment begins or ends but before the first and after the
-    last of them; each of `tiled` is a way to see them all, and so is the original."""
+    """Consecutive requested frames without a segment boundary inside.
+
+    Each element of `tiled`, and the original, can show all of them.
+    """
 
     first: int
     last: int
-    start: int  #: its place among all that are wanted
+    start: int  #: index of its first frame among all requested ones
     end: int
     tiled: Sequence[TileChoice]
 
@@ -225,7 +226,7 @@ class _Interval:
 def _split_intervals(
     wanted: Ints, cuts: Sequence[int], usable: Sequence[TileChoice]
 ) -> list[_Interval]:
-    """`cuts`, which ascend, are where segments begin and end."""
+    """Divide the requested frames at `cuts`, the ascending boundaries of segments."""
     coming = sorted(usable, key=lambda one: one[0].first_frame, reverse=True)
     here: list[TileChoice] = []
     parts = []
@@ -243,8 +244,9 @@ def _split_intervals(
 
 
 def _parallelism(parts: Sequence[_Interval]) -> float:
-    """How many parts that may be seen in tiles are as much to do as the largest of them: so many
-    cores are busy with them at a time, each with a part of its own."""
+    """Return how many cores can decode tiles at a time: the total work divided by the largest
+    interval.
+    """
     frames = [part.end - part.start for part in parts if part.tiled]
     return sum(frames) / max(frames, default=1)
 
@@ -254,7 +256,7 @@ def _segment_edges(segment: Segment) -> tuple[int, int]:
 
 
 class _IntervalCosts:
-    """What each way of a part takes, in seconds, and what of that a part before has done."""
+    """The cost in seconds of each option of an interval, and how much a previous interval saves."""
 
     def __init__(
         self,
@@ -274,11 +276,11 @@ class _IntervalCosts:
         self._wanted = wanted
         self._unreadable = unreadable
         self._side_by_side = side_by_side
-        self._starts: dict[int, float] = {}  # by number of the segment
+        self._starts: dict[int, float] = {}  # by segment id
         self._pictures: dict[int, float] = {}
 
     def of_tiles(self, way: TileChoice, last: int) -> float:
-        """Alone: from the segment's start up to frame `last`."""
+        """Return the cost of tiles alone, from the segment's start up to frame `last`."""
         segment = way[0]
         start = self._starts.get(segment.id)
         if start is None:
@@ -286,12 +288,12 @@ class _IntervalCosts:
         return start + self._pictures[segment.id] * (last - segment.first_frame + 1)
 
     def _look_at(self, segment: Segment, tiles: Sequence[int]) -> float:
-        """Find out what starting takes, which it gives, and each picture."""
+        """Compute the cost of a start, which is returned, and of each picture."""
         work, together = tile_work(segment, tiles, segment.end_frame - 1), len(tiles)
         start = self._costs.of_tiles(segment).start * work.starts
         pictures = self._costs.seconds_of_tiles(segment, work, together=together) - start
-        # The original is decoded by several threads, a tile by one: who waits for pictures of one
-        # segment in a row waits for the largest tile.
+        # The original is decoded by several threads, a tile by one, so a sequential reader waits
+        # for the largest tile.
         busy = self._side_by_side
         if together > 1:
             areas = [segment.cell(tile).rect.area for tile in tiles]
@@ -303,9 +305,12 @@ class _IntervalCosts:
         return found
 
     def of_original(self, parts: Sequence[_Interval]) -> Iterator[tuple[float, float]]:
-        """(alone, what of that is done if the part before was read from the original as well) for
-        each of them, which follow each other; of the first nothing is done."""
-        tail = 0, 0  # the packets of the last frame of the part before
+        """Yield (cost alone, part saved if the previous interval used the original too) for each
+        interval.
+
+        The intervals follow each other; nothing is saved for the first.
+        """
+        tail = 0, 0  # packets of the last frame of the previous interval
         for _, near in groupby(parts, lambda part: part.first // _LOOKUP_FRAMES):
             here = list(near)
             ends = np.array([end for part in here for end in (part.first, part.last)])
@@ -330,7 +335,9 @@ class _IntervalCosts:
         return any(lost.start <= part.last and part.first < lost.stop for lost in self._unreadable)
 
     def _seconds(self, first: Sequence[int], end: Sequence[int]) -> list[float]:
-        """Of decoding the packets ``first <= p < end``, for each pair, by one start each."""
+        """Return the cost of decoding the packets ``first <= p < end``, for each pair, with one
+        start each.
+        """
         area = self._physical.media.width * self._physical.media.height
         start, byte = self._own.start, self._own.byte
         picture = self._own.seconds(DecodeWork(pictures=1, pixels=area))
@@ -342,13 +349,14 @@ class _IntervalCosts:
 
 
 def _cheapest(parts: Sequence[_Interval], prices: _IntervalCosts) -> list[int]:
-    """How to see each part so that all together take least: 0 is the original, and then come the
-    ways in tiles."""
-    came: list[int] = []  # from which way of the part before, of all ways of all parts
-    begins: list[int] = []  # where those of each part do
-    totals: list[float] = []  # up to each way of the part before
-    alone: dict[int, float] = {}  # of the part before, by number of the segment
-    places: dict[int, int] = {}  # among its ways
+    """Return the option of each interval with the least total cost: 0 for the original,
+    then tiles.
+    """
+    came: list[int] = []  # the previous interval's option that leads to each option
+    begins: list[int] = []  # start of each interval in `came`
+    totals: list[float] = []  # total cost up to each option of the previous interval
+    alone: dict[int, float] = {}  # costs of the previous interval alone, by segment id
+    places: dict[int, int] = {}  # index of each segment's option in the previous interval
     for part, (itself, done) in zip(parts, prices.of_original(parts), strict=True):
         rest = min(totals, default=0.0)
         least = totals.index(rest) if totals else -1
@@ -365,7 +373,7 @@ def _cheapest(parts: Sequence[_Interval], prices: _IntervalCosts) -> list[int]:
             price = prices_here[number] = prices.of_tiles(way, part.last)
             places_here[number] = len(row)
             total, origin = rest + price, least
-            # A decoder that stands in the segment goes on.
+            # A decoder that has started in the segment continues.
             place = places.get(number)
             if place is not None and totals[place] - alone[number] < rest:
                 total, origin = totals[place] + price - alone[number], place
