@@ -91,10 +91,10 @@ def test_a_writer_measures_each_group_when_it_is_complete(
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"psnr": 40, "quality": 20}, "one of them"),
-        ({"psnr": 40, "lossless": True}, "without loss"),
-        ({"psnr": 40, "codec": "ffv1"}, "without loss"),
-        ({"psnr": float("inf")}, "what is lossless"),
+        ({"psnr": 40, "quality": 20}, "not both"),
+        ({"psnr": 40, "lossless": True}, "no quality or PSNR"),
+        ({"psnr": 40, "codec": "ffv1"}, "no quality or PSNR"),
+        ({"psnr": float("inf")}, "lossless=True"),
         ({"psnr": -1}, "psnr must be"),
         ({"psnr": 90}, "frames 0 to 24 the 90 dB"),
     ],

@@ -367,7 +367,7 @@ def test_an_error_and_giving_up_leave_the_store_as_it_was(store: Store) -> None:
     writer.write_sound(SHORT)
     writer.abandon()
     assert is_as_before(store, [])
-    with pytest.raises(UsageError, match="given up"):
+    with pytest.raises(UsageError, match="abandoned"):
         writer.write_sound(SHORT)
     with pytest.raises(UsageError), opened(store) as writer:
         writer.write_sound(SHORT[:100])  # and no picture

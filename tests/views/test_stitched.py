@@ -403,7 +403,7 @@ def test_without_a_table_the_view_is_encoded(
 
     monkeypatch.setattr(PackPool, "cells", gone)
     assert not is_stitched(one, "traffic.mp4", f"roi={INNER}.mp4")
-    assert "not stitched" in caplog.text
+    assert "instead of stitched" in caplog.text
     assert len(decoded(one.read("traffic.mp4", f"roi={INNER}.mp4"))) == 120
 
 

@@ -1,1 +1,1 @@
-"""Putting files and pixels into a store."""
+"""Ingesting files and encoding new videos."""

@@ -1,5 +1,5 @@
-"""Cleans up after processes that died: classifies spooled files, deletes orphaned inodes, and
-removes temporary files that have no owner.
+"""Cleans up after processes that died: classifies spooled files, deletes orphaned inodes and
+leftover temporary files.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from vfsd.write.pending_object import pending_own_file
 
 
 def classify_spooled_file(parts: StoreContext, node: Node) -> Node | None:
-    """Judge a spooled file that nobody writes, and publish the verdict.
+    """Classify a spooled file that has no writer, and publish the verdict.
 
-    Returns the node as it is afterwards, or None where somebody changed it meanwhile.
+    Returns the updated node, or None if the file was changed in the meantime.
     """
     spool = parts.directory.spool_file(node.ino)
     before = spool.stat()
     verdict = classify_file(parts, spool)
     if isinstance(verdict, AcceptedVideo):
-        fsync_path(spool)  # here it may take its time: nobody waits for a lock
+        fsync_path(spool)  # the catalog is not locked yet, so this may take a while
     with ExitStack() as arriving, parts.catalog.writing() as change:
         now = change.tree.nodes([node.ino]).get(node.ino)
         if now is None or (now.state, now.generation) != (FileState.SPOOLED, node.generation):
@@ -41,27 +41,27 @@ def classify_spooled_file(parts: StoreContext, node: Node) -> Node | None:
         if file_version(found) != file_version(before):
             return None
         if isinstance(verdict, AcceptedVideo):
-            # Not before it is known that these are the bytes that were hashed.
+            # Only now is it certain that these are the bytes that were hashed.
             own = pending_own_file(parts, spool, verdict.digest, verdict.size)
             arriving.enter_context(own).ensure()
         change.tree.update(node.ino, size=found.st_size, mtime_ns=found.st_mtime_ns)
         publish_verdict(change, node, verdict)
         settled = change.tree.node(node.ino)
     if settled.state is FileState.VIDEO:
-        parts.catalog.sync()  # the private name may go only when the new one is sure to stay
+        parts.catalog.sync()  # the private name must not go before the new one is durable
         with parts.catalog.writing() as change:
             now = change.tree.nodes([node.ino]).get(node.ino)
-            if now is None or now.state is FileState.VIDEO:  # else somebody writes there by now
+            if now is None or now.state is FileState.VIDEO:  # otherwise it has a new writer
                 spool.unlink(missing_ok=True)
     return settled
 
 
 def delete_orphans(change: Transaction) -> int:
-    """Delete files that lost their name while they were open, where nobody can have them open.
+    """Delete files that lost their name while they were open, and return their number.
 
-    One whose name was taken only to let a rename over it follow gets it back, if the rename never
-    came, and the directory is still there.  One that is held gets a name at the top of the store:
-    it must not go.  Only for a store that is not mounted.  Returns how many there were.
+    Only for a store that is not mounted.  A file whose name was taken for a rename over it gets its
+    name back if the rename never came and the directory still exists.  A file under a hold must not
+    be deleted and gets a name at the top of the store.
     """
     now = time.time_ns()
     orphans = change.tree.orphans()
@@ -78,14 +78,14 @@ def delete_orphans(change: Transaction) -> int:
 
 
 def unused_name(seen: Transaction, directory: int, wanted: str) -> str:
-    """A name that nothing in a directory has: `wanted`, or one of `numbered`."""
+    """Return a name that is unused in a directory: `wanted`, or one of `numbered_names`."""
     return next(
         name for name in numbered_names(wanted) if seen.tree.lookup(directory, name) is None
     )
 
 
 def numbered_names(name: str) -> Iterator[str]:
-    """A name, and those that people give to the second and third."""
+    """Yield a name, then the same name with `.1`, `.2` and so on."""
     yield name
     for number in count(1):
         yield f"{name}.{number}"
@@ -97,9 +97,11 @@ _log = logging.getLogger(__name__)
 def find_leftovers(
     parts: StoreContext, *, but: Sequence[UnfinishedRecording] | None = None
 ) -> list[Path]:
-    """Bytes that nobody writes any more, and that belong to nobody: objects, files beside the
-    catalog, and copies that a mount or a backup made.  Not those of recordings, `but` of these, or
-    of all."""
+    """Return files without a writer or an owner.
+
+    These are objects, files next to the catalog, and copies by a mount or a backup.  The files of
+    recordings are excluded: those of `but`, by default of all recordings.
+    """
     kept = {one.path for one in (unfinished_recordings(parts) if but is None else but)}
     own = [path for path in parts.objects.leftovers() if parts.objects.main_file(path) not in kept]
     beside = [*parts.directory.files_on_their_way(), *parts.directory.spool_copies()]
@@ -107,7 +109,7 @@ def find_leftovers(
 
 
 def delete_leftover(parts: StoreContext, path: Path) -> bool:
-    """Delete one of the `leftovers`; whether it is gone, or somebody has it in hand by now.
+    """Delete a leftover file; return False if it is in use by now.
 
     Raises `IntegrityError` for a directory that is not empty, `OSError`.
     """
@@ -117,8 +119,7 @@ def delete_leftover(parts: StoreContext, path: Path) -> bool:
 
 
 def delete_leftovers(parts: StoreContext, left: Sequence[Path]) -> list[Path]:
-    """Delete `leftovers`; those that are gone.  Others have come into somebody's hands since, or
-    cannot be deleted."""
+    """Delete leftover files and return the deleted ones; others are in use or cannot be deleted."""
     gone = []
     for path in left:
         try:

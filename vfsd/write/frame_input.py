@@ -1,4 +1,4 @@
-"""Converts what callers pass as pictures (arrays, frames, raw bytes, files) into single frames."""
+"""Converts the pictures that callers pass (arrays, frames, raw bytes, files) into single frames."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 RawInput: TypeAlias = bytes | bytearray | memoryview | IO[bytes]
-"""Bytes, or a file of them that is open for reading."""
+"""Bytes, or a file of bytes that is open for reading."""
 
 
 @runtime_checkable
 class SupportsArray(Protocol):
-    """What gives an array of numpy, as tensors of other libraries and a `VideoArray` do."""
+    """An object that converts to a numpy array, such as tensors of other libraries and
+    `VideoArray`.
+    """
 
     def __array__(self) -> Pixels: ...
 
@@ -34,12 +36,14 @@ FrameInput: TypeAlias = Pixels | SupportsArray | Frame | Frames | Iterable["Fram
 """A picture, several along the first axis, frames that were read, or any sequence of these."""
 
 _CHUNK = 1 << 20
-_GRAY_HINT = "arrays without an axis of colours are pictures in format='gray'"
-_SIZE_HINT = "is the size right, and the pixel format?"
+_GRAY_HINT = "arrays without a channel axis need format='gray'"
+_SIZE_HINT = "check the size and the pixel format"
 
 
 def is_raw_input(data: object) -> TypeGuard[RawInput]:
-    """Whether it is `Raw`.  Videos can be read, too, and are sequences of frames."""
+    """Return whether `data` is a `RawInput`.  A video has `read` too, but is a sequence of
+    frames.
+    """
     if isinstance(data, (bytes, bytearray, memoryview)):
         return True
     return hasattr(data, "read") and not hasattr(data, "iterate")
@@ -48,9 +52,9 @@ def is_raw_input(data: object) -> TypeGuard[RawInput]:
 def iter_input_frames(
     data: FrameInput | RawInput, pixel_format: str
 ) -> Iterator[tuple[Pixels, int | None]]:
-    """Each picture, in the shape in which frames are read, and its pts if it has one.
+    """Yield (picture, pts or None), with pictures in the shape in which frames are read.
 
-    Raises `UsageError` for what holds no pictures in that format.
+    Raises `UsageError` for anything that is not pictures in that format.
     """
     if isinstance(data, Frame):
         yield data.data, data.pts
@@ -71,7 +75,7 @@ def iter_input_frames(
 def _frames_of_array(data: Pixels, pixel_format: str) -> Iterator[Pixels]:
     channels = input_layout(pixel_format).channels
     if channels == 1 and data.ndim in (2, 3) and data.shape[-1] != 1:
-        data = data[..., None]  # gray without an axis for its one channel
+        data = data[..., None]  # gray without an axis for its only channel
     dimensions = 3 if channels else 2
     if data.ndim not in (dimensions, dimensions + 1):
         raise UsageError(
@@ -81,13 +85,13 @@ def _frames_of_array(data: Pixels, pixel_format: str) -> Iterator[Pixels]:
         )
     if channels and data.shape[-3] == channels != data.shape[-1]:
         raise UsageError(
-            f"pictures in {pixel_format} are height x width x {channels}, not "
+            f"pictures in {pixel_format} must be height x width x {channels}, got "
             f"{' x '.join(map(str, data.shape[-3:]))}",
             hint="numpy.moveaxis(array, -3, -1) puts channels last",
         )
     if channels and data.ndim == 3 and data.shape[-1] != channels:
         raise UsageError(
-            f"pictures in {pixel_format} are height x width x {channels}, not "
+            f"pictures in {pixel_format} must be height x width x {channels}, got "
             f"{' x '.join(map(str, data.shape))}",
             hint=_GRAY_HINT,
         )
@@ -98,11 +102,11 @@ def _frames_of_array(data: Pixels, pixel_format: str) -> Iterator[Pixels]:
 
 
 def iter_raw_frames(data: RawInput, pixel_format: str, size: tuple[int, int]) -> Iterator[Pixels]:
-    """Each picture of bare samples, one picture after the other.
+    """Yield pictures from consecutive raw samples.
 
-    Raises `UsageError` for a size that none can have, and where the last is not whole: before the
-    first one is given where it is known how many bytes there are, else, as of a pipe, instead of
-    the last, a `CutOffError`.
+    Raises `UsageError` for an invalid size, and before the first picture if the known number of
+    bytes is not a multiple of a frame.  With an unknown length, such as that of a pipe, a partial
+    last frame raises `CutOffError`.
     """
     layout = input_layout(pixel_format)
     size = width_and_height(size)
@@ -122,17 +126,17 @@ def iter_raw_frames(data: RawInput, pixel_format: str, size: tuple[int, int]) ->
     pieces = iter_chunks(data, wanted)
     for number, picture in enumerate(pieces):
         if len(picture) < wanted:
-            next(pieces, None)  # raises what has cut it off, where that is known
-            what = f"frame {number} is cut off: {is_left(number, len(picture))}"
+            next(pieces, None)  # raises the cause if it is known
+            what = f"frame {number} is truncated: {is_left(number, len(picture))}"
             raise CutOffError(what, hint=_SIZE_HINT)
         yield np.frombuffer(picture, dtype).reshape(shape)
 
 
 def iter_chunks(data: RawInput, size: int = _CHUNK) -> Iterator[memoryview]:
-    """All bytes, `size` at a time; only the last may be shorter.
+    """Yield all bytes in chunks of `size`; only the last may be shorter.
 
-    Raises `UsageError` for a file that gives something else than bytes, or more than it is asked
-    for, and what reading it raises: an `OSError` when all that came before was given.
+    Raises `UsageError` for a file that returns something other than bytes or more than requested.
+    An `OSError` of the file is raised after all bytes before it were yielded.
     """
     if isinstance(data, (bytes, bytearray, memoryview)):
         view = memoryview(data).cast("B")
@@ -142,7 +146,7 @@ def iter_chunks(data: RawInput, size: int = _CHUNK) -> Iterator[memoryview]:
         parts, missing = [], size
         broken: OSError | None = None
         try:
-            while missing and (part := _read(data, missing)):  # a pipe gives what it has
+            while missing and (part := _read(data, missing)):  # a pipe may return fewer bytes
                 parts.append(part)
                 missing -= len(part)
         except OSError as error:
@@ -156,16 +160,18 @@ def iter_chunks(data: RawInput, size: int = _CHUNK) -> Iterator[memoryview]:
 
 
 class PeekableFile(RawIOBase):
-    """The bytes of a file or of memory, of which the first ones can be seen before they come.
+    """A file or bytes in memory with its first bytes in `head`.
 
-    Closing it leaves the file open.
+    Closing it leaves the underlying file open.
     """
 
     def __init__(self, data: RawInput, count: int) -> None:
-        """Raises as `chunks` does, but for an `OSError`, which comes when the bytes are read."""
+        """Raises as `iter_chunks` does, except that an `OSError` is raised when the bytes
+        are read.
+        """
         self._pieces = iter_chunks(data, count)
-        self.head = bytes(next(self._pieces, b""))  #: so many, or all that there are
-        self.given: RawInput = data  #: what all of them can be read of afterwards
+        self.head = bytes(next(self._pieces, b""))  #: the first `count` bytes, or all
+        self.given: RawInput = data  #: reads all bytes, including the head
         if isinstance(data, (bytes, bytearray, memoryview)):
             self._file: IO[bytes] = BytesIO(data)
             self._left, self._is_over = b"", False
@@ -179,9 +185,9 @@ class PeekableFile(RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         room = memoryview(buffer).cast("B")
         if not self._left and self._is_over:
-            next(self._pieces, None)  # raises what has cut it off
+            next(self._pieces, None)  # raises the cause of truncation
             return 0
-        # What there is, at once: who writes a pipe may take its time.
+        # Return available bytes at once, because the writer of a pipe may be slow.
         part = self._left[: len(room)] or _read(self._file, len(room), at_once=True) or b""
         self._left = self._left[len(part) :]
         room[: len(part)] = part
@@ -189,7 +195,7 @@ class PeekableFile(RawIOBase):
 
 
 def _remaining_bytes(data: RawInput) -> int | None:
-    """How many there are to be read; None where only reading tells."""
+    """Return the number of bytes left; None if it is unknown before reading."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         return memoryview(data).nbytes
     if type(getattr(data, "raw", data)) not in (FileIO, BytesIO) or not data.seekable():
@@ -201,14 +207,14 @@ def _remaining_bytes(data: RawInput) -> int | None:
 
 
 def _read(file: IO[bytes], most: int, *, at_once: bool = False) -> bytes | None:
-    # Others may have a `read` of their own, by which `read1` would go past.
+    # Other classes may override `read` only, and `read1` would bypass it.
     read = file.read1 if at_once and isinstance(file, BufferedReader) else file.read
     part: bytes | None = read(most)
     if not isinstance(part, (bytes, bytearray, memoryview, NoneType)):
         raise UsageError(
-            f"a file of pictures or of a video gives bytes, not {type(part).__name__}",
+            f"a file of pictures or of a video must return bytes, got {type(part).__name__}",
             hint="open it with mode 'rb'",
         )
     if part is not None and len(part) > most:
-        raise UsageError(f"{most} bytes were read, and the file gave {len(part)}")
+        raise UsageError(f"{most} bytes were requested, and the file gave {len(part)}")
     return part

@@ -1,7 +1,7 @@
 """Turns files into videos.
 
-Classifying a file is slow and needs no lock; publishing the verdict is one transaction. The caller
-must check before publishing that the file was not changed since.
+Classifying a file is slow and needs no lock; publishing the verdict is one transaction.  The caller
+must check before publishing that the file was not changed in the meantime.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from vfsd.storage.sandbox_pool import sniff_open
 from vfsd.write.pending_object import changed_during_read, pending_copy, pending_own_file
 
 _FILE_LABEL = "this file"
-"""What messages call one whose name may change meanwhile."""
+"""Used in messages about a file whose name may change in the meantime."""
 
 
 @dataclass(frozen=True)
 class AcceptedVideo:
-    """The bytes are a video."""
+    """The file is a video."""
 
     examination: Examination
     digest: str  #: blake3 of the file, hexadecimal
     sums: BlockChecksums
-    mtime_ns: int | None = None  #: of a file that is indexed in place, when its bytes were read
+    mtime_ns: int | None = None  #: of a file that is indexed in place, when it was read
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.sums.size
 
 
 @dataclass(frozen=True)
 class RejectedFile:
-    """The bytes are no video that we serve."""
+    """The file is not a supported video."""
 
     reason: str
 
@@ -66,9 +66,9 @@ Verdict = AcceptedVideo | RejectedFile
 
 
 def classify_file(parts: StoreContext, path: Path) -> Verdict:
-    """Look at a file that nobody writes: is it a video, and what is in it?
+    """Examine a file without a writer and return the verdict.
 
-    Raises `OSError` only where the file cannot be read.
+    Raises `OSError` only if the file cannot be read.
     """
     try:
         examination = parts.examiner.examine(path, name=_FILE_LABEL)
@@ -79,11 +79,12 @@ def classify_file(parts: StoreContext, path: Path) -> Verdict:
 
 
 def reject_by_header(path: str | os.PathLike[str]) -> RejectedFile | None:
-    """The verdict of `judge` on a file whose first bytes are those of no video; None for others.
+    """Return the verdict if the first bytes rule out a video, otherwise None.
 
-    Raises `OSError` where the file cannot be read.
+    Raises `OSError` if the file cannot be read.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is waited for else
+    # O_NONBLOCK: opening a pipe would block
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         sniff_open(fd, _FILE_LABEL)
     except RefusedMediaError as refusal:
@@ -94,15 +95,15 @@ def reject_by_header(path: str | os.PathLike[str]) -> RejectedFile | None:
 
 
 def _rejection(refusal: RefusedMediaError) -> RejectedFile:
-    """The reason stands beside the name of the file, whatever that is by then."""
+    """Remove the label from the reason, because users see it next to the current file name."""
     return RejectedFile(str(refusal).removeprefix(f"{_FILE_LABEL}: "))
 
 
 def publish_verdict(change: Transaction, node: Node, verdict: Verdict) -> None:
-    """Write a verdict on a spooled file down.
+    """Store the verdict on a spooled file.
 
-    For `AcceptedVideo` the object has to be in place already, durable, and the node's row has to
-    have the file's size and mtime.  Neither times nor the inode number change.
+    For `AcceptedVideo` the object must be in place and durable, and the node must have the file's
+    size and mtime. Times and inode number do not change.
     """
     if isinstance(verdict, RejectedFile):
         change.videos.remove(node.ino)
@@ -121,12 +122,9 @@ def publish_verdict(change: Transaction, node: Node, verdict: Verdict) -> None:
     _put_video(change, node, verdict, now)
 
 
-# ------------------------------------------------------------------------------ from outside
-
-
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file outside the store, and the name that it is to have inside."""
+    """A file outside the store, and its name in the store."""
 
     path: Path
     name: str
@@ -134,7 +132,7 @@ class SourceFile:
 
 
 def plan_tree(top: Path, under: str) -> Iterator[SourceFile]:
-    """Every regular file below `top`, named as it lies there, in the directory `under`.
+    """Yield every regular file below `top` with its relative name in the directory `under`.
 
     Symbolic links are not followed.
     """
@@ -149,9 +147,9 @@ def plan_tree(top: Path, under: str) -> Iterator[SourceFile]:
 
 
 def require_outside_store(parts: StoreContext, source: SourceFile) -> None:
-    """Raises `UsageError` for a file of the store's own, which only the store may know the use of.
+    """Raises `UsageError` for one of the store's private files.
 
-    What is in its mount is another matter: that is copied as any file is.
+    A file in the store's mount is copied like any other file.
     """
     path, top = source.path.resolve(), parts.directory.top
     if path.is_relative_to(top.resolve()) or is_below(path, top) or _is_private(parts, path):
@@ -161,12 +159,12 @@ def require_outside_store(parts: StoreContext, source: SourceFile) -> None:
 def _own_file(path: Path) -> UsageError:
     return UsageError(
         f"{path} is one of the store's own files",
-        hint="copy what the mount or `vfsd ls` shows; `vfsd mv` gives a video another name",
+        hint="copy files that the mount or `vfsd ls` shows; `vfsd mv` renames a video",
     )
 
 
 def _is_private(parts: StoreContext, path: Path) -> bool:
-    """Whether a file is the private file of an inode under another name."""
+    """Return whether a file is the private file of an inode under another name."""
     found = path.stat()
     return any(os.path.samestat(found, one.stat()) for _, one in parts.directory.spooled())
 
@@ -178,10 +176,10 @@ def is_ingested(
     *,
     in_largest_size: bool | None = None,
 ) -> bool:
-    """Whether a video of that name, size and mtime is in the store: a copy went through before.
+    """Return whether the store has a video of that name, size and mtime from an earlier copy.
 
-    With `stream`, its frames have to be those of that stream; with `in_largest_size`, they have to
-    be shown so.
+    With `stream`, its frames must be those of that stream.  With `in_largest_size`, they must be
+    shown accordingly.
     """
     with parts.catalog.reading() as seen:
         try:
@@ -210,10 +208,10 @@ def ingest_copy(
     in_largest_size: bool = False,
     on_progress: Progress | None = None,
 ) -> LogicalVideo:
-    """Copy a video file into the store; the file's times and permissions go with it.
+    """Copy a video file into the store with its times and permissions.
 
-    Raises `RefusedMediaError`, `ExistsError` (unless `replace`), `NoSpaceError`, `BusyError` where
-    somebody writes it meanwhile; the store is then as it was before.
+    Raises `RefusedMediaError`, `ExistsError` (unless `replace`), `NoSpaceError`, and `BusyError` if
+    the file is written in the meantime.  On an error the store is unchanged.
     """
     require_name_free(parts, source.name, replace)
     before = source.path.stat()
@@ -238,10 +236,10 @@ def ingest_own_file(
     on_progress: Progress | None = None,
     check: Callable[[Examination], None] = lambda _: None,
 ) -> LogicalVideo:
-    """Make a file that was written among the store's temporary ones a video; it is not copied.
+    """Publish a file among the store's temporary files as a video without copying it.
 
-    Its temporary name stays the caller's.  `check` sees what is in the file before anybody else
-    does, and may raise.  Raises as `ingest_copy` does.
+    The caller keeps its temporary name.  `check` is called with the examination before publishing,
+    and may raise. Raises as `ingest_copy` does.
     """
     require_name_free(parts, source.name, replace)
     examination = parts.examiner.examine(source.path, name=source.name)
@@ -264,11 +262,11 @@ def ingest_link(
     in_largest_size: bool = False,
     on_progress: Progress | None = None,
 ) -> LogicalVideo:
-    """Index a video file where it lies.  The store never writes or deletes it.
+    """Index a video file in its place.  The store never writes or deletes it.
 
-    Raises `RefusedMediaError`, `ExistsError` (unless `replace`), `UsageError` for a file of the
-    store's own, `BusyError` where somebody writes it meanwhile: the table of one version does not
-    go with the sums of another.
+    Raises `RefusedMediaError`, `ExistsError` (unless `replace`), `UsageError` for one of the
+    store's own files, and `BusyError` if the file is written in the meantime, because table and
+    checksums must belong to the same version.
     """
     require_name_free(parts, source.name, replace)
     require_outside_store(parts, source)
@@ -292,9 +290,9 @@ def ingest_link(
 
 
 def make_directories(change: Transaction, path: str, *, uid: int, gid: int) -> Node:
-    """The directory at `path`, made with its parents where they are missing.
+    """Return the directory at `path`; create it and its parents if they are missing.
 
-    Raises `ExistsError` when a file is in the way.
+    Raises `ExistsError` if a file has that name.
     """
     node = change.tree.node(ROOT)
     for name in split_path(path):
@@ -319,8 +317,11 @@ def _name_conflict(name: str, path: str) -> ExistsError:
 
 
 def require_name_free(parts: StoreContext, name: str, replace: bool) -> None:
-    """Raises `ExistsError` where a new file cannot have that name, as another has it, or lies where
-    its directory would; `UsageError` for none at all."""
+    """Raises `ExistsError` if a new file cannot have that name, `UsageError` for an empty name.
+
+    A file of that name is an error unless `replace` is set; a directory, or a file in place of a
+    parent, always is.
+    """
     if not split_path(name):
         raise UsageError(f"{name!r} cannot be the name of a file")
     for part in split_path(name):
@@ -339,16 +340,17 @@ def require_name_free(parts: StoreContext, name: str, replace: bool) -> None:
     if not replace:
         raise ExistsError(
             f"{name!r} exists",
-            hint="replace=True puts the new file in its place",
-            command_hint="`--replace` puts the new file in its place",
+            hint="replace=True replaces the file",
+            command_hint="`--replace` replaces the file",
         )
 
 
 def _put_stored(
     change: Transaction, source: SourceFile, verdict: AcceptedVideo, replace: bool
 ) -> tuple[LogicalVideo, _ReplacedFile | None]:
-    """The video of bytes that are a recorded object, under the name of `source`, and what had that
-    before."""
+    """Create the video of a recorded object under the name of `source`, and return the replaced
+    file.
+    """
     node, replaced = _new_file(change, source, replace)
     node = change.tree.update(
         node.ino, object_key=verdict.digest, state=FileState.VIDEO, size=verdict.size
@@ -361,17 +363,17 @@ class _ReplacedFile:
     """A file that has lost its name to another."""
 
     ino: int
-    keys: set[str]  #: of the objects that nothing may need any more
+    keys: set[str]  #: of objects that may be unused now
 
 
 def _delete_replaced(parts: StoreContext, replaced: _ReplacedFile | None) -> None:
-    """Delete the bytes of what has lost its name: objects, and its private file."""
+    """Delete the objects and the private file of a replaced file."""
     if replaced is not None:
         clear_away(parts, keys=replaced.keys, inodes=[replaced.ino])
 
 
 def file_version(found: os.stat_result) -> tuple[int, int, int]:
-    """Another one when a file has been written, or another has its name."""
+    """Return a value that changes when the file is written or replaced."""
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
@@ -383,7 +385,7 @@ def _require_unchanged(path: Path, before: os.stat_result) -> None:
 def _new_file(
     change: Transaction, source: SourceFile, replace: bool
 ) -> tuple[Node, _ReplacedFile | None]:
-    """An inode for `source`, under its name; what had the name before, and loses it."""
+    """Create an inode for `source` under its name, and return the file that had the name before."""
     found = source.path.stat()
     *folders, name = split_path(source.name)
     now = time.time_ns()
@@ -408,9 +410,6 @@ def _new_file(
     return node, displaced
 
 
-# ------------------------------------------------------------------------------------- values
-
-
 def _put_video(
     change: Transaction, node: Node, verdict: AcceptedVideo, now_ns: int
 ) -> LogicalVideo:
@@ -430,7 +429,7 @@ def _put_video(
 
 
 def put_audio(change: Transaction, original: PhysicalVideo, examination: Examination) -> None:
-    """Write down what is known of an original's sound."""
+    """Store the audio index of an original."""
     found = examination.sound
     if found is None:
         change.sounds.remove(original.id)
@@ -447,7 +446,7 @@ def describe_original(
     size: int,
     now_ns: int,
 ) -> PhysicalVideo:
-    """What is stored about an original; its numbers are 0 until the catalog gives them."""
+    """Return the record of an original; its ids are 0 until the catalog assigns them."""
     shown = examination.columns.pts[examination.order]
     return PhysicalVideo(
         id=0,
@@ -473,10 +472,10 @@ def describe_original(
 
 
 def encoded_pages(examination: Examination) -> Iterator[Page]:
-    """The frame table in the form in which it is stored."""
+    """Return the frame table in its stored form."""
     return paginate(examination.columns, examination.order)
 
 
 def software_versions() -> str:
-    """What indexed or made it: our version and those of the libraries that read the media."""
+    """Return the version of vfsd and of the libraries that read the media."""
     return f"vfsd {__version__}, {library_versions()}"

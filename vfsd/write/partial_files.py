@@ -1,8 +1,8 @@
-"""Files that are being written, and recordings that were left unfinished.
+"""Files that are being written, and unfinished recordings.
 
-Each `PartialFile` lies among the incoming objects with a JSON note that holds its name, so that
-other processes can read it. A file whose writer died becomes an `UnfinishedRecording`, which `vfsd
-recover` can publish.
+Each `PartialFile` is among the incoming objects, with a JSON note of its name that other processes
+can read.  A file whose writer died becomes an `UnfinishedRecording`, which `vfsd recover` can
+publish.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from vfsd.errors import (
 from vfsd.storage.context import StoreContext
 
 RECOVER_HINT = (
-    "`vfsd recover` makes a video of it; until then it keeps its room, which "
-    "`vfsd gc --recordings 0` gives back"
+    "`vfsd recover` makes a video of it; until then it takes disk space, which `vfsd gc "
+    "--recordings 0` frees"
 )
-"""What can be done about one that is left."""
+"""The options for an unfinished recording."""
 
 _RETRYABLE_ERRORS = (
     OSError,
@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 class OwnedFile:
-    """A file in the hands of this process, and not in those of its forked children."""
+    """A file that belongs to this process, but not to its forked children."""
 
     def __init__(self, new: NewFile) -> None:
         self._new = new
@@ -70,36 +70,36 @@ class OwnedFile:
         return self._new.file.closed
 
     def after_fork(self) -> None:
-        """See `vfsd.core.atfork`.  It is the parent who writes; a child may live longer."""
+        """See `vfsd.core.atfork`.  The parent is the writer, and a child may outlive it."""
         self.let_go()
 
 
 @dataclass(frozen=True, slots=True)
 class PartialFile:
-    """A file on its way."""
+    """A file that is being written."""
 
-    name: str  #: that it is to have in the store
+    name: str  #: of the future video
     path: Path
-    held: OwnedFile | None = field(default=None, compare=False)  #: where it is this process's
+    held: OwnedFile | None = field(default=None, compare=False)  #: set if this process writes it
 
     @property
     def writer(self) -> int:
-        """The process that writes it."""
+        """The process id of the writer."""
         return int(self.path.name.partition("-")[0])
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of it has reached the disk, so that there is nothing to recover."""
+        """Whether no byte has reached the disk, so that there is nothing to recover."""
         try:
             return not self.path.stat().st_size
         except FileNotFoundError:
             return True
 
     def remove(self) -> None:
-        """Its bytes, and the note; who has it open keeps it.
+        """Delete the bytes and the note; processes that have the file open keep it.
 
-        Nothing in a forked child, nor of what was left.  What cannot be deleted is left for
-        `vfsd gc`: all else is done, or has failed, before.
+        Does nothing in a forked child or after `keep_for_recovery`.  A file that cannot be deleted
+        is left for `vfsd gc`, because the result of the write is decided already.
         """
         if self.writer != os.getpid() or (self.held is not None and self.held.is_let_go):
             return
@@ -107,17 +107,17 @@ class PartialFile:
         self.leave()
 
     def leave(self) -> None:
-        """Let it lie, as somebody who dies does: what is there can be recovered."""
+        """Keep the file for recovery, as if the process had died."""
         if self.held is not None:
             self.held.let_go()
 
     def delete(self) -> None:
-        """Its bytes, and the note, whoever wrote them; what cannot be deleted is left."""
+        """Delete the bytes and the note of any writer; files that cannot be deleted stay."""
         for path in (self._note, self.path):
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                _log.warning("%s could not be deleted, `vfsd gc` does it: %s", path, error)
+                _log.warning("%s could not be deleted and is left for `vfsd gc`: %s", path, error)
 
     @property
     def _note(self) -> Path:
@@ -125,22 +125,22 @@ class PartialFile:
 
 
 def create_partial(objects: ObjectStore, name: str) -> PartialFile:
-    """A new, empty file for the video `name`.
+    """Create an empty file for the video `name`.
 
-    Raises `BusyError` while another live process or writer is at that name.
+    Raises `BusyError` while another live process or writer uses that name.
     """
     with objects.beginning_alone():
         for other in active_partials(objects):
             if other.name == name:
                 raise BusyError(
                     f"{name!r} is being written by process {other.writer}",
-                    hint="wait until it is done, or take another name",
+                    hint="wait until it is done, or use another name",
                 )
         return _create_with_note(objects, name)
 
 
 def _create_with_note(objects: ObjectStore, name: str) -> PartialFile:
-    """A file whose name others can see.  Raises `OSError`."""
+    """Create a file with a note that tells others its name.  Raises `OSError`."""
     new = objects.new_file()
     file = PartialFile(name, new.path, OwnedFile(new))
     note = file.path.with_name(file.path.name + _NOTE_SUFFIX)
@@ -156,19 +156,20 @@ def _create_with_note(objects: ObjectStore, name: str) -> PartialFile:
 
 
 def active_partials(objects: ObjectStore) -> Iterator[PartialFile]:
-    """All files that live processes write."""
+    """Yield all files of live processes."""
     return (file for file in _partials_with_notes(objects) if is_locked(file.path))
 
 
 def abandoned_partials(objects: ObjectStore) -> Iterator[PartialFile]:
-    """All that nobody writes any more."""
+    """Yield all files without a writer."""
     return (file for file in _partials_with_notes(objects) if not is_locked(file.path))
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether publishing the same file may succeed another time, or under another name.
+    """Return whether publishing the same file may succeed later, or under another name.
 
-    Nothing is wrong with it, then: the name was taken while it was written, or what has it is held.
+    These errors do not concern the file itself: for example the name is in use, or the old file is
+    under a hold.
     """
     return isinstance(error, _RETRYABLE_ERRORS) and not isinstance(error, IntegrityError)
 
@@ -179,14 +180,14 @@ def _partials_with_notes(objects: ObjectStore) -> Iterator[PartialFile]:
             continue
         with suppress(
             OSError, ValueError, KeyError, TypeError, RecursionError
-        ):  # it may go at any moment
+        ):  # it may be deleted at any moment
             with open(note, encoding="ascii", opener=open_stored) as file:
                 name = json.load(file)["name"]
             yield PartialFile(str(name), note.with_name(note.name.removesuffix(_NOTE_SUFFIX)))
 
 
 KEPT_DAYS = 30
-"""After that `vfsd gc` takes a recording away."""
+"""Then `vfsd gc` deletes an unfinished recording."""
 _DAY_NS = 24 * 3600 * 10**9
 
 
@@ -194,10 +195,10 @@ _DAY_NS = 24 * 3600 * 10**9
 class UnfinishedRecording:
     """A recording that was not finished."""
 
-    name: str  #: that it was to have
+    name: str  #: of the future video
     path: Path
     size: int  #: bytes
-    at_ns: int  #: when it was last written, Unix time
+    at_ns: int  #: last write, Unix time
 
     def __str__(self) -> str:
         return (
@@ -207,25 +208,28 @@ class UnfinishedRecording:
         )
 
     def is_older(self, days: float) -> bool:
-        """Of one that was written while the clock had forgotten the time that is not known: it is
-        older than nothing but 0 days."""
+        """Return whether the last write is `days` ago.
+
+        With an implausible time of the last write, caused by a wrong clock, only 0 days count as
+        passed.
+        """
         if days > 0 and not is_plausible_time(self.at_ns):
             return False
         return time.time_ns() - self.at_ns >= days * _DAY_NS
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Have it for oneself.  Raises `BusyError`, and `NotFoundError` where it has gone."""
+        """Lock it for the block.  Raises `BusyError`, and `NotFoundError` if it is gone."""
         with claimed(self.path):
             yield
 
     def forget(self) -> None:
-        """Delete it; whoever does that has claimed it.  Raises `OSError`."""
+        """Delete it; the caller must have claimed it.  Raises `OSError`."""
         PartialFile(self.name, self.path).delete()
 
 
 def unfinished_recordings(parts: StoreContext) -> list[UnfinishedRecording]:
-    """All that nobody has in hand; the oldest first."""
+    """Return all recordings without a writer, oldest first."""
     found = []
     for file in abandoned_partials(parts.objects):
         try:
@@ -238,7 +242,7 @@ def unfinished_recordings(parts: StoreContext) -> list[UnfinishedRecording]:
 
 
 def recovered_name(parts: StoreContext, recording: UnfinishedRecording) -> str:
-    """The name that it was to have; another like it where somebody has that, or writes it."""
+    """Return the name for a recovered video: its own, or a numbered one if that is in use."""
     written = {one.name for one in active_partials(parts.objects) if one.path != recording.path}
     stem, ending = posixpath.splitext(recording.name)
     with parts.catalog.reading() as seen:
@@ -251,12 +255,11 @@ def recovered_name(parts: StoreContext, recording: UnfinishedRecording) -> str:
                 seen.tree.resolve(name)
             except NotFoundError:
                 return name
-    raise AssertionError("there is always another number")
+    raise AssertionError("numbers do not run out")
 
 
 def _is_published(parts: StoreContext, path: Path, seen: os.stat_result) -> bool:
-    """Whether who wrote or recovered it died only after it had become a video, whatever that is
-    called."""
+    """Return whether the writer died after publishing the video under any name."""
     if seen.st_nlink < 2:
         return False
     with parts.catalog.reading() as looking:

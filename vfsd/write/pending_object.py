@@ -1,7 +1,7 @@
 """Publishes an object together with the rows that refer to it.
 
-`PendingObject` puts the bytes in place first; `ensure` then checks inside the transaction that
-garbage collection has not deleted them, and a failure removes them.
+`PendingObject` puts the bytes in place first.  `ensure_stored` then checks inside the transaction
+that garbage collection has not deleted them.  A failure removes them.
 """
 
 from __future__ import annotations
@@ -20,31 +20,35 @@ from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import discard_failed
 
 _BUSY_TIMEOUT_SECONDS = 1
-"""How long to wait for the catalog after it was busy for as long as anybody waits for it."""
+"""How long to wait for the catalog after a wait for it has already timed out."""
 
 
 class PendingObject:
-    """One object on its way; to be used in a ``with`` statement, whose failure takes it back."""
+    """An object that is being added; as a context manager it deletes the object after a failure."""
 
     def __init__(
         self, parts: StoreContext, key: str, size: int, ensure: Callable[[], None]
     ) -> None:
-        """`ensure` puts it in place, durably, or sees that it is there."""
+        """`ensure` puts it in place, durably, if it is not there."""
         self._parts = parts
         self._ensure = ensure
         self.key = key
         self.size = size  #: bytes
 
     def ensure(self) -> None:
-        """Put it in place, if it is not there.  The first time syncing takes a while: that is for
-        when nobody waits for a lock.  Raises `NoSpaceError`, `OSError`."""
+        """Put it in place if it is not there.
+
+        The first call is slow because it syncs, so make it without holding a lock.  Raises
+        `NoSpaceError`, `OSError`.
+        """
         self._ensure()
 
     @contextmanager
     def recorded(self) -> Iterator[Transaction]:
-        """A transaction in which it is there, and recorded: once that succeeds, it is no garbage.
+        """Open a transaction in which the object is in place and recorded.
 
-        Raises as `ensure`, and as any transaction does.
+        After its success the object is not garbage.  Raises as `ensure_stored` and any transaction
+        do.
         """
         self._ensure()
         with self._parts.catalog.writing() as change:
@@ -53,9 +57,9 @@ class PendingObject:
             yield change
 
     def withdraw(self, *, patience: float = BUSY_SECONDS) -> None:
-        """Delete it, as nothing has come of it, unless others need it by now.
+        """Delete the object after a failure, unless another file needs it by now.
 
-        Waits for others who write for `patience` seconds at most.
+        Waits at most `patience` seconds for other writers of the catalog.
         """
         discard_failed(self._parts, self.key, patience)
 
@@ -72,7 +76,7 @@ class PendingObject:
 
 
 def pending_bytes(parts: StoreContext, data: bytes, what: str) -> PendingObject:
-    """The arrival of bytes in memory, which are put in place at once; `what` names them in errors.
+    """Store bytes from memory; `what` is their name in errors.
 
     Raises `NoSpaceError`.
     """
@@ -86,18 +90,20 @@ def pending_bytes(parts: StoreContext, data: bytes, what: str) -> PendingObject:
 
 
 def pending_own_file(parts: StoreContext, path: Path, key: str, size: int) -> PendingObject:
-    """The arrival of a file of the store's own that nobody writes any more, and whose bytes hash to
-    `key`.  `ensure` puts it in place: it gets a second name, and keeps the one that it has."""
+    """Prepare a file of the store without a writer, with bytes that hash to `key`.
+
+    `ensure_stored` adds a second name for it; the first one stays.
+    """
     return PendingObject(parts, key, size, lambda: parts.objects.adopt(path, key))
 
 
 def pending_copy(
     parts: StoreContext, source: Path, on_progress: Progress | None
 ) -> tuple[PendingObject, Digest]:
-    """The arrival of a copy of somebody's file, which is put in place at once, and its digest.
+    """Store a copy of a file, and return it with its digest.
 
-    Raises `NoSpaceError`, `OSError`.  `ensure` raises `BusyError` where the file has to be copied
-    once more, and has other bytes by then.
+    Raises `NoSpaceError`, `OSError`.  `ensure_stored` raises `BusyError` if the file has to be
+    copied again and has changed.
     """
     found = parts.objects.put_file(source, on_progress=on_progress)
 

@@ -1,7 +1,7 @@
 """Checks the stored frame table and audio index of a video, and rebuilds them from its bytes.
 
-A rebuilt table that has the same pages replaces the old one under its id, so that derived data
-stays valid. Also decides whether a re-examined file describes the same pictures.
+A rebuilt table with the same pages replaces the old one under its id, so that derived data stays
+valid.  Also decides whether a re-examined file describes the same pictures.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from vfsd.write.ingest_file import SourceFile, describe_original, encoded_pages,
 
 
 def with_end_time(found: Examination, original: PhysicalVideo, table: FrameTable) -> Examination:
-    """What is in the new file, with the time at which the last frame of the old one ends.
+    """Return the examination of a new file with the end time of the old one.
 
-    A container may not tell how long that is shown; the catalog knows.  Raises `RefusedMediaError`
-    where any frame would not be shown when it was.
+    The container may not store the duration of the last frame, but the catalog does.  Raises
+    `RefusedMediaError` if any frame would be shown at another time.
     """
     shown = found.columns.pts[found.order]
     base, old_base = found.media.time_base, original.time_base
@@ -45,25 +45,25 @@ def with_end_time(found: Examination, original: PhysicalVideo, table: FrameTable
     )
     end = original.end_pts * old_base / base
     if not same or end.denominator != 1:
-        raise RefusedMediaError("frames would not be shown when they were")
+        raise RefusedMediaError("frames would be shown at other times")
     return replace(found, end_pts=int(end))
 
 
 def require_same_picture(old: MediaInfo, new: MediaInfo) -> None:
-    """Raises `RefusedMediaError` where a file says other things of its pictures than the other."""
+    """Raises `RefusedMediaError` if a property of the pictures differs."""
     for name in _PICTURE_FIELDS:
         before, after = (_field_or_default(media, name) for media in (old, new))
         if before != after:
             raise RefusedMediaError(
                 f"{name.replace('_', ' ')} would become {after}; it is {before}",
-                hint="`vfsd verify` looks again at how they are shown"
+                hint="`vfsd verify` examines rotation and cropping again"
                 if name in ("rotation", "mirrored", "crop")
                 else "another codec may keep it",
             )
 
 
 def has_same_picture_properties(one: MediaInfo, other: MediaInfo) -> bool:
-    """Whether both say the same of pictures, so that what was made of them goes on."""
+    """Return whether all properties of the pictures agree, so that derived data stays valid."""
     return all(
         _field_or_default(one, name) == _field_or_default(other, name) for name in _PICTURE_FIELDS
     )
@@ -89,10 +89,10 @@ _PICTURE_FIELDS = (
 
 
 def _field_or_default(media: MediaInfo, name: str) -> object:
-    """A field; what is not told means the same as what is usual."""
+    """Return a field, or the default that a missing value stands for."""
     found = getattr(media, name)
     if name == "pixel_format":
-        return without_range_name(found)  # the range is compared by itself
+        return without_range_name(found)  # the range is compared separately
     if name == "color_range":
         return found or "limited"
     if name == "sample_aspect_ratio":
@@ -101,13 +101,11 @@ def _field_or_default(media: MediaInfo, name: str) -> object:
 
 
 _VIDEO_LABEL = "a video"
-"""Nobody is told why it is refused."""
-
-# ------------------------------------------------------------------------------ what is wrong
+"""Names the file in errors, which are not shown to users."""
 
 
 def index_fault(seen: Transaction, node: Node) -> str | None:
-    """What is wrong with what is known of a video's frames and sound, for people; None: nothing.
+    """Return what is wrong with the frame table or audio index of a video, or None.
 
     All pages are decoded: 0.2 ms for each 2048 packets.
     """
@@ -119,26 +117,26 @@ def index_fault(seen: Transaction, node: Node) -> str | None:
 
 
 def stored_fault(parts: StoreContext, node: Node) -> str | None:
-    """The same, where rows may make so little sense that not even this can be asked of them."""
+    """Like `index_fault`, but also reports rows that cannot be loaded."""
     try:
         with parts.catalog.reading() as seen:
             return index_fault(seen, node)
     except IntegrityError as error:
-        return f"cannot be looked at: {error}"
+        return f"cannot be examined: {error}"
 
 
 def table_fault(seen: Transaction, node: Node, original: PhysicalVideo) -> str | None:
-    """The same, of its frames."""
+    """Return what is wrong with the frame table of a video, or None."""
     if (original.object_key, original.link_path) != (node.object_key, node.link_path):
         return "has the frame table of another file"
     return frames_fault(seen, original)
 
 
 def frames_fault(seen: Transaction, original: PhysicalVideo) -> str | None:
-    """What is wrong with a stored frame table; None: nothing."""
+    """Return what is wrong with a stored frame table, or None."""
     try:
         return _frames_fault(seen, original)
-    except IntegrityError as error:  # of rows that make no sense
+    except IntegrityError as error:  # of inconsistent rows
         return f"cannot be read: {error}"
 
 
@@ -166,11 +164,11 @@ def _frames_fault(seen: Transaction, original: PhysicalVideo) -> str | None:
 
 
 def sound_fault(seen: Transaction, original: PhysicalVideo) -> str | None:
-    """The same, of the index of its sound."""
+    """Return what is wrong with the audio index of a video, or None."""
     try:
         return _sound_fault(seen, original)
     except IntegrityError as error:
-        return f"cannot be heard: {error}"
+        return f"has an audio index that cannot be read: {error}"
 
 
 def _sound_fault(seen: Transaction, original: PhysicalVideo) -> str | None:
@@ -180,25 +178,22 @@ def _sound_fault(seen: Transaction, original: PhysicalVideo) -> str | None:
     packets, damage = 0, None
     for bounds, data in seen.sounds.pages(original.id):
         if bounds.first_packet != packets:
-            return "has a gap in the index of its sound"
+            return "has a gap in its audio index"
         packets += bounds.packets
         try:
             last_key(bounds, data, None)
         except IntegrityError as error:
             damage = damage or str(error)
     if packets != sound.packets:
-        return f"has an index of {packets} packets of sound, not {sound.packets}"
-    return None if damage is None else f"cannot be heard: {damage}"
-
-
-# ------------------------------------------------------------------------------ putting right
+        return f"has an audio index of {packets} packets, not {sound.packets}"
+    return None if damage is None else f"has an audio index that cannot be read: {damage}"
 
 
 def rebuild_frame_index(parts: StoreContext, node: Node) -> bool | None:
-    """Make the frame table of a video, and the index of its sound, from its bytes.
+    """Rebuild the frame table and audio index of a video from its bytes.
 
-    False where these do not let themselves be read, or are not those that were stored; None where
-    the file has become another meanwhile, or somebody else has put it right.
+    Returns True on success, and False if the bytes cannot be read or are not the stored ones.  None
+    means that the file was replaced or repaired in the meantime.
     """
     try:
         again = _reexamine(parts, node)
@@ -243,7 +238,7 @@ def rebuild_frame_index(parts: StoreContext, node: Node) -> bool | None:
 
 
 class _Reexamination(NamedTuple):
-    """What the bytes of a video are, and what is in them."""
+    """Digest and examination of the bytes of a video."""
 
     bytes: Digest
     mtime_ns: int
@@ -251,10 +246,10 @@ class _Reexamination(NamedTuple):
 
 
 def _reexamine(parts: StoreContext, node: Node) -> _Reexamination | None:
-    """None where the bytes are not those that were stored, or somebody writes them.
+    """Return None if the bytes are not those that were stored, or are being written.
 
-    What is hashed is what is examined, whatever has its name meanwhile.  Raises `OSError`,
-    `IntegrityError`, `RefusedMediaError`.
+    The bytes that are hashed are those that are examined, even if the name changes.  Raises
+    `OSError`, `IntegrityError`, `RefusedMediaError`.
     """
     with _open_original(parts, node) as file:
         fd = file.fileno()
@@ -277,7 +272,7 @@ def _reexamine(parts: StoreContext, node: Node) -> _Reexamination | None:
         if not is_enough:
             found = look(full=True)
         if version_of(os.fstat(fd)) != version_of(before):
-            return None  # it may be done the next time
+            return None  # a later attempt may succeed
         return _Reexamination(found_bytes, before.st_mtime_ns, found)
 
 
@@ -288,9 +283,10 @@ def _open_original(parts: StoreContext, node: Node) -> FileIO:
 
 
 def _has_stored_bytes(seen: Transaction, node: Node, key: str) -> bool:
-    """Whether bytes that hash to `key` are those that were stored: labels are about them.
+    """Return whether bytes that hash to `key` are the stored ones, which labels refer to.
 
-    Of a file that is indexed in place only the video's row tells; the file may be anybody's.
+    For a file that is indexed in place only the video's row is evidence, because the owner may
+    change the file.
     """
     known = seen.videos.remains(node.ino)
     told = {node.object_key, None if known is None else known.digest}
@@ -298,8 +294,9 @@ def _has_stored_bytes(seen: Transaction, node: Node, key: str) -> bool:
 
 
 def _with_stored_orientation(known: PhysicalVideo | None, found: Examination) -> Examination:
-    """Boxes and tiles go by how pictures were turned and cropped; `VideoFacts.verify` corrects
-    that."""
+    """Keep the stored rotation and cropping, which boxes and tiles refer to; `Video.verify`
+    corrects them.
+    """
     if known is None:
         return found
     before, now = known.media, found.media
@@ -311,7 +308,7 @@ def _with_stored_orientation(known: PhysicalVideo | None, found: Examination) ->
 
 
 def is_same_file(seen: Transaction, node: Node) -> bool:
-    """Whether it is still the video that it was when it was looked at."""
+    """Return whether the node is still the video that was examined."""
     now = seen.tree.nodes([node.ino]).get(node.ino)
     return (
         now is not None
@@ -322,7 +319,7 @@ def is_same_file(seen: Transaction, node: Node) -> bool:
 
 
 def _known_original(seen: Transaction, node: Node) -> PhysicalVideo | None:
-    """The original of a video, where that can be told, and is of the bytes that the file has."""
+    """Return the original of a video if its row can be loaded and belongs to the current file."""
     try:
         found = seen.videos.of_inode(node.ino).original
     except (NotFoundError, IntegrityError):
@@ -332,8 +329,11 @@ def _known_original(seen: Transaction, node: Node) -> PhysicalVideo | None:
 
 
 def _keeps_frame_numbers(seen: Transaction, node: Node, found: Examination) -> bool:
-    """Whether all frames have the numbers that they had.  Where a full decode gave those, and not
-    enough is left of the table to tell, another one has to."""
+    """Return whether all frames keep their numbers.
+
+    If a full decode had confirmed the old numbers and too little of the table is left to compare,
+    another full decode is needed.
+    """
     if found.verified:
         return True
     known = _known_original(seen, node)
@@ -344,14 +344,15 @@ def _keeps_frame_numbers(seen: Transaction, node: Node, found: Examination) -> b
     left = seen.videos.remains(node.ino)
     if left is None or left.was_verified is False:
         return True
-    # Most are confirmed soon.  Where nobody was told of any frame's number, any table will do.
+    # Most tables are confirmed soon.  Without detections, no stored data refers to frame numbers.
     return not seen.detections.is_there(left.id)
 
 
 def is_same_table(seen: Transaction, known: PhysicalVideo, found: Examination) -> bool:
-    """Whether an examination comes to the table that is stored, by what is left of that.
+    """Return whether an examination yields the stored table, as far as it can be read.
 
-    What a full decode has confirmed needs another one, or a whole page that agrees.
+    A table that a full decode has confirmed needs another full decode, or one complete page that
+    agrees.
     """
     described = describe_original(found, object_key=None, link_path=None, size=0, now_ns=0)
     numbers = ("media", "access", "frames", "packets", "first_pts", "end_pts")
@@ -368,7 +369,7 @@ def is_same_table(seen: Transaction, known: PhysicalVideo, found: Examination) -
 
 
 def _pages_agree(old: Page, new: Page) -> bool | None:
-    """None where the old page cannot be read."""
+    """Return None if the old page cannot be read."""
     try:
         return is_same_page(old[0], old[1], new[1])
     except IntegrityError:
@@ -376,11 +377,11 @@ def _pages_agree(old: Page, new: Page) -> bool | None:
 
 
 def restore_original_file(parts: StoreContext, source: SourceFile) -> bool:
-    """Put right what is stored of a video that `is_there`; whether anything was wrong.
+    """Repair the stored data of an ingested video and return whether anything was wrong.
 
-    Its bytes, if they are damaged, for all that is known, or gone; those of a file that is indexed
-    in place are its owner's.  Its frame table, if that does not let itself be read.  Raises
-    `NoSpaceError`, `OSError`, and `IntegrityError` for a file with other bytes.
+    Damaged or missing bytes are replaced, except those of a file that is indexed in place.  An
+    unreadable frame table is rebuilt.  Raises `NoSpaceError`, `OSError`, and `IntegrityError` for a
+    file with other bytes.
     """
     with parts.catalog.reading() as seen:
         node = seen.tree.resolve(source.name)
@@ -391,11 +392,11 @@ def restore_original_file(parts: StoreContext, source: SourceFile) -> bool:
         return was_damaged
     mended = rebuild_frame_index(parts, node)
     if mended is False and key is not None and not was_damaged:
-        restore_object(parts, key, source.path, is_damaged=True)  # which nobody had noticed
+        restore_object(parts, key, source.path, is_damaged=True)  # the damage was not known before
         mended = rebuild_frame_index(parts, node)
     if mended is False:
         raise IntegrityError(
-            f"{source.name!r} {fault}, and its bytes do not let themselves be indexed again",
-            hint="`vfsd ingest --replace` of another file of that name",
+            f"{source.name!r} {fault}, and its bytes cannot be indexed again",
+            hint="`vfsd ingest --replace` stores another file under that name",
         )
     return True

@@ -33,23 +33,22 @@ if TYPE_CHECKING:
 _V = TypeVar("_V")
 
 Ticks: TypeAlias = SupportsIndex | Iterable[SupportsIndex]
-"""The time of a picture, or of each of several; those of numpy, too."""
+"""The time of one picture, or of each of several; may be numpy integers."""
 
 
 class VideoWriter(Generic[_V]):
-    """Writes a video that appears when the block ends, whole, or not at all.
+    """Writes a video that appears in the store when the block ends, or not at all.
 
         with store.writer("cam1/live.mp4", width=640, height=360, fps=25) as writer:
             for picture in camera:
                 writer.write(picture)
         video = writer.video
 
-    An error in the block leaves the store as it was.  Where all pictures have come, and only the
-    publishing fails for a while (see `close`), the file is kept; and so is what there is when the
-    disk is full or fails, pictures cannot be as good as was asked for, or the process is killed
-    (see `Store.recordings`).  Takes the memory of a few pictures.  One thread may write the
-    pictures while another writes their sound.  A child that is forked in the block can neither
-    write nor finish it, and leaves it to its parent.
+    An error in the block leaves the store unchanged.  The file is kept as a recording (see
+    `Store.recordings`) if only the publishing fails (see `close`), if the disk is full or fails, if
+    the required quality cannot be reached, or if the process is killed.  Takes the memory of a few
+    pictures.  One thread may write pictures while another writes sound.  A child that is forked in
+    the block cannot write or finish the video, and leaves it to its parent.
 
         sound = SoundFormat(48000, "stereo", "int16")
         with store.writer("cam1/talk.mp4", width=640, height=360, fps=25, sound=sound) as writer:
@@ -66,12 +65,12 @@ class VideoWriter(Generic[_V]):
         form: WriterSettings,
         publish: Callable[[PartialFile, FileTimestamps], _V],
     ) -> None:
-        """`publish` makes a video of the whole file, if that has the times of its pictures.
+        """`publish` makes a video of the finished file, given the times of its pictures.
 
-        Raises `UsageError`, `BusyError` while somebody else writes that name, `NoSpaceError`.
+        Raises `UsageError`, `BusyError` while another process writes that name, `NoSpaceError`.
         """
         self.name = name
-        self.frames = 0  #: that were written
+        self.frames = 0  #: number of written pictures
         self._form = form
         self._writing = threading.RLock()
         self._publish = publish
@@ -84,7 +83,7 @@ class VideoWriter(Generic[_V]):
             color_range=form.color_range,
             color_space=form.color_space,
         )
-        self._cut_by: Exception | None = None  # why no more was taken
+        self._cut_by: Exception | None = None  # why it accepts no more pictures
         self._pts = -1  # of the last picture
         self._origin = 0  # the pts of the first
         with self._making_room():
@@ -101,13 +100,13 @@ class VideoWriter(Generic[_V]):
             self.unfinished.remove()
             raise
         self._is_open = True
-        self._is_whole = False  # it has its end, and is to be published
+        self._is_whole = False  # the file is complete but not published
         self._began_in = OwnerProcess()
         reset_after_fork(self)
 
     def after_fork(self) -> None:
         """See `vfsd.core.atfork`: in a child it is closed, and the file stays the parent's."""
-        # To free it would write the end of the file, and wait for the threads of an encoder.
+        # Freeing the muxer would write the end of the file and wait for encoder threads.
         leak(self._writer)
         self._is_open = self._is_whole = False
         self._cut_by = None
@@ -126,27 +125,29 @@ class VideoWriter(Generic[_V]):
             if error is None:
                 self.close()
         finally:
-            if not self._is_whole:  # else it is to be asked for again
+            if not self._is_whole:  # otherwise `close` may be called again
                 self.leave()
 
     @property
     def video(self) -> _V:
-        """What was written.  Raises `UsageError` before the block has ended."""
+        """The published video.  Raises `UsageError` before the end of the block."""
         if self._video is None:
-            raise UsageError(f"{self.name!r} is not finished", hint="ask when the block has ended")
+            raise UsageError(
+                "use it after the end of the block", hint="ask when the block has ended"
+            )
         return self._video
 
     def write(self, data: FrameInput, pts: Ticks | None = None) -> int:
-        """The next picture, or pictures; how many there are now.
+        """Write one or several pictures and return the total number so far.
 
-        With a `time_base`, `pts` is the tick, or the ticks, at which they appear, ascending whole
-        numbers; frames that were read bring their own.  The video starts with the first.  An array
-        of another shape or type, a missing time, one that the container cannot tell (see
-        `FileTimestamps.require`) and what the encoder refuses are a `UsageError`, and what was
-        written before stays as it is.  A full disk is a `NoSpaceError`, after which nothing more
-        can be written: see `leave`.  So it is with the `UsageError` for a group of pictures that
-        cannot have the `psnr` that was asked for: the file ends before them, and `frames` says
-        where.
+        With a `time_base`, `pts` are the ticks at which the pictures appear: ascending whole
+        numbers.  Frames that were read have their own pts.  The video starts at the first one.
+
+        Raises `UsageError` for an array of another shape or type, a missing time, a time that the
+        container cannot store (see `FileTimestamps.require`), and pictures that the encoder
+        refuses; earlier pictures stay.  After a `NoSpaceError` nothing more can be written, see
+        `leave`.  The same holds after the `UsageError` for a group of pictures that cannot reach
+        the `psnr`: the file ends before them, at `frames`.
         """
         self._require_open()
         times = parse_pts(pts, self._form)
@@ -155,23 +156,21 @@ class VideoWriter(Generic[_V]):
                 self._require_open()
                 self._put(picture, next(times, None) if times is not None else own)
         if times is not None and next(times, None) is not None:
-            raise UsageError("more times than pictures were given")
+            raise UsageError("got more times than pictures")
         return self.frames
 
     def write_sound(self, samples: AudioArray | AudioSamples, first: int | None = None) -> int:
-        """The next piece of sound; how many samples of each channel there are now.
+        """Write a piece of sound and return the total number of samples per channel so far.
 
-        `samples` are of the form that `sound=SoundFormat(...)` has told, samples x channels; with
-        (samples, rate) the rate is compared, too.  Sample 0 is heard with the first picture, and
-        each piece goes on where the last one ended, or begins with sample number `first`: between
-        them it is silent.
+        `samples` have the form of `SoundFormat`, samples x channels; with (samples, rate) the rate
+        is compared too. Sample 0 is heard with the first picture.  A piece continues the previous
+        one, or starts at sample number `first` after silence.
 
-        Sound and pictures may come in any order, but no more than 10 seconds
-        (`MAX_OFFSET_SECONDS`) apart. Where pictures are further ahead, the sound that is missing
-        is taken for silence, and too late.  That, sound that is further ahead, and samples of
-        another form are a `UsageError`, and nothing of them is taken; a full disk is a
-        `NoSpaceError`.  What is heard when the last picture has gone is left out, up to a second
-        of it; see `close`.
+        Sound and pictures may be at most 10 seconds (`MAX_OFFSET_SECONDS`) apart.  If pictures are
+        further ahead, the missing sound becomes silence and is refused later.  Sound that is too
+        late or too far ahead, and samples of another form, raise `UsageError` without being
+        written; a full disk raises `NoSpaceError`.  Up to a second of sound after the last picture
+        is dropped; see `close`.
         """
         with self._writing:
             self._require_open()
@@ -179,36 +178,35 @@ class VideoWriter(Generic[_V]):
                 return self._writer.put_sound(samples, first)
 
     def cut_short(self, error: Exception) -> None:
-        """Finish the file with what there is, as `error` tells that no more will come.
+        """Finish the file without further pictures, because of `error`.
 
-        Unless it is closed all the same, it is a recording when it is left, which a note of the
-        error tells.  Nothing where there is no picture.
+        Unless `close` is called afterwards, it becomes a recording, and `error` gets a note about
+        it.  Does nothing without pictures.
         """
         with self._writing:
             self._require_open()
             if self.frames:
                 self._finish()
-                frames = f"{self.frames} frames are" if self.frames > 1 else "1 frame is"
+                frames = f"{self.frames} frames were" if self.frames > 1 else "1 frame was"
                 error.add_note(
-                    f"{frames} whole, and not lost: {self.unfinished.path} has what came of "
+                    f"{frames} saved: {self.unfinished.path} has the written part of "
                     f"{self.name!r}; {RECOVER_HINT}"
                 )
 
     def close(self) -> None:
-        """Finish the file and publish the video; nothing where that is done already.
+        """Finish the file and publish the video; does nothing if that is done already.
 
-        Raises `UsageError` where sound goes on for more than a second after the last picture; more
-        of these can still be written then.  `IntegrityError` where the file that was made shows
-        pictures at other times than were given; the store is then as it was.  In a forked child it
-        is not closed, but left alone.
+        Raises `UsageError` if the sound is more than a second longer than the pictures; more
+        pictures can be written then. Raises `IntegrityError` if the finished file shows pictures at
+        other times than given; the store is then unchanged. In a forked child the file is left
+        alone.
 
-        What may pass, as a catalog that others keep locked (`BusyError`), a full disk
-        (`NoSpaceError`), a disk that fails or too many open files (`OSError`), a name that was
-        taken meanwhile (`ExistsError`) or what it was to replace and is held (`HeldError`), does
-        not cost the recording: it keeps its name and its file, which a note of the error tells,
-        until it is closed again, with success, or abandoned.  When this process ends, or calls
-        `leave`, that is a recording of which `Store.recover` makes a video.  Why no more was taken
-        than there is, is raised here again.
+        After an error that may pass, the file is kept, and a note of the error names it: a catalog
+        that is locked by others (`BusyError`), a full disk (`NoSpaceError`), a failing disk or too
+        many open files (`OSError`), a name that was taken in the meantime (`ExistsError`), or a
+        hold on the file to replace (`HeldError`).  `close` can be called again. At the end of the
+        process, or after `leave`, the file is a recording that `Store.recover` turns into a video.
+        An error that stopped the writing earlier is raised here again.
         """
         with self._writing:
             if self._cut_by is not None:
@@ -221,7 +219,7 @@ class VideoWriter(Generic[_V]):
                 self._publish_it()
 
     def abandon(self) -> None:
-        """Forget it; the store is as it was."""
+        """Discard the file; the store is unchanged."""
         with self._writing:
             try:
                 if self._is_open:
@@ -232,16 +230,18 @@ class VideoWriter(Generic[_V]):
                 self.unfinished.remove()
 
     def leave(self) -> None:
-        """Nobody goes on with it: where it is whole, and only was not published, or no more was
-        taken (see `write`), it becomes a recording to be recovered (see `Store.recordings`), else
-        it is forgotten."""
+        """Keep the file as a recording if it is complete or cut short (see `write`); otherwise
+        discard it.
+
+        See `Store.recordings`.
+        """
         with self._writing:
             if not (self._is_whole or self._has_part):
                 self.abandon()
                 return
             self._is_whole = False
             if self._is_open:
-                self._let_go()  # first: what the muxer writes at the end is for whole files
+                self._let_go()  # first, because the muxer must not write the end of a partial file
                 self._writer.abandon()
             self.unfinished.leave()
 
@@ -276,7 +276,7 @@ class VideoWriter(Generic[_V]):
         if not self._is_open:
             if self._cut_by is not None:
                 raise self._cut_by
-            raise UsageError(f"{self.name!r} is finished, or was given up")
+            raise UsageError(f"{self.name!r} is finished or abandoned")
 
     def _let_go(self) -> None:
         self._is_open = False
@@ -298,7 +298,7 @@ class VideoWriter(Generic[_V]):
 
     @contextmanager
     def _without_lost(self) -> Iterator[None]:
-        """Where pictures that were taken turn out not to be in the file, it ends before them."""
+        """End the file before accepted pictures that turn out to be missing from it."""
         try:
             yield
         except UsageError as error:
@@ -308,14 +308,14 @@ class VideoWriter(Generic[_V]):
             self.frames = lost.start
             if self.frames:
                 self.cut_short(error)
-                self._is_whole = False  # not what was to be written
+                self._is_whole = False  # it is incomplete and must not be published
             self._cut_by = error
             raise
 
     @contextmanager
     def _making_room(self) -> Iterator[None]:
         if self._cut_by is not None:
-            raise self._cut_by  # FFmpeg has lost what came then
+            raise self._cut_by  # FFmpeg has dropped the pictures after the error
         try:
             yield
         except OSError as error:
@@ -324,7 +324,7 @@ class VideoWriter(Generic[_V]):
                 self._cut_by = NoSpaceError(f"no room for {self.name!r}: {error.strerror}")
             if self._has_part:
                 self._cut_by.add_note(
-                    f"what was written of {self.name!r} is not lost: it is {self.unfinished.path}; "
+                    f"{self.unfinished.path} has the part of {self.name!r} that was written; "
                     f"{RECOVER_HINT}"
                 )
             if self._cut_by is error:
@@ -333,7 +333,7 @@ class VideoWriter(Generic[_V]):
 
 
 class _FullWriteFile(FileIO):
-    """Writes all that it is given, or fails: FFmpeg takes no notice of what was left over."""
+    """Writes all bytes or fails, because FFmpeg ignores a short write."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         left = memoryview(data).cast("B")
@@ -343,14 +343,14 @@ class _FullWriteFile(FileIO):
 
 
 def parse_pts(pts: Ticks | None, form: WriterSettings) -> Iterator[SupportsIndex] | None:
-    """Each of the times that somebody gives, if any.
+    """Return an iterator over the given times, or None.
 
-    Raises `UsageError` for what are none, and where the form has a rate, which tells them all.
+    Raises `UsageError` for invalid times, and for any times if the form has a constant rate.
     """
     if pts is None:
         return None
     if form.time_base is None:
-        raise UsageError("a constant rate leaves no choice of times", hint="give time_base")
+        raise UsageError("pts cannot be given with a constant rate", hint="give time_base")
     if isinstance(pts, (int, np.integer)):
         return iter([pts])
     try:

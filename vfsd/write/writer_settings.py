@@ -1,4 +1,4 @@
-"""`WriterSettings`: the codec, rate, quality and colors with which a new video is written."""
+"""`WriterSettings`: the codec, rate, quality and colors of a new video."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _CONTAINERS = {
     ".mov": "mov",
     ".mkv": "matroska",
 }
-"""By the ending of the name."""
+"""By the suffix of the name."""
 _GOP_SECONDS = 1
 _MAX_GOP_FRAMES = 120
 _MAX_FRAMES = 1_000_000_000
-"""From one key picture to the next: encoders count in 32 bits."""
+"""Between two key pictures; encoders count in 32 bits."""
 
 
 class WriteOptions(TypedDict, total=False):
@@ -67,29 +67,30 @@ class WriteOptions(TypedDict, total=False):
 class WriterSettings:
     """How a video is written.
 
-    One of `fps` and `time_base` is given: frames come at a constant rate, or each with the tick of
-    `time_base` (seconds) from which it is shown.
+    Either `fps` is set for a constant rate, or `time_base` (seconds per tick) for a pts with each
+    frame.
     """
 
     fps: Seconds | None = None
     time_base: Seconds | None = None
-    format: str = "rgb24"  #: of the pictures that come, as in `Video.read`
+    format: str = "rgb24"  #: of the given pictures, as in `Video.read`
     codec: str = "h264"  #: h264, hevc, av1, mjpeg, ffv1 or raw
-    pixel_format: str | None = None  #: that is encoded; None: what suits `format`
+    pixel_format: str | None = None  #: of the encoded pictures; None to derive it from `format`
     quality: int | None = None
-    """Rate factor (of mjpeg the quantiser, from 1 on), lower is better; None: hard to tell from the
-    source."""
-    psnr: float | None = None  #: dB that the worst plane of each picture has, instead of a quality
-    lossless: bool = False  #: every sample is kept; an error where it cannot be
-    key_interval: int | None = None  #: frames, 1 to a billion; None: a second
-    color_range: str | None = None  #: of samples that are YUV: limited or full; None: not told
-    color_space: str | None = None  #: of samples that are YUV: bt709, smpte170m ...; None: not told
-    sample_aspect_ratio: Seconds | None = None  #: of pixels that are not square; "4:3", too
-    sound: AudioInput | None = None  #: a file of which it is taken, or (samples x channels, rate)
-    sound_codec: str | None = None  #: aac, flac, opus or pcm; None: as in the file, else aac
+    """Rate factor (for mjpeg the quantiser, from 1), lower is better; None for a visually lossless
+    default."""
+    psnr: float | None = None
+    """minimum dB of the worst plane of each picture, instead of `quality`"""
+    lossless: bool = False  #: keep every sample, or raise an error
+    key_interval: int | None = None  #: frames, 1 to a billion; None for a second
+    color_range: str | None = None  #: of YUV samples: limited or full; None for unspecified
+    color_space: str | None = None  #: of YUV samples: bt709, smpte170m ...; None for unspecified
+    sample_aspect_ratio: Seconds | None = None  #: of non-square pixels; may be "4:3"
+    sound: AudioInput | None = None  #: a file with sound, or (samples x channels, rate)
+    sound_codec: str | None = None  #: aac, flac, opus or pcm; None for that of the file, or aac
 
     def file_form(self, name: str, size: tuple[int, int]) -> FileOptions:
-        """As what the file of a video called `name` is written.  Raises `UsageError`."""
+        """Return the options of the file for a video called `name`.  Raises `UsageError`."""
         codec = FILE_CODECS.get(self.codec)
         if codec is None:
             raise not_one_of("codec", self.codec, FILE_CODECS)
@@ -97,15 +98,15 @@ class WriterSettings:
         container = _CONTAINERS.get(ending)
         if container is None:
             raise UsageError(
-                f"videos are not written as {ending}",
-                hint=f"let the name end in {', '.join(filter(None, _CONTAINERS))}",
+                f"the file suffix {ending} is not supported",
+                hint=f"use one of {', '.join(filter(None, _CONTAINERS))}",
             )
         rate, tick = self._times()
         stored = stored_format(codec, self.format, self.pixel_format, self.lossless)
         require_container(codec, stored, container)
         require_size(stored, *size)
         if self.lossless not in (True, False):
-            raise UsageError(f"lossless is True or False, not {shown(self.lossless)}")
+            raise UsageError(f"lossless must be True or False, got {shown(self.lossless)}")
         return FileOptions(
             container=container,
             codec=codec,
@@ -123,24 +124,30 @@ class WriterSettings:
         )
 
     def _colors(self, stored: str) -> Mapping[str, str]:
-        """What the file tells of them, as `FileOptions` has it."""
+        """Return the color metadata of the file, see `FileOptions`."""
         told = {"color_range": self.color_range, "colorspace": self.color_space}
         chosen = {key: value for key, value in told.items() if value is not None}
         if not input_layout(self.format).channels:
             if self.color_range not in (None, *COLOR_RANGES):
-                raise UsageError(f"colour ranges are {' and '.join(COLOR_RANGES)}")
+                raise UsageError(
+                    f"color_range must be {' or '.join(COLOR_RANGES)}, got "
+                    f"{shown(self.color_range)}"
+                )
             if self.color_space not in (None, *COLOR_SPACES):
-                raise UsageError(f"colour spaces are {', '.join(COLOR_SPACES)}")
+                raise UsageError(
+                    f"color_space must be one of {', '.join(COLOR_SPACES)}, got "
+                    f"{shown(self.color_space)}"
+                )
             return {} if names_full_range(stored) else chosen
         if chosen:
             raise UsageError(
-                f"colours of {self.format} are what they are",
-                hint="color_range and color_space are about YUV samples",
+                f"{self.format} has a fixed color range and space",
+                hint="give color_range and color_space only for YUV samples",
             )
         return BT709 if stored.startswith("yuv") and not names_full_range(stored) else {}
 
     def _times(self) -> tuple[Fraction | None, Fraction]:
-        """The rate, if it is constant, and the seconds of a tick."""
+        """Return the constant rate or None, and the seconds per tick."""
         if (self.fps is None) == (self.time_base is None):
             raise UsageError(
                 "pictures need times: a rate, or a time base and a pts for each",
@@ -149,16 +156,16 @@ class WriterSettings:
         given = None if self.fps is None else frame_rate(self.fps)
         tick = 1 / given if given else _parse_time_base(self.time_base or 0)
         if (given is not None and given <= 0) or tick <= 0:
-            raise UsageError("rates and time bases are larger than 0")
+            raise UsageError("fps and time_base must be larger than 0")
         if max(tick.numerator, tick.denominator) >= 1 << 31:
-            raise UsageError(f"{tick} s as a tick is finer than files can tell")
+            raise UsageError(f"a tick of {tick} s is too fine for the file format")
         return given, tick
 
     def _quality(self) -> int | None:
         codec = FILE_CODECS[self.codec]
         if self.lossless or codec.quality is None:
             if self.quality is not None or self.psnr is not None:
-                raise UsageError("what is written without loss has no quality to choose")
+                raise UsageError("a lossless video has no quality or PSNR setting")
             return None
         quality = codec.quality
         if self.quality is not None:
@@ -166,7 +173,7 @@ class WriterSettings:
         if quality not in codec.rate_factors:
             finest, coarsest = codec.rate_factors[0], codec.rate_factors[-1]
             raise UsageError(
-                f"rate factors of {codec.name} are {finest} to {coarsest}, not {quality}"
+                f"quality of {codec.name} must be {finest} to {coarsest}, got {quality}"
             )
         return quality
 
@@ -190,18 +197,18 @@ class WriterSettings:
         if self.psnr is None:
             return None
         if self.quality is not None:
-            raise UsageError("a rate factor and a PSNR are one too many", hint="give one of them")
+            raise UsageError("give either quality or psnr, not both", hint="give one of them")
         if not FILE_CODECS[self.codec].measured:
             measured = [codec.name for codec in FILE_CODECS.values() if codec.measured]
             raise UsageError(
-                f"{self.codec} is not written with a PSNR",
-                hint=f"{', '.join(measured)} are; or give a quality",
+                f"{self.codec} cannot be encoded to a given PSNR",
+                hint=f"use a quality, or one of {', '.join(measured)}",
             )
         psnr = decibels(self.psnr)
         if not 0 < psnr < math.inf:
             raise UsageError(
-                f"{psnr:g} dB cannot be asked for",
-                hint="what is lossless keeps all of it",
+                f"psnr must be a positive number of dB, got {psnr:g} dB",
+                hint="lossless=True keeps every sample",
             )
         return psnr
 
@@ -215,7 +222,7 @@ class WriterSettings:
         if ratio <= 0 or max(ratio.numerator, ratio.denominator) >= 1 << 31:
             raise UsageError(
                 f"sample_aspect_ratio must be a ratio, got {shown(self.sample_aspect_ratio)}",
-                hint="width by height of a pixel, as in 4:3",
+                hint="give width by height of a pixel, as in 4:3",
             )
         return ratio
 
@@ -223,14 +230,12 @@ class WriterSettings:
         if self.key_interval is not None:
             interval = whole_number(self.key_interval, "key_interval")
             if not 1 <= interval <= _MAX_FRAMES:
-                raise UsageError(
-                    f"a key picture comes after 1 to {_MAX_FRAMES} pictures, not {interval}"
-                )
+                raise UsageError(f"key_interval must be 1 to {_MAX_FRAMES} frames, got {interval}")
             return interval
         return max(1, min(_MAX_GOP_FRAMES, round(_GOP_SECONDS * nominal_rate(rate))))
 
 
 def _parse_time_base(time_base: Seconds) -> Fraction:
-    """Its seconds: a time, as ``"0.04s"``, or a fraction, as ``"1/90000"``."""
+    """Parse a time such as ``"0.04s"``, or a fraction of a second such as ``"1/90000"``."""
     is_fraction = isinstance(time_base, str) and "/" in time_base
     return frame_rate(time_base) if is_fraction else seconds(time_base)

@@ -38,36 +38,36 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
         **{f"mono{bits}": "gray16" for bits in (9, 10, 12, 14, 16)},
     }
 )
-"""The pixel format of each colour space; that of some is a wider one, which keeps every sample."""
+"""The pixel format of each color space; some are wider, and none loses samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Y4mHeader:
-    """What the first line of a YUV4MPEG2 file tells of its pictures."""
+    """The header of a YUV4MPEG2 file."""
 
     width: int
     height: int
-    rate: Fraction | None  #: pictures per second; None: not known
+    rate: Fraction | None  #: pictures per second; None if unknown
     pixel_format: str  #: as in `vfsd.codecs.frames.to_array`
-    color_range: str | None  #: "limited", "full" or not told
+    color_range: str | None  #: "limited", "full" or None if unspecified
     sample_aspect_ratio: Fraction | None
-    space: str = "420jpeg"  #: as the file tells it
+    space: str = "420jpeg"  #: color space as written in the file
 
 
 def read_y4m_header(file: IO[bytes]) -> Y4mHeader:
-    """The first line of a file that starts with `MAGIC`.
+    """Parse the first line of a file that starts with `MAGIC`.
 
-    Raises `UsageError` for what is damaged, interlaced or in a colour space that is not known.
+    Raises `UsageError` for a damaged header, interlaced pictures, or an unknown color space.
     """
     line = file.readline(_MAX_LINE_BYTES)
     if not line.endswith(b"\n"):
-        raise UsageError("YUV4MPEG2 is cut off, or damaged")
+        raise UsageError("the YUV4MPEG2 header is truncated or damaged")
     words = line.decode("ascii", "replace").split()
     told: dict[str, str] = {}
     for word in words[1:]:
         key, value = word.partition("=")[::2] if word.startswith("X") else (word[0], word[1:])
         if key in told and not word.startswith("X"):
-            raise UsageError(f"a header of YUV4MPEG2 tells {key} twice: {line[:80]!r}")
+            raise UsageError(f"a YUV4MPEG2 header must not have {key} twice: {line[:80]!r}")
         told.setdefault(key, value)
     try:
         width, height = int(told["W"]), int(told["H"])
@@ -75,40 +75,41 @@ def read_y4m_header(file: IO[bytes]) -> Y4mHeader:
         aspect = told.get("A", _UNKNOWN_ASPECT)
         ratio = None if aspect in (_UNKNOWN_ASPECT, "1:1") else Fraction(aspect.replace(":", "/"))
     except (KeyError, ValueError, ZeroDivisionError):
-        raise UsageError(f"no header of YUV4MPEG2: {line[:80]!r}") from None
+        raise UsageError(f"invalid YUV4MPEG2 header: {line[:80]!r}") from None
     space = told.get("C", "420jpeg")
     if space not in _FORMATS:
         raise UsageError(
-            f"YUV4MPEG2 in {space} is not encoded",
+            f"YUV4MPEG2 in {space} cannot be encoded",
             hint="`vfsd ingest`, or `cp` into a mount, keeps it as it is; or convert it to one of "
             f"{', '.join(_FORMATS)}",
         )
     if told.get("I", "p") not in ("p", "?"):
         raise UsageError(
-            "interlaced pictures are not written",
-            hint="deinterlace them first, or give the encoded stream, which is kept as it is",
+            "interlaced pictures cannot be written",
+            hint="deinterlace them first, or give the encoded stream, which is stored unchanged",
         )
     if width < 1 or height < 1 or (rate is not None and rate <= 0):
-        raise UsageError(f"no header of YUV4MPEG2: {line[:80]!r}")
+        raise UsageError(f"invalid YUV4MPEG2 header: {line[:80]!r}")
     pixel_format = _FORMATS[space]
     check_size(input_layout(pixel_format), pixel_format, width, height)
     color_range = told.get("XCOLORRANGE", "").lower() or None
     if pixel_format.startswith("gray"):
         if color_range == "limited":
             raise UsageError(
-                "YUV4MPEG2 in gray of limited range is not encoded", hint="convert it to full range"
+                "YUV4MPEG2 in gray of limited range cannot be encoded",
+                hint="convert it to full range",
             )
-        color_range = None  # gray pictures have full range as they are
+        color_range = None  # gray pictures always have full range
     if space == _QUARTER and width % 4:
         raise UsageError(
-            f"YUV4MPEG2 in 411 that is {width} pixels wide is not encoded",
+            f"YUV4MPEG2 in 411 must have a width divisible by 4, got {width}",
             hint="convert it to 444",
         )
     return Y4mHeader(width, height, rate, pixel_format, color_range, ratio, space)
 
 
 def read_y4m_frames(file: IO[bytes], header: Y4mHeader) -> Iterator[Pixels]:
-    """Each picture behind the header.  Raises `CutOffError` where the last is not whole."""
+    """Yield each picture after the header.  Raises `CutOffError` for a partial last frame."""
     layout = input_layout(header.pixel_format)
     shape, dtype = layout.shape(header.width, header.height), np.dtype(layout.dtype)
     wanted = layout.bytes(header.width, header.height)
@@ -117,17 +118,19 @@ def read_y4m_frames(file: IO[bytes], header: Y4mHeader) -> Iterator[Pixels]:
     number = 0
     while line := file.readline(_MAX_LINE_BYTES):
         if line.split(b" ", 1)[0].rstrip() != _FRAME and not _FRAME.startswith(line):
-            raise CutOffError(f"frame {number} of YUV4MPEG2 does not begin where it should")
+            raise CutOffError(f"frame {number} of YUV4MPEG2 does not begin with FRAME")
         samples = read_exactly(file, wanted) if line.endswith(b"\n") else b""
         if len(samples) < wanted:
-            raise CutOffError(f"frame {number} of YUV4MPEG2 is cut off")
+            raise CutOffError(f"frame {number} of YUV4MPEG2 is truncated")
         yield _widen_samples(np.frombuffer(samples, dtype), header).reshape(shape)
         number += 1
 
 
 def _widen_samples(samples: Pixels, header: Y4mHeader) -> Pixels:
-    """Samples as `header.pixel_format` has them.  Each is kept: chroma is repeated, and gray of
-    fewer bits is shifted up."""
+    """Convert samples to `header.pixel_format` without loss.
+
+    Chroma is repeated, and gray of fewer bits is shifted up.
+    """
     if header.space == _QUARTER:
         luma = header.width * header.height
         return np.concatenate((samples[:luma], np.repeat(samples[luma:], 2)))
@@ -137,7 +140,7 @@ def _widen_samples(samples: Pixels, header: Y4mHeader) -> Pixels:
 
 
 def read_exactly(file: IO[bytes], size: int) -> bytes:
-    """`size` bytes, also from a pipe that gives fewer at a time; fewer only at the end."""
+    """Read `size` bytes, also from a pipe that returns fewer at a time; fewer only at the end."""
     parts = []
     while size and (part := file.read(size)):
         parts.append(part)
