@@ -289,7 +289,7 @@ def test_why_nothing_is_copied_is_told(shelf: Shelf) -> None:
     }
     assert told["frames=3-118.mp4"] is None
     assert "decoded alone" in told["frames=3-31.mp4"]
-    assert "as they are stored" in told["frames=3-118,size=160x120.mp4"]
+    assert "in the stored form" in told["frames=3-118,size=160x120.mp4"]
     assert "av1" in told["frames=3-40.mp4"]
 
 

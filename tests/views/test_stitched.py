@@ -79,7 +79,7 @@ def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
         (FrameDecoder, "stream"),
         (FrameDecoder, "decode"),
         (StreamCellDecoder, "decode"),
-        (transcode, "encode"),
+        (transcode, "encode_pictures"),
         (transcode, "parameter_sets"),
     ):
         monkeypatch.setattr(owner, name, refuse)
