@@ -251,7 +251,7 @@ def require_same_bytes(index: Detections, video: LogicalVideo) -> None:
         )
     if not index.has_original(video.id, video.original.id):
         raise NotFoundError(
-            f"the frames of {video.name!r} have been counted anew since it was opened",
+            f"the frames of {video.name!r} have been renumbered since it was opened",
             hint="open it again",
         )
 

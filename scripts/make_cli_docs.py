@@ -30,30 +30,31 @@ _HEAD = """\
 
 <!-- Written by scripts/make_cli_docs.py; changes belong into the code. -->
 
-`vfsd COMMAND --help` says what stands here.  What a command finds goes to stdout, everything else
-to stderr; progress appears only at a terminal, and only when something takes longer than a second.
-Colours go to terminals alone, and not even there when `NO_COLOR` is set.
+`vfsd COMMAND --help` prints the same text. Results go to stdout, everything else to stderr.
+Progress appears at a terminal, for work of more than a second. Colours appear at a terminal,
+unless `NO_COLOR` is set.
 
 ## Which store
 
-In this order:
+A command takes the first of these:
 
 1. `--store DIR`, before or after the name of the command; DIR may be where the store is mounted;
-2. the mount that a path lies in: `vfsd info /mnt/v/cam1/a.mp4` needs nothing else, nor does
-   `vfsd info a.mp4` where the working directory is `/mnt/v/cam1`;
+2. the mount that a path lies in: `vfsd info /mnt/v/cam1/a.mp4`, or `vfsd info a.mp4` in the
+   directory `/mnt/v/cam1`;
 3. the environment variable `VFSD_STORE`.
 
-Names are paths from the root of the store, `cam1/a.mp4`, unless they lead into a mount.
+Names are paths from the root of the store, such as `cam1/a.mp4`, unless they lead into a mount.
 
-## Programs as readers
+## JSON output
 
-With `--json` a command prints one object, or, where it lists things, one object a line.  Each
-holds `"schema": 1` and the keys that are listed below; keys are added now and then, and do not
-change their meaning without a new schema number.  Times are ISO 8601 in UTC, sizes are bytes,
-durations are seconds.  An error is an object, too, on stderr: `error` (its class), `message`,
-`hint` (or null) and `exit_code`.
+With `--json` a command prints one object, or one object a line where it lists things. Each has
+`"schema": 1` and the keys below. New keys may be added; a key changes its meaning only with a new
+schema number. Times are ISO 8601 in UTC, sizes are bytes, durations are seconds. An error is an
+object on stderr, with `error` (its class), `message`, `hint` (or null) and `exit_code`.
 
-Completion of commands and options, for bash (zsh and fish likewise):
+## Completion
+
+Commands and options complete in bash, and likewise in zsh and fish, after:
 
     eval "$(_VFSD_COMPLETE=bash_source vfsd)"
 """
@@ -79,8 +80,8 @@ def commands() -> Iterator[Command]:
 def _any_exit_codes() -> Iterator[str]:
     yield "## Exit codes of every command\n"
     yield (
-        "Any command may end with these, those from 10 on where it uses a store.  What else one "
-        "may end with\nstands with it; all are listed [at the end](#exit-codes).\n"
+        "Any command may exit with these; codes from 10 on need a store. Each command lists its "
+        "own codes,\nand all are listed [at the end](#exit-codes).\n"
     )
     rows = [(str(code), text) for code, text in exit_codes_of_every_command().items()]
     yield from _table(("code", "meaning"), rows)
@@ -175,10 +176,7 @@ def _fields(fields: Mapping[str, str]) -> Iterator[str]:
 
 def _exit_codes() -> Iterator[str]:
     yield "## Exit codes\n"
-    yield (
-        "They come in bands: 2 to 9 for what was asked, 10 to 19 for the store, 20 to 29 for the "
-        "machine.\n"
-    )
+    yield ("Codes 2 to 9 concern the request, 10 to 19 the store, 20 to 29 the machine.\n")
     names: dict[int, list[str]] = {}
     numbers: dict[int, dict[str, None]] = {}
     for error in error_classes():

@@ -168,5 +168,5 @@ def test_boxes_stay_with_their_frames(video: Video, elsewhere: Store) -> None:
         lambda: list(video.labels.query()),
         lambda: video.labels.add(boxes, "me"),
     ):
-        with pytest.raises(NotFoundError, match="counted anew"):
+        with pytest.raises(NotFoundError, match="renumbered"):
             use()

@@ -517,7 +517,7 @@ def test_scrub_makes_sums_that_are_missing_or_wrong(place: Path) -> None:
                 wrong = BlockChecksums(good.sums.size, good.sums.block, change_of)
                 change.integrity.put_sums(where, wrong)
             (found,) = scrubbed(store)
-            assert found.repaired == "counted anew"
+            assert found.repaired == "recomputed"
 
 
 def test_an_interrupted_scrub_goes_on(place: Path) -> None:
@@ -613,7 +613,7 @@ def test_a_scrub_that_goes_on_does_not_believe_damage_by_wrong_sums(
             change.integrity.put_sums(original.place, wrong)
         interrupted(store, 2 << 20)
         (found,) = scrubbed(store)
-        assert found.repaired == "counted anew"
+        assert found.repaired == "recomputed"
         assert fsck.run(store.parts, deep=True) == []
 
 
@@ -700,7 +700,7 @@ def test_a_scrub_of_something_else_begins_anew(large: Path, what: str) -> None:
             note.write_text(note.read_text().replace('"run": 1', '"run": 7'))
         last = Scrubber(store.parts)
         assert last.planned == (1, path.stat().st_size)
-        assert [one.repaired for one in last.run()] == ["counted anew"] * (what == "sums")
+        assert [one.repaired for one in last.run()] == ["recomputed"] * (what == "sums")
 
 
 def test_what_was_looked_at_is_written_down_while_another_file_is_read(

@@ -137,8 +137,8 @@ _DAY_SECONDS = 86400.0
         "bytes": "list of [first, end] of damaged bytes; empty if the file is missing",
         "frames": "list of [first, end] of frames that need them, for originals; null if "
         "unknown, since the frame table is damaged, too",
-        "repaired": "put back, dropped (tiles, which can be made again), "  # prose: ok
-        "counted anew (its checksums were damaged), recorded (its row was missing), or null",
+        "repaired": "put back, dropped (tiles, which can be made again), "
+        "recomputed (its checksums were damaged), recorded (its row was missing), or null",
     },
     exits=[
         NotFoundError,

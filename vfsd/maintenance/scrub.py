@@ -135,7 +135,7 @@ class ScrubDamage:
     message: str
     ranges: tuple[range, ...]  #: bytes; empty where all of them are gone
     frames: tuple[range, ...] | None  #: of originals: those that need them; None: not known
-    repaired: str | None  #: how: put back, dropped, counted anew or recorded
+    repaired: str | None  #: how: put back, dropped, recomputed or recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +368,7 @@ class Scrubber:
             if known is not None and known.sums != found.sums:
                 text = f"{item.place}: its sums were damaged; its bytes are what they were"
                 names = self._names(item)
-                yield ScrubDamage(item.place, self._kind(item), names, text, (), (), "counted anew")
+                yield ScrubDamage(item.place, self._kind(item), names, text, (), (), "recomputed")
         self._fine.append((item.place, time.time_ns()))
         self._write_down_in_time()
 
