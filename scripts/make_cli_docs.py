@@ -153,14 +153,14 @@ def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
 
 
 def about(option: click.Option) -> str:
-    """What an option is for, and how it is given."""
+    """The help of an option, and whether it is required or repeatable."""
     again = " May be given several times." if option.multiple else ""
     needed = " Has to be given." if option.required else ""
     return (option.help or "") + again + needed
 
 
 def named_value(option: click.Option) -> str:
-    """What stands for an option's value; "" for one that takes none."""
+    """The placeholder for the value of an option; "" for a flag."""
     if option.is_flag:
         return ""
     if option.metavar:

@@ -28,30 +28,31 @@ from vfsd.cli.exit_codes import exit_codes, exit_codes_of_every_command
 from vfsd.mount.fuse.mount_options import described_options
 
 _DATE = "2026-11-22"
-"""Of all pages; to be changed with a release."""
+"""Date of all pages; change it with a release."""
 _WIDTH = 79
 
 _STORE = (
-    "Which store is meant is told, in this order, by --store, by the mount that a path lies in, "
-    "and by the environment variable VFSD_STORE.",
-    "Names are paths from the root of the store, `cam1/a.mp4`, unless they lead into a mount.",
+    "The first of these names the store: --store, the mount that a path lies in, and the "
+    "environment variable VFSD_STORE.",
+    "Names are paths from the root of the store, such as `cam1/a.mp4`, unless they lead into a "
+    "mount.",
 )
 _JSON = (
-    "With --json a command prints one object, or, where it lists things, one object a line.  An "
+    "With --json a command prints one object, or one object a line for a list.  An "
     "error is an object on standard error, with `error`, `message`, `hint` and `exit_code`.",
 )
 _ENVIRONMENT = {
-    "VFSD_STORE": "The store, where neither --store nor a path tells it.",
-    "VFSD_FUSE": "The binding to libfuse: mfusepy, which is the default, or fusepy.",
-    "NO_COLOR": "If it is set, no colours, not even at a terminal.",
-    "XDG_STATE_HOME": "Logs of mounts are kept in its folder vfsd; ~/.local/state by default.",
-    "NOTIFY_SOCKET": "Where `vfsd mount -f` tells systemd that it answers, and that it ends.",
+    "VFSD_STORE": "The store, if neither --store nor a path names it.",
+    "VFSD_FUSE": "The binding to libfuse: mfusepy (the default) or fusepy.",
+    "NO_COLOR": "If set, disables colours at a terminal.",
+    "XDG_STATE_HOME": "Logs of mounts are in its directory vfsd; the default is ~/.local/state.",
+    "NOTIFY_SOCKET": "Socket on which `vfsd mount -f` notifies systemd of its start and end.",
 }
 _FILES = {
-    "~/.local/state/vfsd/NAME-ID.log": "What the mount of a store has to say, unless --log says "
-    "where.",
-    "/etc/fuse.conf": "Has to hold user_allow_other where others than root may mount with "
-    "allow_other.",
+    "~/.local/state/vfsd/NAME-ID.log": "Log of the mount of a store, unless --log names "
+    "another file.",
+    "/etc/fuse.conf": "Must contain user_allow_other if users other than root mount "
+    "with allow_other.",
 }
 
 
@@ -81,7 +82,7 @@ def _main_page() -> Iterator[str]:
         for name in names:
             yield from _item(f"\\fB{_literal(_page_name(name))}\\fR(1)", _summary(found[name]))
     yield ".SH OPTIONS"
-    yield "They may stand before or after the name of the command."
+    yield "These options may be given before or after the name of the command."
     yield from _options(common_options())
     yield ".SH VIEWS"
     yield from _listing(_docstring("vfsd.core.view_path").splitlines())
@@ -129,7 +130,7 @@ def _command_page(command: Command) -> Iterator[str]:
         yield from _words(fields)
     if command.exits:
         yield ".SH EXIT STATUS"
-        yield "Besides those of every command, see \\fBvfsd\\fR(1):"
+        yield "In addition to the codes of every command, see \\fBvfsd\\fR(1):"
         for code in command.exits:
             yield from _item(f"\\fB{code}\\fR", exit_codes()[code])
     yield ".SH EXAMPLES"
@@ -149,28 +150,25 @@ def _helper_page() -> Iterator[str]:
     yield ".SH DESCRIPTION"
     yield from _paragraphs(
         (
-            "`mount(8)` runs this for file systems of the type fuse.vfsd, as does systemd for its "
-            "mount units.  It has to lie in /sbin, where a link will do.  It returns when the "
-            "mount answers; a process in the background goes on, and writes what it has to say "
-            "where `vfsd-mount(1)` says.",
-            "A directory of which the last mount was killed is unmounted first.",
+            "`mount(8)`, and systemd for mount units, run this helper for file systems of the type "
+            "fuse.vfsd.  It must be in /sbin; a link suffices.  It returns when the mount answers, "
+            "and leaves a process in the background, with the log described in `vfsd-mount(1)`.",
+            "A stale mount at the directory, such as of a killed process, is unmounted first.",
         )
     )
     yield ".SH OPTIONS"
-    yield from _item("\\fB\\-f\\fR", "Only look whether the mount options are right.")
-    yield from _item("\\fB\\-s\\fR, \\fB\\-n\\fR, \\fB\\-v\\fR", "Are taken, and change nothing.")
-    yield from _item("\\fB\\-o\\fR \\fIWORDS\\fR", "Mount options, with commas between them:")
+    yield from _item("\\fB\\-f\\fR", "Only check the mount options.")
+    yield from _item("\\fB\\-s\\fR, \\fB\\-n\\fR, \\fB\\-v\\fR", "Accepted, without effect.")
+    yield from _item("\\fB\\-o\\fR \\fIWORDS\\fR", "Mount options, separated by commas:")
     yield ".RS"
     yield from _words(described_options())
     yield ".RE"
     yield ".PP"
-    yield from _marked(
-        "Words that only mount(8) and systemd care for (nofail, x-systemd.*) are passed over."
-    )
+    yield from _marked("Options for mount(8) and systemd alone (nofail, x-systemd.*) are ignored.")
     yield ".SH EXIT STATUS"
-    yield from _item("\\fB0\\fR", "It is mounted, and answers.")
+    yield from _item("\\fB0\\fR", "The store is mounted, and the mount answers.")
     yield from _item("\\fB1\\fR", "The arguments or the mount options are wrong.")
-    yield from _item("\\fB32\\fR", "It could not be mounted; standard error says why.")
+    yield from _item("\\fB32\\fR", "The store could not be mounted; standard error has the reason.")
     yield ".SH FILES"
     yield from _item("\\fI/etc/fstab\\fR", "A line for a store:")
     yield from _listing(["/srv/videos  /mnt/v  fuse.vfsd  allow_other,nofail  0  0"])
@@ -191,7 +189,7 @@ def _summary(command: Command) -> str:
 
 
 def _head(name: str, section: int, summary: str) -> Iterator[str]:
-    yield '.\\" Written by scripts/make_man_pages.py; changes belong into the code.'
+    yield '.\\" Written by scripts/make_man_pages.py; edit the code instead.'
     yield f'.TH {_literal(name).upper()} {section} {_DATE} "vfsd {__version__}" "vfsd"'
     yield ".ad l"
     yield ".SH NAME"
@@ -255,7 +253,7 @@ def _see_also(pages: Iterable[str]) -> Iterator[str]:
 
 
 def _marked(text: str) -> list[str]:
-    """Lines of running text, what stands in backquotes in bold."""
+    """Lines of running text, with backquoted parts in bold."""
     parts = re.split(r"`([^`]+)`", re.sub(r"\s+", " ", text.strip()))
     shown = [
         f"\\fB{_literal(part)}\\fR" if number % 2 else _plain(part)
@@ -266,13 +264,13 @@ def _marked(text: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Options in running text keep their hyphens, too: they are to be copied."""
+    """Options in running text keep their hyphens, so that they can be copied."""
     escaped = _escaped(text)
     return re.sub(r"(?<![\w-])--?(?=\w)", lambda m: m.group().replace("-", r"\-"), escaped)
 
 
 def _literal(text: str) -> str:
-    """What is to be typed as it stands."""
+    """Text to be typed literally."""
     return _guarded(_escaped(text).replace("-", r"\-"))
 
 
@@ -284,7 +282,7 @@ def _escaped(text: str) -> str:
 
 
 def _guarded(line: str) -> str:
-    """A line that begins like a request is none."""
+    """Protect a text line that starts like a request."""
     return f"\\&{line}" if line.startswith((".", "'")) else line
 
 
