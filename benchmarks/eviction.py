@@ -53,7 +53,7 @@ BYTES_PER_PIXEL = 0.02
 """Of the original."""
 TILES_BYTES = 1.9
 """As many times those of the original, as `vfsd.derive.catalog_world` has it."""
-LEAD = 1.25
+MIN_GAIN = 1.25
 """As `vfsd.storage.enforce_budget` has it."""
 NEARLY = 1.005
 """Bounds allow for half a percent: seeds differ by more."""
@@ -114,7 +114,7 @@ class Cache:
                 return False
             if (
                 worth is not None
-                and LEAD * sum(self._worth(numbers[one.id]) for one in gone) > worth
+                and MIN_GAIN * sum(self._worth(numbers[one.id]) for one in gone) > worth
             ):
                 return False
             for one in gone:

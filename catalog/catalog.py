@@ -257,7 +257,7 @@ class Catalog(DetectionCatalog):
         What they used of segments is counted there.  The newest `keep` are kept.  No `watch`
         tells of it.  Raises `BusyError` after a second in which others write, `NoSpaceError`.
         """
-        with self._database.noting() as connection:
+        with self._database.record_decoding() as connection:
             reads = LoggedReads(connection)
             if reads.add(done):
                 holdings = DerivedUsage(connection)
@@ -272,7 +272,7 @@ class Catalog(DetectionCatalog):
         with self.reading() as seen:
             damaged = {found.place for found in seen.integrity.damaged()}
         healed = [one for one in places if one[0] in damaged]
-        with self._database.noting() as connection:
+        with self._database.record_decoding() as connection:
             _note_inspections(
                 IntegrityLog(connection), [one for one in places if one[0] not in damaged]
             )

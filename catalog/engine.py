@@ -8,7 +8,7 @@ a snapshot too (REPEATABLE READ), and writers take turns by locking the one row 
 for which they wait as long.
 
 SQLite's `user_version` counts the transactions that others should notice, so that notes (see
-`Database.noting`), which come every second while somebody reads, make nobody ask anew.
+`Database.record_decoding`), which come every second while somebody reads, make nobody ask anew.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class Database:
         connection.exec_driver_sql(_LOCK_CATALOG)
 
     @contextmanager
-    def noting(self) -> Iterator[Connection]:
+    def record_decoding(self) -> Iterator[Connection]:
         """A transaction for what nobody waits for, and no `ChangeWatch` tells of.
 
         Raises `BusyError` soon when others write.

@@ -547,7 +547,7 @@ def test_others_have_their_turn_between_deletions(
     mine = ager(store)
     rests: list[float] = []
     monkeypatch.setattr(time, "sleep", rests.append)
-    monkeypatch.setattr(reclaim, "_AT_ONCE_SECONDS", 0)
+    monkeypatch.setattr(reclaim, "_BATCH_SECONDS", 0)
     for due in mine.plan().due:
         mine.apply(due, quietly)
     assert rests.count(0.1) == 3
@@ -597,7 +597,7 @@ def test_what_is_not_there_takes_up_nothing_of_a_directory(store: Store) -> None
 
 def test_a_limit_of_bytes_is_for_a_directory(store: Store) -> None:
     video = put(store, "cam1/a.mp4", 1, "original=keep")
-    with pytest.raises(UsageError, match="delete-above is about all videos of a directory"):
+    with pytest.raises(UsageError, match="delete-above must be set on a directory"):
         video.policy.set("delete-above=1G")
     assert str(video.policy.get()) == "original=keep"
 
@@ -950,7 +950,7 @@ def test_killed_while_deleting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             monkeypatch.setattr(where, name, die)
             mine.apply(due, quietly)
 
-    for where, name, is_there in ((Tree, "delete", True), (age, "clear_away", False)):
+    for where, name, is_there in ((Tree, "delete", True), (age, "reclaim_or_log", False)):
         child = multiprocessing.get_context("fork").Process(target=work, args=(where, name))
         child.start()
         child.join()

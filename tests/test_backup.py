@@ -241,8 +241,8 @@ def test_a_backup_that_others_keep_is_not_taken_for_one_that_cannot_tell(
         return is_intact(objects, key, size)
 
     monkeypatch.setattr(ObjectStore, "is_intact", counted)
-    monkeypatch.setattr(backup, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(catalog_swap, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(backup, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(catalog_swap, "WAIT_SECONDS", 0.2)
     with closing(sqlite3.connect(target / CATALOG, isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
@@ -579,7 +579,7 @@ def test_who_has_the_backup_open_is_waited_for(store: Store, target: Path) -> No
 def test_who_goes_on_looking_into_the_backup_keeps_it(
     store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog_swap, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(catalog_swap, "WAIT_SECONDS", 0.2)
     back_up(store.parts, target)
     store.remove("portrait.mp4")
     with Store.open(target) as looking:

@@ -178,11 +178,11 @@ def test_what_one_command_makes_does_not_go_for_the_rest(store: Store, video: Vi
     tiles = video.tiles.retile("uniform:2x2")
     video.budget.set(tiles[0].size + tiles[1].size + 100)
     assert len(everything(store, video)) == 2
-    with pytest.raises(OverBudgetError, match="nothing else should go"):
+    with pytest.raises(OverBudgetError, match="no other data is worth less"):
         video.tiles.retile("uniform:2x3", jobs=1)
     left = store.catalog.segments(video.info)
     assert {str(one.layout) for one in left} == {str(left[0].layout)} != {str(tiles[0].layout)}
-    with pytest.raises(OverBudgetError, match="nothing else should go"):
+    with pytest.raises(OverBudgetError, match="no other data is worth less"):
         video.tiles.retile("uniform:2x3", jobs=1)
     assert store.catalog.segments(video.info) == left, "nor when it is said again"
     require_sound(store)

@@ -900,13 +900,13 @@ def test_what_is_deleted_by_the_thousand_lets_others_write_in_between(
             change.objects.record(taken[-1], 2, now_ns=1)
 
     monkeypatch.setattr(Objects, "is_recorded", noted)
-    monkeypatch.setattr("vfsd.storage.reclaim._AT_ONCE", 10)
+    monkeypatch.setattr("vfsd.storage.reclaim._BATCH_FILES", 10)
     monkeypatch.setattr("vfsd.storage.reclaim.time.sleep", in_between)
     assert sorted(reclaim(parts)) == sorted(keys)
     assert len(taken) == 2
     assert {key for key in keys if parts.objects.exists(key)} == set(taken)
     taken.clear()
     asked.clear()
-    monkeypatch.setattr("vfsd.storage.reclaim._AT_ONCE_SECONDS", 0)
+    monkeypatch.setattr("vfsd.storage.reclaim._BATCH_SECONDS", 0)
     assert len(reclaim(parts)) == 2
     assert len(taken) == 1

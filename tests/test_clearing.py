@@ -19,7 +19,7 @@ from vfsd.derive.retile import Retiler
 from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.disk.store_layout import CATALOG
 from vfsd.maintenance import fsck
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import TileLayout
 
 LEFT_BEHIND = "00" * 32
@@ -137,7 +137,7 @@ def test_nothing_is_gone_through_for_what_goes(store: Store) -> None:
 
     clip = store.ingest(FOLDER / "portrait.mp4", "a.mp4")
     sa.event.listen(store.catalog._database.engine, "before_cursor_execute", explain)
-    clear_away(store.parts, keys=[clip.original.object_key or ""])
+    reclaim_or_log(store.parts, keys=[clip.original.object_key or ""])
     assert plans
     large = (
         "physical_videos",

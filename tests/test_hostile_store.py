@@ -25,7 +25,7 @@ from vfsd.maintenance.restore import restore
 from vfsd.maintenance.scrub import Scrubber
 from vfsd.mount.fs import Filesystem
 from vfsd.mount.fs.attributes import Caller
-from vfsd.storage.file_cache import FileCache, file_of
+from vfsd.storage.file_cache import FileCache, cache_file_name
 
 KEYS = (
     "../../../etc/passwd",
@@ -224,7 +224,7 @@ def test_what_is_others_stays_where_a_link_leads(place: Path, docs: Path, name: 
         fsck.run(store.parts, repair=True)
         cache = FileCache(store.parts.directory.cache, store.settings.view_cache_bytes)
         for digit in "0123456789":
-            cache.put(file_of("cd" * 32, f"{digit * 64}.0"), bytes(5000))
+            cache.put(cache_file_name("cd" * 32, f"{digit * 64}.0"), bytes(5000))
     assert before.items() <= held(docs).items()
 
 
@@ -265,7 +265,7 @@ def test_views_go_when_a_store_is_restored_wherever_they_are(place: Path, tmp_pa
     let_lead(place / "cache", tmp_path / "disk")
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "precious").touch()
-    name = file_of("cd" * 32, f"{'ab' * 32}.0")
+    name = cache_file_name("cd" * 32, f"{'ab' * 32}.0")
     FileCache(place / "cache", 10_000).put(name, b"a view")
     restore(tmp_path / "backup", place)
     assert not FileCache(place / "cache", 10_000).has(name)

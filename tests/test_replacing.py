@@ -419,7 +419,7 @@ def test_killed_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             (replace_original, "require_same_beside"),
             (Videos, "replace_original"),
             (OriginalPolicies, "add"),
-            (replace_original, "clear_away"),
+            (replace_original, "reclaim_or_log"),
         )
     ):
         path = tmp_path / str(number)

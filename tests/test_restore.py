@@ -154,11 +154,11 @@ def test_what_is_kept_is_whole_though_others_come_and_go_meanwhile(
         opened[0].close()
         with Store.open(place / "store") as second:
             _label(second, "second")
-        return take_over(*given)
+        return swap_catalog(*given)
 
-    bring, take_over = _Restore._bring_objects, catalog_swap.take_over
+    bring, swap_catalog = _Restore._bring_objects, catalog_swap.swap_catalog
     monkeypatch.setattr(_Restore, "_bring_objects", come)
-    monkeypatch.setattr("vfsd.maintenance.restore.take_over", go)
+    monkeypatch.setattr("vfsd.maintenance.restore.swap_catalog", go)
     kept = restore(place / "backup", place / "store").replaced
     assert kept is not None
     with closing(sqlite3.connect(kept / CATALOG)) as old:
@@ -568,7 +568,7 @@ def test_an_error_that_leaves_the_rest_to_who_opens_the_store_says_so(
     synced = fsync_path
 
     def fails(path: Path) -> None:
-        if path.name == "spool" and catalog_swap._is_to_come(
+        if path.name == "spool" and catalog_swap._is_pending(
             StoreDirectory.unmarked(place / "store")
         ):
             raise OSError(code, os.strerror(code))
@@ -607,13 +607,13 @@ def test_nothing_else_is_written_over(place: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog_swap, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(catalog_swap, "WAIT_SECONDS", 0.2)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_who_has_the_store_open_keeps_it(place: Path) -> None:
     with Store.open(place / "store") as store:
-        with pytest.raises(BusyError, match="somebody has"):
+        with pytest.raises(BusyError, match="another process has"):
             restore(place / "backup", place / "store")
         assert list(store) == ["friday.mkv", "since.avi", "tiled.mp4"]
     assert not list(place.glob("store/replaced-*"))

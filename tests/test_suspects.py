@@ -25,10 +25,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield made
 
 
-def accuse(store: Store) -> None:
+def add_crash(store: Store) -> None:
     """As the next mount does, which is another process."""
     with Store.open(store.path) as other:
-        other.parts.suspects.accuse(other["v.mp4"].original, "Segmentation fault")
+        other.parts.quarantine.add_crash(other["v.mp4"].original, "Segmentation fault")
 
 
 def verifies(store: Store, seconds: float) -> bool:
@@ -36,7 +36,7 @@ def verifies(store: Store, seconds: float) -> bool:
     verifier = BackgroundVerifier(store)
     end = time.monotonic() + seconds
     try:
-        while store.parts.suspects.barred():
+        while store.parts.quarantine.barred():
             if time.monotonic() > end:
                 return False
             time.sleep(0.02)
@@ -48,14 +48,14 @@ def verifies(store: Store, seconds: float) -> bool:
 def test_a_suspect_is_not_decoded_until_it_was_decoded_elsewhere(store: Store) -> None:
     video = store["v.mp4"]
     assert len(video.read(frames=slice(0, 2)).data) == 2
-    accuse(store)
+    add_crash(store)
     with pytest.raises(RefusedMediaError, match="Segmentation fault"):
         video.read(frames=slice(4, 6))
     assert verifies(store, 60)
     assert len(video.read(frames=slice(4, 6)).data) == 2
-    accuse(store)
+    add_crash(store)
     assert not verifies(store, 3)  # the second time it is for people to say
-    suspicion = store.parts.suspects.of(video.original)
+    suspicion = store.parts.quarantine.of(video.original)
     assert suspicion is not None
     assert suspicion.crashes == 2
     video.verify()
@@ -74,14 +74,14 @@ def test_of_accusations_at_the_same_time_none_is_lost(store: Store) -> None:
         with Store.open(store.path) as other:
             together.wait()
             for _ in range(20):
-                other.parts.suspects.accuse(original, "Segmentation fault")
+                other.parts.quarantine.add_crash(original, "Segmentation fault")
                 if original is lifted:
-                    other.parts.suspects.lift(original)
+                    other.parts.quarantine.lift(original)
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(change, [*originals, lifted]))
     for original in (*originals, lifted):
-        suspicion = store.parts.suspects.of(original)
+        suspicion = store.parts.quarantine.of(original)
         assert suspicion is not None
         assert (suspicion.crashes, suspicion.barred) == (20, original is not lifted)
 
@@ -95,13 +95,13 @@ def test_of_accusations_at_the_same_time_none_is_lost(store: Store) -> None:
 )
 def test_what_cannot_be_read_accuses_nobody(store: Store, told: str) -> None:
     (store.path / "suspects.json").write_text(told)
-    assert store.parts.suspects.barred() == {}
+    assert store.parts.quarantine.barred() == {}
     assert len(store["v.mp4"].read(frames=slice(0, 1)).data) == 1
 
 
 def test_the_note_of_a_process_that_ended_well_is_gone(store: Store) -> None:
-    suspects, note = store.parts.suspects, store.parts.directory.decoding_note
-    with suspects.noting(note):
+    suspects, note = store.parts.quarantine, store.parts.directory.decoding_note
+    with suspects.record_decoding(note):
         with suspects.decoding(store["v.mp4"].original):
             assert any(note.read_bytes()[:4096])
             assert suspects.crashed(note) == ([], "")  # nobody has crashed

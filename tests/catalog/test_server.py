@@ -75,7 +75,7 @@ def test_a_note_waits_for_no_locked_row(own_database: str) -> None:
         other.exec_driver_sql("LOCK TABLE reads IN ACCESS EXCLUSIVE MODE")
         with (
             pytest.raises(BusyError, match="for 1 seconds"),
-            there._database.noting() as connection,
+            there._database.record_decoding() as connection,
         ):
             connection.exec_driver_sql("DELETE FROM reads")
 
@@ -84,10 +84,10 @@ def test_a_note_takes_its_turn(own_database: str) -> None:
     with Catalog.create(own_database) as there, Catalog.open(own_database) as other:
         with there.writing() as change:
             add_file(change, "a")
-            with pytest.raises(BusyError, match="for 1 seconds"), other._database.noting():
+            with pytest.raises(BusyError, match="for 1 seconds"), other._database.record_decoding():
                 pass
         with (
-            other._database.noting(),
+            other._database.record_decoding(),
             pytest.raises(BusyError),
             there.writing(patience=0.3),
         ):
@@ -99,7 +99,7 @@ def test_one_thread_does_not_write_within_its_own_writing(there: Catalog) -> Non
         add_file(change, "a")
         with pytest.raises(AssertionError, match="would deadlock"), there.writing(patience=1):
             pass
-        with pytest.raises(BusyError, match="this very thread"), there._database.noting():
+        with pytest.raises(BusyError, match="this very thread"), there._database.record_decoding():
             pass
     with there.writing() as change:
         add_file(change, "b")

@@ -121,8 +121,8 @@ from vfsd.disk.store_layout import StoreDirectory
 from vfsd.disk.object_store import ObjectStore
 from vfsd.storage.quarantine import Quarantine
 with Store.open(sys.argv[1]) as store:
-    suspects, original = store.parts.suspects, store["a.mp4"].original
-    with suspects.noting(store.parts.directory.decoding_note):
+    suspects, original = store.parts.quarantine, store["a.mp4"].original
+    with suspects.record_decoding(store.parts.directory.decoding_note):
         print(original.id, store.parts.directory.decoding_note, flush=True)
         input()
         with suspects.decoding(original):
@@ -171,7 +171,7 @@ def test_decoding_does_without_a_note_where_there_is_no_room_for_one(
         note = store.parts.directory.decoding_note
         with filled(place):
             store.parts.directory.reserve.unlink()
-            with filled(place), store.parts.suspects.noting(note):
+            with filled(place), store.parts.quarantine.record_decoding(note):
                 assert not note.exists()
                 assert "disk is full" in caplog.text
                 assert store["a.mp4"].read(frames=[0]).data.any()

@@ -20,7 +20,7 @@ from vfsd.storage.sandbox_pool import Examiner, SandboxPool
 def it(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     """With workers of its own, which inherit the environment as it is when they start."""
     workers = SandboxPool()
-    monkeypatch.setattr("vfsd.storage.context.Examiner", partial(Examiner, workers=workers))
+    monkeypatch.setattr("vfsd.storage.context.Examiner", partial(Examiner, pool=workers))
     with Store.open(place) as store:
         filesystem = Filesystem(store.parts)
         yield Driver(filesystem)

@@ -17,7 +17,7 @@ from tests.views.conftest import Shelf
 from vfsd.api.store import Store
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.tempfiles import new_name
-from vfsd.storage.file_cache import FileCache, file_of
+from vfsd.storage.file_cache import FileCache, cache_file_name
 from vfsd.views import Views, rendering
 from vfsd.views.render_cache import MemoryCache
 from vfsd.views.transcode import SegmentedEncode
@@ -152,7 +152,7 @@ def test_other_encoders_make_other_files(
 def test_the_file_used_longest_ago_goes_first(tmp_path: Path) -> None:
     cache = FileCache(tmp_path, 1000)
     long_ago = time.time() - 1000
-    names = [file_of(DIGEST, f"{digit * 64}.0") for digit in "abcde"]
+    names = [cache_file_name(DIGEST, f"{digit * 64}.0") for digit in "abcde"]
     for age, name in enumerate(names[:3]):
         cache.put(name, bytes(200))
         os.utime(tmp_path / name, (long_ago + age, long_ago + age))
@@ -180,7 +180,7 @@ def test_what_dead_writers_left_goes_too(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_no_harm(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cache = FileCache(tmp_path / "file" / "below", 1000)
-    name = file_of(DIGEST, f"{'a' * 64}.1")
+    name = cache_file_name(DIGEST, f"{'a' * 64}.1")
     cache.put(name, b"x")
     assert cache.get(name) is None
 

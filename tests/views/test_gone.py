@@ -21,7 +21,7 @@ from vfsd.disk.tempfiles import new_name
 from vfsd.disk.view_cache_dir import may_be_kept
 from vfsd.maintenance import fsck
 from vfsd.mount.fs.deferred_cleanup import recover
-from vfsd.storage.file_cache import FileCache, file_of
+from vfsd.storage.file_cache import FileCache, cache_file_name
 from vfsd.views import Views
 
 NAME, OTHER = "traffic.mp4", "mpeg4.avi"
@@ -154,7 +154,7 @@ def test_read_on_by_another_decoder_after_it_went(shelf: Shelf) -> None:
 def test_many_views_leave_descriptors_for_others(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vfsd.storage.checksum_registry._MOST_HELD", 1)
+    monkeypatch.setattr("vfsd.storage.checksum_registry._MAX_HELD", 1)
     originals = [shelf.store.parts.bytes_of(shelf.video(name).original) for name in (NAME, OTHER)]
     before = [opened(original) for original in originals]
 
@@ -184,9 +184,9 @@ def test_what_is_put_there_at_the_end(shelf: Shelf) -> None:
     gone, other = digest_of(shelf, NAME), digest_of(shelf, OTHER)
     shelf.store.remove(NAME)
     for digest in (gone, other):
-        cache.put(file_of(digest, f"{'ab' * 32}.1"), b"a picture")
-    assert not cache.has(file_of(gone, f"{'ab' * 32}.1"))
-    assert cache.has(file_of(other, f"{'ab' * 32}.1"))
+        cache.put(cache_file_name(digest, f"{'ab' * 32}.1"), b"a picture")
+    assert not cache.has(cache_file_name(gone, f"{'ab' * 32}.1"))
+    assert cache.has(cache_file_name(other, f"{'ab' * 32}.1"))
     require_only(shelf, other)
 
 

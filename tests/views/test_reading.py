@@ -16,7 +16,7 @@ import pytest
 from tests.selection import one_in
 from tests.views.conftest import Shelf
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
-from vfsd.storage.file_cache import file_of
+from vfsd.storage.file_cache import cache_file_name
 from vfsd.views.render_context import RenderContext
 from vfsd.views.rendering import RenderedFile
 from vfsd.views.transcode import TranscodedView
@@ -196,7 +196,7 @@ def all_are_made(file: RenderedFile, *slots: int) -> bool:
     """Waits for that; not for ever."""
     cache, deadline = file._renderer._cache._memory, time.monotonic() + 20
     rendition: Any = file._rendition
-    keys = [file_of(rendition.digest, rendition.key_of_slot(slot)) for slot in slots]
+    keys = [cache_file_name(rendition.digest, rendition.key_of_slot(slot)) for slot in slots]
     while any(cache.get(key) is None for key in keys) and time.monotonic() < deadline:
         time.sleep(0.01)
     return all(cache.get(key) is not None for key in keys)

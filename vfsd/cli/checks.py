@@ -76,7 +76,7 @@ def fsck(session: Session, repair: bool, deep: bool) -> None:
                 progress.reach(done, total)
 
             findings = fsck.run(store.parts, repair=repair, deep=deep, on_progress=on_progress)
-        unsummed = checksum_registry.without_sums(store.catalog)
+        unsummed = checksum_registry.missing_checksums_message(store.catalog)
         under_way = fsck.under_way(store.parts)
         for finding in findings:
             if session.json:
@@ -310,7 +310,7 @@ def verify(session: Session, names: tuple[str, ...], everything: bool) -> None:
         raise UsageError("name the videos, or give --all")
     root, paths = (session.root(), []) if everything else session.places(names)
     with session.opened(root, writing=True) as store:
-        store.parts.require_filled()  # without objects, all videos would be broken
+        store.parts.require_objects_present()  # without objects, all videos would be broken
         if everything:
             videos = [v for v in store.catalog.find() if not _is_examined(v)]
         else:

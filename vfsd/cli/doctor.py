@@ -367,11 +367,11 @@ def _check_catalog_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
 
 def _check_checksums(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """Checksums and known damage; nothing if the catalog cannot be read."""
-    from vfsd.storage.checksum_registry import SUMS_ADVICE, without_sums
+    from vfsd.storage.checksum_registry import SUMS_ADVICE, missing_checksums_message
 
     try:
         with _open_catalog(directory) as catalog:
-            found = without_sums(catalog)
+            found = missing_checksums_message(catalog)
             with catalog.reading() as seen:
                 damaged = len(seen.integrity.damaged())
     except VfsdError:
@@ -405,7 +405,7 @@ def _check_open_store(directory: StoreDirectory) -> Iterator[Diagnosis]:
 def _check_objects(store: Store) -> Iterator[Diagnosis]:
     """Fail if all objects are missing, as with an unmounted disk."""
     try:
-        store.parts.require_filled()
+        store.parts.require_objects_present()
     except StoreError as error:
         yield Diagnosis("objects", FAIL, str(error), error.hint)
 
@@ -480,9 +480,9 @@ def _open_catalog(directory: StoreDirectory) -> Iterator[Catalog]:
     """The catalog, protected against a restore while it is opened."""
     from vfsd.catalog import Catalog
     from vfsd.disk.disk_reserve import with_reserve
-    from vfsd.storage.catalog_swap import settled, with_log
+    from vfsd.storage.catalog_swap import keeping_wal, settled
 
-    with with_log(directory):
+    with keeping_wal(directory):
         with settled(directory):
             catalog = with_reserve(
                 directory,

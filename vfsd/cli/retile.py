@@ -334,7 +334,7 @@ def _report_made(
     kept: int,
     seconds: float,
 ) -> None:
-    from vfsd.storage.original_guard import usual_psnr
+    from vfsd.storage.original_guard import default_psnr
 
     frames = sum(len(segment.frames) for segment in made)
     tiles = sum(len(segment.cells) for segment in made)
@@ -369,7 +369,7 @@ def _report_made(
         f"{frames} frames in {seconds:.1f} s, {frames / seconds:.0f} per second"
         + (f"; {kept} segments existed already" if kept else "")
     )
-    usual = usual_psnr(store.parts, video.info)
+    usual = default_psnr(store.parts, video.info)
     if worst < usual:
         session.remark(
             f"reads use tiles with at least {usual:g} dB, and some of these have less; change "

@@ -23,8 +23,8 @@ from vfsd.disk.direct_io import UNREADABLE
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.read.pack_pool import OpenPack
 from vfsd.storage.context import StoreContext
-from vfsd.storage.enforce_budget import allowed, entries, make_room
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.enforce_budget import allowed, eviction_candidates, make_room
+from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling.cost import LOSSLESS
 from vfsd.validation import whole_number
 from vfsd.write.pending_object import pending_bytes
@@ -85,7 +85,10 @@ def pending_compressions(
         if not raw:
             return []
         levels = {number: _wanted_level(seen, number) for number in _videos(raw)}
-        last = [one.id for one in reversed(by_benefit(entries(held, seen.holdings.newest_read())))]
+        last = [
+            one.id
+            for one in reversed(by_benefit(eviction_candidates(held, seen.holdings.newest_read())))
+        ]
         found = []
         for number in (number for number in last if number in raw):
             level = levels[raw[number].video_id]
@@ -300,5 +303,5 @@ def _publish(
     if arrival.key != segment.object_key:
         gone.add(segment.object_key)
     if gone:
-        clear_away(parts, keys=gone)
+        reclaim_or_log(parts, keys=gone)
     return after

@@ -18,14 +18,14 @@ from vfsd.errors import NotFoundError, ReadOnlyError, UsageError
 from vfsd.read.read_context import ReadContext
 from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import (
-    LEAD,
-    choose,
-    entries,
+    MIN_GAIN,
+    choose_victims,
+    eviction_candidates,
     exceeded,
     make_room,
     make_room_in_store,
 )
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import overlaps
 from vfsd.validation import how_many
 
@@ -91,7 +91,7 @@ class DerivedBudget:
             read = seen.holdings.newest_read()
             now = replace(_usage(seen, self._id, held), limit=chosen)
             over = 0 if now.allowed is None else now.used - now.allowed
-            gone = (choose(seen, held, over, read=read) or []) if over > 0 else []
+            gone = (choose_victims(seen, held, over, read=read) or []) if over > 0 else []
             numbers = {one.id for one in gone}
             left = [one for one in held if one.id not in numbers]
             after = replace(_usage(seen, self._id, left), limit=chosen)
@@ -207,7 +207,7 @@ def _evict_to_fit(change: Transaction, video_id: int | None) -> list[ChargedSegm
 
 def _reclaim(parts: StoreContext, gone: Sequence[ChargedSegment]) -> None:
     if gone:
-        clear_away(parts, keys={one.object_key for one in gone})
+        reclaim_or_log(parts, keys={one.object_key for one in gone})
 
 
 def _checked_limit(given: Limit | str | int | None) -> Limit | None:
@@ -288,12 +288,12 @@ class _BudgetScope:
             if one.id not in replaced:
                 freed += one.bytes
                 lost += 0.0 if one.is_retired else one.worth_at(self._read)
-        return freed >= over and LEAD * lost <= worth
+        return freed >= over and MIN_GAIN * lost <= worth
 
     @cached_property
     def _order(self) -> list[ChargedSegment]:
         """What may go, what goes first first."""
         held = self._seen.holdings.held(self._id)
         free = {one.id: one for one in held if not one.is_pinned}
-        order = by_benefit(one for one in entries(held, self._read) if one.id in free)
+        order = by_benefit(one for one in eviction_candidates(held, self._read) if one.id in free)
         return [free[one.id] for one in order]

@@ -56,8 +56,8 @@ from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.read.decoder_pool import DecoderPool
 from vfsd.read.video_context import VideoContext
 from vfsd.storage.context import StoreContext
-from vfsd.storage.original_guard import usual_psnr
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.original_guard import default_psnr
+from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import TileLayout, frame_intersection
 from vfsd.write.correct_table import require_verified
 
@@ -124,7 +124,7 @@ def import_frames(
     fewer than planned, and as `retile` does; nothing of it stays then, and what it had taken the
     place of has that again.
     """
-    settings = TileSettings("fast", usual_psnr(parts, video))
+    settings = TileSettings("fast", default_psnr(parts, video))
     lacking = {plan.frames for plan in missing_segments(parts, video, planned, settings)}
     work = _ImportMaker(parts, pool, video, table, settings, given_as)
     made: list[Segment] = []
@@ -141,7 +141,7 @@ def import_frames(
         if made:
             with parts.catalog.writing() as change:
                 change.segments.withdraw(made)
-            clear_away(parts, keys={segment.object_key for segment in made})
+            reclaim_or_log(parts, keys={segment.object_key for segment in made})
         raise
     return made
 

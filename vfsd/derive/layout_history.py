@@ -13,7 +13,7 @@ from vfsd.core.model import LogicalVideo, Segment
 from vfsd.errors import NotFoundError
 from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import make_room
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.reclaim import reclaim_or_log
 
 
 def history(parts: StoreContext, video: LogicalVideo) -> list[Segment]:
@@ -45,7 +45,7 @@ def rollback(parts: StoreContext, video: LogicalVideo, frames: range) -> tuple[i
         change.decisions.note_undone((segment.id for segment in present), now_ns=now)
         # What was pinned and is retired now is charged.
         evicted = make_room(change, video.id, now_ns=now)
-    clear_away(parts, keys={one.object_key for one in evicted})
+    reclaim_or_log(parts, keys={one.object_key for one in evicted})
     return len(present), len(before)
 
 
@@ -110,7 +110,7 @@ def _take_away(parts: StoreContext, taken: Callable[[Transaction], list[Segment]
         return found
 
     found = parts.write_with_reserve(delete)
-    clear_away(parts, keys={segment.object_key for segment in found})
+    reclaim_or_log(parts, keys={segment.object_key for segment in found})
     return found
 
 

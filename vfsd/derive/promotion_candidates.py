@@ -127,7 +127,7 @@ class CandidateIndex:
         self._files.drop(candidate.file)
 
     def _read(self, name: str) -> PromotionCandidate | None:
-        data = self._files.look(name)
+        data = self._files.peek(name)
         if data is None:
             return None
         try:

@@ -25,7 +25,7 @@ from vfsd.derive.workload import LoggedQuery, queries_of_reads, sizes_of_reads
 from vfsd.disk.block_checksums import merged
 from vfsd.read.video_context import VideoContext
 from vfsd.storage.context import StoreContext
-from vfsd.storage.original_guard import usual_psnr
+from vfsd.storage.original_guard import default_psnr
 from vfsd.tiling import Rect, TileLayout, frame_intersection, overlaps
 from vfsd.tiling.policy import (
     Aim,
@@ -260,7 +260,7 @@ def proposals_for(
         undone = seen.decisions.undone(info.id)
     reads = list(parts.catalog.reads(info))
     sots = video.sequences() if reads else []
-    minimum = min(usual_psnr(parts, info), info.original.psnr)
+    minimum = min(default_psnr(parts, info), info.original.psnr)
     found: list[Proposal] = []
     for asked, segments, is_tiled in (
         (queries_of_reads(reads, media), tiles, True),

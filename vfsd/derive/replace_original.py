@@ -51,7 +51,7 @@ from vfsd.errors import (
 )
 from vfsd.storage.context import StoreContext
 from vfsd.storage.original_guard import require_closed
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.write.ingest_file import describe_original, encoded_pages, put_audio
 from vfsd.write.pending_object import pending_own_file
 from vfsd.write.rebuild_index import require_same_picture, with_end_time
@@ -290,7 +290,7 @@ class OriginalReplacer:
                     },
                 )
             )
-        clear_away(self._parts, keys={video.original.object_key or "", *packs})
+        reclaim_or_log(self._parts, keys={video.original.object_key or "", *packs})
         return Replacement(
             changed, codec, video.size, size, psnr_from_error(error), psnr_from_error(total)
         )

@@ -32,7 +32,7 @@ from vfsd.read.read_output import likeness_to_first
 from vfsd.read.tile_planner import DecodeCosts, clamp_cost_factor, original_work
 from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import make_room
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import TileLayout
 from vfsd.tiling.cost import DecodeWork, encode_cost
 from vfsd.write.ingest_file import software_versions
@@ -314,7 +314,7 @@ class SegmentMaker:
             self._physical[plan.layout.width, plan.layout.height] = physical
             self._made.add(segment.id)
         if released:
-            clear_away(self._parts, keys=released)
+            reclaim_or_log(self._parts, keys=released)
         return segment
 
     def _gain(self, plan: PlannedSegment, cells: Sequence[Cell]) -> float:

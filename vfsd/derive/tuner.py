@@ -33,7 +33,7 @@ from vfsd.read.read_context import ReadContext
 from vfsd.read.video_context import VideoContext
 from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import make_room
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import overlaps
 from vfsd.tiling.policy import LedgerParameters
 from vfsd.validation import given_or_usual, within_64_bits
@@ -299,7 +299,7 @@ def undo_decision(
         # What was pinned and is retired now is charged.
         evicted = make_room(change, decision.video_id, now_ns=now)
         undone = change.decisions.get(decision.id)
-    clear_away(parts, keys={one.object_key for one in evicted})
+    reclaim_or_log(parts, keys={one.object_key for one in evicted})
     return undone, restored
 
 

@@ -243,7 +243,7 @@ class StoreDirectory:
         """Those beside the catalog that somebody writes, or that those who died have left."""
         begun = self.top / _UNFINISHED
         files = (
-            *(self.settings, self.suspects, self.scrub_note),
+            *(self.settings, self.quarantine, self.scrub_note),
             *(self.top / _MARKER, self.backup_notes),
         )
         left = [path for file in files for path in on_their_way(file)]
@@ -267,7 +267,7 @@ class StoreDirectory:
             self.top / _MARKER,
             self.settings,
             self.catalog_file,
-            self.suspects,
+            self.quarantine,
             self.scrub_note,
             self.backup_notes,
         )
@@ -470,7 +470,7 @@ class StoreDirectory:
         return self.top / "mount.rendering"
 
     @property
-    def suspects(self) -> Path:
+    def quarantine(self) -> Path:
         return self.top / "suspects.json"
 
     @property

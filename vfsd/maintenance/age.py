@@ -45,7 +45,7 @@ from vfsd.maintenance.due_rules import (
 )
 from vfsd.storage.context import StoreContext
 from vfsd.storage.original_guard import entry_of
-from vfsd.storage.reclaim import TransactionPacer, clear_away
+from vfsd.storage.reclaim import TransactionPacer, reclaim_or_log
 
 
 class DirectoryUsage:
@@ -190,7 +190,7 @@ class RetentionExecutor:
         are gone, as those of a disk that is not mounted: how much is free is told by another one
         then.
         """
-        self._parts.require_filled()
+        self._parts.require_objects_present()
         now = time.time_ns()
         with self._parts.catalog.reading() as seen:
             trusted = seen.clock.trusted()
@@ -325,8 +325,8 @@ class RetentionExecutor:
         `StoreError` as `plan`.
         """
         parts = self._parts
-        parts.require_filled()
-        self._turns.rest()
+        parts.require_objects_present()
+        self._turns.pause()
         makes_room = bool(due.together)
         if makes_room:
             self._shares.look(due.aged.limited_by)
@@ -355,7 +355,7 @@ class RetentionExecutor:
         entry, keys, left, since = parts.write_with_reserve(go)
         if makes_room:
             self._shares.went(video.digest, left, since)
-        clear_away(parts, keys=keys, inodes=[video.ino])
+        reclaim_or_log(parts, keys=keys, inodes=[video.ino])
         return entry
 
     def _require_to_make_room(

@@ -30,13 +30,13 @@ from vfsd.disk.tempfiles import put_in_place
 from vfsd.errors import BusyError, ExistsError, IntegrityError, NoSpaceError, StoreError, UsageError
 from vfsd.maintenance import fsck
 from vfsd.storage.catalog_swap import (
-    PATIENCE_SECONDS,
     TRIES,
-    bring_settings,
+    WAIT_SECONDS,
     copy_private,
+    copy_settings,
+    keeping_wal,
     prepare,
-    take_over,
-    with_log,
+    swap_catalog,
 )
 from vfsd.storage.context import StoreContext
 from vfsd.write.rebuild_index import stored_fault
@@ -257,8 +257,8 @@ class _Backup:
         # It stays of the version that wrote it, whatever becomes of this backup.
         copy = self._coming.new_catalog
         try:
-            with told_of_disks(self._target.root), with_log(self._target):
-                Catalog.copy_at(url_of_file(last), copy, patience=PATIENCE_SECONDS)
+            with told_of_disks(self._target.root), keeping_wal(self._target):
+                Catalog.copy_at(url_of_file(last), copy, patience=WAIT_SECONDS)
             with closing(Catalog.open(url_of_file(copy))) as catalog, catalog.reading() as seen:
                 found = seen.integrity.damaged()
         except (BusyError, NoSpaceError):
@@ -359,8 +359,8 @@ class _Backup:
     def _publish(self) -> bool:
         """False where objects are gone again."""
         self._note_damage(self._coming.new_catalog)
-        bring_settings(self._parts.directory, self._target, self._coming)
-        return take_over(self._target, self._has_all)
+        copy_settings(self._parts.directory, self._target, self._coming)
+        return swap_catalog(self._target, self._has_all)
 
     def _settle(self) -> None:
         """Note of which private files it has copies, and mark it as a store."""

@@ -36,13 +36,13 @@ from vfsd.errors import (
 from vfsd.maintenance.backup import require_apart, told_of_disks
 from vfsd.storage.catalog_swap import (
     TRIES,
-    bring_settings,
     copy_private,
+    copy_settings,
+    keeping_wal,
     prepare,
     require_closed,
     settled,
-    take_over,
-    with_log,
+    swap_catalog,
 )
 from vfsd.storage.file_cache import FileCache
 
@@ -151,13 +151,13 @@ class _Restore:
         StoreSettings.load(
             self._source.settings
         )  # what nobody could open the store with stays there
-        bring_settings(self._source, target, coming)
+        copy_settings(self._source, target, coming)
         for _ in range(TRIES):
             self._bring_objects()
             self._forget_damage(coming)
             # Numbers of tiles will be given again, and views in the cache may go by them.
             FileCache(target.cache, budget=0).sweep()
-            if take_over(target, self._has_all, self._keep_old):
+            if swap_catalog(target, self._has_all, self._keep_old):
                 self._bring_marker()
                 return
         raise StoreError(
@@ -172,7 +172,7 @@ class _Restore:
         version may be the one that has to read it.
         """
         source = self._source
-        with settled(source), with_log(source):
+        with settled(source), keeping_wal(source):
             Catalog.copy_at(source.catalog_url, coming.new_catalog)
         with (
             closing(Catalog.open(url_of_file(coming.new_catalog), store_id=source.id)) as catalog,

@@ -203,7 +203,7 @@ class Scrubber:
         """
         if parts.read_only:
             raise ReadOnlyError("the store was opened read-only")
-        parts.require_filled()
+        parts.require_objects_present()
         self._parts = parts
         self._videos = videos
         self._pace = ByteRateLimiter(rate)
@@ -412,7 +412,7 @@ class Scrubber:
 
     def _known(self, item: _ScrubItem, ranges: tuple[range, ...]) -> ScrubDamage:
         """What somebody has found before, and is not read again for that."""
-        error = self._parts.summed.described(item.place, ranges)
+        error = self._parts.checksums.damage_error(item.place, ranges)
         repaired = self._put_back(item)
         names = self._names(item)
         return ScrubDamage(
@@ -441,7 +441,7 @@ class Scrubber:
             if repaired is None and found.is_readable:  # else it may come back
                 repaired = self._dropped(item)
             return ScrubDamage(item.place, kind, names, text, found.damage, (), repaired)
-        error = parts.summed.described(item.place, found.damage, is_proven=found.is_readable)
+        error = parts.checksums.damage_error(item.place, found.damage, is_proven=found.is_readable)
         repaired = self._put_back(item)
         if repaired is None and found.is_readable:  # else it may come back
             with parts.catalog.writing() as change:

@@ -49,7 +49,7 @@ class BackgroundVerifier:
             while not self._stop.wait(_PAUSE_SECONDS):
                 try:
                     is_due |= watch.changed()
-                    is_due |= self._barred != self._store.parts.suspects.barred()
+                    is_due |= self._barred != self._store.parts.quarantine.barred()
                     if is_due:
                         self._verify_some()
                         is_due = False
@@ -63,7 +63,7 @@ class BackgroundVerifier:
 
         What is verified changes the catalog, so that there is a next time.
         """
-        self._barred = self._store.parts.suspects.barred()
+        self._barred = self._store.parts.quarantine.barred()
         for info in self._suspected():
             self._verify(info)
         newest, before = self._passed, None

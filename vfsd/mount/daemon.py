@@ -44,7 +44,7 @@ from vfsd.mount.log_file import LogFile, LogSizeLimiter
 from vfsd.mount.render_client import RenderProcess
 from vfsd.mount.tune_scheduler import BackgroundTuner
 from vfsd.read.video_context import VideoContext
-from vfsd.storage.checksum_registry import SUMS_ADVICE, without_sums
+from vfsd.storage.checksum_registry import SUMS_ADVICE, missing_checksums_message
 from vfsd.storage.context import StoreContext
 from vfsd.views import Views
 
@@ -126,7 +126,7 @@ def _serve(
         if not parsed.read_only:
             store.parts.examiner.start()  # it loads its libraries meanwhile
             directory.require_one_disk()
-            store.parts.require_filled()
+            store.parts.require_objects_present()
         counters = OperationCounters()
         renders = stack.enter_context(_render_process(starter, store, counters))
         views = stack.enter_context(closing(_views(store, parsed, renders, counters)))
@@ -147,7 +147,7 @@ def _serve(
         if not parsed.read_only:
             _accuse(store, directory.decoding_note)
             _accuse(store, directory.rendering_note)
-            stack.enter_context(store.parts.suspects.noting(directory.decoding_note))
+            stack.enter_context(store.parts.quarantine.record_decoding(directory.decoding_note))
             filesystem.recover()
             if store.settings.verify:
                 stack.enter_context(closing(BackgroundVerifier(store)))
@@ -246,20 +246,20 @@ def _accuse(store: Store, note: Path) -> None:
     """Make suspects of what was being decoded by the process that kept a note, if it crashed."""
     if store.parts.read_only:
         return  # there are no notes
-    numbers, how = store.parts.suspects.crashed(note)
+    numbers, how = store.parts.quarantine.crashed(note)
     for number in numbers:
         with store.catalog.reading() as seen:
             try:
                 physical = seen.videos.physical(number)
             except NotFoundError:
                 continue
-        store.parts.suspects.accuse(physical, how)
+        store.parts.quarantine.add_crash(physical, how)
         _log.warning("video %d was being decoded then; its pictures are not shown", number)
     note.unlink(missing_ok=True)
 
 
 def _tell_of_sums(store: Store) -> None:
-    found = without_sums(store.catalog)
+    found = missing_checksums_message(store.catalog)
     if found is not None:
         _log.warning("%s; %s", found, SUMS_ADVICE)
 

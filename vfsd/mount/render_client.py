@@ -60,7 +60,7 @@ class RenderProcess:
         self, starter: socket.socket, accuse: Callable[[], None], deference: PriorityControl
     ) -> None:
         """`starter` is that of `vfsd.mount.render_server.start`, the caller's no more;
-        `accuse` is called when a process has crashed."""
+        `add_crash` is called when a process has crashed."""
         self._starter = starter
         self._accuse = accuse
         self._deference = deference

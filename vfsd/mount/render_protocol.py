@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from vfsd import errors
 from vfsd.errors import IntegrityError, VfsdError
-from vfsd.storage.sandbox_protocol import COMPLAINT_BYTES, ErrorReport
+from vfsd.storage.sandbox_protocol import MAX_ERROR_BYTES, ErrorReport
 from vfsd.views.remote_render import SlotRequest
 
 _GRAIN = 1 << 18
@@ -177,7 +177,7 @@ READY = b"ready"
 
 HEAD = struct.Struct("<cQQ")
 ORDER_BYTES = 1 << 16
-ANSWER_BYTES = HEAD.size + COMPLAINT_BYTES
+ANSWER_BYTES = HEAD.size + MAX_ERROR_BYTES
 
 _SYSTEM = "OSError"
 _KINDS = {

@@ -48,7 +48,7 @@ from vfsd.mount.render_protocol import (
     RenderRequest,
 )
 from vfsd.storage.context import StoreContext
-from vfsd.storage.sandbox_protocol import COMPLAINT_BYTES, ErrorReport
+from vfsd.storage.sandbox_protocol import MAX_ERROR_BYTES, ErrorReport
 from vfsd.views.remote_render import SlotRenderer
 from vfsd.views.render_cache import RenderCancelledError
 
@@ -162,7 +162,7 @@ def _started(
                 _make_views(orders, directory, read_only)
             except BaseException as error:
                 _log.exception("the process that makes views has ended")
-                text = f"{type(error).__name__}: {error}"[: COMPLAINT_BYTES // 16]
+                text = f"{type(error).__name__}: {error}"[: MAX_ERROR_BYTES // 16]
                 with suppress(OSError):
                     orders.send(ErrorReport(text).message())
             finally:
@@ -191,7 +191,7 @@ def _make_views(orders: socket.socket, directory: StoreDirectory, read_only: boo
         store = stack.enter_context(Store(StoreContext.of(directory, read_only=read_only)))
         if not read_only:
             note = store.parts.directory.rendering_note
-            stack.enter_context(store.parts.suspects.noting(note))
+            stack.enter_context(store.parts.quarantine.record_decoding(note))
         maker = SlotRenderer(store.parts, store.tools)
         stack.enter_context(closing(MallocTrimmer(maker.cool)))
         crew = _RenderThreads(store, maker)

@@ -27,7 +27,7 @@ from vfsd.overlap.overlap_pair import Overlap, Verdict
 from vfsd.overlap.overlap_search import VideoPair, overlap_of
 from vfsd.read.read_context import ReadContext
 from vfsd.storage.context import StoreContext
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import cut_sequences, overlaps
 from vfsd.tiling.cost import JOINED_LEFT
 
@@ -226,7 +226,7 @@ def split_joined(
             )
         gone = [segment for one in found for both in one.segments for segment in both]
         change.segments.delete(segment.id for segment in gone)
-    clear_away(parts, keys={segment.object_key for segment in gone})
+    reclaim_or_log(parts, keys={segment.object_key for segment in gone})
     return found
 
 

@@ -34,7 +34,7 @@ from vfsd.read.read_output import likeness_to_first
 from vfsd.read.tile_planner import DecodeCosts, original_work, tile_work
 from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import make_room
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import TileLayout, overlaps
 from vfsd.tiling.cost import JOINED_SIDES, encode_cost
 from vfsd.write.pending_object import pending_bytes
@@ -282,7 +282,7 @@ class JoinWorker:
             released = change.segments.released
         self._made.update(both)
         if released:
-            clear_away(self._parts, keys=released)
+            reclaim_or_log(self._parts, keys=released)
 
     def _segment(
         self,

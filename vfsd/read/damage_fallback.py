@@ -18,7 +18,7 @@ from vfsd.disk.direct_io import open_stored
 from vfsd.disk.object_store import digest
 from vfsd.errors import DamagedPackError, VfsdError
 from vfsd.storage.context import StoreContext
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.reclaim import reclaim_or_log
 
 _log = logging.getLogger(__name__)
 
@@ -101,4 +101,4 @@ def drop_segments(parts: StoreContext, segments: list[Segment]) -> None:
     """Delete segments and their bytes; reads then decode the original."""
     with parts.catalog.writing() as change:
         change.segments.delete(segment.id for segment in segments)
-    clear_away(parts, keys={segment.object_key for segment in segments})
+    reclaim_or_log(parts, keys={segment.object_key for segment in segments})

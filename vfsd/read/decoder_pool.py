@@ -199,7 +199,7 @@ class DecoderPool:
         decoders that stay at their last position save as much as additional key pictures.  Raises
         `OSError`, and `RefusedMediaError` for a file that may have crashed a mount.
         """
-        with self._parts.suspects.decoding(physical):
+        with self._parts.quarantine.decoding(physical):
             taken = self._take_decoder(physical.id, run, threads)
             on_damage = partial(self.concealed.add, physical.id)
             warm = taken or _PooledDecoder(self._parts, physical, table, on_damage)

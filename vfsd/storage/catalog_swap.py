@@ -1,6 +1,8 @@
-"""Replaces the catalog of a store, with its private files and settings, by another one: all or
-nothing. Also handles backups that were copied over a store by hand, where an old write-ahead
-log may remain.
+"""Replaces the catalog of a store, with its private files and settings: all or nothing.
+
+The new files are prepared in the directory ``incoming``. Renaming its ``new_catalog`` commits the
+swap; a killed one is finished when the store is opened next. Also handles backups that were copied
+over a store by hand and may have an old write-ahead log.
 """
 
 from __future__ import annotations
@@ -24,25 +26,25 @@ from vfsd.disk.store_layout import StoreDirectory, fsync_path
 from vfsd.disk.tempfiles import held_directory
 from vfsd.errors import BusyError, ReadOnlyError
 
-_HOW = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_WAL_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def reset_wal(directory: StoreDirectory) -> None:
-    """Give a backup its empty log, if it has none; nothing for other stores.
+    """Recreate the empty write-ahead log of a backup, if it is missing. Other stores are unchanged.
 
-    A log that is there stays as it is: others may have the backup open, or were killed.  No error
-    where nothing can be written: SQLite could not take it away either.
+    An existing log stays: another process may have the backup open, or was killed. Errors are
+    ignored: a disk that cannot be written did not lose the log either.
     """
     if not directory.backup_sign.exists():
         return
     log, _ = directory.beside_catalog()
     with suppress(OSError):
-        os.close(os.open(log, _HOW, 0o600))
+        os.close(os.open(log, _WAL_FLAGS, 0o600))
 
 
 @contextmanager
-def with_log(directory: StoreDirectory) -> Iterator[None]:
-    """For a block that opens the catalog, and closes it."""
+def keeping_wal(directory: StoreDirectory) -> Iterator[None]:
+    """Wrap a block that opens and closes the catalog: call `reset_wal` at the end."""
     try:
         yield
     finally:
@@ -50,10 +52,10 @@ def with_log(directory: StoreDirectory) -> Iterator[None]:
 
 
 def copy_private(source: Path, copy: Path) -> None:
-    """Copy a file of a store with its times and mode; there is no copy where that fails.
+    """Copy a file of a store with its times and mode; on an error there is no copy.
 
-    Raises `FileNotFoundError` where it is not there, `IntegrityError` where the disk does not give
-    it, or something else lies there, `OSError` where it cannot be written.
+    Raises `FileNotFoundError` if it is missing, `IntegrityError` if it cannot be read or is not a
+    regular file, `OSError` if the copy cannot be written.
     """
     chunks = stored_chunks(source)
     try:
@@ -68,21 +70,21 @@ def copy_private(source: Path, copy: Path) -> None:
         raise
 
 
-def bring_settings(source: StoreDirectory, target: StoreDirectory, coming: StoreDirectory) -> None:
-    """Lay into `coming` what the settings of `target` are to be: those of `source`.
+def copy_settings(source: StoreDirectory, target: StoreDirectory, incoming: StoreDirectory) -> None:
+    """Copy the settings of `source` to `incoming`, to replace those of `target`.
 
-    Where that has none, and so the usual ones, those that `target` has must not stay.
+    If `source` has none, the defaults, an empty file replaces those of `target`.
     """
     if source.settings.exists():
-        shutil.copy2(source.settings, coming.settings)
+        shutil.copy2(source.settings, incoming.settings)
     elif target.settings.exists():
-        coming.settings.touch()
+        incoming.settings.touch()
 
 
-PATIENCE_SECONDS = 30.0
-"""As long as those may go on who just have a look with a command."""
+WAIT_SECONDS = 30.0
+"""How long short commands may keep the store open before a swap fails."""
 TRIES = 5
-"""How often bytes are copied that others take away before the catalog is there that needs them."""
+"""How often objects are copied again if garbage collection deletes them before the swap."""
 
 _PAUSE_SECONDS = 0.05
 
@@ -90,50 +92,57 @@ T = TypeVar("T")
 
 
 def prepare(directory: StoreDirectory) -> StoreDirectory:
-    """An empty place for what is to come; what others left there, and was not all, is gone.
+    """Return the empty ``incoming`` directory, and delete an incomplete earlier one.
 
-    For who keeps others from mounting the store.
+    The caller prevents mounts of the store.
     """
     finish(directory)
-    coming = directory.incoming
+    incoming = directory.incoming
     discard(directory)
-    coming.spool.mkdir(parents=True)
-    return coming
+    incoming.spool.mkdir(parents=True)
+    return incoming
 
 
-def take_over(
+def swap_catalog(
     directory: StoreDirectory,
-    has_all: Callable[[], bool],
-    keep_old: Callable[[], None] = lambda: None,
+    objects_present: Callable[[], bool],
+    keep_previous: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Let what was prepared, a `new_catalog` among it, take the place of what there is.
+    """Commit the prepared files, including `new_catalog`.
 
-    Private files are on the disk already.  To whoever collected garbage until now the objects that
-    came for the new catalog were just that: so `has_all` looks for them again while nobody has the
-    store open.  Where some are gone nothing changes, and False is returned.  `keep_old` may give
-    what there is other names then, which nobody changes any more.  Raises `BusyError` where
-    somebody has the store open for longer than `PATIENCE_SECONDS`; nothing has changed then.
+    Private files are synced already. A garbage collection may have deleted objects that only the
+    new catalog uses. So `objects_present` checks them again while no process has the store open. If
+    some are missing, nothing changes and False is returned. `keep_previous` may rename the current
+    files, which no process changes any more. Raises `BusyError` if the store is open for longer
+    than `WAIT_SECONDS`; then nothing has changed.
     """
-    coming = directory.incoming
-    for path in (coming.new_catalog, coming.settings, coming.spool, coming.root, directory.top):
+    incoming = directory.incoming
+    for path in (
+        incoming.new_catalog,
+        incoming.settings,
+        incoming.spool,
+        incoming.root,
+        directory.top,
+    ):
         if path.exists():
             fsync_path(path)
-    return _once_closed(directory, partial(_take_place, directory, has_all, keep_old))
+    return _when_closed(directory, partial(_commit_swap, directory, objects_present, keep_previous))
 
 
 def require_closed(directory: StoreDirectory) -> None:
-    """Raises `BusyError` as `take_over` does; what was in SQLite's log is in the catalog then."""
-    _once_closed(directory, lambda: None)
+    """Wait until the store is closed, and merge SQLite's log. Raises `BusyError` as
+    `swap_catalog`."""
+    _when_closed(directory, lambda: None)
 
 
-def _once_closed(directory: StoreDirectory, action: Callable[[], T]) -> T:
-    """Do something while nobody has the catalog open, nor is about to open it."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not (done := _done_if_closed(directory, action)):
+def _when_closed(directory: StoreDirectory, action: Callable[[], T]) -> T:
+    """Call `action` while no process has the catalog open or can open it."""
+    end = time.monotonic() + WAIT_SECONDS
+    while not (done := _try_closed(directory, action)):
         if time.monotonic() >= end:
             raise BusyError(
-                f"somebody has {directory.root} open",
-                hint=f"try again when he has closed it; `fuser {directory.catalog_file}` tells who",
+                f"another process has {directory.root} open",
+                hint=f"try again later; `fuser {directory.catalog_file}` lists the process",
             )
         time.sleep(_PAUSE_SECONDS)
     return done[0]
@@ -141,63 +150,63 @@ def _once_closed(directory: StoreDirectory, action: Callable[[], T]) -> T:
 
 @contextmanager
 def settled(directory: StoreDirectory) -> Iterator[None]:
-    """For a block that opens the catalog: nothing is to come, and nothing comes meanwhile.
+    """Wrap a block that opens the catalog: finish a pending swap, and block others.
 
-    Raises `ReadOnlyError` where something is to come and cannot be put into its place.
+    Raises `ReadOnlyError` if a pending swap cannot be finished.
     """
     while True:
         finish(directory)
         with held_directory(directory.top, fcntl.LOCK_SH):
-            if not _is_to_come(directory):
+            if not _is_pending(directory):
                 yield
                 return
 
 
 def finish(directory: StoreDirectory) -> None:
-    """Put into its place what is to come, where another was killed before he had done that."""
-    if not _is_to_come(directory):
+    """Finish a committed swap of a process that was killed."""
+    if not _is_pending(directory):
         return
     try:
         with held_directory(directory.top, fcntl.LOCK_EX):
-            _put_in_place(directory)
+            _move_into_place(directory)
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EACCES):
             raise
         raise ReadOnlyError(
-            f"who brought {directory.root} up to date was killed, and it cannot be written: "
+            f"an update of {directory.root} was interrupted and cannot be finished: "
             f"{error.strerror}",
-            hint=f"say `vfsd -s {shlex.quote(str(directory.root))} ls` once as somebody who may "
+            hint=f"run `vfsd -s {shlex.quote(str(directory.root))} ls` once as a user who may "
             "write there",
         ) from error
 
 
 def discard(directory: StoreDirectory) -> None:
-    """Take away what was laid there, and is not all, or was put into its place."""
+    """Delete the ``incoming`` directory, incomplete or finished."""
     shutil.rmtree(directory.incoming.root, ignore_errors=True)
 
 
 def abandoned(directory: StoreDirectory) -> list[Path]:
-    """Files that lie there for nothing, as who laid them was killed before all of it was there."""
-    if directory.mounted_by() is not None or _is_to_come(directory):
+    """Return the files of an incomplete ``incoming`` directory, if no process may be using it."""
+    if directory.mounted_by() is not None or _is_pending(directory):
         return []
     return sorted(path for path in directory.incoming.root.rglob("*") if path.is_file())
 
 
 def discard_abandoned(directory: StoreDirectory) -> None:
-    """Take them away, unless somebody has just begun to lay others."""
+    """Delete them, unless another swap has just begun."""
     if not directory.incoming.root.exists():
         return
-    with suppress(BusyError), directory.held_for("its garbage is taken away"):
+    with suppress(BusyError), directory.held_for("its garbage is deleted"):
         finish(directory)
         discard(directory)
 
 
-def _is_to_come(directory: StoreDirectory) -> bool:
+def _is_pending(directory: StoreDirectory) -> bool:
     return directory.incoming.catalog_file.exists()
 
 
-def _done_if_closed(directory: StoreDirectory, action: Callable[[], T]) -> tuple[T] | None:
-    """What it gives; None where it was not done."""
+def _try_closed(directory: StoreDirectory, action: Callable[[], T]) -> tuple[T] | None:
+    """Return the result of `action` in a tuple; None if the catalog is open."""
     try:
         with held_directory(directory.top, fcntl.LOCK_EX | fcntl.LOCK_NB):
             if not checkpoint_if_closed(directory.catalog_file):
@@ -205,39 +214,40 @@ def _done_if_closed(directory: StoreDirectory, action: Callable[[], T]) -> tuple
             try:
                 return (action(),)
             finally:
-                reset_wal(directory)  # to come to rest has taken it away
+                reset_wal(directory)  # the checkpoint has deleted it
     except BlockingIOError:
         return None
 
 
-def _take_place(
-    directory: StoreDirectory, has_all: Callable[[], bool], keep_old: Callable[[], None]
+def _commit_swap(
+    directory: StoreDirectory,
+    objects_present: Callable[[], bool],
+    keep_previous: Callable[[], None],
 ) -> bool:
-    if not has_all():
+    if not objects_present():
         return False
-    coming = directory.incoming
-    with _copied_beside(directory) as copies:
-        keep_old()
-        coming.new_catalog.replace(coming.catalog_file)
+    incoming = directory.incoming
+    with _copies_beside(directory) as copies:
+        keep_previous()
+        incoming.new_catalog.replace(incoming.catalog_file)
     try:
-        fsync_path(coming.root)
-        _put_in_place(directory, copies)
+        fsync_path(incoming.root)
+        _move_into_place(directory, copies)
     except BaseException as error:
         error.add_note(
-            f"all of it is there, and put in its place by who opens {directory.root} next"
+            f"the new catalog is complete; the next command that opens {directory.root} installs it"
         )
         raise
     return True
 
 
 @contextmanager
-def _copied_beside(directory: StoreDirectory) -> Iterator[dict[int, Path]]:
-    """Durable copies of the private files that are to come, by inode, beside those whose places
-    they take; none where a rename puts the files themselves there.
+def _copies_beside(directory: StoreDirectory) -> Iterator[dict[int, Path]]:
+    """Yield durable copies of the private files by inode, next to the files that they replace.
 
-    Before all of it is what the store holds: nobody could open that where their disk has no room
-    for them, or cannot be written.  They go where the block fails, and so do those of another who
-    was killed in it.
+    Empty if they can be renamed into place. The copies are made before the commit: after it, the
+    store could not be opened if their disk is full or read-only. They are deleted on an error, as
+    are those of a killed process.
     """
     copies: dict[int, Path] = {}
     for left in directory.spool_copies():
@@ -256,9 +266,9 @@ def _copied_beside(directory: StoreDirectory) -> Iterator[dict[int, Path]]:
 
 
 def _can_be_renamed(directory: StoreDirectory) -> bool:
-    """Whether private files that are to come can get another name where the others lie.
+    """Return whether private files can be renamed into the spool directory.
 
-    Only trying tells: it takes more than to lie on one disk.
+    Only an attempt can tell: being on the same disk is not sufficient.
     """
     for ino, path in directory.incoming.spooled():
         there = directory.new_spool_copy(ino)
@@ -283,42 +293,41 @@ def _copy(path: Path, copy: Path) -> None:
         raise
 
 
-def _put_in_place(directory: StoreDirectory, copies: Mapping[int, Path] | None = None) -> None:
-    """The catalog goes last: where it is still to come, the rest may be.  Where it has come, what
-    lies there is of somebody who has begun since.
+def _move_into_place(directory: StoreDirectory, copies: Mapping[int, Path] | None = None) -> None:
+    """Install the files of a committed swap. The catalog is last: until then this can be repeated.
 
-    `copies` are those of private files that have to be copied.  Without, what is left of those that
-    another made goes first, as there may be room for one of each.
+    `copies` are the private files that cannot be renamed. Without them, copies left by a killed
+    process are deleted first, since there may be space for only one set.
     """
-    coming = directory.incoming
-    if _is_to_come(directory):
+    incoming = directory.incoming
+    if _is_pending(directory):
         if copies is None:
             for left in directory.spool_copies():
                 with suppress(OSError):
                     left.unlink()
-        for ino, path in coming.spooled():
+        for ino, path in incoming.spooled():
             if copies:
                 copies[ino].replace(directory.spool_file(ino))
             else:
-                _bring_private(path, directory, ino)
-        if coming.settings.exists():
-            coming.settings.replace(directory.settings)
+                _move_private(path, directory, ino)
+        if incoming.settings.exists():
+            incoming.settings.replace(directory.settings)
         fsync_path(directory.spool)
         for path in (*directory.beside_catalog(), directory.rollback_journal):
             path.unlink(missing_ok=True)
-        # SQLite would take what a power cut brings back of these for the new catalog's.
+        # Sync: after a power failure SQLite would apply a reappeared log to the new catalog.
         fsync_path(directory.top)
-        coming.catalog_file.replace(directory.catalog_file)
+        incoming.catalog_file.replace(directory.catalog_file)
         fsync_path(directory.top)
         reset_wal(directory)
         discard(directory)
 
 
-def _bring_private(path: Path, directory: StoreDirectory, ino: int) -> None:
-    """Let a private file take the place of the one that the store has.
+def _move_private(path: Path, directory: StoreDirectory, ino: int) -> None:
+    """Replace a private file of the store.
 
-    Where these lie on another disk a copy does, once that is durable; the file itself stays until
-    all is in place, so that who is killed here has lost nothing.
+    From another disk it is copied and synced. The source stays until all is in place, so a kill
+    loses nothing.
     """
     try:
         path.replace(directory.spool_file(ino))

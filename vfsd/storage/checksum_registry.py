@@ -1,4 +1,7 @@
-"""What an open store knows of the blocks of its originals, and what it says of damaged ones."""
+"""Checksums of the blocks of originals, and the errors for damaged ones.
+
+`ChecksumRegistry` opens files so that each block is compared when it is first read.
+"""
 
 from __future__ import annotations
 
@@ -25,34 +28,35 @@ from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, VfsdErr
 
 _log = logging.getLogger(__name__)
 
-# Each block is compared once by each process: bytes do not decay in memory, and comparing each time
-# takes 5.7 us for 4 KiB instead of 1.4.
-_MEMORY = 32 << 20
-"""Bytes of maps and sums that are kept, and those of one file: of some 100 GB of videos."""
-_WITHOUT_SECONDS = 10.0
-"""How long it is believed that a file has no sums yet."""
-_MOST_HELD = 64
-"""Originals that are held open for who still shows them, each by a descriptor."""
-_LOST = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.ENXIO)
+# Each process compares each block once. Comparing on every read takes 5.7 us instead of 1.4 us for
+# 4 KiB, and cached pages do not decay.
+_MAX_MEMORY = 32 << 20
+"""Bytes of cached checksums and block maps: enough for some 100 GB of videos."""
+_MISSING_SECONDS = 10.0
+"""How long a file without checksums is not looked up again."""
+_MAX_HELD = 64
+"""How many originals are kept open for readers after their removal, one descriptor each."""
+_LOST_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.ENXIO)
 
 
 class ChecksumRegistry:
-    """Opens originals so that what is read of them is compared.  Thread-safe.
+    """Opens originals so that reads are compared with their checksums. Thread-safe.
 
-    Damage that is met is told in the log, once for each block, and written down in the catalog,
-    unless that may not be written.
+    Damage is logged once for each block, and recorded in the catalog if that can be written.
     """
 
     def __init__(self, catalog: Catalog, root: Path) -> None:
-        """`root` is the store's directory."""
+        """`root` is the directory of the store."""
         self._catalog = catalog
         self._root = root
         self._blocks: OrderedDict[tuple[ByteLocation, tuple[int, ...]], VerifiedBlocks] = (
             OrderedDict()
         )
-        self._without: dict[ByteLocation, float] = {}  # when they had no sums
-        self._told: set[tuple[ByteLocation, int]] = set()  # damage: the place, and its first byte
-        self._held: dict[ByteLocation, tuple[int, int]] = {}  # a descriptor, and how many hold it
+        self._missing: dict[ByteLocation, float] = {}  # monotonic time of the lookup
+        self._reported: set[tuple[ByteLocation, int]] = (
+            set()
+        )  # location and first byte of the damage
+        self._held: dict[ByteLocation, tuple[int, int]] = {}  # descriptor, number of holders
         self._guard = threading.Lock()
         reset_after_fork(self)
 
@@ -60,159 +64,164 @@ class ChecksumRegistry:
         """See `vfsd.core.atfork`."""
         self._guard = threading.Lock()
 
-    def stored(self, path: Path, place: ByteLocation) -> StoredFile:
-        """The file of an original, to be opened when that is wanted."""
+    def stored(self, path: Path, location: ByteLocation) -> StoredFile:
+        """Return the file of an original, which is opened on demand."""
         return StoredFile(
             path,
-            lambda fd: self._find(place, fd),
-            lambda ranges, is_proven: self._report(place, ranges, is_proven),
-            lambda: self._open(path, place),
+            lambda fd: self._find(location, fd),
+            lambda ranges, is_proven: self._report(location, ranges, is_proven),
+            lambda: self._open(path, location),
         )
 
     def growing(self, path: Path, name: str) -> StoredFile:
-        """A file of this process's own, of which no catalog knows; messages call it `name`."""
+        """Return a file of this process that is in no catalog; `name` is used in messages."""
         return StoredFile(
             path,
             lambda fd: None,
             lambda ranges, is_proven: DamagedFileError(
                 f"{name}: bytes {text(ranges)} cannot be read", ranges, is_proven=is_proven
             ),
-            # What it is called leads through /proc, to what is open already.
+            # The path leads through /proc to an open descriptor.
             lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC),
             name,
         )
 
-    def opened(self, path: Path, place: ByteLocation, fd: int) -> ChecksummedFile:
-        """The same, of what somebody has opened; `fd` becomes its own."""
-        return self.stored(path, place).of(fd)
+    def opened(self, path: Path, location: ByteLocation, fd: int) -> ChecksummedFile:
+        """Return the file of an original that is open as `fd`, and take over `fd`."""
+        return self.stored(path, location).of(fd)
 
     @contextmanager
-    def held(self, path: Path, place: ByteLocation) -> Iterator[None]:
-        """An object can be opened in this block after its last video was removed, too, by whoever
-        still shows what it had; if it can be now, and not too many others are held."""
-        is_held = self._hold(path, place)
+    def held(self, path: Path, location: ByteLocation) -> Iterator[None]:
+        """Keep an object readable in this block, even after its last video was removed.
+
+        Best effort: not if the object cannot be opened, or if `_MAX_HELD` are held already.
+        """
+        is_held = self._hold(path, location)
         try:
             yield
         finally:
             if is_held:
-                self._let_go(place)
+                self._let_go(location)
 
-    def _hold(self, path: Path, place: ByteLocation) -> bool:
-        """Whether it is held since; not where many are, as others need descriptors, too."""
-        if place.object_key is None:
+    def _hold(self, path: Path, location: ByteLocation) -> bool:
+        """Hold an object open; return whether that was possible."""
+        if location.object_key is None:
             return False  # removing a video leaves the file where it is
         with self._guard:
-            if self._hold_once_more(place):
+            if self._hold_again(location):
                 return True
-            if len(self._held) >= _MOST_HELD:
+            if len(self._held) >= _MAX_HELD:
                 return False
         try:
             fd = open_stored(path)
         except OSError:
             return False
         with self._guard:
-            if self._hold_once_more(place):
+            if self._hold_again(location):
                 os.close(fd)
             else:
-                self._held[place] = fd, 1
+                self._held[location] = fd, 1
         return True
 
-    def _hold_once_more(self, place: ByteLocation) -> bool:
-        """Whether somebody held it already, without whom there is nothing to share."""
-        fd, count = self._held.get(place, (-1, 0))
+    def _hold_again(self, location: ByteLocation) -> bool:
+        """Add a holder if the object is held already; return whether it was."""
+        fd, count = self._held.get(location, (-1, 0))
         if count:
-            self._held[place] = fd, count + 1
+            self._held[location] = fd, count + 1
         return count > 0
 
-    def _let_go(self, place: ByteLocation) -> None:
+    def _let_go(self, location: ByteLocation) -> None:
         with self._guard:
-            fd, count = self._held.pop(place)
+            fd, count = self._held.pop(location)
             if count > 1:
-                self._held[place] = fd, count - 1
+                self._held[location] = fd, count - 1
             else:
                 os.close(fd)
 
-    def _open(self, path: Path, place: ByteLocation) -> int:
-        """Raises `DamagedFileError` where an object is not there, or is something else;
-        `NotFoundError` where no video has it any more, and nobody holds it."""
-        if place.object_key is None:
+    def _open(self, path: Path, location: ByteLocation) -> int:
+        """Open an original.
+
+        Raises `DamagedFileError` if an object is missing or is not a regular file. Raises
+        `NotFoundError` if no video uses it and no reader holds it.
+        """
+        if location.object_key is None:
             return open_linked(path, self._root)
         try:
             return open_stored(path)
         except OSError as error:
-            if error.errno not in _LOST:
+            if error.errno not in _LOST_ERRORS:
                 raise
             try:
                 with self._catalog.reading() as seen:
-                    size = seen.objects.require_size(place.object_key)
+                    size = seen.objects.require_size(location.object_key)
             except NotFoundError:
                 with self._guard:
-                    if place in self._held:
-                        return os.dup(self._held[place][0])
+                    if location in self._held:
+                        return os.dup(self._held[location][0])
                 raise
-            # It may be put back by hand, and is not written down.
-            raise self._report(place, [range(size or 1)], False) from error
+            # Not recorded: the user may put the file back.
+            raise self._report(location, [range(size or 1)], False) from error
 
     # -- sums
 
-    def _find(self, place: ByteLocation, fd: int) -> VerifiedBlocks | None:
+    def _find(self, location: ByteLocation, fd: int) -> VerifiedBlocks | None:
         found = os.fstat(fd)
-        # Another file under the same name is another one, and so is one that was written into.
-        # Under another name it is one, too: inode numbers come again, and times are what users say.
-        identity = place, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        # The identity includes the stat of the file, as the file may be replaced or written to.
+        # It includes the location, as inode numbers are reused and users can set times.
+        identity = location, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         with self._guard:
             blocks = self._blocks.get(identity)
             if blocks is not None:
                 self._blocks.move_to_end(identity)
                 return blocks
-            if time.monotonic() - self._without.get(place, -_WITHOUT_SECONDS) < _WITHOUT_SECONDS:
+            if time.monotonic() - self._missing.get(location, -_MISSING_SECONDS) < _MISSING_SECONDS:
                 return None
         try:
             with self._catalog.reading() as seen:
-                known = seen.integrity.sums(place)
+                known = seen.integrity.sums(location)
         except IntegrityError as error:
-            _log.warning("%s is read without being compared: %s", place, error)
+            _log.warning("%s is read without comparison: %s", location, error)
             known = None
-        if place.link_path is not None:
-            _require_as_indexed(place, found, known)
+        if location.link_path is not None:
+            _require_as_indexed(location, found, known)
         with self._guard:
             if known is None:
-                self._without[place] = time.monotonic()
+                self._missing[location] = time.monotonic()
                 return None
-            self._without.pop(place, None)
+            self._missing.pop(location, None)
             blocks = self._blocks.setdefault(identity, VerifiedBlocks(known.sums))
             held = sum(each.memory for each in self._blocks.values())
-            while held > _MEMORY and len(self._blocks) > 1:
+            while held > _MAX_MEMORY and len(self._blocks) > 1:
                 held -= self._blocks.popitem(last=False)[1].memory
         return blocks
 
     # -- damage
 
     def _report(
-        self, place: ByteLocation, ranges: Sequence[range], is_proven: bool
+        self, location: ByteLocation, ranges: Sequence[range], is_proven: bool
     ) -> DamagedFileError:
-        error = self.described(place, ranges, is_proven=is_proven)
+        error = self.damage_error(location, ranges, is_proven=is_proven)
         with self._guard:
-            new = {(place, one.start) for one in ranges} - self._told
-            self._told |= new
+            new = {(location, one.start) for one in ranges} - self._reported
+            self._reported |= new
         if new:
             _log.error("%s", error)
         if new and is_proven and not self._catalog.read_only:
-            # A reader may be inside a transaction of his own, or the disk full.
+            # The reader may be inside a transaction, or the disk full.
             with suppress(VfsdError, OSError, AssertionError), self._catalog.writing() as change:
-                if change.integrity.is_there(place):
-                    change.integrity.note_damage(place, ranges, now_ns=time.time_ns())
+                if change.integrity.is_there(location):
+                    change.integrity.note_damage(location, ranges, now_ns=time.time_ns())
         return error
 
-    def described(
-        self, place: ByteLocation, ranges: Sequence[range], *, is_proven: bool = True
+    def damage_error(
+        self, location: ByteLocation, ranges: Sequence[range], *, is_proven: bool = True
     ) -> DamagedFileError:
-        """The error that says what is lost with some bytes of an original."""
+        """Return the error that says which frames are lost with some bytes of an original."""
         videos: list[LogicalVideo] = []
         with suppress(VfsdError), self._catalog.reading() as seen:
-            videos = _videos(seen.videos.get, seen.integrity.videos_of(place))
+            videos = _videos(seen.videos.get, seen.integrity.videos_of(location))
         frames, unknown = self._frames_hit(videos, ranges)
-        what = " and ".join(video.name for video in videos) or str(place)
+        what = " and ".join(video.name for video in videos) or str(location)
         how = "is damaged on disk" if is_proven else "cannot be read from the disk"
         if not videos:
             lost = ""
@@ -225,14 +234,16 @@ class ChecksumRegistry:
             ranges,
             is_proven=is_proven,
             frames=frames,
-            hint="`vfsd scrub --from BACKUP` puts a good copy back; all else can still be read",
+            hint="run `vfsd scrub --from BACKUP` to restore it; the rest can still be read",
         )
 
     def _frames_hit(
         self, videos: Sequence[LogicalVideo], ranges: Sequence[range]
     ) -> tuple[list[range] | None, str]:
-        """The frames that need some bytes, by the table of any of the videos that have them; None
-        where none tells, and why."""
+        """Return the frames that need some bytes, by the frame table of any of the videos.
+
+        None if no table can be read, with the reason.
+        """
         if not videos:
             return [], ""
         unknown = ""
@@ -241,45 +252,44 @@ class ChecksumRegistry:
                 table = self._catalog.frame_table(video.original)
                 return damaged_frames_of(table, video.original.access, ranges), ""
             except IntegrityError:
-                unknown = "the frame table is damaged, `vfsd fsck --repair` makes it again"
+                unknown = "the frame table is damaged, run `vfsd fsck --repair`"
             except VfsdError as error:
                 unknown = unknown or str(error)
         return None, unknown
 
 
 def _require_as_indexed(
-    place: ByteLocation, found: os.stat_result, known: StoredChecksums | None
+    location: ByteLocation, found: os.stat_result, known: StoredChecksums | None
 ) -> None:
-    """Nothing of a file indexed in place is given away that cannot be compared."""
+    """Raise `IntegrityError` if a file indexed in place cannot be compared."""
     if known is None:
         raise IntegrityError(
-            f"{place} is indexed in place and has no sums of its blocks, without which it is not "
-            "shown",
-            hint="`vfsd scrub` compares it with what was indexed, and makes them",
+            f"{location} is indexed in place and has no block checksums, so it cannot be read",
+            hint="run `vfsd scrub` to compare it with its digest and store checksums",
         )
     if (found.st_mtime_ns, found.st_size) != (known.mtime_ns, known.sums.size):
         raise IntegrityError(
-            f"{place} has changed since it was indexed",
-            hint="`vfsd scrub` if only its time has, else `vfsd ingest --link --replace`",
+            f"{location} has changed since it was indexed",
+            hint="run `vfsd scrub` if only its time changed, else `vfsd ingest --link --replace`",
         )
 
 
-def without_sums(catalog: Catalog) -> str | None:
-    """What people are told of originals from before there were sums; None where there are none."""
+def missing_checksums_message(catalog: Catalog) -> str | None:
+    """Return a warning about originals without block checksums; None if there are none."""
     with catalog.reading() as seen:
         count = seen.integrity.without_sums()
     if not count:
         return None
-    have = "original has no sums of its" if count == 1 else "originals have no sums of their"
-    return f"{count} {have} blocks yet: changes on the disk are not noticed when it is read"
+    have = "original has" if count == 1 else "originals have"
+    return f"{count} {have} no block checksums yet: reads do not detect damage on the disk"
 
 
-SUMS_ADVICE = "`vfsd scrub` makes the sums that are missing"
+SUMS_ADVICE = "run `vfsd scrub` to store the missing checksums"
 
 
 def _videos(get: Callable[[int], LogicalVideo], numbers: Sequence[int]) -> list[LogicalVideo]:
     found = []
     for number in numbers:
-        with suppress(NotFoundError):  # it is just being written
+        with suppress(NotFoundError):  # it is being published
             found.append(get(number))
     return found

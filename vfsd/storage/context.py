@@ -1,4 +1,4 @@
-"""What a store is made of; the verbs (`ingest`, `reader`, `check` ...) work on this."""
+"""`StoreContext`: the parts of an open store, which the packages above work on."""
 
 from __future__ import annotations
 
@@ -34,26 +34,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OnProgress = Callable[[int, int], None]
-"""Called with (bytes done, bytes in all)."""
+"""Called with (bytes done, bytes in total)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreContext:
-    """What an open store is made of.  Cannot be pickled."""
+    """The directory, catalog, objects, settings and services of one open store. Cannot be
+    pickled."""
 
     directory: StoreDirectory
     catalog: Catalog
     objects: ObjectStore
     settings: StoreSettings
     examiner: Examiner
-    suspects: Quarantine
-    summed: ChecksumRegistry
+    quarantine: Quarantine
+    checksums: ChecksumRegistry
     read_only: bool = False
     on_close: Callable[[], None] = lambda: None
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> StoreContext:
-        """Those of the store in the directory `path`.  Raises as `vfsd.Store.open`."""
+        """Open the store in the directory `path`. Raises as `vfsd.Store.open`."""
         directory = StoreDirectory.open_watched(path)
         try:
             return replace(cls.of(directory, read_only=read_only), on_close=directory.close)
@@ -63,7 +64,7 @@ class StoreContext:
 
     @classmethod
     def of(cls, directory: StoreDirectory, *, read_only: bool = False) -> StoreContext:
-        """Those of a store whose directory was opened, and stays the caller's.
+        """Open the store of a directory that the caller has opened, and closes.
 
         Raises as `vfsd.Store.open`.
         """
@@ -87,7 +88,7 @@ class StoreContext:
         return cls(
             directory,
             catalog,
-            ObjectStore(directory, partial(_require_none_needed, catalog, directory)),
+            ObjectStore(directory, partial(_require_no_objects_needed, catalog, directory)),
             settings,
             Examiner(limits),
             Quarantine(directory),
@@ -96,31 +97,37 @@ class StoreContext:
         )
 
     def close(self) -> None:
+        """Close the catalog, the worker processes and the directory."""
         self.examiner.close()
         self.catalog.close()
         reset_wal(self.directory)
         self.on_close()
 
     def require_writable(self) -> None:
-        """Raises `ReadOnlyError`: before anything is computed in vain."""
+        """Raise `ReadOnlyError` for a read-only store, before any work is done."""
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
 
-    def require_filled(self) -> None:
-        """Raises `StoreError` where the catalog refers to objects, and there is no folder for any:
-        before tiles are let go because they are missing, and before anything is to make room on
-        what may be another disk than theirs."""
+    def require_objects_present(self) -> None:
+        """Raise `StoreError` if the catalog refers to objects but the object directory is empty.
+
+        Call it before dropping tiles because they are missing, and before freeing space. The disk
+        of the objects may not be mounted.
+        """
         if self.objects.is_bare():
-            _require_none_needed(self.catalog, self.directory)
+            _require_no_objects_needed(self.catalog, self.directory)
 
     def with_reserve(self, action: Callable[[], T]) -> T:
-        """Do something that leads to more room, on a full disk too; see
+        """Call `action`, which frees space, with the disk reserve available; see
         `vfsd.disk.disk_reserve`."""
         return with_reserve(self.directory, action, rewind=self.catalog.rewind_log)
 
     def write_with_reserve(self, action: Callable[[Transaction], T]) -> T:
-        """Write something into the catalog that leads to more room, or takes little and matters on
-        a full disk: `action` has a transaction, and another one each time it is tried again."""
+        """Run a catalog transaction that must succeed on a full disk.
+
+        It frees space, or needs little and is important. `action` receives a new transaction at
+        each attempt.
+        """
 
         def write() -> T:
             with self.catalog.writing() as change:
@@ -129,13 +136,13 @@ class StoreContext:
         return self.with_reserve(write)
 
     def file_of(self, physical: PhysicalVideo) -> StoredFile:
-        """The file that holds an original: an object, or a file indexed in place.
+        """Return the file of an original: an object, or a file indexed in place.
 
-        What is read of it is compared with its sums.
+        Reads are compared with the stored checksums.
         """
         if physical.is_growing:
-            return self.summed.growing(self.path_of(physical.place), physical.growing_name)
-        return self.summed.stored(self.path_of(physical.place), physical.place)
+            return self.checksums.growing(self.path_of(physical.place), physical.growing_name)
+        return self.checksums.stored(self.path_of(physical.place), physical.place)
 
     def examine_stream(
         self,
@@ -147,9 +154,9 @@ class StoreContext:
         full: bool = False,
         on_progress: OnProgress | None = None,
     ) -> Examination:
-        """An examination of the video stream that the catalog names, by `Examiner.examine_open`.
+        """Examine the video stream that the catalog names, with `Examiner.examine_open`.
 
-        The best stream is examined where the file has no such one: the catalog is wrong then.
+        If the file has no such stream, the catalog is wrong, and the best stream is examined.
         """
         look = partial(
             self.examiner.examine_open,
@@ -178,30 +185,29 @@ class StoreContext:
         full: bool = False,
         on_progress: OnProgress | None = None,
     ) -> Examination:
-        """Examine an original, all of which is compared first; see `Examiner.examine`.  Bytes that
-        are read for both count twice in what `on_progress` is told.
+        """Compare all of an original with its checksums, then examine it; see `Examiner.examine`.
 
-        Frame tables go by what comes of it, and tiles and labels by them: so a file without sums
-        has to hash to what it is called by.  What is compared is what is examined, whatever has its
-        name meanwhile.  `name` is what messages call it.  Raises as `Examiner.examine`, and
-        `IntegrityError` for bytes that are not those that were stored, or into which somebody
-        writes meanwhile.
+        Frame tables, tiles and labels depend on the result. So a file without checksums must hash
+        to its digest. The same descriptor is compared and examined, so a replaced name has no
+        effect. `name` is used in messages. `on_progress` counts bytes twice that are read for both
+        steps. Raises as `Examiner.examine`. Raises `IntegrityError` for bytes other than the stored
+        ones, and for a file that is written to in the meantime.
         """
         compared = 0
 
-        def note(count: int) -> None:
+        def add_compared(count: int) -> None:
             nonlocal compared
             compared += count
             if on_progress is not None:
                 on_progress(compared, 2 * file.size)
 
-        def go_on(done: int, total: int) -> None:
+        def add_examined(done: int, total: int) -> None:
             if on_progress is not None:
                 on_progress(compared + done, compared + total)
 
         with closing(self.file_of(physical).open()) as file:
             before = version_of(os.fstat(file.fd))
-            self._require_stored(file, physical, name, note)
+            self._require_stored(file, physical, name, add_compared)
             try:
                 found = self.examine_stream(
                     file.fd,
@@ -209,7 +215,7 @@ class StoreContext:
                     physical.media.stream_index,
                     in_largest_size=physical.media.in_largest_size,
                     full=full,
-                    on_progress=go_on,
+                    on_progress=add_examined,
                 )
             except RefusedMediaError:
                 _require_unwritten(file, name, before)
@@ -218,7 +224,7 @@ class StoreContext:
             return found
 
     def inventory(self, physical: PhysicalVideo, *, name: str) -> Inventory:
-        """Everything in an original besides samples, all of which is compared with its sums first.
+        """Compare all of an original with its checksums, then list everything in it but samples.
 
         Raises as `examine`.
         """
@@ -232,85 +238,91 @@ class StoreContext:
     def _require_stored(
         self, file: ChecksummedFile, physical: PhysicalVideo, name: str, on_progress: Progress
     ) -> None:
-        """Raises `IntegrityError` unless an open original has the bytes that were stored, and no
-        others: by its sums, which it has from then on if it has none yet."""
-        place = physical.place
-        expected = self._unsummed_digest(file, place)
+        """Raise `IntegrityError` unless an open original has exactly the stored bytes.
+
+        Checksums are stored if there are none yet.
+        """
+        location = physical.place
+        expected = self._digest_without_checksums(file, location)
         if expected is not None:
-            mtime_ns = None if place.link_path is None else os.fstat(file.fd).st_mtime_ns
+            mtime_ns = None if location.link_path is None else os.fstat(file.fd).st_mtime_ns
             found = digest(file.fd, on_progress=on_progress)
-            if found.key != expected and place.link_path is not None:
+            if found.key != expected and location.link_path is not None:
                 raise IntegrityError(
                     f"{name} has changed since it was indexed",
-                    hint="`vfsd ingest --link --replace` takes what it has become",
+                    hint="run `vfsd ingest --link --replace` to index the new content",
                 )
             if found.key != expected:
-                raise _other_bytes(f"{name} is damaged on disk: its bytes hash to {found.key}")
-            self._put_sums(place, found.sums, mtime_ns)
+                raise _changed_bytes_error(
+                    f"{name} is damaged on disk: its bytes hash to {found.key}"
+                )
+            self._store_checksums(location, found.sums, mtime_ns)
         elif (sums := file.sums) is not None:
             file.require(0, sums.size, on_progress=on_progress)
             if file.size > sums.size:
-                raise _other_bytes(f"{name}: others follow the {sums.size} bytes that were stored")
+                raise _changed_bytes_error(f"{name}: more bytes follow the {sums.size} stored ones")
 
-    def _unsummed_digest(self, file: ChecksummedFile, place: ByteLocation) -> str | None:
-        """What all of an original hashes to; None where it has sums to go by."""
-        if place.object_key is not None:
-            return place.object_key if file.sums is None else None
-        # Of a file indexed in place nobody gets anything without, and so no sums of the file.
+    def _digest_without_checksums(
+        self, file: ChecksummedFile, location: ByteLocation
+    ) -> str | None:
+        """Return the digest that an original must have; None if it has checksums."""
+        if location.object_key is not None:
+            return location.object_key if file.sums is None else None
+        # A file indexed in place cannot be read without checksums, so `file.sums` would raise.
         with self.catalog.reading() as seen, suppress(IntegrityError):
-            if seen.integrity.sums(place) is not None:
+            if seen.integrity.sums(location) is not None:
                 return None
         with self.catalog.reading() as seen:
-            return seen.integrity.originals().get(place)
+            return seen.integrity.originals().get(location)
 
-    def _put_sums(self, place: ByteLocation, sums: BlockChecksums, mtime_ns: int | None) -> None:
+    def _store_checksums(
+        self, location: ByteLocation, sums: BlockChecksums, mtime_ns: int | None
+    ) -> None:
         if self.read_only:
             return
         with self.catalog.writing() as change:
-            if change.integrity.is_there(place):
-                change.integrity.put_sums(place, sums, mtime_ns=mtime_ns)
+            if change.integrity.is_there(location):
+                change.integrity.put_sums(location, sums, mtime_ns=mtime_ns)
 
     def held(self, physical: PhysicalVideo) -> AbstractContextManager[None]:
-        """While this block runs `file_of` can be opened, whoever removes the video meanwhile."""
-        return self.summed.held(self.path_of(physical.place), physical.place)
+        """Keep `file_of` usable in this block, even if the video is removed."""
+        return self.checksums.held(self.path_of(physical.place), physical.place)
 
     def bytes_of(self, physical: PhysicalVideo) -> Path:
-        """The same, as a bare path: for those who do not read it."""
+        """Return the path of an original, for callers that do not read it."""
         return self.path_of(physical.place)
 
-    def path_of(self, place: ByteLocation) -> Path:
-        """Where the bytes of an original are."""
-        if place.object_key is not None:
-            return self.objects.path(place.object_key)
-        assert place.link_path is not None
-        return Path(place.link_path)
+    def path_of(self, location: ByteLocation) -> Path:
+        """Return the path of stored bytes."""
+        if location.object_key is not None:
+            return self.objects.path(location.object_key)
+        assert location.link_path is not None
+        return Path(location.link_path)
 
 
-def _require_none_needed(
-    catalog: Catalog, directory: StoreDirectory, coming: str | None = None
+def _require_no_objects_needed(
+    catalog: Catalog, directory: StoreDirectory, arriving: str | None = None
 ) -> None:
-    """Raises `StoreError` where the catalog refers to objects, and not to one only that is just
-    `coming`."""
+    """Raise `StoreError` if the catalog refers to objects other than `arriving`."""
     with catalog.reading() as seen:
         needed = seen.objects.needed()
-    if needed.keys() - {coming}:
-        place = directory.objects
+    if needed.keys() - {arriving}:
+        location = directory.objects
         raise StoreError(
-            f"{place} is empty, and should hold {len(needed)} objects",
-            hint="where they lie on another disk, mount that; where they are gone for good, "
-            f"make one of their folders again, as by `mkdir {shlex.quote(str(place / '00'))}`, "
-            "and what is missing is told one by one",
+            f"{location} is empty, and should hold {len(needed)} objects",
+            hint="if they are on another disk, mount it; if they are lost, run "
+            f"`mkdir {shlex.quote(str(location / '00'))}`, and each missing object is reported",
         )
 
 
-def _other_bytes(message: str) -> IntegrityError:
-    return IntegrityError(message, hint="`vfsd scrub --from BACKUP` puts a good copy back")
+def _changed_bytes_error(message: str) -> IntegrityError:
+    return IntegrityError(message, hint="run `vfsd scrub --from BACKUP` to restore a good copy")
 
 
 def _require_unwritten(file: ChecksummedFile, name: str, before: tuple[int, int, int]) -> None:
     if version_of(os.fstat(file.fd)) != before:
         raise IntegrityError(
-            f"{name}: its bytes were written into while they were examined",
-            hint="`vfsd scrub` tells whether they are those that were stored; of a file indexed in "
-            "place `vfsd ingest --link --replace` takes what it has become",
+            f"{name} was written to while it was examined",
+            hint="run `vfsd scrub` to compare it with its checksums; for a file indexed in place, "
+            "run `vfsd ingest --link --replace` to index the new content",
         )

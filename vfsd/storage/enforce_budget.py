@@ -1,9 +1,9 @@
-"""Making room for derived data: what exceeds a budget goes, in the transaction that makes it.
+"""Evicts derived data that exceeds a budget, in the transaction that adds to it.
 
-Whatever is charged may go: frames come from the original then.  Where that has taken the place of a
-better one, tiles of that one cannot be made again as good as they were; so a replacement by itself
-makes no budget smaller (see `DerivedUsage.original_bytes`), and a pin keeps them.  Rows go here;
-the bytes follow with `vfsd.storage.reclaim`, and who has them open keeps them.
+All charged data may be evicted: reads then use the original. After a replacement the original may
+be worse than tiles of the old one, which cannot be made again in that quality. So a replacement
+alone shrinks no budget (see `DerivedUsage.original_bytes`), and pinned data stays. Only rows are
+deleted here; `vfsd.storage.reclaim` deletes the files. Open files stay readable.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from vfsd.core.model import Role
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import OverBudgetError
 
-LEAD = 1.25
-"""What is to take the place of others has to be worth so many times as much: as the tilings of
-`vfsd.tiling.policy.LedgerParameters`, so that two of them do not take turns."""
+MIN_GAIN = 1.25
+"""New data must be worth this many times the data it evicts. As for the tilings of
+`vfsd.tiling.policy.LedgerParameters`, so that two of them do not evict each other in turn."""
 
 
 def make_room(
@@ -38,20 +38,28 @@ def make_room(
     keep: Collection[int] = (),
     worth: float | None = None,
 ) -> list[ChargedSegment]:
-    """Evict what a video, and then the store, has too much of; gives what went.
+    """Evict what exceeds the budget of a video, then that of the store; return the evicted
+    segments.
 
-    The segment `made`, and those of `keep`, stay.  With `worth`, CPU seconds that `made` is
-    expected to save, others have to be worth less.  Raises `OverBudgetError` where there would
-    still be too much; nothing of the transaction must be kept then.
+    Args:
+        change: The transaction that added `made`.
+        video_id: The video.
+        now_ns: Unix time for the log of evictions.
+        made: Id of the new segment, which stays.
+        keep: Ids of other segments that stay.
+        worth: CPU seconds that `made` is expected to save. Evicted data must be worth less by a
+            factor of `MIN_GAIN`. None: no limit.
+
+    Raises `OverBudgetError` if that is not enough. The caller must then roll back.
     """
     gone: list[ChargedSegment] = []
     for scope in (video_id, None):
-        over = exceeded(change, scope)
-        if over is None or over <= 0:
+        excess = exceeded(change, scope)
+        if excess is None or excess <= 0:
             continue
         read = change.holdings.newest_read()
         held = change.holdings.held(scope)
-        chosen = choose(change, held, over, read=read, keep={made, *keep}, worth=worth)
+        chosen = choose_victims(change, held, excess, read=read, keep={made, *keep}, worth=worth)
         if chosen is None:
             raise _refusal(change, video_id, scope, made, held)
         gone += evict(change, chosen, scope, read=read, now_ns=now_ns)
@@ -61,10 +69,9 @@ def make_room(
 def require_room_for(
     seen: Transaction, video_id: int, about: float, least: float, what: str
 ) -> None:
-    """Raises `OverBudgetError` where `what` is larger than all that a video, or the store, may be
-    charged: nothing that goes makes room for it then.
+    """Raise `OverBudgetError` if `what` is larger than the whole budget of a video or the store.
 
-    It has `about` so many bytes, and for sure no less than `least`.
+    `about` is its estimated size in bytes, `least` a lower bound.
     """
     for scope in (video_id, None):
         limit = allowed(seen, scope)
@@ -78,36 +85,36 @@ def require_room_for(
 
 
 def _budget_of(seen: Transaction, video_id: int, scope: int | None) -> tuple[str, str]:
-    """(whose it is, what may be done about it); `scope` is a video, or None: the store."""
+    """Return (owner of the budget, hint). `scope` is a video id, or None for the store."""
     name = seen.videos.get(video_id).name
     whose = "the store" if scope is None else name
     command = "vfsd budget set" + ("" if scope is None else f" {shlex.quote(name)}")
-    return whose, f"`{command} SIZE` allows more, `vfsd budget show` tells what there is"
+    return whose, f"run `{command} SIZE` to allow more, `vfsd budget show` to list usage"
 
 
 def make_room_in_store(change: Transaction, *, now_ns: int) -> list[ChargedSegment]:
-    """Evict what the store has too much of; gives what went."""
-    over = exceeded(change, None)
-    if over is None or over <= 0:
+    """Evict what exceeds the budget of the store; return the evicted segments."""
+    excess = exceeded(change, None)
+    if excess is None or excess <= 0:
         return []
     read = change.holdings.newest_read()
-    chosen = choose(change, change.holdings.held(None), over, read=read) or []
+    chosen = choose_victims(change, change.holdings.held(None), excess, read=read) or []
     return evict(change, chosen, None, read=read, now_ns=now_ns)
 
 
-def choose(
+def choose_victims(
     seen: Transaction,
     held: Sequence[ChargedSegment],
-    over: int,
+    excess: int,
     *,
     read: int,
     keep: Collection[int | None] = (),
     worth: float | None = None,
 ) -> list[ChargedSegment] | None:
-    """Those that should go so that `over` bytes of `held` do; None where that cannot be.
+    """Return segments to evict so that at least `excess` bytes are freed; None if impossible.
 
-    `held` as `DerivedUsage.held` sorts it, `read` the number of the newest read.  With one that is
-    joined goes the other, whose bytes count where it is of `held`, too.
+    `held` is sorted as by `DerivedUsage.held`; `read` is the number of the newest read. Joined
+    segments are evicted together; the bytes of both count if both are in `held`.
     """
     kept = {one.object_key for one in held if one.role is Role.JOINED and one.id in keep}
     free = {
@@ -116,29 +123,29 @@ def choose(
         if not one.is_pinned and one.id not in keep and one.object_key not in kept
     }
     units: dict[object, list[EvictionCandidate]] = {}
-    for entry in entries(held, read):
+    for entry in eviction_candidates(held, read):
         if entry.id in free:
             one = free[entry.id]
             unit = one.object_key if one.role is Role.JOINED else one.id
             units.setdefault(unit, []).append(entry)
     found = {unit[0].id: [free[entry.id] for entry in unit] for unit in units.values()}
-    chosen = victims(by_benefit(map(merged_candidate, units.values())), over)
-    if sum(one.bytes for one in chosen) < over:
+    chosen = victims(by_benefit(map(merged_candidate, units.values())), excess)
+    if sum(one.bytes for one in chosen) < excess:
         return None
     gone = [one for unit in chosen for one in found[unit.id]]
     gone += seen.holdings.shared_with(gone)
     if worth is not None:
         lost = sum(one.worth_at(read) for one in gone if not one.is_retired)
-        if LEAD * lost > worth:
+        if MIN_GAIN * lost > worth:
             return None
     return gone
 
 
-def entries(held: Sequence[ChargedSegment], read: int) -> list[EvictionCandidate]:
-    """As orders of eviction see them.
+def eviction_candidates(held: Sequence[ChargedSegment], read: int) -> list[EvictionCandidate]:
+    """Return the segments in the form that eviction orders use.
 
-    Neighbours are those in use that follow each other; better than a rendition are larger ones of
-    the same frames that are whole multiples of it.
+    Neighbours are consecutive segments in use. Redundancy counts larger renditions of the same
+    frames whose size is a whole multiple.
     """
     found: list[EvictionCandidate] = []
     run: list[ChargedSegment] = []
@@ -178,9 +185,10 @@ def evict(
     read: int,
     now_ns: int,
 ) -> list[ChargedSegment]:
-    """Take segments away, as the budget of a video, or (None) the store, is full; gives them.
+    """Delete segments and log the evictions; return them.
 
-    Of two that are joined both are chosen.
+    `scope` is the video whose budget is full, or None for the store. Joined segments must be chosen
+    together.
     """
 
     def why(one: ChargedSegment) -> str:
@@ -194,16 +202,16 @@ def evict(
 
 
 def exceeded(seen: Transaction, video_id: int | None) -> int | None:
-    """By how many bytes what is charged to a video, or (None) the store, is above what is allowed.
+    """Return the bytes charged to a video, or the store (None), above its budget.
 
-    Less than none where there is room; None where there is no limit.
+    Negative if there is room; None if there is no limit.
     """
     limit = allowed(seen, video_id)
     return None if limit is None else seen.holdings.charged(video_id) - limit
 
 
 def allowed(seen: Transaction, video_id: int | None) -> int | None:
-    """Bytes that a video, or (None) the store, may be charged; None where there is no limit."""
+    """Return the budget in bytes of a video, or the store (None); None if there is no limit."""
     limit = seen.holdings.limit(video_id)
     return limit.allowed(0 if limit.times is None else seen.holdings.original_bytes(video_id))
 
@@ -233,7 +241,7 @@ def _refusal(
     whose, hint = _budget_of(change, video_id, scope)
     mine = next((one for one in held if one.id == made), None)
     if mine is None:
-        return OverBudgetError(f"{whose} has more than {human_bytes(limit)}", hint=hint)
+        return OverBudgetError(f"{whose} exceeds its budget of {human_bytes(limit)}", hint=hint)
     kind = {Role.RENDITION: "a rendition", Role.JOINED: "the joined pictures"}.get(
         mine.role, "tiles"
     )
@@ -241,6 +249,6 @@ def _refusal(
         f"{kind} of {name}, frames {mine.frames.start} to {mine.frames.stop - 1}, "
         f"{human_bytes(mine.bytes)}, cannot be stored: the budget of {whose} is "
         f"{human_bytes(limit)}"
-        + (", and nothing else should go for it" if mine.bytes <= limit else ""),
+        + (", and no other data is worth less" if mine.bytes <= limit else ""),
         hint=hint,
     )

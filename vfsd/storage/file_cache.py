@@ -1,9 +1,9 @@
 """A bounded cache of rendered bytes, in files of the store's ``cache`` directory.
 
-The files lie in a folder for each video (`vfsd.disk.view_cache_dir`): 32 bytes of BLAKE3, then the
-data.  A file appears whole or not at all, and any process may delete it at any time.  A file that
-does not match its checksum counts as missing.  The least recently used file is deleted first, and
-all files of a video are deleted with the video.  Notes about some of them lie beside them
+Each video has a directory (`vfsd.disk.view_cache_dir`). A file has 32 bytes of BLAKE3, then the
+data. Files are written atomically, and any process may delete them at any time. A file that does
+not match its checksum counts as missing. The least recently used file is deleted first, and all
+files of a video are deleted with the video. Notes about promotion are stored next to them
 (`vfsd.derive.promotion_candidates`).
 """
 
@@ -24,56 +24,56 @@ from vfsd.errors import VfsdError
 from vfsd.storage.context import StoreContext
 
 Bytes = bytes | memoryview
-"""Rendered bytes, which must not be changed."""
+"""Rendered bytes. Callers must not change them."""
 
 _log = logging.getLogger(__name__)
 
-_CHECKSUM = 32
-_SWEEPS = 16
-"""The directory is looked through whenever a sixteenth of the budget has been written."""
+_CHECKSUM_BYTES = 32
+_SWEEPS_PER_BUDGET = 16
+"""The directory is swept whenever this fraction (1/16) of the budget has been written."""
 
 
-def file_of(digest: str, key: str) -> str:
-    """The name of the file that has what was rendered of a video under a key: that of a rendition,
-    and the number of the slot after a dot."""
+def cache_file_name(digest: str, key: str) -> str:
+    """Return the relative name of a cache file. `key` is a rendition key, a dot and the slot
+    number."""
     return f"{digest}/{key}"
 
 
 class FileCache:
-    """Bytes in files below a directory, at most about `budget` of them.
+    """A cache directory with at most about `budget` bytes. Thread-safe and process-safe.
 
-    Names are relative, those of `file_of` or of notes; under others nothing is found, or kept.
-    Thread-safe, and process-safe.
+    Names are relative, from `cache_file_name` or of notes. Other names are never found or stored.
     """
 
     def __init__(
-        self, directory: Path, budget: int, is_shown: Callable[[str], bool] = lambda _: True
+        self, directory: Path, budget: int, is_in_use: Callable[[str], bool] = lambda _: True
     ) -> None:
-        """`is_shown` tells whether any video has a digest; of others nothing is kept."""
+        """`is_in_use` returns whether any video has a digest; for others nothing is stored."""
         self._directory = directory
         self._budget = budget
-        self._is_shown = is_shown
-        self._unswept = budget  # so that the first write looks what is there
+        self._is_in_use = is_in_use
+        self._written_since_sweep = budget  # so the first write sweeps
         self._guard = threading.Lock()
 
     @classmethod
-    def of_store(cls, parts: StoreContext) -> FileCache:
+    def of_store(cls, context: StoreContext) -> FileCache:
+        """Return the cache of a store, with the budget from its settings."""
         return cls(
-            parts.directory.cache,
-            parts.settings.view_cache_bytes,
-            lambda digest: digest in shown(parts, [digest]),
+            context.directory.cache,
+            context.settings.view_cache_bytes,
+            lambda digest: digest in digests_in_use(context, [digest]),
         )
 
     def get(self, name: str) -> bytes | None:
-        """What a file has, which counts as using it."""
-        data = self.look(name)
+        """Return the content of a file and mark it as used; None if missing."""
+        data = self.peek(name)
         if data is not None:
             with contextlib.suppress(OSError):
                 os.utime(self._directory / name)
         return data
 
-    def look(self, name: str) -> bytes | None:
-        """What a file has, which is no older or younger for that."""
+    def peek(self, name: str) -> bytes | None:
+        """Return the content of a file without marking it as used; None if missing."""
         if not _is_name(name):
             return None
         path = self._directory / name
@@ -82,16 +82,17 @@ class FileCache:
                 data = file.read()
         except OSError:
             return None
-        if blake3(data[_CHECKSUM:]).digest() != data[:_CHECKSUM]:
+        if blake3(data[_CHECKSUM_BYTES:]).digest() != data[:_CHECKSUM_BYTES]:
             path.unlink(missing_ok=True)
             return None
-        return data[_CHECKSUM:]
+        return data[_CHECKSUM_BYTES:]
 
     def has(self, name: str) -> bool:
+        """Return whether a file exists."""
         return _is_name(name) and (self._directory / name).exists()
 
     def notes(self, digest: str) -> list[str]:
-        """The names of those about a video; none where nothing is kept of it."""
+        """Return the names of the notes about a video."""
         try:
             found = os.listdir(self._directory / digest)
         except OSError:
@@ -100,13 +101,13 @@ class FileCache:
         return [name for name in names if view_cache_dir.is_note(name)]
 
     def drop(self, name: str) -> None:
-        """Never fails: what cannot be deleted goes when its time comes."""
+        """Delete a file. Never fails: the rest is left to `sweep`."""
         with contextlib.suppress(OSError):
             (self._directory / name).unlink()
 
     def put(self, name: str, data: Bytes) -> None:
-        """Never fails: what cannot be kept is made again when it is wanted."""
-        if len(data) + _CHECKSUM > self._budget or not _is_name(name):
+        """Store a file. Never fails: missing files are rendered again."""
+        if len(data) + _CHECKSUM_BYTES > self._budget or not _is_name(name):
             return
         path = self._directory / name
         temporary = view_cache_dir.temporary_beside(path)
@@ -117,20 +118,20 @@ class FileCache:
                 file.write(data)
             temporary.replace(path)
         except OSError as error:
-            _log.debug("a rendered view is not kept: %s", error)
+            _log.debug("a rendered view could not be cached: %s", error)
             view_cache_dir.delete(self._directory, [temporary])
             return
-        self._drop_unless_shown(path)
+        self._drop_unless_in_use(path)
         with self._guard:
-            self._unswept += len(data) + _CHECKSUM
-            due = self._unswept * _SWEEPS >= self._budget
+            self._written_since_sweep += len(data) + _CHECKSUM_BYTES
+            due = self._written_since_sweep * _SWEEPS_PER_BUDGET >= self._budget
             if due:
-                self._unswept = 0
+                self._written_since_sweep = 0
         if due:
             self.sweep()
 
     def sweep(self) -> None:
-        """Delete what is of no use, and what was used longest ago until the rest is within the
+        """Delete useless files, then the least recently used ones until the rest fits the
         budget."""
         kept, gone = 0, []
         found = list(view_cache_dir.cached_files(self._directory))
@@ -141,25 +142,25 @@ class FileCache:
                 gone.append(self._directory / one.name)
         view_cache_dir.delete(self._directory, gone)
 
-    def _drop_unless_shown(self, path: Path) -> None:
-        """Let nothing come back of a video that went while it was rendered.
+    def _drop_unless_in_use(self, path: Path) -> None:
+        """Delete a new file if its video was deleted while it was rendered.
 
-        Whoever takes a video away looks here when its row has gone.  So either he finds what has
-        just been put here, or we find no row.
+        Deleting a video removes the row first and its cache files afterwards. So either that step
+        finds the new file, or this one finds no row.
         """
-        if not self._is_shown(path.parent.name):
+        if not self._is_in_use(path.parent.name):
             view_cache_dir.delete(self._directory, [path])
 
 
-def shown(parts: StoreContext, digests: Collection[str]) -> set[str]:
-    """Those that any video has; none where nobody can tell."""
+def digests_in_use(context: StoreContext, digests: Collection[str]) -> set[str]:
+    """Return those digests that any video has; empty if the catalog cannot be read."""
     try:
-        with parts.catalog.reading() as seen:
+        with context.catalog.reading() as seen:
             return seen.videos.digests(digests)
     except (OSError, VfsdError):
         return set()
 
 
 def _is_name(name: str) -> bool:
-    """What a catalog says of digests leads nowhere else."""
+    """Return whether a name is valid. Digests from a damaged catalog must not lead elsewhere."""
     return view_cache_dir.is_slot(name) or view_cache_dir.is_note(name)

@@ -18,84 +18,85 @@ from vfsd.storage.context import StoreContext
 from vfsd.validation import require_storable_text
 
 
-def policy_of(parts: StoreContext, video: LogicalVideo) -> RetentionPolicy:
-    """The one that counts for a video."""
-    with parts.catalog.reading() as seen:
+def policy_of(context: StoreContext, video: LogicalVideo) -> RetentionPolicy:
+    """Return the effective policy of a video."""
+    with context.catalog.reading() as seen:
         return seen.originals.policy(video.ino)
 
 
-def usual_psnr(parts: StoreContext, video: LogicalVideo) -> float:
-    """dB of luma that tiles of a video need so that reads which ask for none may use them: by its
-    policy, else as the store has it."""
-    said = policy_of(parts, video).reads
-    return float(parts.settings.minimum_psnr) if said is None else said
+def default_psnr(context: StoreContext, video: LogicalVideo) -> float:
+    """Return the luma PSNR in dB that tiles need for reads that ask for none.
+
+    The policy of the video has precedence over the settings of the store.
+    """
+    said = policy_of(context, video).reads
+    return float(context.settings.minimum_psnr) if said is None else said
 
 
 def set_policy(
-    parts: StoreContext, path: str, policy: RetentionPolicy | str | None
+    context: StoreContext, path: str, policy: RetentionPolicy | str | None
 ) -> RetentionPolicy:
-    """Say what may become of a video's original, or of those below a directory; what counts now.
+    """Set the policy of a video or directory; return the policy in effect.
 
-    None: as where nothing was said of it.  Raises `NotFoundError`, `UsageError` for the root of
-    the store, which can have none, for a file that is no video, and for one that is said to go by
-    what a directory has.
+    None removes it. Raises `NotFoundError`. Raises `UsageError` for the root of the store, for a
+    file that is not a video, and for ``delete-above`` on a single video.
     """
-    _require_writable(parts)
+    _require_writable(context)
     chosen = RetentionPolicy.parse(policy) if isinstance(policy, str) else policy
     if not isinstance(chosen, RetentionPolicy | None):
         raise UsageError(
-            f"policy must be text, got {shown(policy)}", hint="as in original=replaceable"
+            f"policy must be text, got {shown(policy)}", hint="for example original=replaceable"
         )
 
     def say(change: Transaction) -> RetentionPolicy:
         node = change.tree.resolve(path)
         if node.ino == ROOT:
-            raise UsageError("a policy is for videos and directories, not for a whole store")
+            raise UsageError("a policy must be for a video or directory, got the root of the store")
         if not node.is_dir:
             change.videos.of_node(node, path)
             if chosen is not None and chosen.delete_above is not None:
                 raise UsageError(
-                    "delete-above is about all videos of a directory, not about one",
-                    hint="say it of the directory",
+                    "delete-above must be set on a directory, got a video",
+                    hint="set it on the directory",
                 )
         change.originals.set_policy(node.ino, chosen)
         return change.originals.policy(node.ino)
 
-    return parts.write_with_reserve(say)
+    return context.write_with_reserve(say)
 
 
-def holds(parts: StoreContext, video: LogicalVideo) -> list[Hold]:
-    """Those on a video, the oldest first."""
-    with parts.catalog.reading() as seen:
+def holds(context: StoreContext, video: LogicalVideo) -> list[Hold]:
+    """Return the holds of a video, oldest first."""
+    with context.catalog.reading() as seen:
         return seen.originals.holds(video.id)
 
 
-def hold(parts: StoreContext, video: LogicalVideo, reason: str) -> Hold:
-    """Forbid everybody to change or remove a video.
+def hold(context: StoreContext, video: LogicalVideo, reason: str) -> Hold:
+    """Add a hold: the video can be neither changed nor removed.
 
-    Raises `UsageError` without a reason, `NotFoundError` where it is gone but for who has it open.
+    Raises `UsageError` without a reason, `NotFoundError` if the video has no name any more.
     """
-    _require_writable(parts)
+    _require_writable(context)
     _require_reason(reason)
 
     def add(change: Transaction) -> Hold:
         change.videos.require(video)
         now = change.videos.get(video.id)
         if change.tree.nodes([now.ino])[now.ino].nlink == 0:
-            # Somebody has it open, and else it would be gone.
+            # The row exists only because the file is still open.
             raise NotFoundError(f"the video {video.name!r} was removed")
         made = change.originals.hold(Hold(0, now.id, reason, time.time_ns()))
         change.originals.add(entry_of(now, Action.HELD, reason))
         return made
 
-    return parts.write_with_reserve(add)
+    return context.write_with_reserve(add)
 
 
 def release(
-    parts: StoreContext, video: LogicalVideo, reason: str, hold_id: int | None = None
+    context: StoreContext, video: LogicalVideo, reason: str, hold_id: int | None = None
 ) -> list[Hold]:
-    """Lift one hold of a video, or all; gives those.  Raises `NotFoundError` for none."""
-    _require_writable(parts)
+    """Lift one hold of a video, or all (None); return the lifted ones. Raises `NotFoundError`."""
+    _require_writable(context)
     _require_reason(reason)
 
     def lift(change: Transaction) -> list[Hold]:
@@ -112,13 +113,13 @@ def release(
             change.originals.add(entry_of(now, Action.RELEASED, why))
         return found
 
-    return parts.write_with_reserve(lift)
+    return context.write_with_reserve(lift)
 
 
 def entry_of(
     video: LogicalVideo, action: Action, reason: str, details: Mapping[str, object] | None = None
 ) -> OriginalLogEntry:
-    """What is done to a video now, for the log of originals; its bytes stay, or it goes."""
+    """Return an entry for the log of originals with the current state of a video."""
     return OriginalLogEntry(
         id=0,
         at_ns=time.time_ns(),
@@ -134,41 +135,38 @@ def entry_of(
 
 def _require_reason(reason: str) -> None:
     if not isinstance(reason, str) or not reason.strip():
-        raise UsageError("a hold needs a reason", hint="say why, as in 'case 17'")
+        raise UsageError("a hold needs a reason", hint="give one, for example 'case 17'")
     require_storable_text(reason, "a reason")
 
 
-def _require_writable(parts: StoreContext) -> None:
-    if parts.read_only:
+def _require_writable(context: StoreContext) -> None:
+    if context.read_only:
         raise ReadOnlyError("the store was opened read-only")
 
 
 ATTRIBUTE = "user.vfsd.open"
-"""Of a file in a mount, but in no listing: 1 while somebody has it open, else 0."""
+"""Extended attribute of a file in a mount, in no listing: 1 while the file is open, else 0."""
 
 
-def require_closed(parts: StoreContext, names: Iterable[str]) -> None:
-    """Raises `BusyError` where one of these files of the store is open in its mount.
+def require_closed(context: StoreContext, names: Iterable[str]) -> None:
+    """Raise `BusyError` if one of these files of the store is open in its mount.
 
-    To the kernel a name is a file, whatever bytes another process puts there: who has it open would
-    find it cut off where the new bytes end, and what it writes would be lost.  So it is where the
-    mount cannot be asked, or does not answer: it may be for others, or in another container.
+    The kernel identifies a file by its name, whatever bytes another process puts there. A reader
+    would find the file truncated at the new size, and writes would be lost. Also raised if the
+    mount cannot be asked or does not answer: it may belong to another user or container.
     """
-    holder = parts.directory.mounted_by()
+    holder = context.directory.mounted_by()
     place = None if holder is None else holder.get("place")
     if not isinstance(place, str):
         return
     for name in names:
         try:
-            own = parts.directory.identity
+            own = context.directory.identity
             is_open = own_attribute(os.path.join(place, name), ATTRIBUTE, own) == b"1"
         except OSError as error:
             raise BusyError(
-                f"the mount in {place} cannot be asked whether somebody has {name} open: "
-                f"{error.strerror}",
-                hint="unmount it, or try where it can be seen, as who has mounted it",
+                f"the mount in {place} cannot be asked whether {name} is open: {error.strerror}",
+                hint="unmount it, or try again as the user and in the container that mounted it",
             ) from error
         if is_open:
-            raise BusyError(
-                f"somebody has {name} open in {place}", hint="try again when it is closed"
-            )
+            raise BusyError(f"{name} is open in {place}", hint="try again when it is closed")

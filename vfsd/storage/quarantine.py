@@ -1,13 +1,12 @@
-"""Files whose decoding has ended a process of a mount: not decoded for mounts again.
+"""Files whose decoding has crashed a process of a mount are not decoded for mounts again.
 
-Views are made of what was examined and found good, by a process that does so for the mount.  Should
-a decoder crash all the same, that process is gone; but which encodings were being decoded stands in
-a file that is mapped into memory, and outlives it, and behind that what the signal handler wrote
-(see `faulthandler`).  The mount makes them suspects: their bytes can be read as ever, but their
-pictures cannot, until a process of its own has decoded all of it and ended well (`vfsd verify`).
-The mount keeps such a note as well, of what little it decodes itself, for the next one.
+The render process notes which files it is decoding in a memory-mapped file, which survives a crash.
+The fault handler appends the reason (`faulthandler`). After a crash the mount puts these files into
+quarantine: their bytes can be read, but not decoded, until `vfsd verify` has decoded them
+completely in a separate process. The mount keeps such a note for its own decoding as well, for the
+next mount.
 
-A kill, or a power cut, is no crash, and makes nobody a suspect.
+A killed process or a power failure is not a crash, and quarantines nothing.
 """
 
 from __future__ import annotations
@@ -41,37 +40,38 @@ from vfsd.errors import RefusedMediaError
 _SLOTS = 512
 _SLOT = struct.Struct("<q")
 _TABLE_BYTES = _SLOTS * _SLOT.size
-_MOST_TRACE = 64 << 10
-_TRACE_ROOM = 16 << 10
-"""For what the signal handler writes, should the disk be full by then; many threads take more."""
-_MOST_BYTES = 16 << 20
+_MAX_TRACE = 64 << 10
+_RESERVED_TRACE = 16 << 10
+"""Space that is reserved for the fault handler, in case the disk is full by then. Many threads
+write more."""
+_MAX_BYTES = 16 << 20
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineEntry:
-    """Of one file."""
+    """The crashes of one file."""
 
-    crashes: int  #: mounts that ended while it was decoded
-    at: float  #: Unix time at which the last one was found out
-    how: str  #: what the signal handler has said
-    barred: bool  #: its pictures are not decoded in the process of who wants them
+    crashes: int  #: processes that crashed while decoding it
+    at: float  #: Unix time when the last crash was found
+    how: str  #: the reason that the fault handler wrote
+    barred: bool  #: it is not decoded in the process of the reader
 
     @property
     def reason(self) -> str:
         return (
             f"decoding it may have crashed a mount ({self.how}); its bytes can be read, "
-            "its pictures not"
+            "its frames cannot"
         )
 
 
 class Quarantine:
-    """The suspects of a store, and the note of what is being decoded.  Thread-safe."""
+    """The quarantined files of a store, and the note of files being decoded. Thread-safe."""
 
     def __init__(self, directory: StoreDirectory) -> None:
         self._directory = directory
-        self._path = directory.suspects
+        self._path = directory.quarantine
         self._guard = threading.Lock()
         self._known: dict[str, QuarantineEntry] = {}
         self._seen: tuple[int, int] | None = None
@@ -82,29 +82,29 @@ class Quarantine:
     def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         self._guard = threading.Lock()
-        self._note = None  # that is the parent's
+        self._note = None  # the note belongs to the parent
         self._free = list(range(_SLOTS))
 
     def of(self, physical: PhysicalVideo) -> QuarantineEntry | None:
-        """What speaks against that file; None: nothing ever did."""
+        """Return the entry of a file, or None."""
         return self._current().get(_key(physical))
 
     def barred(self) -> dict[ByteLocation, QuarantineEntry]:
-        """Those whose pictures are not decoded, by where their bytes are."""
-        return {_place(key): one for key, one in self._current().items() if one.barred}
+        """Return the entries of files that are not decoded, by location."""
+        return {_location(key): one for key, one in self._current().items() if one.barred}
 
     @contextmanager
     def decoding(self, physical: PhysicalVideo) -> Iterator[None]:
-        """To be held while FFmpeg works on that file in this process.
+        """Note the file while FFmpeg decodes it in this process.
 
-        Raises `RefusedMediaError` for one that is barred.
+        Raises `RefusedMediaError` for a quarantined file.
         """
-        suspicion = self.of(physical)
-        if suspicion is not None and suspicion.barred:
+        entry = self.of(physical)
+        if entry is not None and entry.barred:
             raise RefusedMediaError(
-                suspicion.reason,
-                hint="`vfsd verify NAME` decodes all of it in a process of its own, and lifts this "
-                "where that ends well",
+                entry.reason,
+                hint="run `vfsd verify NAME`: it decodes the file in a separate process and ends "
+                "the quarantine on success",
             )
         slot = self._occupy(physical.id)
         try:
@@ -114,56 +114,59 @@ class Quarantine:
                 self._vacate(slot)
 
     def lift(self, physical: PhysicalVideo) -> None:
-        """All of it was decoded elsewhere, and well; the crashes are remembered.  Raises
-        `OSError`."""
-        with self._changing():
-            suspicion = self.of(physical)
-            if suspicion is not None and suspicion.barred:
-                told = {**asdict(suspicion), "barred": False}
-                self._save({**self._current(), _key(physical): QuarantineEntry(**told)})
+        """End the quarantine of a file that was decoded completely; its crashes stay counted.
 
-    def accuse(self, physical: PhysicalVideo, how: str) -> None:
-        """It was being decoded when a mount crashed.  Raises `OSError`."""
-        with self._changing():
+        Raises `OSError`.
+        """
+        with self._locked():
+            entry = self.of(physical)
+            if entry is not None and entry.barred:
+                values = {**asdict(entry), "barred": False}
+                self._save({**self._current(), _key(physical): QuarantineEntry(**values)})
+
+    def add_crash(self, physical: PhysicalVideo, how: str) -> None:
+        """Quarantine a file that was being decoded when a process crashed. Raises `OSError`."""
+        with self._locked():
             before = self.of(physical)
             crashes = 1 if before is None else before.crashes + 1
-            suspicion = QuarantineEntry(crashes, time.time(), how, barred=True)
-            self._save({**self._current(), _key(physical): suspicion})
+            entry = QuarantineEntry(crashes, time.time(), how, barred=True)
+            self._save({**self._current(), _key(physical): entry})
 
     # -- the note
 
     @staticmethod
     def crashed(note: Path) -> tuple[list[int], str]:
-        """The ids of encodings that were being decoded when a process crashed that kept this note,
-        and how it did.
+        """Read the note of a process that has ended.
 
-        Nothing where it ended otherwise.
+        Return (ids of the physical videos that it was decoding, reason), empty if it did not crash.
         """
         try:
             with open(note, "rb") as file:
-                table, trace = file.read(_TABLE_BYTES), file.read(_MOST_TRACE).rstrip(b"\0")
+                table, trace = file.read(_TABLE_BYTES), file.read(_MAX_TRACE).rstrip(b"\0")
         except FileNotFoundError:
             return [], ""
         if len(table) < _TABLE_BYTES or not trace:
             return [], ""
         text = trace.decode("utf-8", "replace")
-        _log.error("what showed videos has crashed:\n%s", text)
+        _log.error("a process that decodes videos has crashed:\n%s", text)
         ids = {number for (number,) in _SLOT.iter_unpack(table) if number}
         return sorted(ids), text.splitlines()[0].removeprefix("Fatal Python error: ")
 
     @contextmanager
-    def noting(self, path: Path) -> Iterator[None]:
-        """Keep the note in that file, which is this process's alone.
+    def record_decoding(self, path: Path) -> Iterator[None]:
+        """Keep the note in the file `path`, which only this process uses.
 
-        A disk so full that not even the store's reserve has room for it has none.
+        There is no note if even the disk reserve has no space for it.
         """
-        path.unlink(missing_ok=True)  # what was in it was dealt with
+        path.unlink(missing_ok=True)  # an old note has been processed
         try:
             file = with_reserve(self._directory, partial(_new_note, path))
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
-            _log.warning("what is being decoded is not noted, should that crash: the disk is full")
+            _log.warning(
+                "files being decoded are not noted for the case of a crash: the disk is full"
+            )
             yield
             return
         with file:
@@ -198,14 +201,14 @@ class Quarantine:
     # -- the file
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Nobody else changes the file while the block lasts, in any thread or process."""
+    def _locked(self) -> Iterator[None]:
+        """Lock the file against changes by other threads and processes."""
         with held_directory(self._path.parent, fcntl.LOCK_EX):
-            self._seen = None  # two changes in one tick of the clock may look the same
+            self._seen = None  # two changes within one clock tick may have equal times
             yield
 
     def _current(self) -> dict[str, QuarantineEntry]:
-        """As it is now: another process may have changed it."""
+        """Return the entries, read again if another process has changed the file."""
         try:
             found = os.stat(self._path)
         except FileNotFoundError:
@@ -217,35 +220,35 @@ class Quarantine:
         return self._known
 
     def _save(self, known: dict[str, QuarantineEntry]) -> None:
-        told = {key: asdict(suspicion) for key, suspicion in sorted(known.items())}
-        put_in_place(self._path, json.dumps(told, indent=1) + "\n")
+        values = {key: asdict(entry) for key, entry in sorted(known.items())}
+        put_in_place(self._path, json.dumps(values, indent=1) + "\n")
         fsync_path(self._path.parent)
 
 
 def _new_note(path: Path) -> BufferedRandom:
-    """An empty one, open where the signal handler is to write.  Raises `OSError`."""
+    """Create an empty note, positioned where the fault handler writes. Raises `OSError`."""
     with ExitStack() as undoing:
         file = undoing.enter_context(open(path, "xb+"))
         undoing.callback(path.unlink)
-        # A page of a map for which the disk has no block ends the process that writes to it.
-        os.posix_fallocate(file.fileno(), 0, _TABLE_BYTES + _TRACE_ROOM)
+        # Writing to a mapped page without a disk block would raise SIGBUS on a full disk.
+        os.posix_fallocate(file.fileno(), 0, _TABLE_BYTES + _RESERVED_TRACE)
         file.seek(_TABLE_BYTES)
         undoing.pop_all()
     return file
 
 
 def _load(path: Path) -> dict[str, QuarantineEntry]:
-    """What cannot be read is nothing: what it says can be found out again, at a price."""
+    """Read the entries. An unreadable file counts as empty: crashes would only be found again."""
     with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
-        if path.stat().st_size <= _MOST_BYTES:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            return {_path(key): QuarantineEntry(**value) for key, value in told.items()}
-    _log.warning("%s cannot be read, and is passed over", path)
+        if path.stat().st_size <= _MAX_BYTES:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            return {_path(key): QuarantineEntry(**value) for key, value in values.items()}
+    _log.warning("%s cannot be read and is ignored", path)
     return {}
 
 
 def _path(key: str) -> str:
-    """Raises `ValueError` for what is neither a path nor an object's key."""
+    """Return the key. Raises `ValueError` if it is neither a path nor an object key."""
     os.fsencode(key)
     return key
 
@@ -254,5 +257,5 @@ def _key(physical: PhysicalVideo) -> str:
     return physical.object_key or physical.link_path or ""
 
 
-def _place(key: str) -> ByteLocation:
+def _location(key: str) -> ByteLocation:
     return ByteLocation(key, None) if is_key(key) else ByteLocation(None, key)

@@ -1,12 +1,12 @@
-"""Taking away bytes that nothing in the catalog refers to any more, and views of what has gone.
+"""Deletes bytes that the catalog no longer refers to, and rendered views of deleted videos.
 
-Rows go first, and durably; the files follow.  Files are deleted inside write transactions, since
-whoever publishes an object looks for its bytes inside one too: so nobody can come to rely on an
-object between the last look and the deletion.  Many files are many transactions: a slow disk needs
-longer for them than others wait for their turn.
+Rows are deleted first and synced; the files follow. Files are deleted inside write transactions. A
+publisher also looks for existing bytes inside one, so an object cannot gain a reference between the
+check and the deletion. Many files are split into several transactions: on a slow disk one would
+exceed the time that other writers wait.
 
-What was rendered of a video is found by the digest of that, which is the key of its object, and
-goes before these: nobody relies on it.
+Rendered views are found by the digest of the video, which is the key of its object. They are
+deleted first, since nothing depends on them.
 """
 
 from __future__ import annotations
@@ -24,96 +24,97 @@ from vfsd.errors import NotFoundError, StoreError
 from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import make_room_in_store
 
-_AT_ONCE = 100
-_AT_ONCE_SECONDS = 0.5
-"""Files that are deleted in one transaction, and after how long it is ended in any case."""
-_REST_SECONDS = 0.1
-"""SQLite asks as often whether it is its turn: who waits gets it between two transactions."""
+_BATCH_FILES = 100
+_BATCH_SECONDS = 0.5
+"""A transaction ends after `_BATCH_FILES` deletions or this time."""
+_PAUSE_SECONDS = 0.1
+"""The interval at which SQLite retries a lock: a waiting writer gets it between transactions."""
 
 _log = logging.getLogger(__name__)
 
 
 class TransactionPacer:
-    """Lets others write between many transactions that follow each other at once."""
+    """Lets other writers in between many consecutive transactions."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
 
-    def rest(self) -> None:
-        """To be called before each of them, outside of it; where they have gone on for a while who
-        waits has his turn."""
-        if time.monotonic() - self._began > _AT_ONCE_SECONDS:
-            time.sleep(_REST_SECONDS)
+    def pause(self) -> None:
+        """Sleep briefly if the transactions have run for a while. Call it before each, outside of
+        it."""
+        if time.monotonic() - self._began > _BATCH_SECONDS:
+            time.sleep(_PAUSE_SECONDS)
             self._began = time.monotonic()
 
 
 def reclaim(
-    parts: StoreContext, *, keys: Iterable[str] | None = None, inodes: Iterable[int] = ()
+    context: StoreContext, *, keys: Iterable[str] | None = None, inodes: Iterable[int] = ()
 ) -> list[str]:
-    """Delete the recorded objects (among `keys`) that nothing refers to; returns their keys.
+    """Delete recorded objects (among `keys`) without references; return their keys.
 
-    With them go the private files of those `inodes` that exist no longer, what was rendered of
-    videos that no file has any more, what the budget of the store has no room for since originals
-    have gone, and what was joined with their pictures.  Files that may not be deleted stay as
-    garbage.
+    Also deletes the private files of those `inodes` that no longer exist and rendered views of
+    deleted videos. Deleted originals can shrink the budget: derived data above it is evicted, as is
+    data joined with deleted frames. Files that cannot be deleted stay as garbage.
     """
     if keys is not None:
         keys = set(keys)
-    drop_stray_views(parts, keys)
-    found = parts.with_reserve(lambda: _forget(parts, keys))
+    drop_stray_views(context, keys)
+    found = context.with_reserve(lambda: _forget(context, keys))
     gone = list(inodes)
     if not found and not gone:
         return []
-    parts.catalog.sync()
+    context.catalog.sync()
     _in_batches(
-        parts,
+        context,
         [
-            *(partial(_delete_published, parts, key) for key in found),
-            *(partial(_delete_private, parts, ino) for ino in gone),
+            *(partial(_delete_published, context, key) for key in found),
+            *(partial(_delete_private, context, ino) for ino in gone),
         ],
     )
-    keep_reserve(parts.directory)
+    keep_reserve(context.directory)
     return found
 
 
-def clear_away(parts: StoreContext, *, keys: Iterable[str], inodes: Iterable[int] = ()) -> None:
-    """`reclaim` after something else, which is done whatever becomes of the old bytes.
+def reclaim_or_log(
+    context: StoreContext, *, keys: Iterable[str], inodes: Iterable[int] = ()
+) -> None:
+    """Run `reclaim` after another operation, and only log its errors.
 
-    It takes as long as these `keys` need, however much is stored, and a microsecond for each file
-    that is indexed in place.  What cannot be deleted now is left for `vfsd gc` and the next mount.
+    The cost depends on the number of `keys`, not on the size of the store, plus a microsecond for
+    each file indexed in place. The rest is left for `vfsd gc` and the next mount.
     """
     try:
-        reclaim(parts, keys=keys, inodes=inodes)
+        reclaim(context, keys=keys, inodes=inodes)
     except (OSError, StoreError) as error:
-        _log.warning("old bytes could not be deleted, `vfsd gc` does it: %s", error)
+        _log.warning("old bytes could not be deleted; run `vfsd gc`: %s", error)
 
 
-def drop_stray_views(parts: StoreContext, digests: Iterable[str] | None = None) -> None:
-    """Delete what was rendered of videos, of these `digests` or all, that no file has any more.
+def drop_stray_views(context: StoreContext, digests: Iterable[str] | None = None) -> None:
+    """Delete rendered views of videos that no longer exist: those with these `digests`, or all.
 
-    What is rendered meanwhile for somebody who has one open is deleted by who puts it there.
+    A view that is being rendered is deleted by `FileCache.put`.
     """
-    cache = parts.directory.cache
+    cache = context.directory.cache
     try:
         if digests is None:
-            with parts.catalog.reading() as seen:
+            with context.catalog.reading() as seen:
                 known = seen.videos.digests()
             view_cache_dir.delete(cache, view_cache_dir.stray_files(cache, known))
             return
         kept = [digest for digest in digests if view_cache_dir.may_be_kept(cache, digest)]
         if not kept:
             return
-        with parts.catalog.reading() as seen:
+        with context.catalog.reading() as seen:
             known = seen.videos.digests(kept)
         for digest in kept:
             if digest not in known:
                 view_cache_dir.drop(cache, digest)
     except OSError as error:
-        _log.warning("rendered views could not be deleted, `vfsd gc` does it: %s", error)
+        _log.warning("rendered views could not be deleted; run `vfsd gc`: %s", error)
 
 
-def _forget(parts: StoreContext, keys: Iterable[str] | None) -> list[str]:
-    with parts.catalog.writing() as change:
+def _forget(context: StoreContext, keys: Iterable[str] | None) -> list[str]:
+    with context.catalog.writing() as change:
         evicted = make_room_in_store(change, now_ns=time.time_ns())
         widowed = change.segments.widowed()
         change.segments.delete(one.id for one in widowed)
@@ -123,73 +124,77 @@ def _forget(parts: StoreContext, keys: Iterable[str] | None) -> list[str]:
         return change.objects.forget_unreferenced(keys)
 
 
-def discard_unpublished(parts: StoreContext, key: str, patience: float = BUSY_SECONDS) -> bool:
-    """Delete an object that was put in place for a publication that did not happen; whether it is
-    gone, or somebody has published it meanwhile.
+def discard_unpublished(
+    context: StoreContext, key: str, wait_seconds: float = BUSY_SECONDS
+) -> bool:
+    """Delete an object whose publication did not happen.
 
-    Raises `BusyError` where others write for longer than `patience` seconds.
+    Return False if it was published by another writer. Raises `BusyError` if other writers hold the
+    catalog for longer than `wait_seconds`.
     """
-    with parts.catalog.writing(patience) as change:
-        return _delete_object(parts, key, change)
+    with context.catalog.writing(wait_seconds) as change:
+        return _delete_object(context, key, change)
 
 
-def discard_strays(parts: StoreContext, keys: Iterable[str]) -> None:
-    """Delete objects that nothing has recorded, unless somebody publishes them meanwhile.
+def discard_strays(context: StoreContext, keys: Iterable[str]) -> None:
+    """Delete objects without a row, unless they are published in the meantime.
 
-    Those that may not be deleted stay.
+    Files that cannot be deleted stay.
     """
-    _in_batches(parts, [partial(_delete_object, parts, key) for key in keys])
+    _in_batches(context, [partial(_delete_object, context, key) for key in keys])
 
 
-def discard_failed(parts: StoreContext, key: str, patience: float = BUSY_SECONDS) -> None:
-    """`discard_unpublished` while the error is on its way because of which nothing was published.
+def discard_failed(context: StoreContext, key: str, wait_seconds: float = BUSY_SECONDS) -> None:
+    """Run `discard_unpublished` while another exception is propagating, and only log its errors.
 
-    That error is what counts: what cannot be deleted now is left for `vfsd gc`.
+    The rest is left for `vfsd gc`.
     """
     try:
-        discard_unpublished(parts, key, patience)
+        discard_unpublished(context, key, wait_seconds)
     except (OSError, StoreError) as error:
-        _log.warning("object %s could not be deleted, `vfsd gc` does it: %s", key, error)
+        _log.warning("object %s could not be deleted; run `vfsd gc`: %s", key, error)
 
 
-def _in_batches(parts: StoreContext, deletions: Sequence[Callable[[Transaction], object]]) -> None:
+def _in_batches(
+    context: StoreContext, deletions: Sequence[Callable[[Transaction], object]]
+) -> None:
     done = 0
     while done < len(deletions):
-        with parts.catalog.writing() as change:
+        with context.catalog.writing() as change:
             began = time.monotonic()
-            for delete in deletions[done : done + _AT_ONCE]:
+            for delete in deletions[done : done + _BATCH_FILES]:
                 try:
                     delete(change)
                 except STAYS as error:
                     _log.warning("%s", error)
                 done += 1
-                if time.monotonic() - began > _AT_ONCE_SECONDS:
+                if time.monotonic() - began > _BATCH_SECONDS:
                     break
         if done < len(deletions):
-            time.sleep(min(_REST_SECONDS, time.monotonic() - began))
+            time.sleep(min(_PAUSE_SECONDS, time.monotonic() - began))
 
 
-def _delete_object(parts: StoreContext, key: str, change: Transaction) -> bool:
-    """Unless somebody has published it meanwhile; whether it was deleted."""
+def _delete_object(context: StoreContext, key: str, change: Transaction) -> bool:
+    """Delete an object unless it was published; return whether it was deleted."""
     if change.objects.is_needed(key):
         return False
-    parts.objects.delete(key)
+    context.objects.delete(key)
     return True
 
 
-def _delete_published(parts: StoreContext, key: str, change: Transaction) -> None:
-    """As `_delete_object`, where it was published before: what comes of a recording goes for good.
+def _delete_published(context: StoreContext, key: str, change: Transaction) -> None:
+    """Delete an object that was published before, with its temporary names.
 
-    Of one that never was, the name on its way is what is left of it.
+    An unpublished object keeps those: they are all that is left of a recording.
     """
     if not change.objects.is_needed(key):
-        parts.objects.drop_other_names(key)
-        parts.objects.delete(key)
+        context.objects.drop_other_names(key)
+        context.objects.delete(key)
 
 
-def _delete_private(parts: StoreContext, ino: int, change: Transaction) -> None:
+def _delete_private(context: StoreContext, ino: int, change: Transaction) -> None:
     if not _exists(change, ino):
-        remove(parts.directory.spool_file(ino))
+        remove(context.directory.spool_file(ino))
 
 
 def _exists(change: Transaction, ino: int) -> bool:

@@ -33,10 +33,10 @@ from vfsd.codecs.pyav import load_extensions
 from vfsd.core.process_control import die_with_parent, set_oom_score
 from vfsd.errors import RefusedMediaError
 from vfsd.storage.sandbox_protocol import (
-    BYTES,
     FOUND,
-    ORDER_BYTES,
+    MAX_REQUEST_BYTES,
     PROGRESS,
+    PROGRESS_BODY,
     RECORD,
     REFUSED,
     UNREADABLE,
@@ -48,13 +48,13 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 _NOBODY = 65534
 _IDLE_SECONDS = 60
-_TELL_SECONDS = 0.05
+_PROGRESS_SECONDS = 0.05
 """Progress is told as often."""
 _OOM_SCORE = 1000
 """Where memory runs out, this is what the machine misses least."""
 _GRACE_SECONDS = 5
 """A child that does not end at its limit of CPU time is killed after as many more."""
-_WARMING = b"YUV4MPEG2 W16 H16 F25:1\n" + (b"FRAME\n" + bytes(384)) * 2
+_WARM_UP_VIDEO = b"YUV4MPEG2 W16 H16 F25:1\n" + (b"FRAME\n" + bytes(384)) * 2
 
 _CHARSETS = (
     *(b"ISO6937", b"UCS-2BE", b"KSC_5601", b"GB2312", b"BIG5"),
@@ -79,15 +79,15 @@ def prepare() -> None:
 
 def work(control: socket.socket) -> None:
     """Serve orders until there are no more."""
-    while (order := _next(control)) is not None:
-        _serve(control, *order)
+    while (request := _next(control)) is not None:
+        _serve(control, *request)
 
 
 def _warm_up() -> None:
     """Load all that is loaded when it is first used: children may open no file."""
     fd = os.memfd_create("warming")
     try:
-        os.write(fd, _WARMING)
+        os.write(fd, _WARM_UP_VIDEO)
         with MediaSource(fd) as source:
             pack_examination(examine_source(source, "warming"))
             pack_inventory(take_inventory(source, "y4m", 0))
@@ -114,7 +114,7 @@ def _next(control: socket.socket) -> tuple[ExamineRequest, int, int] | None:
     if not waiting.poll(_IDLE_SECONDS * 1000):
         return None
     try:
-        message, fds, _, _ = socket.recv_fds(control, ORDER_BYTES, 2)
+        message, fds, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 2)
     except ConnectionResetError:
         return None
     if len(fds) != 2:
@@ -122,14 +122,14 @@ def _next(control: socket.socket) -> tuple[ExamineRequest, int, int] | None:
     return ExamineRequest.parse(message), fds[0], fds[1]
 
 
-def _serve(control: socket.socket, order: ExamineRequest, file: int, answer: int) -> None:
+def _serve(control: socket.socket, request: ExamineRequest, file: int, reply: int) -> None:
     """Have a child do it; tell how that ended.  Who asked may go away meanwhile."""
     me = os.getpid()
     child = os.fork()
     if not child:
-        _be_the_child(control, order, file, answer, me)
+        _run_child(control, request, file, reply, me)
     os.close(file)
-    os.close(answer)
+    os.close(reply)
     ended = os.pidfd_open(child)
     try:
         waiting = select.poll()  # their numbers may be large: the mount has many files open
@@ -140,19 +140,19 @@ def _serve(control: socket.socket, order: ExamineRequest, file: int, answer: int
         _, status, used = os.wait4(child, 0)
     finally:
         os.close(ended)
-    told = {"status": status, "memory": used.ru_maxrss, "seconds": used.ru_utime + used.ru_stime}
+    outcome = {"status": status, "memory": used.ru_maxrss, "seconds": used.ru_utime + used.ru_stime}
     with suppress(BrokenPipeError, ConnectionResetError):
-        control.send(json.dumps(told).encode("ascii"))
+        control.send(json.dumps(outcome).encode("ascii"))
 
 
-def _be_the_child(
-    control: socket.socket, order: ExamineRequest, file: int, answer: int, parent: int
+def _run_child(
+    control: socket.socket, request: ExamineRequest, file: int, reply: int, parent: int
 ) -> NoReturn:
     code = 1
     try:
         control.close()
-        _restrict(order, parent)
-        _answer(order, file, socket.socket(fileno=answer))
+        _restrict(request, parent)
+        _reply(request, file, socket.socket(fileno=reply))
         code = 0
     finally:
         os._exit(code)
@@ -161,26 +161,26 @@ def _be_the_child(
 # ------------------------------------------------------------------------------------ the child
 
 
-def _restrict(order: ExamineRequest, parent: int) -> None:
+def _restrict(request: ExamineRequest, parent: int) -> None:
     """Be nobody; be killed with the parent; open nothing; stay within bounds."""
     libc = ctypes.CDLL(None)
-    _be_nobody()
+    _drop_privileges()
     die_with_parent(parent)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    memory = _address_space() + order.memory
-    for limit, most in (
+    memory = _address_space() + request.memory
+    for limit, maximum in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NPROC, 0),
         (resource.RLIMIT_NOFILE, 0),  # no file and no socket; what is open stays so
     ):
-        _limit(limit, most, most)
-    _limit(resource.RLIMIT_CPU, order.cpu_seconds, order.cpu_seconds + _GRACE_SECONDS)
+        _limit(limit, maximum, maximum)
+    _limit(resource.RLIMIT_CPU, request.cpu_seconds, request.cpu_seconds + _GRACE_SECONDS)
 
 
-def _be_nobody() -> None:
+def _drop_privileges() -> None:
     """Give up what root may do, limits raised again among it; the file is open already."""
     if os.geteuid() == 0:
         with suppress(PermissionError):  # in some containers root may not
@@ -191,9 +191,9 @@ def _be_nobody() -> None:
 
 def _limit(limit: int, soft: int, hard: int) -> None:
     """Lower a limit; one that is lower already stays."""
-    most = resource.getrlimit(limit)[1]
-    if most != resource.RLIM_INFINITY:
-        soft, hard = min(soft, most), min(hard, most)
+    maximum = resource.getrlimit(limit)[1]
+    if maximum != resource.RLIM_INFINITY:
+        soft, hard = min(soft, maximum), min(hard, maximum)
     resource.setrlimit(limit, (soft, hard))
 
 
@@ -203,59 +203,59 @@ def _address_space() -> int:
     return pages * resource.getpagesize()
 
 
-def _answer(order: ExamineRequest, file: int, answer: socket.socket) -> None:
-    def tell(kind: bytes, body: bytes) -> None:
-        answer.sendall(RECORD.pack(kind, len(body)))
-        answer.sendall(body)
+def _reply(request: ExamineRequest, file: int, reply: socket.socket) -> None:
+    def send(kind: bytes, body: bytes) -> None:
+        reply.sendall(RECORD.pack(kind, len(body)))
+        reply.sendall(body)
 
     try:
-        with MediaSource(OpenFile(file, order.size)) as source:
-            source.name = order.name
-            body = _found(order, source, _ProgressReporter(tell))
+        with MediaSource(OpenFile(file, request.size)) as source:
+            source.name = request.name
+            body = _examine(request, source, _ProgressReporter(send))
     except RefusedMediaError as refusal:
-        tell(REFUSED, ErrorReport(str(refusal), refusal.hint).message())
+        send(REFUSED, ErrorReport(str(refusal), refusal.hint).message())
     except MemoryError:
-        text = f"{order.name}: examining it takes more than {order.memory >> 20} MiB of memory"
-        tell(REFUSED, ErrorReport(text).message())
+        text = f"{request.name}: examining it takes more than {request.memory >> 20} MiB of memory"
+        send(REFUSED, ErrorReport(text).message())
     except OSError as error:
-        tell(UNREADABLE, ErrorReport(error.strerror or "", number=error.errno or 0).message())
+        send(UNREADABLE, ErrorReport(error.strerror or "", number=error.errno or 0).message())
     except Exception as error:
-        _log.exception("%s could not be examined", order.name)
-        text = f"{order.name}: cannot be examined: {type(error).__name__}: {error}"
-        tell(REFUSED, ErrorReport(text).message())
+        _log.exception("%s could not be examined", request.name)
+        text = f"{request.name}: cannot be examined: {type(error).__name__}: {error}"
+        send(REFUSED, ErrorReport(text).message())
     else:
-        tell(FOUND, body)
+        send(FOUND, body)
 
 
-def _found(
-    order: ExamineRequest, source: MediaSource, on_progress: Callable[[int, int], None]
+def _examine(
+    request: ExamineRequest, source: MediaSource, on_progress: Callable[[int, int], None]
 ) -> bytes:
-    if order.listed is None:
+    if request.listed is None:
         found = examine_source(
             source,
-            order.name,
+            request.name,
             on_progress=on_progress,
-            full=order.full,
-            stream=order.stream,
-            in_largest_size=order.in_largest_size,
+            full=request.full,
+            stream=request.stream,
+            in_largest_size=request.in_largest_size,
         )
         return pack_examination(found)
-    container, stream_index = order.listed
+    container, stream_index = request.listed
     try:
         return pack_inventory(take_inventory(source, container, stream_index, on_progress))
     except RefusedMediaError as refusal:
-        raise RefusedMediaError(f"{order.name}: {refusal}", hint=refusal.hint) from refusal
+        raise RefusedMediaError(f"{request.name}: {refusal}", hint=refusal.hint) from refusal
 
 
 class _ProgressReporter:
     """Tells how far it is, and with it that it goes on at all; not too often."""
 
-    def __init__(self, tell: Callable[[bytes, bytes], None]) -> None:
-        self._tell = tell
-        self._told = 0.0
+    def __init__(self, send: Callable[[bytes, bytes], None]) -> None:
+        self._tell = send
+        self._last_sent = 0.0
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if now - self._told >= _TELL_SECONDS:
-            self._told = now
-            self._tell(PROGRESS, BYTES.pack(done, total))
+        if now - self._last_sent >= _PROGRESS_SECONDS:
+            self._last_sent = now
+            self._tell(PROGRESS, PROGRESS_BODY.pack(done, total))

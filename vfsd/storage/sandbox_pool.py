@@ -27,11 +27,11 @@ from vfsd.core.model import MediaInfo
 from vfsd.core.subprocess_entry import child_environment, module_command
 from vfsd.errors import BusyError, ExaminerError, IntegrityError, RefusedMediaError
 from vfsd.storage.sandbox_protocol import (
-    BYTES,
-    COMPLAINT_BYTES,
     FOUND,
-    ORDER_BYTES,
+    MAX_ERROR_BYTES,
+    MAX_REQUEST_BYTES,
     PROGRESS,
+    PROGRESS_BODY,
     READY,
     RECORD,
     REFUSED,
@@ -51,7 +51,7 @@ _ATTEMPTS = 2
 _START_SECONDS = 120.0
 """A worker imports its libraries in this time, also from a slow disk."""
 _CHUNK = 1 << 20
-_LONGEST_NAME = 512
+_MAX_NAME = 512
 _END_SECONDS = 5.0
 """After its answer a child ends at once; so long is waited at most to hear of it."""
 
@@ -67,7 +67,7 @@ _Found = TypeVar("_Found")
 class _ExpectedReply(Generic[_Found]):
     """The answer that an order is to have."""
 
-    most: int  #: bytes
+    max_bytes: int  #: bytes
     unpack: Callable[[bytes], _Found]  #: raises `IntegrityError` for any other
 
 
@@ -97,19 +97,19 @@ class SandboxPool:
         self._idle = []
         self._guard = threading.Lock()
 
-    def take(self) -> _Worker:
+    def acquire(self) -> _Worker:
         """One for the caller alone; a new one where none idles."""
         with self._guard:
             # What was started by a thread of low priority stays as low.
             nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
             for worker in [worker for worker in self._idle if worker.nice == nice]:
                 self._idle.remove(worker)
-                if worker.lives or not worker.is_ready:
+                if worker.is_alive or not worker.is_ready:
                     return worker  # one that died before it was ready tells why
                 worker.end()
         return _Worker(nice)
 
-    def give_back(self, worker: _Worker) -> None:
+    def release(self, worker: _Worker) -> None:
         with self._guard:
             if not self._closed:
                 self._idle.append(worker)
@@ -128,15 +128,15 @@ class SandboxPool:
 class Examiner:
     """Examines files, each in a process of its own.  Safe to use from several threads."""
 
-    def __init__(self, limits: SandboxLimits, workers: SandboxPool | None = None) -> None:
+    def __init__(self, limits: SandboxLimits, pool: SandboxPool | None = None) -> None:
         """`workers` stay the caller's; without, it has some of its own."""
         self.limits = limits
-        self._workers = SandboxPool() if workers is None else workers
-        self._own = self._workers if workers is None else None
+        self._pool = SandboxPool() if pool is None else pool
+        self._owned_pool = self._pool if pool is None else None
 
     def start(self) -> None:
         """Start a worker that idles until there is something to examine.  Raises `OSError`."""
-        self._workers.give_back(self._workers.take())
+        self._pool.release(self._pool.acquire())
 
     def require_start(self) -> None:
         """Return when a worker is ready.
@@ -145,7 +145,7 @@ class Examiner:
         machine has no room for another process, `OSError`.
         """
         for _ in range(_ATTEMPTS):
-            worker = self._workers.take()
+            worker = self._pool.acquire()
             try:
                 worker.require_ready()
             except _GoneError:
@@ -154,7 +154,7 @@ class Examiner:
             except BaseException:
                 worker.kill()
                 raise
-            self._workers.give_back(worker)
+            self._pool.release(worker)
             return
         raise _not_started()
 
@@ -180,12 +180,12 @@ class Examiner:
         examining them crashes, hangs, or takes more than the limits allow; `OSError`; and as
         `require_start`.
         """
-        called = name or os.path.basename(os.fspath(path))
+        name = name or os.path.basename(os.fspath(path))
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is waited for else
         try:
             return self.examine_open(
                 fd,
-                called,
+                name,
                 full=full,
                 stream=stream,
                 in_largest_size=in_largest_size,
@@ -197,7 +197,7 @@ class Examiner:
     def examine_open(
         self,
         fd: int,
-        called: str,
+        name: str,
         *,
         full: bool = False,
         stream: int | None = None,
@@ -207,31 +207,31 @@ class Examiner:
         """As `examine`, of a descriptor that stays the caller's and is only read by `pread`."""
         from vfsd.codecs.probing.serialize import max_examination_bytes, unpack_examination
 
-        sniff_open(fd, called)
+        sniff_open(fd, name)
         size = os.fstat(fd).st_size
         answer = _ExpectedReply(
             max_examination_bytes(size), lambda body: unpack_examination(body, size)
         )
-        order = self._order(called, size, full=full)
-        order = replace(order, stream=stream, in_largest_size=in_largest_size)
-        return self._answer(order, fd, answer, on_progress)
+        request = self._request(name, size, full=full)
+        request = replace(request, stream=stream, in_largest_size=in_largest_size)
+        return self._ask(request, fd, answer, on_progress)
 
-    def _order(self, called: str, size: int, *, full: bool = False) -> ExamineRequest:
-        shown = called[-_LONGEST_NAME:]
+    def _request(self, name: str, size: int, *, full: bool = False) -> ExamineRequest:
+        shown = name[-_MAX_NAME:]
         return ExamineRequest(shown, size, full, self.limits.memory, self.limits.cpu_seconds(size))
 
-    def _answer(
+    def _ask(
         self,
-        order: ExamineRequest,
+        request: ExamineRequest,
         fd: int,
         expected: _ExpectedReply[_Found],
         on_progress: OnProgress | None,
     ) -> _Found:
         """What a worker finds.  Raises as `examine`."""
         for attempt in range(_ATTEMPTS):
-            worker = self._workers.take()
+            worker = self._pool.acquire()
             try:
-                return self._found(worker, order, fd, expected, on_progress)
+                return self._found(worker, request, fd, expected, on_progress)
             except _GoneError:
                 continue
             except _KilledError as killed:
@@ -253,38 +253,38 @@ class Examiner:
         finally:
             os.close(fd)
 
-    def inventory_open(self, fd: int, media: MediaInfo, called: str) -> Inventory:
+    def inventory_open(self, fd: int, media: MediaInfo, name: str) -> Inventory:
         """As `inventory`, of a descriptor that stays the caller's and is only read by `pread`."""
         from vfsd.codecs.inventory.collector import MAX_INVENTORY_BYTES, unpack_inventory
 
-        order = self._order(called, os.fstat(fd).st_size)
-        order = replace(order, listed=(media.container, media.stream_index))
-        return self._answer(order, fd, _ExpectedReply(MAX_INVENTORY_BYTES, unpack_inventory), None)
+        request = self._request(name, os.fstat(fd).st_size)
+        request = replace(request, listed=(media.container, media.stream_index))
+        return self._ask(request, fd, _ExpectedReply(MAX_INVENTORY_BYTES, unpack_inventory), None)
 
     def close(self) -> None:
         """End its processes; what is at work is ended with its work."""
-        if self._own is not None:
-            self._own.close()
+        if self._owned_pool is not None:
+            self._owned_pool.close()
 
     def _found(
         self,
         worker: _Worker,
-        order: ExamineRequest,
+        request: ExamineRequest,
         fd: int,
         expected: _ExpectedReply[_Found],
         on_progress: OnProgress | None,
     ) -> _Found:
         try:
-            found = worker.examine(order, fd, expected, self.limits, on_progress)
+            found = worker.examine(request, fd, expected, self.limits, on_progress)
         except BaseException as error:
-            if worker.is_whole:
-                self._workers.give_back(worker)
+            if worker.is_idle:
+                self._pool.release(worker)
             else:
                 worker.kill()
             if isinstance(error, IntegrityError):
-                raise RefusedMediaError(f"{order.name}: cannot be examined: {error}") from error
+                raise RefusedMediaError(f"{request.name}: cannot be examined: {error}") from error
             raise
-        self._workers.give_back(worker)
+        self._pool.release(worker)
         return found
 
 
@@ -295,14 +295,14 @@ def _not_started() -> BusyError:
     )
 
 
-def sniff_open(fd: int, called: str) -> None:
+def sniff_open(fd: int, name: str) -> None:
     """Raises `RefusedMediaError` where the first bytes of an open file are those of no video."""
     from vfsd.codecs.containers.detect_container import HEAD_BYTES, detect_container
 
     try:
         detect_container(os.pread(fd, HEAD_BYTES, 0))
     except RefusedMediaError as refusal:
-        raise RefusedMediaError(f"{called}: {refusal}", hint=refusal.hint) from refusal
+        raise RefusedMediaError(f"{name}: {refusal}", hint=refusal.hint) from refusal
 
 
 class _Worker:
@@ -321,22 +321,22 @@ class _Worker:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # the signals of a terminal are for who started it
             )
-        self.is_whole = True  #: nothing is under way, and nothing left to be read
+        self.is_idle = True  #: nothing is under way, and nothing left to be read
         self.is_ready = False  #: it has told that it can work
         reset_after_fork(self)
 
     def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
-        self.is_whole = False
+        self.is_idle = False
         self._control.close()  # it ends when nobody has that any more
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         return self._process.poll() is None
 
     def examine(
         self,
-        order: ExamineRequest,
+        request: ExamineRequest,
         fd: int,
         expected: _ExpectedReply[_Found],
         limits: SandboxLimits,
@@ -344,33 +344,33 @@ class _Worker:
     ) -> _Found:
         """Raises `RefusedMediaError`, `IntegrityError` for a muddled answer, `OSError`, what
         `on_progress` raises, and as `require_ready`."""
-        self.is_whole = False
+        self.is_idle = False
         self.require_ready()
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with mine:
             with theirs:
                 try:
-                    socket.send_fds(self._control, [order.message()], [fd, theirs.fileno()])
+                    socket.send_fds(self._control, [request.message()], [fd, theirs.fileno()])
                 except (BrokenPipeError, ConnectionResetError) as error:
                     raise _GoneError from error
-            answer = _ReplyReader(mine, expected.most, limits.silent_seconds)
+            answer = _ReplyReader(mine, expected.max_bytes, limits.silent_seconds)
             try:
                 kind, body = answer.last(on_progress)
             except TimeoutError:
                 raise RefusedMediaError(
-                    f"{order.name}: examining it hangs: no progress in "
+                    f"{request.name}: examining it hangs: no progress in "
                     f"{limits.silent_seconds:.0f} seconds"
                 ) from None
         status = self._status()
-        self.is_whole = True
+        self.is_idle = True
         if kind == FOUND:
             return expected.unpack(body)
         if not kind:
-            raise _refusal(order, status)
-        complaint = ErrorReport.parse(body)
+            raise _refusal(request, status)
+        report = ErrorReport.parse(body)
         if kind == REFUSED:
-            raise RefusedMediaError(complaint.text, hint=complaint.hint)
-        raise OSError(complaint.number, complaint.text)
+            raise RefusedMediaError(report.text, hint=report.hint)
+        raise OSError(report.number, report.text)
 
     def require_ready(self) -> None:
         """Wait until it has loaded its libraries.
@@ -379,16 +379,16 @@ class _Worker:
         """
         if self.is_ready:
             return
-        told = b""
-        if not _is_ready(self._control, _START_SECONDS):
+        message = b""
+        if not _can_read(self._control, _START_SECONDS):
             raise _broken(f"it is not ready after {_START_SECONDS:.0f} seconds")
         with suppress(ConnectionResetError):
-            told = self._control.recv(ORDER_BYTES)
-        if told == READY:
+            message = self._control.recv(MAX_REQUEST_BYTES)
+        if message == READY:
             self.is_ready = True
             return
-        if told:
-            raise _broken(ErrorReport.parse(told).text)
+        if message:
+            raise _broken(ErrorReport.parse(message).text)
         try:
             status = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -415,12 +415,12 @@ class _Worker:
 
     def _status(self) -> int:
         """How the child has ended, as of `os.wait`."""
-        if not _is_ready(self._control, _END_SECONDS):
+        if not _can_read(self._control, _END_SECONDS):
             raise IntegrityError("it does not end")
         with suppress(ConnectionResetError):
-            told = self._control.recv(ORDER_BYTES)
-            if told:
-                return int(json.loads(told)["status"])
+            message = self._control.recv(MAX_REQUEST_BYTES)
+            if message:
+                return int(json.loads(message)["status"])
         raise _GoneError
 
 
@@ -431,23 +431,23 @@ def _broken(why: str) -> ExaminerError:
     )
 
 
-def _refusal(order: ExamineRequest, status: int) -> RefusedMediaError | _KilledError:
+def _refusal(request: ExamineRequest, status: int) -> RefusedMediaError | _KilledError:
     """What to say of a child that ended without an answer."""
     kind: type[RefusedMediaError | _KilledError] = RefusedMediaError
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if number == signal.SIGXCPU:
-        why = f"takes more than {order.cpu_seconds} seconds of CPU time"
+        why = f"takes more than {request.cpu_seconds} seconds of CPU time"
     elif number == signal.SIGKILL:
         kind, why = _KilledError, "was killed, as where memory runs out"
     elif number:
         why = f"crashes ({signal.Signals(number).name})"
     else:
         why = f"ended with {os.waitstatus_to_exitcode(status)}"
-    _log.warning("%s: examining it %s", order.name, why)
-    return kind(f"{order.name}: examining it {why}")
+    _log.warning("%s: examining it %s", request.name, why)
+    return kind(f"{request.name}: examining it {why}")
 
 
-def _is_ready(end: socket.socket, seconds: float) -> bool:
+def _can_read(end: socket.socket, seconds: float) -> bool:
     """Whether there is something to be read within that time; its number may be of any size."""
     waiting = select.poll()
     waiting.register(end, select.POLLIN)
@@ -457,14 +457,14 @@ def _is_ready(end: socket.socket, seconds: float) -> bool:
 class _ReplyReader:
     """The records of an answer, as they come."""
 
-    def __init__(self, end: socket.socket, most: int, silent_seconds: float) -> None:
+    def __init__(self, end: socket.socket, max_bytes: int, silent_seconds: float) -> None:
         end.setblocking(False)
         self._end = end
         self._most = {
-            PROGRESS: BYTES.size,
-            FOUND: most,
-            REFUSED: COMPLAINT_BYTES,
-            UNREADABLE: COMPLAINT_BYTES,
+            PROGRESS: PROGRESS_BODY.size,
+            FOUND: max_bytes,
+            REFUSED: MAX_ERROR_BYTES,
+            UNREADABLE: MAX_ERROR_BYTES,
         }
         self._silent_seconds = silent_seconds
 
@@ -486,10 +486,10 @@ class _ReplyReader:
                 return b"", b""
             if kind != PROGRESS:
                 return kind, body
-            if len(body) != BYTES.size:
+            if len(body) != PROGRESS_BODY.size:
                 raise IntegrityError("progress that cannot be read")
             if on_progress is not None:
-                done, total = BYTES.unpack(body)
+                done, total = PROGRESS_BODY.unpack(body)
                 on_progress(min(max(done, 0), max(total, 0)), max(total, 0))
 
     def _read(self, length: int) -> bytes:
@@ -497,7 +497,7 @@ class _ReplyReader:
         data = bytearray()
         end = time.monotonic() + self._silent_seconds
         while len(data) < length:
-            if not _is_ready(self._end, max(0.0, end - time.monotonic())):
+            if not _can_read(self._end, max(0.0, end - time.monotonic())):
                 raise TimeoutError
             try:
                 more = self._end.recv(min(_CHUNK, length - len(data)))

@@ -26,9 +26,9 @@ UNREADABLE = b"U"
 """A `ErrorReport`: the system does not give its bytes; `number` is the errno."""
 
 RECORD = struct.Struct("<cQ")
-BYTES = struct.Struct("<qq")
-ORDER_BYTES = 1 << 16
-COMPLAINT_BYTES = 1 << 16
+PROGRESS_BODY = struct.Struct("<qq")
+MAX_REQUEST_BYTES = 1 << 16
+MAX_ERROR_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)

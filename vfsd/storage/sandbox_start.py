@@ -14,9 +14,9 @@ import sys
 import traceback
 
 from vfsd.core.subprocess_entry import gc_paused
-from vfsd.storage.sandbox_protocol import COMPLAINT_BYTES, READY, ErrorReport
+from vfsd.storage.sandbox_protocol import MAX_ERROR_BYTES, READY, ErrorReport
 
-_MOST_TEXT = COMPLAINT_BYTES // 16
+_MOST_TEXT = MAX_ERROR_BYTES // 16
 
 
 def main(arguments: list[str]) -> None:

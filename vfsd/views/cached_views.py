@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 from vfsd.core.hostinfo import host_name
 from vfsd.errors import VfsdError
 from vfsd.storage.context import StoreContext
-from vfsd.storage.file_cache import Bytes, FileCache, file_of
+from vfsd.storage.file_cache import Bytes, FileCache, cache_file_name
 from vfsd.views.render_context import EncodeTimes
 from vfsd.views.rendered_view import PlannedView, RenderedView
 from vfsd.views.transcode import TranscodedView
@@ -33,10 +33,10 @@ _MIN_PIXELS = 5_000_000
 
 
 def cached_slot_name(rendition: RenderedView, slot: int) -> str:
-    """Return the name of a slot's file in the cache, see `vfsd.storage.file_cache.file_of`."""
+    """Return the file name of a slot in the cache, see `vfsd.storage.file_cache`."""
     if isinstance(rendition, TranscodedView):
-        return file_of(rendition.digest, rendition.key_of_slot(slot))
-    return file_of(rendition.digest, f"{rendition.key}.{slot}")
+        return cache_file_name(rendition.digest, rendition.key_of_slot(slot))
+    return cache_file_name(rendition.digest, f"{rendition.key}.{slot}")
 
 
 @dataclass(frozen=True, slots=True)

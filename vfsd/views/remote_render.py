@@ -77,7 +77,7 @@ class SlotRenderer:
         if not parts.read_only and parts.settings.admit_views:
             candidates = CandidateIndex.of_store(parts)
         memory = parts.settings.decoder_memory // 2
-        self._workshop = RenderContext(tools, memory, parts.suspects, candidates)
+        self._workshop = RenderContext(tools, memory, parts.quarantine, candidates)
         self._parts = parts
         self._renditions = ViewResolver(parts, tools, lambda rendition, _ino, _path: rendition)
         self._made_of = RecentViews[str]()  # by key

@@ -23,7 +23,7 @@ from vfsd.disk.object_store import Progress
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_log import ReadTiming
 from vfsd.storage.context import StoreContext
-from vfsd.storage.file_cache import Bytes, FileCache, shown
+from vfsd.storage.file_cache import Bytes, FileCache, digests_in_use
 from vfsd.views.cached_views import (
     CachedSlotCounts,
     MaterialisedViews,
@@ -236,7 +236,7 @@ class Renderer:
             files = FileCache.of_store(parts)
             candidates = CandidateIndex(files) if parts.settings.admit_views else None
         memory = parts.settings.decoder_memory // 2
-        self.workshop = RenderContext(tools, memory, parts.suspects, candidates)
+        self.workshop = RenderContext(tools, memory, parts.quarantine, candidates)
         self._parts = parts
         self._reads = tools.reads
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
@@ -325,7 +325,7 @@ class Renderer:
         held = self._cache.digests()
         if self._wholes is not None:
             held |= self._wholes.digests()
-        gone = held - shown(self._parts, held) if held else set()
+        gone = held - digests_in_use(self._parts, held) if held else set()
         if gone:
             self._cache.forget(gone)
             if self._wholes is not None:

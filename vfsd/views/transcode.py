@@ -52,7 +52,7 @@ from vfsd.core.view_request import View
 from vfsd.derive.promotion_candidates import CachedRun, CandidateIndex
 from vfsd.disk.block_checksums import merged
 from vfsd.errors import IntegrityError
-from vfsd.storage.file_cache import Bytes, file_of
+from vfsd.storage.file_cache import Bytes, cache_file_name
 from vfsd.tiling import Rect
 from vfsd.views.rate_control import (
     DEFAULT_QUALITY,
@@ -272,7 +272,7 @@ class SegmentedEncode:
             self.extradata,
         )
         digest = self.footage.digest
-        candidates.note(digest, made, framing, segment.payloads, file_of(digest, key), data)
+        candidates.note(digest, made, framing, segment.payloads, cache_file_name(digest, key), data)
 
     def _copied(
         self, number: int, framing: PacketFormat, room: int, workshop: RenderContext

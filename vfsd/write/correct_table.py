@@ -19,7 +19,7 @@ from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import NO_CROP_MARGINS, MediaInfo, PhysicalVideo
 from vfsd.disk.block_checksums import merged
 from vfsd.read.video_context import VideoContext
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import Rect
 from vfsd.write.ingest_file import describe_original, encoded_pages, put_audio
 from vfsd.write.rebuild_index import frames_fault, has_same_picture_properties, is_same_table
@@ -41,7 +41,7 @@ def verify(video: VideoContext, *, on_progress: Callable[[int, int], None] | Non
             known = dataclasses.replace(original, damage=damage)
             video.adopt_details(dataclasses.replace(video.info, original=known))
         return not _is_right(original, found, table)
-    parts.suspects.lift(original)
+    parts.quarantine.lift(original)
     was_right, is_renumbered = _settle(video, found), False
     while was_right is None:  # another process has corrected it first: compare with its table
         is_renumbered = video.reload_numbering() or is_renumbered
@@ -123,7 +123,7 @@ def _settle(video: VideoContext, found: Examination) -> bool | None:
         put_audio(change, info.original, found)
     video.adopt(info)
     if packs:
-        clear_away(parts, keys=packs)
+        reclaim_or_log(parts, keys=packs)
     return is_right
 
 

@@ -32,7 +32,7 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.storage.context import StoreContext
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.storage.sandbox_pool import sniff_open
 from vfsd.write.pending_object import changed_during_read, pending_copy, pending_own_file
 
@@ -369,7 +369,7 @@ class _ReplacedFile:
 def _delete_replaced(parts: StoreContext, replaced: _ReplacedFile | None) -> None:
     """Delete the objects and the private file of a replaced file."""
     if replaced is not None:
-        clear_away(parts, keys=replaced.keys, inodes=[replaced.ino])
+        reclaim_or_log(parts, keys=replaced.keys, inodes=[replaced.ino])
 
 
 def file_version(found: os.stat_result) -> tuple[int, int, int]:

@@ -27,7 +27,7 @@ from vfsd.disk.verify_file import version_of
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.read.damage_fallback import restore_object
 from vfsd.storage.context import StoreContext
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.write.ingest_file import SourceFile, describe_original, encoded_pages, put_audio
 
 
@@ -233,7 +233,7 @@ def rebuild_frame_index(parts: StoreContext, node: Node) -> bool | None:
         put_audio(change, known, found)
         mtime_ns = None if node.link_path is None else again.mtime_ns
         change.integrity.put_sums(known.place, again.bytes.sums, mtime_ns=mtime_ns)
-    clear_away(parts, keys=gone)
+    reclaim_or_log(parts, keys=gone)
     return True
 
 

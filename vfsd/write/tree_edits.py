@@ -10,7 +10,7 @@ from vfsd.catalog import not_found_error, split_path
 from vfsd.core.model import FileState
 from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
 from vfsd.storage.context import StoreContext
-from vfsd.storage.reclaim import clear_away
+from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.write.ingest_file import make_directories
 
 _SETTLE_SECONDS = 30.0
@@ -20,7 +20,7 @@ def remove(parts: StoreContext, path: str, recursive: bool) -> int:
     """Remove a file or, with `recursive`, a directory; returns the number of files."""
     parts.require_writable()
     gone, keys, inodes = parts.with_reserve(lambda: _remove_names(parts, path, recursive))
-    clear_away(parts, keys=keys, inodes=inodes)
+    reclaim_or_log(parts, keys=keys, inodes=inodes)
     return gone
 
 
@@ -98,7 +98,7 @@ def move(parts: StoreContext, old: str, new: str, replace: bool) -> None:
             keys = change.objects.of_file(replaced.ino)
             tree.delete(replaced.ino)
     if replaced is not None:
-        clear_away(parts, keys=keys, inodes=[replaced.ino])
+        reclaim_or_log(parts, keys=keys, inodes=[replaced.ino])
 
 
 def _sync_private(parts: StoreContext, name: str) -> None:

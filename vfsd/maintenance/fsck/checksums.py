@@ -74,7 +74,7 @@ def known_damage(parts: StoreContext, *, repair: bool) -> Iterator[tuple[str, bo
                     # By which it may have been called damaged, and would be again.
                     _put_sums_right(change, one.place, found)
                     change.integrity.note_look(one.place, (), now_ns=time.time_ns())
-        yield str(parts.summed.described(one.place, one.damage)), is_whole
+        yield str(parts.checksums.damage_error(one.place, one.damage)), is_whole
 
 
 def faults_of_object(
@@ -111,7 +111,7 @@ def faults_of_object(
         with parts.catalog.writing() as change:
             if change.integrity.is_there(place):
                 change.integrity.note_look(place, found.damage, now_ns=time.time_ns())
-    return str(parts.summed.described(place, found.damage, is_proven=found.is_readable)), None
+    return str(parts.checksums.damage_error(place, found.damage, is_proven=found.is_readable)), None
 
 
 def _are_wrong(seen: Transaction, place: ByteLocation, found: VerifyResult) -> bool:

@@ -63,7 +63,7 @@ def run(
     a disk that is not mounted.
     """
     if repair:
-        parts.require_filled()
+        parts.require_objects_present()
     state = CheckRun(parts, repair)
     checks = [*_CHECKS, *(_DEEP if deep else ())]
     findings: list[Finding] = []

@@ -254,7 +254,7 @@ class ExtendedAttributes:
                 video = seen.videos.of_inode(node.ino)
         except NotFoundError:
             return None
-        entry = self._context.suspects.of(video.original)
+        entry = self._context.quarantine.of(video.original)
         return entry.reason if entry is not None and entry.barred else None
 
     def _present_optional(self, node: Node) -> Collection[str]:

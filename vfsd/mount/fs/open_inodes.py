@@ -389,7 +389,7 @@ class OpenInodes:
             fd = open_linked(stored, self._context.directory.top)
         else:
             fd = os.open(stored, os.O_RDONLY | AS_BYTES)
-        return fd, self._context.summed.opened(stored, location, fd)
+        return fd, self._context.checksums.opened(stored, location, fd)
 
     def _reopen(self, inode: OpenInode, found: os.stat_result) -> None:
         """Reopen a private file for writing that was opened while its disk was read-only.
