@@ -1,10 +1,9 @@
-"""The process that looks at files nobody has vouched for.
+"""The process that examines untrusted files.
 
-It is started by `vfsd.storage.sandbox_start`, and never touches such a file itself.  For each it
-makes a child, which has what it needs in memory already, may open nothing, and has bounds on memory
-and time; the child's end, whatever it is, is reported.  So no file meets what another one has left,
-and starting costs a fork.  It ends when its socket does, and when there was nothing to do for a
-while.
+It is started by `vfsd.storage.sandbox_start` and never reads such a file itself. For each file it
+forks a child, which has all libraries in memory, cannot open files, and has limits of memory and
+time. The parent reports how the child ended. So no file affects the examination of another, and a
+start costs only a fork. The process ends with its socket, or after an idle minute.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ _PR_SET_NO_NEW_PRIVS = 38
 _NOBODY = 65534
 _IDLE_SECONDS = 60
 _PROGRESS_SECONDS = 0.05
-"""Progress is told as often."""
+"""Minimum interval between progress reports."""
 _OOM_SCORE = 1000
-"""Where memory runs out, this is what the machine misses least."""
+"""The kernel kills this process first when memory is short."""
 _GRACE_SECONDS = 5
-"""A child that does not end at its limit of CPU time is killed after as many more."""
+"""A child that ignores its limit of CPU time is killed after this much more."""
 _WARM_UP_VIDEO = b"YUV4MPEG2 W16 H16 F25:1\n" + (b"FRAME\n" + bytes(384)) * 2
 
 _CHARSETS = (
@@ -65,7 +64,7 @@ _log = logging.getLogger(__name__)
 
 
 def prepare() -> None:
-    """Load what children need.  Raises whatever shows that files cannot be examined."""
+    """Load everything that children need. Raises if files cannot be examined."""
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
@@ -74,17 +73,17 @@ def prepare() -> None:
     _warm_up()
     _load_charsets()
     gc.collect()
-    gc.freeze()  # so that children need no copies of what they only look at
+    gc.freeze()  # children then share these pages instead of copying them
 
 
 def work(control: socket.socket) -> None:
-    """Serve orders until there are no more."""
+    """Serve requests until the socket is closed."""
     while (request := _next(control)) is not None:
         _serve(control, *request)
 
 
 def _warm_up() -> None:
-    """Load all that is loaded when it is first used: children may open no file."""
+    """Load what is otherwise loaded at first use: children cannot open files."""
     fd = os.memfd_create("warming")
     try:
         os.write(fd, _WARM_UP_VIDEO)
@@ -98,8 +97,10 @@ def _warm_up() -> None:
 
 
 def _load_charsets() -> None:
-    """Those of names in transport streams (ETSI EN 300 468, annex A); the C library has a file
-    for each.  They stay open."""
+    """Open the character sets of names in transport streams (ETSI EN 300 468, annex A).
+
+    The C library has a file for each, and keeps them loaded.
+    """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "iconv_open"):
         libc.iconv_open.restype = ctypes.c_void_p
@@ -108,7 +109,7 @@ def _load_charsets() -> None:
 
 
 def _next(control: socket.socket) -> tuple[ExamineRequest, int, int] | None:
-    """The next order, the file and where to answer; None: no more will come."""
+    """Return the next request, the file, and the socket for the reply; None at the end."""
     waiting = select.poll()
     waiting.register(control, select.POLLIN)
     if not waiting.poll(_IDLE_SECONDS * 1000):
@@ -123,7 +124,10 @@ def _next(control: socket.socket) -> tuple[ExamineRequest, int, int] | None:
 
 
 def _serve(control: socket.socket, request: ExamineRequest, file: int, reply: int) -> None:
-    """Have a child do it; tell how that ended.  Who asked may go away meanwhile."""
+    """Examine one file in a child and report how the child ended.
+
+    The parent process may disappear at any time.
+    """
     me = os.getpid()
     child = os.fork()
     if not child:
@@ -132,11 +136,11 @@ def _serve(control: socket.socket, request: ExamineRequest, file: int, reply: in
     os.close(reply)
     ended = os.pidfd_open(child)
     try:
-        waiting = select.poll()  # their numbers may be large: the mount has many files open
+        waiting = select.poll()  # not select(): descriptors may exceed 1023
         waiting.register(ended, select.POLLIN)
         waiting.register(control, select.POLLIN)
         if ended not in dict(waiting.poll()):
-            os.kill(child, signal.SIGKILL)  # nobody wants it any more
+            os.kill(child, signal.SIGKILL)  # the requester has gone
         _, status, used = os.wait4(child, 0)
     finally:
         os.close(ended)
@@ -158,11 +162,11 @@ def _run_child(
         os._exit(code)
 
 
-# ------------------------------------------------------------------------------------ the child
+# -- the child
 
 
 def _restrict(request: ExamineRequest, parent: int) -> None:
-    """Be nobody; be killed with the parent; open nothing; stay within bounds."""
+    """Drop privileges, die with the parent, forbid opening files, and set limits."""
     libc = ctypes.CDLL(None)
     _drop_privileges()
     die_with_parent(parent)
@@ -174,23 +178,24 @@ def _restrict(request: ExamineRequest, parent: int) -> None:
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NPROC, 0),
-        (resource.RLIMIT_NOFILE, 0),  # no file and no socket; what is open stays so
+        (resource.RLIMIT_NOFILE, 0),  # no new file or socket; open ones stay usable
     ):
         _limit(limit, maximum, maximum)
     _limit(resource.RLIMIT_CPU, request.cpu_seconds, request.cpu_seconds + _GRACE_SECONDS)
 
 
 def _drop_privileges() -> None:
-    """Give up what root may do, limits raised again among it; the file is open already."""
+    """Change to an unprivileged user, so that limits cannot be raised again. The file is open
+    already."""
     if os.geteuid() == 0:
-        with suppress(PermissionError):  # in some containers root may not
+        with suppress(PermissionError):  # not allowed in some containers
             os.setgroups([])
             os.setresgid(_NOBODY, _NOBODY, _NOBODY)
             os.setresuid(_NOBODY, _NOBODY, _NOBODY)
 
 
 def _limit(limit: int, soft: int, hard: int) -> None:
-    """Lower a limit; one that is lower already stays."""
+    """Lower a resource limit, unless it is lower already."""
     maximum = resource.getrlimit(limit)[1]
     if maximum != resource.RLIM_INFINITY:
         soft, hard = min(soft, maximum), min(hard, maximum)
@@ -198,7 +203,7 @@ def _limit(limit: int, soft: int, hard: int) -> None:
 
 
 def _address_space() -> int:
-    """Bytes that are mapped now."""
+    """Return the bytes of mapped memory."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     return pages * resource.getpagesize()
 
@@ -248,7 +253,7 @@ def _examine(
 
 
 class _ProgressReporter:
-    """Tells how far it is, and with it that it goes on at all; not too often."""
+    """Sends progress, which also shows that the child is alive. Limits the rate."""
 
     def __init__(self, send: Callable[[bytes, bytes], None]) -> None:
         self._tell = send

@@ -1,9 +1,9 @@
-"""Examining files in processes of their own, so that a file that breaks FFmpeg breaks nothing else.
+"""Examines files in sandbox processes, so that a file that crashes FFmpeg harms nothing else.
 
-`Examiner.examine` does what `vfsd.codecs.probing.probe.examine` does.  A file whose first bytes
-are those of no video is refused here; everything else that touches it happens in a child of
-`vfsd.storage.sandbox_main`, which is kept warm, within `Limits`.  What comes back is plain data
-that is looked at before it is believed.
+`Examiner.examine` does what `vfsd.codecs.probing.probe.examine` does. A file without the header of
+a video is refused in this process. All other work happens in a child of `vfsd.storage.sandbox_main`
+within `SandboxLimits`. `SandboxPool` keeps these processes warm. Replies are plain data and
+validated before use.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ MODULE = "vfsd.storage.sandbox_start"
 
 _ATTEMPTS = 2
 _START_SECONDS = 120.0
-"""A worker imports its libraries in this time, also from a slow disk."""
+"""Time limit for a worker to import its libraries, also from a slow disk."""
 _CHUNK = 1 << 20
 _MAX_NAME = 512
 _END_SECONDS = 5.0
-"""After its answer a child ends at once; so long is waited at most to hear of it."""
+"""A child ends right after its reply; this is the limit to wait for its exit status."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,24 +65,24 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True)
 class _ExpectedReply(Generic[_Found]):
-    """The answer that an order is to have."""
+    """The reply that a request must have."""
 
     max_bytes: int  #: bytes
-    unpack: Callable[[bytes], _Found]  #: raises `IntegrityError` for any other
+    unpack: Callable[[bytes], _Found]  #: raises `IntegrityError` for an invalid one
 
 
 class _GoneError(Exception):
-    """The process had ended before it was asked: it idled, or somebody killed it."""
+    """The worker had ended before the request: it was idle for too long, or was killed."""
 
 
 class _KilledError(Exception):
-    """The child was killed, which may have had nothing to do with the file."""
+    """The child was killed, perhaps for a reason unrelated to the file."""
 
 
 class SandboxPool:
-    """Processes that wait for files to examine.  Safe to use from several threads.
+    """Idle worker processes. Thread-safe.
 
-    After a fork the child starts its own.
+    After a fork the child starts its own workers.
     """
 
     def __init__(self) -> None:
@@ -93,23 +93,24 @@ class SandboxPool:
 
     def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
-        leak(self._idle)  # they are no processes that the child could wait for
+        leak(self._idle)  # they are not children of this process
         self._idle = []
         self._guard = threading.Lock()
 
     def acquire(self) -> _Worker:
-        """One for the caller alone; a new one where none idles."""
+        """Return an idle worker or a new one, for the caller alone."""
         with self._guard:
-            # What was started by a thread of low priority stays as low.
+            # A worker inherits the nice value of the thread that starts it.
             nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
             for worker in [worker for worker in self._idle if worker.nice == nice]:
                 self._idle.remove(worker)
                 if worker.is_alive or not worker.is_ready:
-                    return worker  # one that died before it was ready tells why
+                    return worker  # a worker that died before it was ready reports why
                 worker.end()
         return _Worker(nice)
 
     def release(self, worker: _Worker) -> None:
+        """Return a worker to the pool."""
         with self._guard:
             if not self._closed:
                 self._idle.append(worker)
@@ -117,7 +118,7 @@ class SandboxPool:
         worker.end()
 
     def close(self) -> None:
-        """End what idles; what is at work is ended with its work."""
+        """End idle workers. Busy ones end when they are released."""
         with self._guard:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -126,23 +127,23 @@ class SandboxPool:
 
 
 class Examiner:
-    """Examines files, each in a process of its own.  Safe to use from several threads."""
+    """Examines files, each in its own process. Thread-safe."""
 
     def __init__(self, limits: SandboxLimits, pool: SandboxPool | None = None) -> None:
-        """`workers` stay the caller's; without, it has some of its own."""
+        """The caller closes `pool`; None creates a pool that `close` ends."""
         self.limits = limits
         self._pool = SandboxPool() if pool is None else pool
         self._owned_pool = self._pool if pool is None else None
 
     def start(self) -> None:
-        """Start a worker that idles until there is something to examine.  Raises `OSError`."""
+        """Start a worker in advance. Raises `OSError`."""
         self._pool.release(self._pool.acquire())
 
     def require_start(self) -> None:
         """Return when a worker is ready.
 
-        Raises `ExaminerError` where its libraries do not load or do not work, `BusyError` where the
-        machine has no room for another process, `OSError`.
+        Raises `ExaminerError` if its libraries do not load or work, `BusyError` if no process can
+        be started for lack of memory, and `OSError`.
         """
         for _ in range(_ATTEMPTS):
             worker = self._pool.acquire()
@@ -170,18 +171,21 @@ class Examiner:
     ) -> Examination:
         """Probe a file and build its frame table; see `vfsd.codecs.probing.probe.examine`.
 
-        `name` is what messages call it (default: the last part of `path`).  With `full` every
-        frame is decoded.  `stream` is the number of the video stream, counted among all streams
-        (default: the one that FFmpeg takes for the best).  `in_largest_size` is as in `MediaInfo`.
-        `on_progress` is told (bytes done,
-        bytes in all); it may raise to cancel.
+        Args:
+            path: The file.
+            name: Used in messages; default: the last component of `path`.
+            full: Whether to decode every frame.
+            stream: Index of the video stream among all streams; default: the best one by FFmpeg.
+            in_largest_size: As in `MediaInfo`.
+            on_progress: Called with (bytes done, bytes in total); it may raise to cancel.
 
-        Raises `RefusedMediaError` when the bytes are no video that can be served, or when
-        examining them crashes, hangs, or takes more than the limits allow; `OSError`; and as
-        `require_start`.
+        Raises `RefusedMediaError` if the file is not a video that can be served, or if its
+        examination crashes, hangs or exceeds the limits. Raises `OSError`, and as `require_start`.
         """
         name = name or os.path.basename(os.fspath(path))
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is waited for else
+        fd = os.open(
+            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # O_NONBLOCK: do not wait at a pipe
         try:
             return self.examine_open(
                 fd,
@@ -204,7 +208,8 @@ class Examiner:
         in_largest_size: bool = False,
         on_progress: OnProgress | None = None,
     ) -> Examination:
-        """As `examine`, of a descriptor that stays the caller's and is only read by `pread`."""
+        """Examine an open file, which is only read with `pread`; see `examine`. The caller closes
+        it."""
         from vfsd.codecs.probing.serialize import max_examination_bytes, unpack_examination
 
         sniff_open(fd, name)
@@ -227,7 +232,7 @@ class Examiner:
         expected: _ExpectedReply[_Found],
         on_progress: OnProgress | None,
     ) -> _Found:
-        """What a worker finds.  Raises as `examine`."""
+        """Have a worker serve a request; return the unpacked reply. Raises as `examine`."""
         for attempt in range(_ATTEMPTS):
             worker = self._pool.acquire()
             try:
@@ -242,10 +247,9 @@ class Examiner:
     def inventory(
         self, path: str | os.PathLike[str], media: MediaInfo, *, name: str | None = None
     ) -> Inventory:
-        """Everything in a file besides samples:
-        `vfsd.codecs.inventory.file_inventory.take_inventory`.
+        """List everything in a file but samples. Raises as `examine`.
 
-        Raises as `examine`.
+        See `vfsd.codecs.inventory.file_inventory.take_inventory`.
         """
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -254,7 +258,8 @@ class Examiner:
             os.close(fd)
 
     def inventory_open(self, fd: int, media: MediaInfo, name: str) -> Inventory:
-        """As `inventory`, of a descriptor that stays the caller's and is only read by `pread`."""
+        """List an open file, which is only read with `pread`; see `inventory`. The caller closes
+        it."""
         from vfsd.codecs.inventory.collector import MAX_INVENTORY_BYTES, unpack_inventory
 
         request = self._request(name, os.fstat(fd).st_size)
@@ -262,7 +267,7 @@ class Examiner:
         return self._ask(request, fd, _ExpectedReply(MAX_INVENTORY_BYTES, unpack_inventory), None)
 
     def close(self) -> None:
-        """End its processes; what is at work is ended with its work."""
+        """End its own workers. Busy ones end with their work."""
         if self._owned_pool is not None:
             self._owned_pool.close()
 
@@ -291,12 +296,12 @@ class Examiner:
 def _not_started() -> BusyError:
     return BusyError(
         "the process that examines files was killed before it could work",
-        hint="where memory is short, try again later",
+        hint="try again later if memory is short",
     )
 
 
 def sniff_open(fd: int, name: str) -> None:
-    """Raises `RefusedMediaError` where the first bytes of an open file are those of no video."""
+    """Raise `RefusedMediaError` if an open file does not start like a video."""
     from vfsd.codecs.containers.detect_container import HEAD_BYTES, detect_container
 
     try:
@@ -306,29 +311,29 @@ def sniff_open(fd: int, name: str) -> None:
 
 
 class _Worker:
-    """A running `vfsd.storage.sandbox_start`.  One user at a time."""
+    """A running `vfsd.storage.sandbox_start`. One user at a time."""
 
     def __init__(self, nice: int) -> None:
-        self.nice = nice  #: of the thread that starts it, and so its own
+        self.nice = nice  #: nice value, inherited from the starting thread
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 module_command(MODULE, str(theirs.fileno())),
                 cwd="/",
-                # Without threads of its own it can be forked at any time.
+                # A process without threads can fork safely at any time.
                 env=child_environment() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # the signals of a terminal are for who started it
+                start_new_session=True,  # not interrupted by Ctrl-C in the terminal
             )
-        self.is_idle = True  #: nothing is under way, and nothing left to be read
-        self.is_ready = False  #: it has told that it can work
+        self.is_idle = True  #: no request is in progress and no data is unread
+        self.is_ready = False  #: it has sent `READY`
         reset_after_fork(self)
 
     def after_fork(self) -> None:
         """See `vfsd.core.atfork`."""
         self.is_idle = False
-        self._control.close()  # it ends when nobody has that any more
+        self._control.close()  # the worker ends when all copies are closed
 
     @property
     def is_alive(self) -> bool:
@@ -342,8 +347,11 @@ class _Worker:
         limits: SandboxLimits,
         on_progress: OnProgress | None,
     ) -> _Found:
-        """Raises `RefusedMediaError`, `IntegrityError` for a muddled answer, `OSError`, what
-        `on_progress` raises, and as `require_ready`."""
+        """Serve one request.
+
+        Raises `RefusedMediaError`, `IntegrityError` for an invalid reply, `OSError`, errors of
+        `on_progress`, and as `require_ready`.
+        """
         self.is_idle = False
         self.require_ready()
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -373,9 +381,9 @@ class _Worker:
         raise OSError(report.number, report.text)
 
     def require_ready(self) -> None:
-        """Wait until it has loaded its libraries.
+        """Wait until the worker has loaded its libraries.
 
-        Raises `ExaminerError` where it cannot, and `_GoneError` where it was killed meanwhile.
+        Raises `ExaminerError` if it cannot, and `_GoneError` if it was killed.
         """
         if self.is_ready:
             return
@@ -400,7 +408,7 @@ class _Worker:
         raise _broken(f"it ends with {status}")
 
     def end(self) -> None:
-        """Let it end, which it does at once."""
+        """Close the socket and wait: the worker ends at once."""
         self._control.close()
         try:
             self._process.wait(_END_SECONDS)
@@ -408,15 +416,15 @@ class _Worker:
             self.kill()
 
     def kill(self) -> None:
-        """With the child that it has."""
+        """Kill the worker and its child."""
         self._control.close()
         self._process.kill()
         self._process.wait()
 
     def _status(self) -> int:
-        """How the child has ended, as of `os.wait`."""
+        """Return the wait status of the child."""
         if not _can_read(self._control, _END_SECONDS):
-            raise IntegrityError("it does not end")
+            raise IntegrityError("the child does not end")
         with suppress(ConnectionResetError):
             message = self._control.recv(MAX_REQUEST_BYTES)
             if message:
@@ -427,18 +435,18 @@ class _Worker:
 def _broken(why: str) -> ExaminerError:
     return ExaminerError(
         f"the process that examines files does not start: {why}",
-        hint="run `vfsd doctor`; `pip check` lists packages whose versions do not fit",
+        hint="run `vfsd doctor`; `pip check` lists packages with conflicting versions",
     )
 
 
 def _refusal(request: ExamineRequest, status: int) -> RefusedMediaError | _KilledError:
-    """What to say of a child that ended without an answer."""
+    """Return the error for a child that ended without a reply."""
     kind: type[RefusedMediaError | _KilledError] = RefusedMediaError
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if number == signal.SIGXCPU:
         why = f"takes more than {request.cpu_seconds} seconds of CPU time"
     elif number == signal.SIGKILL:
-        kind, why = _KilledError, "was killed, as where memory runs out"
+        kind, why = _KilledError, "was killed, perhaps for lack of memory"
     elif number:
         why = f"crashes ({signal.Signals(number).name})"
     else:
@@ -448,14 +456,15 @@ def _refusal(request: ExamineRequest, status: int) -> RefusedMediaError | _Kille
 
 
 def _can_read(end: socket.socket, seconds: float) -> bool:
-    """Whether there is something to be read within that time; its number may be of any size."""
+    """Wait until the socket is readable; return False after `seconds`. Any descriptor number
+    works."""
     waiting = select.poll()
     waiting.register(end, select.POLLIN)
     return bool(waiting.poll(seconds * 1000))
 
 
 class _ReplyReader:
-    """The records of an answer, as they come."""
+    """Reads the records of a reply as they arrive."""
 
     def __init__(self, end: socket.socket, max_bytes: int, silent_seconds: float) -> None:
         end.setblocking(False)
@@ -469,10 +478,10 @@ class _ReplyReader:
         self._silent_seconds = silent_seconds
 
     def last(self, on_progress: OnProgress | None) -> tuple[bytes, bytes]:
-        """Kind and content of the record that is not progress; empty where there is none.
+        """Return (kind, body) of the record after progress; empty if there is none.
 
-        Raises `TimeoutError` when nothing comes for too long, `IntegrityError` for what is no
-        answer.
+        Raises `TimeoutError` if nothing arrives for too long, `IntegrityError` for an invalid
+        record.
         """
         while True:
             head = self._read(RECORD.size)
@@ -480,20 +489,20 @@ class _ReplyReader:
                 return b"", b""
             kind, length = RECORD.unpack(head)
             if length > self._most.get(kind, -1):
-                raise IntegrityError("an answer that cannot be read")
+                raise IntegrityError("invalid reply")
             body = self._read(length)
             if len(body) < length:
                 return b"", b""
             if kind != PROGRESS:
                 return kind, body
             if len(body) != PROGRESS_BODY.size:
-                raise IntegrityError("progress that cannot be read")
+                raise IntegrityError("invalid progress record")
             if on_progress is not None:
                 done, total = PROGRESS_BODY.unpack(body)
                 on_progress(min(max(done, 0), max(total, 0)), max(total, 0))
 
     def _read(self, length: int) -> bytes:
-        """`length` bytes; fewer where the other end is closed."""
+        """Return `length` bytes; fewer if the other end was closed."""
         data = bytearray()
         end = time.monotonic() + self._silent_seconds
         while len(data) < length:

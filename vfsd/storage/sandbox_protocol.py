@@ -1,8 +1,8 @@
-"""What a process that examines files is told, and what it says: plain data, looked at before use.
+"""Messages between `vfsd.storage.sandbox_pool` and the process that examines files.
 
-Orders go through a socket that keeps messages apart: one message of JSON for each file, along with
-two descriptors, the file and the socket for the answer.  An answer is a few records: a kind (one
-byte), a length (u64, little-endian), and as many bytes.
+All are plain data, validated before use. A request is one JSON message on a SOCK_SEQPACKET socket,
+with two descriptors: the file and a socket for the reply. A reply is a few records: a kind (one
+byte), a length (u64, little-endian), and a body of that length.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import asdict, dataclass
 from vfsd.errors import IntegrityError
 
 READY = b"ready"
-"""The first message of a worker; a `ErrorReport` where it cannot work."""
+"""First message of a worker; an `ErrorReport` if it cannot work."""
 
 PROGRESS = b"P"
-"""Two i64: bytes done, bytes in all."""
+"""Two i64: bytes done, bytes in total."""
 FOUND = b"F"
-"""An examination, see `vfsd.codecs.probing.serialize`, or an inventory."""
+"""An examination (`vfsd.codecs.probing.serialize`) or an inventory."""
 REFUSED = b"R"
-"""A `ErrorReport`: the file is no video that can be served."""
+"""An `ErrorReport`: the file is not a video that can be served."""
 UNREADABLE = b"U"
-"""A `ErrorReport`: the system does not give its bytes; `number` is the errno."""
+"""An `ErrorReport`: the file cannot be read; `number` is the errno."""
 
 RECORD = struct.Struct("<cQ")
 PROGRESS_BODY = struct.Struct("<qq")
@@ -33,31 +33,31 @@ MAX_ERROR_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What examining one file may take."""
+    """Resources that the examination of one file may use."""
 
     memory: int = 4 << 30  #: bytes
-    seconds: int = 600  #: of CPU, plus `seconds_per_gigabyte`
+    seconds: int = 600  #: CPU time, plus `seconds_per_gigabyte`
     seconds_per_gigabyte: int = 20_000
     silent_seconds: float = 120.0  #: without any progress
 
     def cpu_seconds(self, size: int) -> int:
-        """For a file of `size` bytes."""
+        """Return the limit of CPU time for a file of `size` bytes."""
         return self.seconds + size * self.seconds_per_gigabyte // 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class ExamineRequest:
-    """Examine the file that comes along."""
+    """A request to examine the file that is sent along."""
 
-    name: str  #: what messages call it
-    size: int  #: bytes, which whoever examines it may not be allowed to ask for
+    name: str  #: used in messages
+    size: int  #: bytes; the child may not be allowed to stat the file
     full: bool  #: decode every frame
     memory: int  #: bytes
     cpu_seconds: int
-    stream: int | None = None  #: whose pictures are wanted; None: the best one's
-    in_largest_size: bool = False  #: as `MediaInfo` has it
+    stream: int | None = None  #: index of the video stream; None: the best one
+    in_largest_size: bool = False  #: as in `MediaInfo`
     listed: tuple[str, int] | None = None
-    """Container and stream of the pictures, for an inventory instead of an examination."""
+    """Container and stream index for an inventory instead of an examination."""
 
     def message(self) -> bytes:
         return json.dumps(asdict(self)).encode("ascii")
@@ -80,17 +80,17 @@ class ErrorReport:
 
     @classmethod
     def parse(cls, message: bytes) -> ErrorReport:
-        """Raises `IntegrityError` for anything else, since nobody vouches for who wrote it."""
+        """Parse a message. Raises `IntegrityError`: the sender is not trusted."""
         try:
             told = json.loads(message)
             text, hint, number = told["text"], told["hint"], told["number"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise IntegrityError(f"no complaint: {error}") from error
+            raise IntegrityError(f"invalid error report: {error}") from error
         if (
             not isinstance(text, str)
             or not isinstance(hint, str | None)
             or type(number) is not int
             or not 0 <= number < 1 << 12
         ):
-            raise IntegrityError("no complaint")
+            raise IntegrityError("invalid error report")
         return cls(text, hint, number)

@@ -1,9 +1,9 @@
 """Starts `vfsd.storage.sandbox_main`, and reports to the parent whether it can work.
 
 ``python -m vfsd.core.launch vfsd.storage.sandbox_start FD`` imports the libraries that examine
-files and tries them on a few pictures.  The first message on the socket FD is `READY`, or a
-`ErrorReport` that says why there is none.  Nothing outside this package and the standard library is
-imported before that, so that a library that does not load is reported, too.
+files and tries them on a small video. The first message on the socket FD is `READY`, or an
+`ErrorReport`. Before that, only this package and the standard library are imported, so that a
+library that does not load is reported as well.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import traceback
 from vfsd.core.subprocess_entry import gc_paused
 from vfsd.storage.sandbox_protocol import MAX_ERROR_BYTES, READY, ErrorReport
 
-_MOST_TEXT = MAX_ERROR_BYTES // 16
+_MAX_TEXT = MAX_ERROR_BYTES // 16
 
 
 def main(arguments: list[str]) -> None:
+    """Import, test, report, and serve requests. `arguments` is [FD]."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     control = socket.socket(fileno=int(arguments[0]))
     try:
@@ -27,14 +28,14 @@ def main(arguments: list[str]) -> None:
             from vfsd.storage import sandbox_main
         sandbox_main.prepare()
     except Exception as error:
-        control.send(ErrorReport(_worded(error)).message())
+        control.send(ErrorReport(_described(error)).message())
         sys.exit(1)
     control.send(READY)
     sandbox_main.work(control)
 
 
-def _worded(error: Exception) -> str:
-    """What an exception says, and where it was raised."""
-    text = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
+def _described(error: Exception) -> str:
+    """Return the message of an exception and where it was raised."""
+    text = f"{type(error).__name__}: {error}"[:_MAX_TEXT]
     frames = traceback.extract_tb(error.__traceback__)
     return f"{text} ({frames[-1].filename}:{frames[-1].lineno})" if frames else text
