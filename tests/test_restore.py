@@ -579,7 +579,7 @@ def test_an_error_that_leaves_the_rest_to_who_opens_the_store_says_so(
         with pytest.raises((OSError, StoreError)) as raised:
             restore(place / "backup", place / "store")
     (note,) = raised.value.__notes__
-    assert "put in its place by who opens" in note
+    assert "the new catalog is complete" in note
     assert _holds_monday(place / "store")
 
 
