@@ -1,4 +1,4 @@
-"""Documents for contributors name packages, modules, files and classes that exist."""
+"""Documents stay short, and those for contributors name what exists."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from scripts.check_prose import passages_of_markdown
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -66,6 +68,26 @@ def test_missing_names_are_found() -> None:
     names = list(names_of(text))
     assert len(names) == 4
     assert not any(map(exists, names))
+
+
+def test_documents_stay_short() -> None:
+    """Counted without blocks of code; records of measurements and generated pages are left out."""
+    docs = ROOT / "docs"
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs.rglob("*.md")]
+    counts = {page: words_of(page) for page in pages if page.name != "cli.md"}
+    assert counts[ROOT / "README.md"] <= 1_000
+    assert counts[docs / "architecture.md"] <= 2_000
+    records = {page for page in counts if page.parent.name == "adr" and page.stem != "README"}
+    assert [page.name for page in records if counts[page] > 200] == []
+    assert sum(counts.values()) <= 20_000
+
+
+def words_of(page: Path) -> int:
+    """Words that have a letter or a digit."""
+    passages = passages_of_markdown(page.read_text())
+    return sum(
+        bool(re.search(r"[A-Za-z0-9]", word)) for one in passages for word in one.text.split()
+    )
 
 
 def names_of(text: str) -> Iterator[str]:
