@@ -163,6 +163,26 @@ def test_nothing_to_be_read(store: Store) -> None:
             store.growing("a.mkv")
 
 
+def test_groups_need_the_finished_video(store: Store) -> None:
+    with store.writer("a.mp4", width=64, height=48, fps=20) as writer:
+        writer.write(smooth(60, 64, 48))
+        growing = store.growing("a.mp4")
+        for use in (
+            lambda: growing.labels,
+            lambda: growing.tiles,
+            lambda: growing.renditions,
+            lambda: growing.budget,
+            lambda: growing.policy,
+            lambda: growing.views,
+            lambda: growing.save("b.mp4"),
+            lambda: growing.verify(),
+            lambda: growing.scan("car"),
+        ):
+            with pytest.raises(UsageError, match="must be finished"):
+                use()
+        growing.close()
+
+
 def test_what_was_given_up_can_be_read_to_the_end_by_who_has_it(store: Store) -> None:
     writer = store.writer("a.mp4", width=64, height=48, fps=20, codec="ffv1")
     data = smooth(60, 64, 48)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import vfsd
+from vfsd.api.video import Video
 
 
 def test_every_public_name_can_be_had() -> None:
@@ -29,3 +30,10 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"numpy", "sqlalchemy", "av", "cv2", "rich", "click"} & set(loaded)
+
+
+def test_names_of_a_video_are_few() -> None:
+    names = {name for name in dir(Video) if not name.startswith("_")}
+    assert len(names) <= 40
+    assert {"fps", "num_frames", "shape", "codec", "metadata", "tags"} <= names
+    assert Video.__mro__ == (Video, object)

@@ -10,10 +10,11 @@ import pickle
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,31 @@ def numbers(data: Pixels) -> list[int]:
 
 
 # ------------------------------------------------------------------------------------ the store
+
+
+def test_a_store_is_a_mapping_of_names_to_videos(store: Store, video: Video) -> None:
+    assert isinstance(store, Mapping)
+    assert (list(store), len(store), "cam1/a.mp4" in store) == (["cam1/a.mp4"], 1, True)
+    assert [name for name, _ in store.items()] == [one.name for one in store.values()]
+    found = store.get("cam1/a.mp4")
+    assert found is not None
+    assert found.info == video.info
+    assert store.get("none.mp4") is None
+    assert store.get("none.mp4", "default") == "default"
+    assert len({store, store}) == 1
+    with Store.open(store.path) as other:
+        assert other != store
+
+
+def test_a_video_describes_itself(store: Store, video: Video) -> None:
+    assert (video.width, video.height, video.num_frames, len(video)) == (320, 240, 120, 120)
+    assert video.shape == video.array().shape == (120, 240, 320, 3)
+    assert (video.fps, video.duration, video.codec) == (Fraction(30), Fraction(4), "h264")
+    store.catalog.tag(video.info, "night")
+    store.catalog.set_metadata(video.info, site="gate")
+    again = store["cam1/a.mp4"]
+    assert again.tags == {"night"}
+    assert again.metadata == {"site": "gate"}
 
 
 def test_a_store_is_made_in_an_empty_place_only(tmp_path: Path) -> None:

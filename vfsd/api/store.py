@@ -188,10 +188,13 @@ class Store(Mapping[str, "Video"]):
         Waits for a file that a mount is just making into a video.  Raises `NotFoundError`, also
         for a file that is not a video.
         """
-        from vfsd.write.tree_edits import wait_until_classified
+        try:
+            return self.open_video(self.catalog.video(name))
+        except NotFoundError:
+            from vfsd.write.tree_edits import wait_until_classified
 
-        wait_until_classified(self._parts, name)
-        return self.open_video(self.catalog.video(name))
+            wait_until_classified(self._parts, name)
+            return self.open_video(self.catalog.video(name))
 
     @overload
     def get(self, key: str, /) -> Video | None: ...
