@@ -1,6 +1,6 @@
 """What tiling costs: time against one plain encode, bytes and quality against untiled pictures.
 
-Time: `Video.retile` of a whole clip in each layout against the ffmpeg program that decodes the
+Time: `VideoTiles.retile` of a whole clip in each layout against the ffmpeg program that decodes the
 original and encodes it once with the same preset and rate factor, both with all cores.  Bytes and
 quality: against a re-encode by the same encoder that is not cut (a layout of one tile).  The
 quality is told by frames read from the tiles and compared with the original's, not by what was

@@ -88,7 +88,7 @@ def test_few_reads_are_not_worth_a_tile(video: Video) -> None:
 
 
 def test_labels_in_a_region_are_the_boxes_that_share_a_part_of_it(video: Video) -> None:
-    """As `Video.detections` finds them: a query that finds none costs nothing."""
+    """As `VideoLabels.query` finds them: a query that finds none costs nothing."""
     left, right = Rect(0, 0, 100, 240), Rect(100, 0, 320, 240)
     advice = video.tiles.advise(
         [

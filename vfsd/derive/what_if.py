@@ -332,7 +332,7 @@ class Advice:
         return outcome.seconds / untiled if untiled else 1.0
 
     def layouts(self, outcome: StrategyOutcome | None = None) -> list[PlannedSegment]:
-        """What it has made in the end (default: the best), for `Video.retile`; by time."""
+        """What it has made in the end (default: the best), for `VideoTiles.retile`; by time."""
         tilings = (outcome or self.best).tilings
         return [
             PlannedSegment(self.sots[sot], tiling.layout, tiling.tiles)

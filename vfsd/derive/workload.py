@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 class WorkloadQuery:
     """One kind of read, and how many times in a row it is done.
 
-    With `labels`, the boxes that `Video.detections` finds for them (with a `region`, too: those
+    With `labels`, the boxes that `VideoLabels.query` finds for them (with a `region`, too: those
     that share a part of it); else the `region` of every frame, in pixels of the displayed frame.
     Without `span` (seconds, the second None for the end) and `frames`: of all frames.
 

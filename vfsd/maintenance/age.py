@@ -270,7 +270,7 @@ class RetentionExecutor:
     def forecast(self, due: DueStep, on_progress: OnProgress) -> ReencodeForecast | None:
         """What would be saved and lost, by a few seconds that are encoded; None for a deletion.
 
-        Raises as `Video.forecast_replacement`.
+        Raises as `VideoPolicy.forecast_replacement`.
         """
         video, policy = self._videos[due.aged.video_id], due.aged.policy
         if due.stage is RetentionStage.REPLACE:

@@ -187,7 +187,7 @@ def _has_frames_of(found: Examination, table: FrameTable) -> bool:
 
 
 def _moved(before: MediaInfo, now: MediaInfo) -> tuple[int, int]:
-    """The pixels by which the displayed part has moved right and down.
+    """How many pixels the displayed part has moved right and down.
 
     Zeros unless only the crop has changed.
     """
