@@ -135,7 +135,7 @@ def test_queries_outside_of_the_video_are_refused_by_number(video: Video) -> Non
     ):
         with pytest.raises(OutOfRangeError, match=f"query 1: .*{named}"):
             video.tiles.advise([good, wrong])
-    with pytest.raises(UsageError, match="not 0"):
+    with pytest.raises(UsageError, match="got 0"):
         video.tiles.advise([])
     with pytest.raises(UsageError, match=str(MOST_QUERIES + 1)):
         video.tiles.advise([WorkloadQuery("car", times=MOST_QUERIES + 1)])

@@ -158,9 +158,9 @@ def test_what_a_detector_gives_no_answer_for_is_not_examined(
             numbers = [frame.index for frame in frames]
             return answers(numbers) if 64 in numbers else [(n, [_box(n)]) for n in numbers]
 
-    with pytest.raises(UsageError, match="a detector") as refused:
+    with pytest.raises(UsageError, match="detector") as refused:
         video.labels.detect(Careless(block=block))
-    assert "for each frame that it is shown" in (refused.value.hint or "")
+    assert "for each frame it receives" in (refused.value.hint or "")
     assert frames_with_boxes(video) == examined(video) == list(range(64))
 
 

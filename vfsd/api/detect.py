@@ -23,7 +23,7 @@ from vfsd.validation import yes_or_no
 if TYPE_CHECKING:
     from vfsd.labels.detectors.detector import Detector, Every, Found, FrameRequest, WorkChunk
 
-_EACH = "`find` gives (number, boxes of that frame) for each frame that it is shown, in their order"
+_EACH = "`find` yields (number, boxes of that frame) for each frame it receives, in their order"
 
 
 def detect(
@@ -70,7 +70,7 @@ def _numbers(
     every = require_every(wanted.every if every is None else every)
     if wanted.block > 1 and every != wanted.every:
         raise UsageError(
-            f"the results of this detector depend on the frames it sees: every {wanted.every!r}",
+            f"every must be {wanted.every!r} as of the detector, got {every!r}",
             hint="make it with another `every`",
         )
     if every == "key":
@@ -140,8 +140,8 @@ def _kept(
     for number, found in _answers(detector.find(given, width, height)):
         wanted = next(left, None)
         if number != wanted:
-            instead = "no frame was left" if wanted is None else f"it was the turn of {wanted}"
-            raise UsageError(f"a detector answered for frame {number!r}, and {instead}", hint=_EACH)
+            instead = "after the last frame" if wanted is None else f"instead of frame {wanted}"
+            raise UsageError(f"a detector answered for frame {number!r} {instead}", hint=_EACH)
         for one in found:
             if isinstance(one, Detection) and one.frame != number:
                 raise UsageError(
@@ -158,9 +158,13 @@ def _kept(
 def _answers(given: object) -> Iterator[Found]:
     """The answers of `Detector.find`, checked.  Raises `UsageError`."""
     if not isinstance(given, Iterable):
-        raise UsageError(f"a detector's answers are {shown(given)}", hint=_EACH)
+        raise UsageError(
+            f"the answers of a detector must be iterable, got {shown(given)}", hint=_EACH
+        )
     for one in given:
         is_pair = isinstance(one, Sequence) and len(one) == 2
         if not is_pair or not isinstance(one[1], Iterable):
-            raise UsageError(f"a detector answered {shown(one)}", hint=_EACH)
+            raise UsageError(
+                f"an answer of a detector must be (number, boxes), got {shown(one)}", hint=_EACH
+            )
         yield one[0], list(one[1])

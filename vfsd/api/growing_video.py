@@ -167,13 +167,13 @@ class GrowingContext(VideoContext):
                 found, why = None, f": {refusal}"
         if found is None and self._prefix.is_finished:
             raise BusyError(
-                f"{name!r} is being finished: all of it has come, and is examined",
-                hint="wait a little: it is a video of that name then",
+                f"{name!r} is being finished: the whole file is there, and is examined",
+                hint="open it by its name in a moment",
             )
         if found is None:
             raise BusyError(
                 f"nothing can be read of {name!r} yet{why}",
-                hint="mp4 and mov in fragments can be read while they are written, from their "
+                hint="fragmented mp4 and mov can be read while they are written, from their "
                 "first whole fragment on; others when they are finished",
             )
         return found

@@ -65,7 +65,10 @@ class VideoRenditions:
         width, height = size if media.rotation % 180 == 0 else size[::-1]
         require_smaller(width, height, media)
         if (width, height) == (media.width, media.height):
-            raise UsageError("the frames have that size", hint="`retile` stores them in tiles")
+            raise UsageError(
+                f"size must differ from that of the video, got {size[0]}x{size[1]}",
+                hint="`retile` stores frames of this size in tiles",
+            )
         layout = TileLayout.untiled(width, height)
         return retile(
             video.parts,

@@ -98,8 +98,8 @@ def _meant(
     asked = sum(one.times for one in workload)
     if not 0 < asked <= MOST_QUERIES:
         raise UsageError(
-            f"a workload has 1 to {MOST_QUERIES} queries, not {asked}",
-            hint='what counts is how often each is asked in proportion: lower "times"',
+            f"a workload must have 1 to {MOST_QUERIES} queries, got {asked}",
+            hint='only proportions count: lower "times" of all',
         )
     queries: list[Query] = []
     for number, one in enumerate(workload):

@@ -128,13 +128,13 @@ def wait_until_classified(parts: StoreContext, name: str) -> None:
             return
         if parts.directory.mounted_by() is None:
             raise BusyError(
-                f"{name!r} was being written when its mount went away",
+                f"{name!r} was being written when its mount ended",
                 hint="mount the store again, or run `vfsd fsck --repair`",
             )
         if time.monotonic() > end:
             raise BusyError(
-                f"{name!r} is still being written, or waits to be looked at",
-                hint="try again when it is done; if that takes long, the mount's log says why",
+                f"{name!r} is still being written, or waits for its examination",
+                hint="try again later; the log of the mount says why it takes long",
             )
         time.sleep(pause)
         pause = min(0.2, pause * 2)

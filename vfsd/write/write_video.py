@@ -75,7 +75,7 @@ def write_video(
 ) -> LogicalVideo:
     """Write and publish a video; see `Store.write`."""
     if isinstance(form.get("sound"), SoundFormat):
-        raise UsageError("sound in pieces is for a writer", hint="see Store.writer")
+        raise UsageError("a SoundFormat is for Store.writer alone", hint="give a file or samples")
     each: _Each
     timed = form.get("fps") is not None or form.get("time_base") is not None
     if is_raw_input(data) and size is None and not str(name).lower().endswith(".y4m"):
@@ -92,8 +92,8 @@ def write_video(
         if not timed and size is None:
             if form or pts is not None:
                 raise UsageError(
-                    f"{', '.join([*form, 'pts'][:3])} is about pictures, and bytes without a "
-                    "size and a rate are a stream",
+                    f"{', '.join([*form, 'pts'][:3])} must come with size and fps: without them, "
+                    "bytes are stored as they are",
                     hint="give size and fps, or neither",
                 )
             return _write_stream(parts, name, data, replace, on_progress)
@@ -199,7 +199,7 @@ def _write_pictures(
                 if on_progress is not None:
                     on_progress(1)
             if times is not None and next(times, None) is not None:
-                raise UsageError("more times than pictures were given")
+                raise UsageError("pts must have one time for each picture, got more")
     finally:
         writer.leave()  # no caller has the writer, so its recording is free to be recovered
     return writer.video
@@ -250,7 +250,7 @@ def _noting_whole(file: PartialFile, again: str) -> Iterator[None]:
         if is_retryable(error):
             if isinstance(error, ClosedError):
                 again = _WHEN_ENDED
-            error.add_note(f"{file.name!r} is whole, and not lost: it is {file.path}; {again}")
+            error.add_note(f"{file.name!r} is not lost: the whole file is {file.path}; {again}")
         raise
 
 
@@ -270,11 +270,11 @@ def _noting_part(file: PartialFile) -> Iterator[None]:
 def _form_of_y4m(header: Y4mHeader, form: WriteOptions) -> WriterSettings:
     """The form of YUV4MPEG2.  Raises `UsageError` where neither has a rate."""
     if "format" in form:
-        raise UsageError("YUV4MPEG2 tells its pixel format itself", hint="leave out format")
+        raise UsageError("format must not be given for YUV4MPEG2, which has its own")
     told: WriteOptions = {**form, "format": header.pixel_format}
     if form.get("fps") is None and form.get("time_base") is None:
         if header.rate is None:
-            raise UsageError("YUV4MPEG2 with F0:0 does not tell its rate", hint="give fps")
+            raise UsageError("YUV4MPEG2 with F0:0 has no rate", hint="give fps")
         told["fps"] = header.rate
     if form.get("color_range") is None:
         told["color_range"] = header.color_range
