@@ -154,8 +154,8 @@ def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
 
 def about(option: click.Option) -> str:
     """The help of an option, and whether it is required or repeatable."""
-    again = " May be given several times." if option.multiple else ""
-    needed = " Has to be given." if option.required else ""
+    again = " May be repeated." if option.multiple else ""
+    needed = " Required." if option.required else ""
     return (option.help or "") + again + needed
 
 
