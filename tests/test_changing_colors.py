@@ -251,7 +251,7 @@ def test_it_is_not_tiled_or_rendered(store: Store, tmp_path: Path, change: str, 
     with pytest.raises(UsageError, match="changes on the way"):
         video.renditions.make(SIZE, settings=TileSettings(codec))
     assert np.array_equal(video.read().data, before)
-    with pytest.raises(RefusedMediaError, match="changes on the way, at frame 20"):
+    with pytest.raises(RefusedMediaError, match="changes at frame 20"):
         video.renditions.write(
             video.read(size=SIZE, format="yuv420p").data, size=SIZE, format="yuv420p"
         )
@@ -286,7 +286,7 @@ def test_it_takes_no_place_of_an_original(store: Store, tmp_path: Path, change: 
     video = mixed(store, tmp_path, CHANGES[change], "mixed.mp4")
     video.policy.set("original=replaceable,psnr=30")
     before = video.read().data
-    with pytest.raises(RefusedMediaError, match="change on the way, at frame 20"):
+    with pytest.raises(RefusedMediaError, match="change at frame 20"):
         video.policy.replace_original(codec="hevc")
     assert np.array_equal(video.read().data, before)
 

@@ -138,7 +138,7 @@ def test_who_looks_for_something_else_has_not_looked(store: Store) -> None:
     video = put(store, NAME, 31, RULES)
     video.labels.detect(MotionDetector())
     for labels in ("person", "motion & person"):
-        with pytest.raises(ForbiddenError, match=r"looked for person .* from frame 0 on"):
+        with pytest.raises(ForbiddenError, match=r"examined for person from frame 0 on"):
             video.policy.decay(labels, codec="h264")
     assert store[NAME].info.digest == video.info.digest
     video.labels.mark_examined(range(120), Source("people", parameters={"label": "person"}))
@@ -174,7 +174,7 @@ def test_what_is_seen_meanwhile_is_not_lost(store: Store) -> None:
         if what == "comparing" and done == total:
             store[NAME].labels.add([late], "others")
 
-    with pytest.raises(OutdatedError, match="other boxes"):
+    with pytest.raises(OutdatedError, match="the boxes of"):
         video.policy.decay("car|truck", codec="h264", on_progress=see)
     assert store[NAME].info.digest == video.info.digest
     done = video.policy.decay("car|truck", codec="h264")

@@ -140,7 +140,7 @@ def test_a_refusal_of_rgb_says_what_is_better(store: Store, video: Video) -> Non
     written = np.maximum(frames(video, format="rgb24"), 12) - 12
     with pytest.raises(RefusedMediaError, match="of frame 0") as error:
         video.renditions.write(written, size=SIZE)
-    assert "offer yuv420p" in str(error.value.hint)
+    assert "write yuv420p" in str(error.value.hint)
     with pytest.raises(RefusedMediaError, match="luma of frame 0") as error:
         video.renditions.write(_dark(frames(video)), size=SIZE, format="yuv420p")
     assert error.value.hint is None

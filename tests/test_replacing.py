@@ -285,7 +285,7 @@ def test_errors_add_up(store: Store, tmp_path: Path) -> None:
 
 def test_refusals(store: Store, video: Video, tmp_path: Path) -> None:
     other = store.ingest(FOLDER / NAME, "kept.mp4")
-    with pytest.raises(ForbiddenError, match="stays as it was"):
+    with pytest.raises(ForbiddenError, match="keeps the original"):
         other.policy.replace_original()
     with pytest.raises(ForbiddenError, match="34 dB"):
         video.policy.replace_original(psnr=30)

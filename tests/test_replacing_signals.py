@@ -162,7 +162,7 @@ def test_fields_of_other_codecs(
 ) -> None:
     path = encoded(tmp_path / name, encoder, options)
     refusal = require_kept_or_named(store, path, codec)
-    assert refusal is None or "chroma would lie" in refusal
+    assert refusal is None or "chroma siting would become" in refusal
 
 
 def test_field_order_is_named(store: Store, tmp_path: Path) -> None:

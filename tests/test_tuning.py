@@ -199,7 +199,7 @@ def test_what_was_there_before_has_its_place_again(store: Store, video: Video) -
     assert states[first.id] == "replaced"
     with pytest.raises(OutdatedError) as raised:
         store.undo(first.id)
-    assert raised.value.hint == f"take decision {later.id} back first"
+    assert raised.value.hint == f"undo decision {later.id} first"
     store.undo(later.id)
     assert is_tiled(video, FIRST, CORNER)
     assert not is_tiled(video, FIRST, OTHER)
@@ -306,7 +306,7 @@ def test_a_video_that_gets_other_bytes_meanwhile_is_thought_of_anew(
     assert not waiting
     assert not failed
     # Its first bytes are gone by now.
-    with pytest.raises(OutdatedError, match="other bytes"):
+    with pytest.raises(OutdatedError, match="was replaced"):
         store.tuner().make(old)
     store.remove(video.name)
     with pytest.raises(NotFoundError):
@@ -318,7 +318,7 @@ def test_who_tiles_a_video_that_gets_other_bytes_is_told(store: Store, tmp_path:
     video.verify()
     halves = video.tiles.sequences(None, 1.0)
     replace(store, video.name)
-    with pytest.raises(OutdatedError, match="other bytes"):
+    with pytest.raises(OutdatedError, match="was replaced"):
         video.tiles.retile(
             [PlannedSegment(frames, TileLayout.untiled(160, 128)) for frames in halves]
         )

@@ -44,8 +44,8 @@ def test_a_workload_is_what_the_file_says(tmp_path: Path) -> None:
         ("{", ["must be a JSON file"]),
         ('{"queries": [], "queries": []}', ["'queries' twice"]),
         ({"query": []}, ["'query'"]),
-        ({}, ["no list", '"queries"']),
-        ([], ["no query"]),
+        ({}, ["must have a list", '"queries"']),
+        ([], ["at least one query"]),
         ([3], ["query 0", "must be a JSON object"]),
         ([{}], ["query 0", '"labels"', '"region"']),
         ([{"labels": "car"}, {"label": "car"}], ["query 1", "'label'"]),
@@ -89,5 +89,5 @@ def test_queries_in_python_take_what_reads_take() -> None:
     assert either.clauses == (frozenset({"car", "truck"}),)
     assert WorkloadQuery("car|truck").clauses == (frozenset({"car", "truck"}),)
     assert WorkloadQuery(["car|truck"]).clauses == (frozenset({"car|truck"}),)
-    with pytest.raises(UsageError, match="neither"):
+    with pytest.raises(UsageError, match="must have"):
         WorkloadQuery()

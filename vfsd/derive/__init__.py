@@ -1,1 +1,1 @@
-"""Derived data: tiles, renditions, budgets and tuning."""
+"""Derived data: tiles, renditions, budgets, replaced originals and tuning."""

@@ -1,6 +1,6 @@
-"""Measures what decoding costs on this host.
+"""Measures the cost of decoding on this host.
 
-Synthetic pictures are encoded in several sizes and qualities and decoded again; a cost model is
+Synthetic pictures are encoded in several sizes and qualities and decoded again.  A cost model is
 fitted to the CPU times (see `vfsd.tiling.cost`).
 """
 
@@ -21,16 +21,16 @@ from vfsd.write.ingest_file import software_versions
 _log = logging.getLogger(__name__)
 
 OnProgress = Callable[[int, int], None]
-"""Called with (codecs done, codecs in all), now and then; it may raise."""
+"""Called with (codecs done, all codecs), now and then; may raise to stop."""
 
 
 def calibrate(
     parts: StoreContext, codecs: Collection[str] = (), *, on_progress: OnProgress | None = None
 ) -> list[MeasuredCost]:
-    """Measure `codecs`, or every one, and keep the results in the catalog, where reads find them.
+    """Measure `codecs`, by default all, and store the results in the catalog for later reads.
 
-    They are named as FFmpeg calls them, or as tile codecs are.  Those whose encoders are not
-    installed are left out, which a warning tells.  Raises `UsageError` for one that is not known.
+    Names are those of FFmpeg or of tile codecs.  Codecs without an installed encoder are skipped
+    with a warning.  Raises `UsageError` for an unknown codec.
     """
     for name in codecs:
         if name not in TIMED_CODECS:
@@ -56,9 +56,9 @@ def calibrate(
 
 
 def measure(name: str, meanwhile: Callable[[], None] = lambda: None) -> MeasuredCost:
-    """One codec: FFmpeg's name, or that of a tile codec.
+    """Measure one codec, by FFmpeg's name or that of a tile codec.
 
-    `meanwhile` is called after each trial, of which there are some dozens; it may raise.
+    `meanwhile` is called after each of some dozens of trials; it may raise.
     """
     done = []
     for trial in timed_decodes(name):

@@ -1,5 +1,7 @@
-"""Gives tiling policies what they need to know of a video without decoding it: SOTs, boxes and
-layouts around them, and predicted costs of reading and making tiles that do not exist yet.
+"""Describes a video to tiling policies from the catalog, without decoding.
+
+It provides SOTs (sequences of tiles), boxes and layouts around them, and predicted costs of reading
+and making tiles that do not exist yet.
 """
 
 from __future__ import annotations
@@ -46,26 +48,25 @@ from vfsd.tiling.policy import (
 from vfsd.validation import given_or_usual
 
 _BYTES_OF_ORIGINAL = {"fast": 1.9, "small": 0.6, "stitchable": 1.3, "lossless": 26}
-"""How many times as many bytes as the original tiles have, where the video has none yet.
+"""Size of tiles relative to the original, for a video without tiles.
 
 For `fast` the median of 37 filmed clips of 270x480 to 3840x2160 in 3x3 tiles of 40 dB; half of them
-lie between 1.3 and 2.6.  `small` and `stitchable` stand to it as they do for the same pictures.
-For `lossless` the median of seven clips, of which the least have 5 and the most 155 times as many.
-"""
+are between 1.3 and 2.6.  `small` and `stitchable` are in proportion for the same pictures.  For
+`lossless` the median of seven clips with factors from 5 to 155."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadEstimate:
-    """What a read would take."""
+    """The predicted cost of a read."""
 
-    seconds: float  #: CPU time of decoding, each part from where it is cheapest
-    untiled_seconds: float  #: all of it from the original
+    seconds: float  #: CPU time of decoding, each part from its cheapest source
+    untiled_seconds: float  #: from the original alone
     work: DecodeWork  #: on tiles
-    untiled: DecodeWork  #: on the original, were all of it read from there
+    untiled: DecodeWork  #: on the original alone
 
     @property
     def gain(self) -> float:
-        """The share of the time that is saved: 0 to 1."""
+        """The saved share of the time: 0 to 1."""
         return 1 - self.seconds / self.untiled_seconds if self.untiled_seconds else 0.0
 
 
@@ -80,10 +81,9 @@ def estimate_read(
     settings: TileSettings,
     known: Sequence[Segment] = (),
 ) -> ReadEstimate:
-    """Reading `needed`, of the stored pictures, of `frames`, had `planned` been made.
+    """Estimate reading `needed` of the stored pictures of `frames`, if `planned` existed.
 
-    `known` are segments that there are: tiles to be made are taken to have as many bytes for each
-    pixel as they.
+    `known` are existing segments: new tiles are assumed to have the same bytes per pixel.
     """
     wanted = sorted(set(frames.tolist()))
     untiled = original_work(physical, table, wanted)
@@ -111,9 +111,9 @@ def estimate_read(
 
 
 def bytes_per_pixel(codec: str, known: Sequence[Segment], original: float) -> float:
-    """Of tiles of that tile codec: as those of `known` have.
+    """Return the bytes per pixel of tiles of that codec, from `known` segments.
 
-    Where there are none, by what the `original` has.
+    Without any, the value is derived from that of the `original`.
     """
     like = [segment for segment in known if segment.profile == codec]
     if not like:
@@ -159,7 +159,7 @@ def _work_of_runs(runs: Sequence[TileRun]) -> DecodeWork:
 
 
 PARTITION_ALPHA = 0.8
-"""A segment is left untiled where tiles would save less than a fifth of the pixels (TASM, IV-B)."""
+"""A segment stays untiled if tiles would save less than a fifth of the pixels (TASM, IV-B)."""
 
 Partition = Callable[..., TileLayout]
 """`vfsd.tiling.fine_layout` or `vfsd.tiling.coarse_layout`."""
@@ -175,11 +175,11 @@ def layouts_around(
     padding: int = 0,
     alpha: float = PARTITION_ALPHA,
 ) -> list[PlannedSegment]:
-    """A layout around the boxes of each of `sequences` in which that pays; by time.
+    """Plan a layout around the boxes of each of `sequences` where it pays, by time.
 
-    To be stored are the tiles that hold a part of a box.  `padding` is in pixels, around each box.
-    A sequence is left out where nothing was seen, and where reading what was seen would decode more
-    than `alpha` of the pixels it decodes untiled.
+    Only tiles with a part of a box are to be stored.  `padding` is in pixels around each box.  A
+    sequence is left out if it has no boxes, or if reading them would decode more than `alpha` of
+    the pixels of an untiled read.
     """
     rows = columns.clipped(media.display_width, media.display_height).sorted_by_frame()
     boxes = padded_box_corners(rows.boxes, media, padding)
@@ -204,9 +204,10 @@ def layouts_around(
 def padded_box_corners(
     boxes: npt.NDArray[np.float64], media: MediaInfo, padding: int = 0
 ) -> npt.NDArray[np.int64]:
-    """Boxes of the displayed frame, N x 4, with `padding`, on the stored picture.
+    """Convert boxes of the displayed frame, N x 4, to the stored picture, with `padding`.
 
-    What converting a box looks at beyond it belongs to it: tiles without would be of no use.
+    The margin that the conversion of a box reads is included, because tiles without it would be
+    unusable.
     """
     margin = padding + needed_margin(media, "rgb24")
     size = (media.width, media.height, media.width, media.height)
@@ -216,9 +217,9 @@ def padded_box_corners(
 
 
 def box_corners(boxes: npt.NDArray[np.float64], media: MediaInfo) -> npt.NDArray[np.int64]:
-    """Boxes of the displayed frame, N x 4, as whole pixels of the stored picture.
+    """Convert boxes of the displayed frame, N x 4, to whole pixels of the stored picture.
 
-    What is touched belongs to them.
+    Partly covered pixels are included.
     """
     x1, y1 = np.floor(boxes[:, 0]), np.floor(boxes[:, 1])
     x2, y2 = np.ceil(boxes[:, 2]), np.ceil(boxes[:, 3])
@@ -237,30 +238,30 @@ def box_corners(boxes: npt.NDArray[np.float64], media: MediaInfo) -> npt.NDArray
 _TYPICAL_TILE_WORK = DecodeWork(
     starts=1, pictures=30, pixels=30 * 320 * 240, bytes=30 * 320 * 240 * 0.1
 )
-"""A second of a tile: by that hosts are compared."""
+"""One second of a tile, for comparing hosts."""
 
 
 class PlannerReading:
-    """A SOT is read as the store's planner would: from tiles where these promise enough."""
+    """A SOT is read as the read planner would: from tiles if they promise enough."""
 
     def seconds(self, tiled: float, untiled: float) -> float:
         return tiled if is_worth_it(tiled, untiled) else untiled
 
 
 class FrameTableOriginal:
-    """An original as its frame table has it."""
+    """The decode work of an original, from its frame table."""
 
     def __init__(self, table: FrameTable, area: int) -> None:
-        """`area` is that of a picture, in pixels."""
+        """`area` is the area of a picture in pixels."""
         self._table = table
         self._area = area
         sizes = table.columns(0, table.packets).size
         self._sums = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        self._runs: dict[int, tuple[int, int]] = {}  # packets, by the frame that is to be seen
+        self._runs: dict[int, tuple[int, int]] = {}  # first and last packet to decode, by frame
 
     @property
     def whole(self) -> DecodeWork:
-        """Decoding all of it."""
+        """The work of decoding all of it."""
         pictures = len(self._sums) - 1
         return DecodeWork(1, pictures, pictures * self._area, float(self._sums[-1]))
 
@@ -291,11 +292,11 @@ def load_box_video(
     *,
     within: range | None = None,
 ) -> VideoProfile:
-    """A video in `sots`, with the boxes of those of `aims` that are labels.
+    """Describe a video divided into `sots`, with the boxes of those `aims` that are labels.
 
-    A label is written as an expression (see `vfsd.core.label_query`), so that ``car & red`` has
-    the boxes that are both.  Boxes are with what converting them looks at besides.  Outside of
-    `within` none are looked up.  Raises `UsageError` for what is no expression.
+    A label is an expression (see `vfsd.core.label_query`), so that ``car & red`` has the boxes with
+    both labels.  Boxes include the margin of the conversion.  Boxes outside `within` are not
+    loaded.  Raises `UsageError` for an invalid expression.
     """
     media = video.original.media
     seen: list[dict[str, LabelBoxes]] = [{} for _ in sots]
@@ -313,10 +314,10 @@ def cost_rates(
     measured: Sequence[MeasuredCost],
     segments: Sequence[Segment],
 ) -> CostRates:
-    """What reading a video costs on this host, and making tiles with `codec`.
+    """Return the cost of reading a video on this host and of making tiles with `codec`.
 
-    `source` is what decoding all of the original takes; `costs` and `measured` are what is known of
-    the host; `segments` those that there are: new tiles are taken to be like them.
+    `source` is the work of decoding all of the original.  `costs` and `measured` describe the host.
+    New tiles are assumed to be like those of `segments`.
     """
     return CostRates(
         costs.of_original(original),
@@ -331,7 +332,7 @@ def cost_rates(
 def _encode_cost(name: str, costs: DecodeCosts, measured: Mapping[str, MeasuredCost]) -> EncodeCost:
     one = measured.get(name)
     if name == "fast":
-        # How much slower the host is than that of the rule, told by what was measured of it.
+        # Scale by the measured decode speed of this host relative to the reference host.
         mine = 1.0 if one is None else one.decode.seconds(_TYPICAL_TILE_WORK)
         rule = 1.0 if one is None else DEFAULT_COSTS[name].seconds(_TYPICAL_TILE_WORK)
         return ENCODE_FAST.times(mine / rule)

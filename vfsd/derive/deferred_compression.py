@@ -1,6 +1,7 @@
 """Compresses lossless segments after they were stored, harder as their budget fills (VSS, SIGMOD
-2021, section 5.2). `vfsd compress` does it, and idle mounts do. Each segment gets its new pack
-in one transaction.
+2021, section 5.2).
+
+`vfsd compress` and idle mounts do this.  Each segment gets its new pack in one transaction.
 """
 
 from __future__ import annotations
@@ -30,27 +31,27 @@ from vfsd.validation import whole_number
 from vfsd.write.pending_object import pending_bytes
 
 _START_FULLNESS = 0.25
-"""How full a budget is from which on VSS compresses (section 5.2)."""
+"""Fullness of a budget from which VSS compresses (section 5.2)."""
 _LEVELS = (1, 9, MAX_LEVEL)
-"""Levels that are worth compressing anew for: between them a budget fills for nothing."""
+"""Compressing again for the levels in between saves too little."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCompression:
-    """A segment that should take less room by now."""
+    """A segment that should be compressed harder."""
 
     video_id: int
     segment: Segment
-    level: int  #: at which its cells are to be compressed
+    level: int  #: target level of its cells
 
 
 # Level 1 after differences does most of the work: level 9 saves 0 to 12 % more in three to seven
 # times the time.
 def level_for(used: int, budget: int) -> int:
-    """How hard to compress when `used` bytes of a `budget` are taken.
+    """Return the compression level when `used` bytes of a `budget` are taken.
 
-    0 (not at all) while less than a quarter is, then 1 to 19, in proportion to how full the rest
-    is.  A budget of nothing is full.
+    0 (no compression) below a quarter, then 1 to 19 in proportion to the fullness of the rest.  A
+    budget of 0 is full.
     """
     full = used / budget if budget > 0 else 1.0
     if full < _START_FULLNESS:
@@ -60,13 +61,13 @@ def level_for(used: int, budget: int) -> int:
 
 
 def step_for(used: int, budget: int) -> int:
-    """As `level_for`, of the few levels that are used: the next one below."""
+    """Return the highest of the used levels that is not above `level_for`."""
     level = level_for(used, budget)
     return max((step for step in _LEVELS if step <= level), default=RAW_LEVEL)
 
 
 def wanted_level(parts: StoreContext, video_id: int) -> int:
-    """How hard the pictures of a video should be compressed by now; 0: not at all."""
+    """Return the current target level for the pictures of a video; 0 for no compression."""
     with parts.catalog.reading() as seen:
         return _wanted_level(seen, video_id)
 
@@ -74,9 +75,9 @@ def wanted_level(parts: StoreContext, video_id: int) -> int:
 def pending_compressions(
     parts: StoreContext, video_id: int | None = None
 ) -> list[PendingCompression]:
-    """What of a video, or of all, should be compressed harder than it is.
+    """Return the segments of a video, or of all, that are compressed less than their target level.
 
-    What is least likely to be evicted comes first.  What is pinned is left alone: it is not
+    The least likely to be evicted comes first.  Pinned segments are left out, because they are not
     charged.
     """
     with parts.catalog.reading() as seen:
@@ -101,7 +102,7 @@ def pending_compressions(
 
 
 def is_compression_due(parts: StoreContext, one: PendingCompression) -> bool:
-    """Whether it still should be: what was compressed meanwhile may have been enough."""
+    """Return whether it is still needed: earlier compressions may have freed enough."""
     try:
         return wanted_level(parts, one.video_id) >= one.level
     except NotFoundError:
@@ -122,20 +123,21 @@ def _videos(held: Mapping[int, ChargedSegment]) -> set[int]:
 
 
 _HEARTBEAT_SECONDS = 0.2
-"""How long a report of progress may be waited for."""
+"""Maximum time between reports of progress."""
 
 OnBytes = Callable[[int], None]
-"""Called with the bytes of each packet of the old pack that is done; may raise to give up."""
+"""Called with the bytes of each finished packet of the old pack; may raise to stop."""
 
 OnProgress = Callable[[int, int], None]
-"""Called with (bytes done, bytes in all) of the old packs; may raise to give up."""
+"""Called with (bytes done, all bytes) of the old packs; may raise to stop."""
 
 OnUnread = Callable[[Segment, IntegrityError], None]
-"""Called with a segment whose pack is damaged, missing or unreadable, and why; may raise it."""
+"""Called with a segment whose pack is damaged, missing or unreadable, and the error; may
+raise it."""
 
 
 def lossless_segments(parts: StoreContext, video: LogicalVideo) -> list[Segment]:
-    """Tiles and renditions of a video that are lossless, with those kept for a step back."""
+    """Return the lossless tiles and renditions of a video, including retired ones."""
     original = video.original.id
     with parts.catalog.reading() as seen:
         known = seen.segments
@@ -144,13 +146,13 @@ def lossless_segments(parts: StoreContext, video: LogicalVideo) -> list[Segment]
 
 
 def compressible(parts: StoreContext, video: LogicalVideo, level: int) -> list[Segment]:
-    """Those of `lossless_segments` of which some cell is not compressed as hard as `level`.
+    """Return the lossless segments with some cell compressed less than `level`.
 
-    Raises `UsageError` for a level that there is not.
+    Raises `UsageError` for an invalid level.
     """
     level = whole_number(level, "level")
     if not RAW_LEVEL < level <= MAX_LEVEL:
-        raise UsageError(f"lossless tiles are compressed at level 1 to {MAX_LEVEL}, not {level}")
+        raise UsageError(f"the compression level must be 1 to {MAX_LEVEL}, got {level}")
     return [
         segment
         for segment in lossless_segments(parts, video)
@@ -161,16 +163,15 @@ def compressible(parts: StoreContext, video: LogicalVideo, level: int) -> list[S
 def recompress_segment(
     parts: StoreContext, segment: Segment, level: int, *, on_bytes: OnBytes | None = None
 ) -> Segment:
-    """Compress a segment of lossless cells at `level`, whatever it was before; how it is now.
+    """Compress a segment of lossless cells at `level` and return it as it is then.
 
-    Every picture is compared with what was made of it before anything changes.  Raises
-    `UsageError` for a level that there is not, and for cells that are not lossless,
-    `NotFoundError` where the segment goes, or is changed by somebody else, meanwhile,
-    `IntegrityError` for a damaged or missing pack, `NoSpaceError`, `OverBudgetError`; the
-    segment is then as it was.
+    Every picture is compared with the old one before anything changes.  Raises `UsageError` for an
+    invalid level and for cells that are not lossless, `NotFoundError` if the segment is deleted or
+    changed in the meantime, `IntegrityError` for a damaged or missing pack, `NoSpaceError`,
+    `OverBudgetError`.  On an error the segment is unchanged.
     """
     if segment.profile != LOSSLESS:
-        raise UsageError(f"tiles of {segment.profile!r} cannot be compressed any more")
+        raise UsageError(f"tiles of {segment.profile!r} cannot be compressed, only lossless ones")
     pack = _open_pack(parts, segment)
     streams = [
         recompressed(cell, _packets(segment, pack, cell, on_bytes), level) for cell in pack.cells
@@ -189,10 +190,11 @@ def compress_segments(
     on_progress: OnProgress | None = None,
     on_unread: OnUnread | None = None,
 ) -> list[Segment]:
-    """Compress those segments, `jobs` at a time (default: one for each core); how they are now.
+    """Compress segments, `jobs` at a time (default: one per core), and return them as they are
+    then.
 
-    Those that are gone, or others have changed, meanwhile are left out, and so are those that
-    `on_unread` is told of.  Raises as `recompress`; what was done until then stays.
+    Segments that were deleted or changed in the meantime are left out, and so are those reported to
+    `on_unread`.  Raises as `recompress_segment` does; finished segments stay.
     """
     total = sum(segment.size for segment in segments)
     done = 0
@@ -238,7 +240,7 @@ def compress_segments(
 
 
 class _CompressionStoppedError(Exception):
-    """Somebody else has failed, or nobody wants it any more."""
+    """Another segment has failed, or the caller has stopped."""
 
 
 def _open_pack(parts: StoreContext, segment: Segment) -> OpenPack:
@@ -247,9 +249,9 @@ def _open_pack(parts: StoreContext, segment: Segment) -> OpenPack:
     except FileNotFoundError as error:
         with parts.catalog.reading() as seen:
             if seen.segments.get(segment.id).object_key != segment.object_key:
-                raise NotFoundError(f"segment number {segment.id} has changed meanwhile") from error
+                raise NotFoundError(f"segment {segment.id} was changed in the meantime") from error
         raise IntegrityError(
-            f"the pack {segment.object_key} is missing", hint="`vfsd fsck --repair` forgets it"
+            f"the pack {segment.object_key} is missing", hint="`vfsd fsck --repair` deletes it"
         ) from error
     except OSError as error:
         raise _pack_error(segment, error) from error
@@ -272,22 +274,22 @@ def _packets(
 
 
 def _pack_error(segment: Segment, error: OSError) -> OSError | IntegrityError:
-    """What it means that a pack cannot be read."""
+    """Return the error that an unreadable pack means for the caller."""
     if error.errno not in UNREADABLE:
         return error
     return IntegrityError(
         f"the pack {segment.object_key} cannot be read: {error.strerror}",
-        hint="`vfsd fsck` looks at the others, too, `vfsd layout drop` and `vfsd rendition "
-        "drop` forget it",
+        hint="`vfsd fsck` examines all packs; `vfsd layout drop` or `vfsd rendition drop` deletes "
+        "this one",
     )
 
 
-# The segment keeps its number, so layouts, history and steps back need no change. A reader that
-# planned for the old pack and has not opened it reads the original.
+# The segment keeps its id, so layouts, history and rollbacks need no change.  A reader that planned
+# for the old pack and has not opened it reads the original.
 def _publish(
     parts: StoreContext, segment: Segment, level: int, packed: Sequence[PackedCell], data: bytes
 ) -> Segment:
-    """Bytes first, then one transaction; then the old bytes go."""
+    """Store the bytes, replace the pack in one transaction, then delete the old bytes."""
     arrival = pending_bytes(parts, data, "compressed tiles")
     cells = tuple(
         replace(cell, position=there.position, size=there.size, quality=level)
@@ -297,7 +299,7 @@ def _publish(
     with arrival, arrival.recorded() as change:
         change.segments.replace_pack(after, segment.object_key)
         video_id = change.videos.physical(segment.original_id).video_id
-        # It may have more bytes than before, at a lower level.
+        # At a lower level it may be larger than before.
         evicted = make_room(change, video_id, now_ns=time_ns(), made=segment.id)
     gone = {one.object_key for one in evicted}
     if arrival.key != segment.object_key:

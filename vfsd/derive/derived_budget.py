@@ -1,6 +1,6 @@
-"""Budgets and pins of derived data: limits, usage and what eviction would remove.
+"""Budgets and pins of derived data: limits, usage, and the effect of eviction.
 
-`BudgetHeadroom` tells the tuner whether a proposed segment would fit before it is encoded.
+`BudgetHeadroom` tests whether a proposed segment would fit before it is encoded.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from vfsd.validation import how_many
 
 
 class DerivedBudget:
-    """What the tiles and renditions of a video, or of all videos together, take and may take.
+    """The budget and usage of the tiles and renditions of a video, or of all videos together.
 
-    What is pinned is not charged, and what is charged never exceeds the limit: what is to be stored
-    takes the place of what saves least for its bytes.
+    Pinned data is not charged.  The charged data never exceeds the limit: new data evicts the data
+    that saves the least time per byte.
     """
 
     def __init__(self, parts: StoreContext, tools: ReadContext, video: LogicalVideo | None) -> None:
@@ -49,16 +49,16 @@ class DerivedBudget:
             return seen.holdings.limit(self._id)
 
     def usage(self) -> Usage:
-        """What there is, in bytes."""
+        """Return the bytes in use, by kind."""
         with self._parts.catalog.reading() as seen:
             return _usage(seen, self._id, seen.holdings.held(self._id))
 
     def set(self, limit: Limit | str | int | None) -> list[ChargedSegment]:
-        """Allow so many bytes, ``"20M"``, ``"10x"`` (of the originals) or ``"none"``: no limit.
+        """Set the limit: bytes, ``"20M"``, ``"10x"`` (of the originals) or ``"none"``.
 
-        None: as where nothing was said, which is 10x for a video and no limit for the store.  Gives
-        what had to go.  Raises `UsageError`, `ReadOnlyError`, `NotFoundError` for a video that has
-        gone.
+        None restores the default, which is 10x for a video and no limit for the store.  Returns the
+        evicted segments.  Raises `UsageError`, `ReadOnlyError`, `NotFoundError` if the video was
+        removed.
         """
         chosen = _checked_limit(limit)
         _require_writable(self._parts)
@@ -75,7 +75,7 @@ class DerivedBudget:
         return gone
 
     def what_if(self, limit: Limit | str | int) -> WhatIf:
-        """What would go under another limit, and what reads have had of it.  Changes nothing.
+        """Return what another limit would evict, and how often it was read.  Changes nothing.
 
         Raises `UsageError`.
         """
@@ -103,7 +103,7 @@ class DerivedBudget:
         )
 
     def evictions(self, limit: int | None = None) -> list[Eviction]:
-        """What went to make room, the newest first."""
+        """Return what was evicted, newest first."""
         most = None if limit is None else how_many(limit, "limit")
         with self._parts.catalog.reading() as seen:
             return seen.evictions.newest(self._id, most)
@@ -116,9 +116,9 @@ def pin(
     role: Role | None = None,
     size: tuple[int, int] | None = None,
 ) -> Pin:
-    """Keep what there is, or will be, of those frames, whatever budgets say.
+    """Keep the existing and future data of those frames regardless of budgets.
 
-    `role` and `size` are as of a `Pin`.  What is pinned already is not pinned twice.
+    `role` and `size` are those of `Pin`.  Data that is pinned already is not pinned twice.
     """
     _require_writable(parts)
 
@@ -139,11 +139,10 @@ def unpin(
     role: Role | None = None,
     size: tuple[int, int] | None = None,
 ) -> list[ChargedSegment]:
-    """Take back the pins of those frames (None: all), of one kind if `role` is given.
+    """Remove the pins of those frames (None: all), of one kind if `role` is given.
 
-    A pin of more frames stays for the others.  Gives what had to go, as it is charged now: to this
-    video, or, of what is joined, to the other one, whose share was pinned with it.  Raises
-    `NotFoundError` where there is no such pin.
+    A pin of more frames stays for the others.  Returns what was evicted, from this video or from
+    one that shares joined segments with it.  Raises `NotFoundError` without such a pin.
     """
     _require_writable(parts)
 
@@ -175,12 +174,10 @@ def unpin(
 
 
 def pins(parts: StoreContext, video: LogicalVideo | None) -> list[Pin]:
-    """Those of a video, or of all, by video and first frame."""
+    """Return the pins of a video, or of all, by video and first frame."""
     with parts.catalog.reading() as seen:
         return seen.holdings.pins(None if video is None else video.id)
 
-
-# -- inside
 
 _ROLE_NAMES = {Role.TILED: "tiles", Role.RENDITION: "renditions", Role.JOINED: "joined"}
 
@@ -222,7 +219,7 @@ def _require_writable(parts: StoreContext) -> None:
 
 
 def _pin_remainder(frames: range, gone: range | None) -> list[range]:
-    """What is left of `frames`; None: nothing."""
+    """Return the parts of `frames` outside `gone`; none if `gone` is None."""
     if gone is None:
         return []
     parts = (
@@ -237,9 +234,9 @@ def _covers(some: range, others: range) -> bool:
 
 
 class BudgetHeadroom:
-    """What is left of the budgets of a video and of the store, as one transaction sees them.
+    """The free part of the budgets of a video and of the store, within one transaction.
 
-    Looks at segments only where there is too little; then once, however often it is asked.
+    Segments are loaded only if it is too small, and at most once.
     """
 
     def __init__(self, seen: Transaction, video_id: int) -> None:
@@ -257,10 +254,10 @@ class BudgetHeadroom:
         worth: float,
         replaced: Collection[int],
     ) -> bool:
-        """Whether such a segment, of the displayed frame in that size, could be published.
+        """Return whether a segment of the displayed frame in that size could be published.
 
-        `worth`: CPU seconds that it is expected to save; what would be evicted has to be worth
-        less.  `replaced` are the numbers of those whose place it would take.
+        `worth` is the CPU seconds that it is expected to save; evicted segments must be worth less.
+        `replaced` are the ids of the segments that it would replace.
         """
         if any(pin.holds(role, frames, size) for pin in self._pins):
             return True
@@ -268,7 +265,7 @@ class BudgetHeadroom:
 
 
 class _BudgetScope:
-    """A video, or the store."""
+    """The budget of a video or of the store."""
 
     def __init__(self, seen: Transaction, video_id: int | None, read: int) -> None:
         self._seen = seen
@@ -292,7 +289,7 @@ class _BudgetScope:
 
     @cached_property
     def _order(self) -> list[ChargedSegment]:
-        """What may go, what goes first first."""
+        """The segments that may be evicted, in order of eviction."""
         held = self._seen.holdings.held(self._id)
         free = {one.id: one for one in held if not one.is_pinned}
         order = by_benefit(one for one in eviction_candidates(held, self._read) if one.id in free)

@@ -1,7 +1,7 @@
 """Imports frames in another size from the caller as a rendition.
 
-Each frame is compared with the scaled original, and the import fails unless all have the quality
-that the store requires.
+Each frame is compared with the scaled original.  The import fails unless all have the quality that
+the store requires.
 """
 
 from __future__ import annotations
@@ -61,33 +61,33 @@ from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import TileLayout, frame_intersection
 from vfsd.write.correct_table import require_verified
 
-# The mean of a segment alone would let one wrong frame pass. A limit for each frame alone would
-# refuse pictures that reads themselves return.
+# The mean of a segment alone would accept a wrong frame.  A limit for each frame alone would refuse
+# pictures that reads themselves return.
 FRAME_MARGIN = 3.0
-"""dB that luma of a single frame may have less than all of its segment."""
+"""dB that luma of a single frame may be below the minimum of its segment."""
 CHROMA_MARGIN = 6.0
-"""dB that chroma of a frame may have less: conversions to and from RGB share it between pixels."""
+"""The same for chroma, which conversions to and from RGB share between pixels."""
 _PSNR_HEADROOM = 0.1
-"""dB beyond what is needed, so that rounding does not decide."""
+"""dB above the minimum, so that rounding does not matter."""
 
 
 def require_importable(media: MediaInfo, width: int, height: int) -> None:
-    """Raises `UsageError` for pictures of which none in that size can be taken."""
+    """Raises `UsageError` for pictures of that video that cannot be imported in that size."""
     if media.is_turned:
-        raise UsageError("frames that are turned upright or mirrored are not taken in another size")
+        raise UsageError("rotated or mirrored videos accept no frames in another size")
     tile_codec("fast", media)
     require_smaller(width, height, media)
     if (width, height) == (media.width, media.height):
         raise UsageError(
-            "frames in their full size are the original, which stays what it is",
-            hint="offer them in another size, or write another video",
+            "frames in full size would replace the original",
+            hint="write them in another size, or as another video",
         )
 
 
 def arrays_to_stored_format(
     arrays: Iterator[Pixels], pixel_format: str, size: tuple[int, int], media: MediaInfo
 ) -> Iterator[VideoFrame]:
-    """Arrays in `pixel_format` as pictures like those of `media`, in another size."""
+    """Convert arrays in `pixel_format` to pictures in the format of `media`, in another size."""
     stored = tile_codec("fast", media).pixel_formats[media.pixel_format]
     maker = FrameMaker(pixel_format, *size, stored, media)
     return map(maker.picture, arrays)
@@ -96,8 +96,9 @@ def arrays_to_stored_format(
 def frames_to_stored_format(
     pictures: Iterator[VideoFrame], media: MediaInfo
 ) -> Iterator[VideoFrame]:
-    """Decoded pictures in the format in which those of `media` are kept in another size, with
-    samples that mean what theirs do."""
+    """Convert decoded pictures to the stored format for `media`, with the same meaning of
+    samples.
+    """
     stored = tile_codec("fast", media).pixel_formats[media.pixel_format]
     settler, reformatter = ColorNormalizer(media), PictureReformatter(stored)
     return (reformatter.convert(settler.normalize(picture)) for picture in pictures)
@@ -114,15 +115,18 @@ def import_frames(
     given_as: str | None = None,
     on_frame: Callable[[], None] = lambda: None,
 ) -> list[Segment]:
-    """Keep `pictures`, one for each planned frame in turn, as segments of a rendition.
+    """Store `pictures`, one for each planned frame in order, as segments of a rendition.
 
-    `given_as` is the pixel format in which they were given, where somebody has converted them here.
-    All layouts are the whole picture in the size that they have.  Segments that are there already
-    stay, and what is given of them is compared all the same.  Returns what was made.
+    Args:
+        planned: layouts of a single tile in the size of the pictures.
+        given_as: the pixel format before a conversion by the caller, if any.
+        on_frame: called after each frame.
 
-    Raises `RefusedMediaError` where a picture is not like the original, or where there are more or
-    fewer than planned, and as `retile` does; nothing of it stays then, and what it had taken the
-    place of has that again.
+    Existing segments stay, but their pictures are compared all the same.  Returns the new segments.
+
+    Raises `RefusedMediaError` if a picture differs from the original, or if there are more or fewer
+    than planned, and as `retile` does.  On an error nothing is stored, and replaced segments are
+    restored.
     """
     settings = TileSettings("fast", default_psnr(parts, video))
     lacking = {plan.frames for plan in missing_segments(parts, video, planned, settings)}
@@ -183,7 +187,7 @@ def take_pictures(
 
 
 class _ImportMaker(SegmentMaker):
-    """Makes segments of pictures that were given."""
+    """Makes segments of given pictures."""
 
     def __init__(
         self,
@@ -200,12 +204,14 @@ class _ImportMaker(SegmentMaker):
         self._peak = (1 << video.original.media.bit_depth) - 1
         self._given_as = given_as
         self._given: SpillFile | None = None
-        self._given_likeness = IDENTICAL  # to the original in that size
+        self._given_likeness = IDENTICAL  # similarity to the original in that size
 
     def take(
         self, plan: PlannedSegment, given: Iterator[VideoFrame], is_lacking: bool
     ) -> Segment | None:
-        """Compare pictures with the frames that they are said to be; make a segment of them."""
+        """Compare pictures with the frames of `plan`, and make a segment of them if it is
+        missing.
+        """
         with BufferedRandom(self._parts.objects.nameless_file()) as file:
             kept = self._compared(plan, given, file if is_lacking else None)
             if kept is None:
@@ -235,13 +241,14 @@ class _ImportMaker(SegmentMaker):
                     raise RefusedMediaError(f"the pictures end before frame {frame}")
                 if not settler.is_normal(original):
                     raise RefusedMediaError(
-                        f"the range or the matrix of the original changes on the way, at frame "
-                        f"{frame}, and a rendition has one"
+                        f"the color range or matrix of the original changes at frame {frame}, "
+                        "and a rendition can have only one"
                     )
                 wanted = scaler.scale(original)
                 sited = sited or SitingSetter(frame_siting(wanted))
                 picture = sited.convert(picture)
-                copy_colors(wanted, picture)  # whatever is said of it: so it will be read
+                # overrides the given colors, because it will be read that way
+                copy_colors(wanted, picture)
                 self._require_like(frame, picture, wanted)
                 tally.add(
                     comparer.compare(SourcePicture(wanted, colours.convert(original)), picture)
@@ -260,7 +267,7 @@ class _ImportMaker(SegmentMaker):
         return kept
 
     def _require_like(self, frame: int, given: VideoFrame, wanted: VideoFrame) -> None:
-        """Raises `RefusedMediaError` where they differ too much."""
+        """Raises `RefusedMediaError` if the pictures differ too much."""
         luma, *chroma = plane_errors(given, wanted)
         for error, least, what in (
             (luma, self._least - FRAME_MARGIN, "luma"),
@@ -275,7 +282,7 @@ class _ImportMaker(SegmentMaker):
                 )
 
     def _hint_of_levels(self, given: VideoFrame, wanted: VideoFrame) -> str | None:
-        """Where luma would be near enough if it had been meant in the other range."""
+        """Return a hint if luma would match after a change of range."""
         luma, original = (plane_samples(one)[0].astype(np.float64) for one in (given, wanted))
         unit = (self._peak + 1) / 256
         black, white = 16 * unit, 235 * unit
@@ -288,17 +295,20 @@ class _ImportMaker(SegmentMaker):
         if error > square_error(self._least - FRAME_MARGIN, self._peak):
             return None
         if is_full:
-            return "the video has full range: was limited range written? (`-pix_fmt yuvj420p`)"
-        return "the video has limited range: was full range written? (`-pix_fmt yuv420p`)"
+            return (
+                "the video has full range; check whether limited range was written (`-pix_fmt "
+                "yuvj420p`)"
+            )
+        return (
+            "the video has limited range; check whether full range was written (`-pix_fmt yuv420p`)"
+        )
 
     def _hint_of_colours(self) -> str | None:
-        """Where pictures were RGB: to and fro takes some dB, which are all that others may lack."""
+        """Return a hint if pictures were given as RGB: the conversions may cost the missing dB."""
         if self._given_as is None or not pixel_layout(self._given_as).channels:
             return None
         stored = self._codec.pixel_formats[self._video.original.media.pixel_format]
-        return f"what was given is {self._given_as}: offer {stored}, or an encoded video"
-
-    # -- as the work of making tiles asks for it
+        return f"frames were given as {self._given_as}; write {stored}, or an encoded video"
 
     def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
         if self._given is None:
@@ -319,13 +329,13 @@ class _ImportMaker(SegmentMaker):
         cells = [self._left(cell) for cell in cells]
         if min(cell.psnr for cell in cells) < self._least:
             raise RefusedMediaError(
-                f"frames {plan.frames.start} to {plan.frames.stop - 1} cannot be kept as well as "
-                f"{self._least:.0f} dB: they have {self._given_likeness.luma:.1f}"
+                f"frames {plan.frames.start} to {plan.frames.stop - 1} cannot be encoded to "
+                f"{self._least:.0f} dB: they have {self._given_likeness.luma:.1f} dB before"
             )
         return streams, cells
 
     def _left(self, cell: Cell) -> Cell:
-        """What an encoded cell has at least against the original."""
+        """Return lower bounds of an encoded cell against the original."""
         given = self._given_likeness
         return replace(
             cell,
@@ -339,7 +349,9 @@ class _ImportMaker(SegmentMaker):
         return given if encoded >= LOSSLESS_PSNR else combined_psnr(given, encoded, self._peak)
 
     def _needed(self) -> float:
-        """dB that the encoder has to leave, so that there is enough against the first original."""
+        """Return the dB that the encoder must keep to reach the minimum against the first
+        original.
+        """
         spare = error_from_psnr(self._least) - error_from_psnr(self._given_likeness.luma)
         if self._error > 0:
             spare -= SCALING_ERROR_FACTOR * self._error + 1 / self._peak

@@ -1,6 +1,4 @@
-"""The history of a video's layouts: lists segments, rolls back to the layouts before, and drops
-tiles and renditions.
-"""
+"""The history of a video's layouts: lists segments, rolls back, and drops tiles and renditions."""
 
 from __future__ import annotations
 
@@ -17,17 +15,19 @@ from vfsd.storage.reclaim import reclaim_or_log
 
 
 def history(parts: StoreContext, video: LogicalVideo) -> list[Segment]:
-    """All segments that are still there, retired ones included, in the order they were made."""
+    """Return all existing segments, including retired ones, in the order in which they were
+    made.
+    """
     with parts.catalog.reading() as seen:
         found = seen.segments.active(video.original.id) + seen.segments.retired(video.original.id)
-    return sorted(found, key=lambda segment: segment.id)  # clocks may go back
+    return sorted(found, key=lambda segment: segment.id)  # by id, because clocks may go back
 
 
 def rollback(parts: StoreContext, video: LogicalVideo, frames: range) -> tuple[int, int]:
-    """Let the layouts before the present ones, in segments that touch `frames`, have their place.
+    """Restore the previous layouts of segments that touch `frames`.
 
-    The present ones are retired, so that a second call takes the first one back.  Gives how many
-    segments were retired and how many restored.  Raises `NotFoundError` where nothing was tiled.
+    The present ones are retired, so that a second call undoes the first.  Returns (number retired,
+    number restored).  Raises `NotFoundError` without any tiles.
     """
     original = video.original.id
     with parts.catalog.writing() as change:
@@ -35,7 +35,7 @@ def rollback(parts: StoreContext, video: LogicalVideo, frames: range) -> tuple[i
         before = _touching(change.segments.retired(original), frames)
         if not present and not before:
             raise NotFoundError(
-                f"{video.name} has no tiles there",
+                f"{video.name} has no tiles in these frames",
                 hint=f"see `vfsd layout history {shlex.quote(video.name)}`",
             )
         now = time.time_ns()
@@ -43,14 +43,14 @@ def rollback(parts: StoreContext, video: LogicalVideo, frames: range) -> tuple[i
         change.segments.retire((segment.id for segment in present), now_ns=now)
         change.decisions.note_redone(segment.id for segment in before)
         change.decisions.note_undone((segment.id for segment in present), now_ns=now)
-        # What was pinned and is retired now is charged.
+        # A retired segment is charged even if it was pinned before.
         evicted = make_room(change, video.id, now_ns=now)
     reclaim_or_log(parts, keys={one.object_key for one in evicted})
     return len(present), len(before)
 
 
 def drop(parts: StoreContext, video: LogicalVideo, frames: range) -> list[Segment]:
-    """Take away all segments that touch `frames`, with their bytes; gives which.
+    """Delete all segments that touch `frames`, with their bytes, and return them.
 
     Reads then decode the original.
     """
@@ -67,7 +67,7 @@ def drop(parts: StoreContext, video: LogicalVideo, frames: range) -> list[Segmen
 def drop_retired(
     parts: StoreContext, video: LogicalVideo, frames: range | None = None
 ) -> list[Segment]:
-    """Take away what is only kept for a step back, where it touches `frames`; gives which."""
+    """Delete the retired segments, those that touch `frames` if given, and return them."""
 
     def taken(change: Transaction) -> list[Segment]:
         found = change.segments.retired(video.original.id)
@@ -79,9 +79,9 @@ def drop_retired(
 def drop_renditions(
     parts: StoreContext, video: LogicalVideo, picture: tuple[int, int] | None = None
 ) -> list[Segment]:
-    """Take away what is stored in other sizes, or in that size of the stored picture; gives which.
+    """Delete the renditions, those of that size of the stored picture if given, and return them.
 
-    Raises `NotFoundError` where there is nothing.
+    Raises `NotFoundError` without any.
     """
     full = video.original.media.width, video.original.media.height
 
@@ -102,7 +102,7 @@ def drop_renditions(
 
 
 def _take_away(parts: StoreContext, taken: Callable[[Transaction], list[Segment]]) -> list[Segment]:
-    """Delete the segments that `taken` tells; a full disk is no obstacle."""
+    """Delete the segments that `taken` returns; works on a full disk."""
 
     def delete(change: Transaction) -> list[Segment]:
         found = taken(change)

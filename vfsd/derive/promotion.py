@@ -1,7 +1,7 @@
 """Promotes cached view segments to renditions without encoding them again.
 
 `ViewPromoter` builds a pack from the cached packets, and decodes it once to verify it and measure
-its quality; `CandidatePromoter` carries out the proposals of the tuner.
+its quality.  `CandidatePromoter` executes the proposals of the tuner.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vfsd.read.video_context import VideoContext
 from vfsd.storage.context import StoreContext
 
 FROM_VIEW = "view"
-"""What encodings of such renditions say that they are from."""
+"""Marks the encodings of such renditions."""
 
 
 class ViewPromoter:
@@ -42,13 +42,15 @@ class ViewPromoter:
         codec: str,
         between: BetweenPictures | None = None,
     ) -> None:
-        """`codec` is one of `VIEW_CODECS`; `between` is as for `vfsd.derive.retile.Retiler`.
+        """`codec` is one of `VIEW_CODECS`; `between` as for `vfsd.derive.retile.Retiler`.
 
-        Raises `UsageError` where the pictures are of another kind.
+        Raises `UsageError` for an unsupported pixel format.
         """
         found = VIEW_CODECS[codec]
         if video.original.media.pixel_format not in found.pixel_formats:
-            raise UsageError(f"views of {video.name} do not become renditions")
+            raise UsageError(
+                f"views of {video.name} cannot become renditions: unsupported pixel format"
+            )
         settings = TileSettings(codec, quality=0)
         self._work = _PromotionMaker(parts, pool, video, table, found, settings, between)
 
@@ -61,17 +63,17 @@ class ViewPromoter:
         beside: OnPublish | None = None,
         worth: float | None = None,
     ) -> Segment:
-        """Let reads use `stream`, the whole picture of the planned frames.
+        """Publish `stream`, the whole picture of the planned frames.
 
-        `quality` is what the encoder was given.  `beside` and `worth` are as for
-        `vfsd.derive.retile.Retiler`.  Raises `IntegrityError` where it, or the original, does not
-        decode, `NoSpaceError`, `OverBudgetError`; the store is then as it was.
+        `quality` is the encoder's setting.  `beside` and `worth` are as for
+        `vfsd.derive.retile.Retiler`.  Raises `IntegrityError` if it or the original cannot be
+        decoded, `NoSpaceError`, `OverBudgetError`.  On an error the store is unchanged.
         """
         return self._work.admit(plan, stream, quality, beside, worth)
 
 
 class _PromotionMaker(SegmentMaker):
-    """Measures and publishes what is there."""
+    """Measures and publishes existing packets."""
 
     def admit(
         self,
@@ -97,7 +99,7 @@ class _PromotionMaker(SegmentMaker):
         return self._publish(plan, [sited], [cell], beside, worth)
 
     def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
-        """Decoders go on from the segment before: these begin where nobody has put a key frame."""
+        """Decode each run separately, because these segments need not start at a key frame."""
         for run in self._table.decode_runs(frames):
             with self._pool.decoder(self._video.original, self._table, run) as decoder:
                 for _, picture in decoder.decode(run, before_packet=self._pause):
@@ -109,16 +111,16 @@ class _PromotionMaker(SegmentMaker):
 
 
 PublishSegment = Callable[[OnPublish], Segment]
-"""Makes a segment, and calls something in the transaction that publishes it."""
+"""Publishes a segment, and calls its argument in the same transaction."""
 
 
 class CandidatePromoter:
-    """Takes candidates over.  Not thread-safe; several, in any processes, get along."""
+    """Promotes candidates.  Not thread-safe, but several in any processes may run at once."""
 
     def __init__(
         self, parts: StoreContext, tools: ReadContext, between: Callable[[], None]
     ) -> None:
-        """`between` is called before each packet of an original that is looked at."""
+        """`between` is called before each packet of an original that is decoded."""
         self._parts = parts
         self._tools = tools
         self._between = between
@@ -128,17 +130,17 @@ class CandidatePromoter:
     def of(
         self, video: VideoContext, candidate: PromotionCandidate, proposal: Proposal
     ) -> PublishSegment:
-        """What makes a part of a rendition of `candidate`, and has the cache give it up then.
+        """Return a function that publishes `candidate` and then removes it from the cache.
 
-        Raises `OutdatedError` where it is in the cache no longer; what is given, as
-        `ViewPromoter.admit`.
+        Raises `OutdatedError` if it is not in the cache any more.  The function raises as
+        `ViewPromoter.promote` does.
         """
         made = candidate.made
         stream = self._candidates.stream(candidate)
         if stream is None:
-            self._candidates.drop(candidate)  # the next reader has it made again
+            self._candidates.drop(candidate)  # so that the next reader renders it again
             raise OutdatedError(
-                f"what was encoded for views of {video.name} has left the cache",
+                f"the cached view segment of {video.name} was evicted",
                 hint="ask for proposals again",
             )
         admission = self._admission(video, made.codec)
@@ -149,7 +151,7 @@ class CandidatePromoter:
                     proposal.plan, stream, made.quality, beside=beside, worth=proposal.saved
                 )
             except DamagedFileError:
-                raise  # of the original: what is in the cache may be all that is left of it
+                raise  # damage of the original: the cached segment may be all that is left of it
             except IntegrityError:
                 self._candidates.drop(candidate)
                 raise

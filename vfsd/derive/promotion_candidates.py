@@ -1,7 +1,7 @@
 """View segments in the render cache that may become renditions.
 
-A candidate is a note next to the cached file: which frames it has, in which size and quality, and
-where each packet lies.
+A candidate is a note next to the cached file: its frames, size and quality, and the position of
+each packet.
 """
 
 from __future__ import annotations
@@ -19,41 +19,43 @@ from vfsd.storage.file_cache import Bytes, FileCache
 from vfsd.tiling.cost import VIEW_PROFILES
 
 CODECS = ("h264", "hevc", "av1")
-"""In which candidates may be: those that cells are decoded from, the cheapest one first."""
+"""Codecs of candidates, cheapest to decode first."""
 _MAX_CANDIDATES = 4096
-"""Notes that are looked at together: those that become renditions make way for others."""
+"""Notes that are read at a time; promoted ones make way for others."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedRun:
-    """A run of frames, all of the picture in another size, each a packet of one closed run."""
+    """Consecutive frames of the whole picture in another size, one packet each, independently
+    decodable.
+    """
 
     frames: range
     size: tuple[int, int]  #: of the pictures
     codec: str  #: FFmpeg's name
-    quality: int  #: that the encoder was given
-    luma: float  #: dB against the original in that size, measured
+    quality: int  #: the encoder's quality setting
+    luma: float  #: measured dB against the original in that size
     extradata: bytes  #: parameter sets, with start codes
 
 
 @dataclass(frozen=True, slots=True)
 class PromotionCandidate:
-    """Such a run, and where in the cache its packets are."""
+    """A cached run and the position of its packets."""
 
     made: CachedRun
     name: str  #: of the note
-    file: str  #: that has the packets; names are relative to the cache
-    prefix: int  #: bytes of the length before each NAL unit; 0: start codes, or no such codec
+    file: str  #: of the file with the packets; names are relative to the cache
+    prefix: int  #: size of the length field of each NAL unit; 0 for start codes or other codecs
     places: tuple[tuple[int, int], ...]  #: (position, size) of each packet in the file
 
     @property
     def bytes(self) -> int:
-        """Of its packets."""
+        """Total size of its packets."""
         return sum(size for _, size in self.places)
 
 
 class CandidateIndex:
-    """Those of a store.  Thread-safe, and process-safe; nothing here ever fails for the disk."""
+    """The candidates of a store.  Thread-safe and process-safe; disk errors are ignored."""
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
@@ -71,9 +73,9 @@ class CandidateIndex:
         file: str,
         data: Bytes,
     ) -> None:
-        """Remember that `data`, which `file` will have, holds `payloads`, in this order.
+        """Record that `data`, the future contents of `file`, contains `payloads` in this order.
 
-        `digest` is that of the video's original, `framing` what made payloads of packets.
+        `digest` is that of the video's original; `framing` has converted packets to payloads.
         """
         whole, at = bytes(data), 0
         places = []
@@ -94,7 +96,8 @@ class CandidateIndex:
         self._files.put(_name(digest, made), json.dumps(told).encode())
 
     def of(self, digest: str) -> list[PromotionCandidate]:
-        """Those of a video, by first frame; where they overlap, the one that is cheapest to decode.
+        """Return the candidates of a video by first frame; of overlapping ones the cheapest to
+        decode.
 
         `digest` is that of its original.
         """
@@ -107,7 +110,7 @@ class CandidateIndex:
         return list(_without_overlaps(found))
 
     def stream(self, candidate: PromotionCandidate) -> CellStream | None:
-        """Its packets; None where they are there no longer."""
+        """Return the packets of a candidate; None if they are not in the cache any more."""
         data = self._files.get(candidate.file)
         if data is None or any(at + size > len(data) for at, size in candidate.places):
             return None
@@ -122,7 +125,7 @@ class CandidateIndex:
         return CellStream(made.codec, *made.size, made.extradata, packets)
 
     def drop(self, candidate: PromotionCandidate) -> None:
-        """Neither the note nor the file is needed any more."""
+        """Delete the note and the file."""
         self._files.drop(candidate.name)
         self._files.drop(candidate.file)
 
@@ -146,13 +149,13 @@ class CandidateIndex:
             )
             found = PromotionCandidate(made, name, str(told["file"]), int(told["prefix"]), places)
         except (ValueError, KeyError, TypeError):
-            return None  # that of another version
+            return None  # from another version
         digest = name.partition("/")[0]
         is_right = (
             name == _name(digest, made)
             and 0 < len(frames) == len(places)
             and codec in VIEW_PROFILES
-            # Notes lead nowhere else.
+            # Notes must not refer to other files.
             and view_cache_dir.is_slot(found.file)
             and found.file.startswith(f"{digest}/")
         )
@@ -170,7 +173,7 @@ def _order(one: PromotionCandidate) -> tuple[tuple[int, int], int, int]:
 
 
 def _without_overlaps(found: Iterable[PromotionCandidate]) -> Iterator[PromotionCandidate]:
-    """Those that do not overlap with one before them in the same size."""
+    """Yield the candidates that do not overlap an earlier one in the same size."""
     last: CachedRun | None = None
     for one in found:
         made = one.made

@@ -1,6 +1,6 @@
 """Proposes which segments to make from the log of reads.
 
-The log is replayed through a `Ledger`; the tilings that it chooses are compared with the stored
+The log is replayed through a `Ledger`.  The tilings that it chooses are compared with the stored
 segments (`ExistingLayouts`) and with promotable cached ones (`CachedSegments`).
 """
 
@@ -40,7 +40,7 @@ from vfsd.tiling.policy import (
 
 
 class ExistingLayouts:
-    """What reads of each SOT may use: of each size the newest."""
+    """The segments that reads of each SOT may use: the newest of each size."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class ExistingLayouts:
             self._shares[picture] = [_segment_shares(frames, owners, usable) for frames in sots]
 
     def like(self, plan: PlannedSegment, sot: int) -> list[Segment]:
-        """Those that reads may use in its place."""
+        """Return the segments that reads may use instead of the planned one."""
         mine = self._shares.get((plan.layout.width, plan.layout.height))
         return [] if mine is None else [segment for segment, _ in mine[sot]]
 
     def numbers(self, plan: PlannedSegment) -> frozenset[int]:
-        """Of all that are in its place, whether reads may use them or not."""
+        """Return the ids of all segments of that size and time, usable or not."""
         picture = plan.layout.width, plan.layout.height
         return frozenset(
             one.id
@@ -76,9 +76,9 @@ class ExistingLayouts:
         )
 
     def seconds(self, sot: int, query: Query) -> float:
-        """What a query decodes there.
+        """Return the cost of a query in a SOT.
 
-        Segments that are shorter or longer than the SOT count by the share of it that they have.
+        Segments that are shorter or longer than the SOT count by their share of it.
         """
         ways = [self._seconds(sot, query, shares[sot]) for shares in self._shares.values()]
         return min(ways, default=self._world.decode(sot, query, None))
@@ -104,7 +104,7 @@ def _segment_shares(
 
 
 def _newest_segments(frames: int, segments: Sequence[Segment]) -> npt.NDArray[np.int32]:
-    """For each frame the place of the newest segment that has it; -1: none."""
+    """Return, for each frame, the index of its newest segment, or -1."""
     owner = np.full(frames, -1, np.int32)
     for number, segment in sorted(enumerate(segments), key=lambda pair: pair[1].id):
         owner[segment.first_frame : segment.end_frame] = number
@@ -112,12 +112,12 @@ def _newest_segments(frames: int, segments: Sequence[Segment]) -> npt.NDArray[np
 
 
 class CachedSegments:
-    """Candidates of one video that reads might use if they became renditions."""
+    """Candidates of one video that reads could use as renditions."""
 
     def __init__(
         self, candidates: Sequence[PromotionCandidate], renditions: Sequence[Segment]
     ) -> None:
-        """`candidates` of a size do not overlap; `renditions` are those that reads may use."""
+        """`candidates` of a size must not overlap; `renditions` are those that reads may use."""
         stored = _RenditionCoverage(renditions)
         self.candidates = [one for one in candidates if not stored.has(one.made)]
         found: dict[tuple[int, int], list[range]] = {}
@@ -136,7 +136,9 @@ class CachedSegments:
         renditions: Sequence[Segment],
         minimum_psnr: float,
     ) -> CachedSegments:
-        """Those with so many dB, as things are; none where the store does not want any."""
+        """Load the candidates of at least `minimum_psnr`; none if the store does not
+        promote views.
+        """
         original = video.original
         usable = [one for one in renditions if one.psnr >= minimum_psnr]
         if not parts.settings.admit_views or original.media.pixel_format not in _PROMOTABLE_FORMATS:
@@ -149,11 +151,11 @@ class CachedSegments:
         return cls(candidates, usable)
 
     def frames(self, size: tuple[int, int], frames: range) -> int:
-        """How many of some frames are at hand in a size, or there already."""
+        """Return how many of `frames` are cached in that size or stored already."""
         return _count_frames(self._there.get(size, ()), frames)
 
     def left(self, opinion: Mapping[int, Tiling], sots: Sequence[range]) -> dict[int, Tiling]:
-        """Those tilings, by SOT, for which there are no candidates."""
+        """Return the tilings, by SOT, without candidates."""
 
         def waiting(tiling: Tiling) -> Sequence[range]:
             return self._waiting.get((tiling.layout.width, tiling.layout.height), ())
@@ -171,20 +173,20 @@ _PROMOTABLE_FORMATS = frozenset[str]().union(
 
 
 class _RenditionCoverage:
-    """Frames that renditions have, by size."""
+    """Frames of renditions, by size."""
 
     def __init__(self, renditions: Sequence[Segment]) -> None:
         runs: dict[tuple[int, int], list[range]] = {}
         for one in sorted(renditions, key=lambda one: one.first_frame):
             runs.setdefault(one.picture, []).append(one.frames)
-        # The first frames, and how far one of those up to there reaches.
+        # First frames, and the maximum end of all segments up to each.
         self._of = {
             size: ([one.start for one in each], list(accumulate((one.stop for one in each), max)))
             for size, each in runs.items()
         }
 
     def has(self, made: CachedRun) -> bool:
-        """Whether one of them has all of its frames, in its size."""
+        """Return whether a rendition of that size has all frames."""
         starts, reach = self._of.get(made.size, ([], []))
         place = bisect_right(starts, made.frames.start)
         return place > 0 and made.frames.stop <= reach[place - 1]
@@ -195,37 +197,38 @@ def _count_frames(ranges: Sequence[range], frames: range) -> int:
 
 
 _MAX_WEIGHED = 500_000
-"""Reads, each as many times as it touches SOTs: about 20 us each."""
+"""Read entries times touched SOTs that are replayed: about 20 us each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A segment that should be made, or was for a view and should be kept, and why."""
+    """A segment that should be made, or promoted from a view, and why."""
 
     video: LogicalVideo
     plan: PlannedSegment
     settings: TileSettings
-    reasons: tuple[TilingReason, ...]  #: what it is good for, the most often first
-    reads: int  #: remembered reads that it makes cheaper
-    seconds: float  #: of CPU, for making it
-    bytes: int  #: that it will have, about
-    spent: float  #: CPU seconds of decoding that the remembered reads take as things are
-    saved: float  #: of these, with it
-    present: frozenset[int]  #: numbers of the segments in use that it was held against
+    reasons: tuple[TilingReason, ...]  #: its uses, most frequent first
+    reads: int  #: logged reads that become cheaper
+    seconds: float  #: CPU time for making it
+    bytes: int  #: approximate size
+    spent: float  #: CPU seconds of decoding for the logged reads at present
+    saved: float  #: the part of `spent` that it saves
+    present: frozenset[int]  #: ids of the segments in use that it was compared with
     candidate: PromotionCandidate | None = (
         None  #: encoded already, for a view; None: it has to be made
     )
 
     @property
     def value(self) -> float:
-        """Seconds saved for each second of making."""
+        """Seconds saved per second of making."""
         return self.saved / self.seconds if self.seconds else float("inf")
 
 
 def by_value(proposals: Iterable[Proposal]) -> list[Proposal]:
-    """Those first that give most for what they cost.
+    """Sort proposals by value, best first.
 
-    What is at hand of a video in a size is together, by time: decoders go on from one to the next.
+    The candidates of a video in one size stay together, by time, because decoders continue from one
+    to the next.
     """
     found = list(proposals)
     best: dict[tuple[int, TileLayout], float] = {}
@@ -246,10 +249,10 @@ def by_value(proposals: Iterable[Proposal]) -> list[Proposal]:
 def proposals_for(
     parts: StoreContext, video: VideoContext, terms: LedgerParameters | None = None
 ) -> list[Proposal]:
-    """What the remembered reads of a video speak for, by time: tiles and renditions.
+    """Return the tiles and renditions that the logged reads of a video justify, by time.
 
-    Both are made as the newest of their kind that the video has.  Reads that began before somebody
-    took a decision back do not count where that was.
+    Settings are those of the newest segments of the same kind.  Reads before an undone decision do
+    not count for its frames.
     """
     terms = terms or LedgerParameters()
     info, media = video.info, video.original.media
@@ -293,7 +296,7 @@ def proposals_for(
 
 
 def _can_be_made(video: LogicalVideo, settings: TileSettings) -> bool:
-    """Whether the tile codec takes the pictures, and can be good enough."""
+    """Return whether the tile codec supports the pictures and can reach the quality."""
     original, codec = video.original, TILE_CODECS[settings.codec]
     if original.media.pixel_format not in codec.pixel_formats:
         return False
@@ -302,7 +305,7 @@ def _can_be_made(video: LogicalVideo, settings: TileSettings) -> bool:
 
 
 def _world(video: VideoContext, told: Sequence[Query], settings: TileSettings) -> World:
-    """With boxes of all labels that were looked for."""
+    """Return a world with the boxes of all labels in the queries."""
     aims = frozenset[Aim]().union(*(query.aims for query in told))
     first = min(query.frames[0] for query in told)
     last = max(query.frames[-1] for query in told)
@@ -355,7 +358,7 @@ def _promotion_proposals(
     at_hand: CachedSegments,
     terms: LedgerParameters,
 ) -> Iterator[Proposal]:
-    """What is at hand of what should be there: segments with frames of their own, not of SOTs."""
+    """Yield the useful candidates; their frames need not be those of SOTs."""
     if not at_hand.candidates:
         return
     queries = _by_sot(world, told, opinion)
@@ -404,7 +407,7 @@ def _promotion_proposals(
 def settings_like(
     segments: Sequence[Segment], encodings: Mapping[int, PhysicalVideo], minimum_psnr: float
 ) -> TileSettings:
-    """How to make tiles of a video that has `segments`, so that reads may use them."""
+    """Return the settings of the newest usable tiles of a video."""
     usable = [
         segment for segment in segments if segment.psnr >= minimum_psnr and not segment.is_from_view
     ]
@@ -415,13 +418,10 @@ def settings_like(
     return replace(found, psnr=max(made.get("psnr", found.psnr), minimum_psnr))
 
 
-# --------------------------------------------------------------------------------- the opinion
-
-
 def _policy_tilings(
     world: World, told: Sequence[Query], terms: LedgerParameters
 ) -> dict[int, Tiling]:
-    """What the policy would have made by now, had it been there from the first read on."""
+    """Return the tilings that the policy would have made since the first read."""
     policy = Ledger(world, terms)
     policy.start()
     found: dict[int, Tiling] = {}
@@ -432,7 +432,7 @@ def _policy_tilings(
 
 
 def _newest_queries(told: Sequence[Query], sots: Sequence[range]) -> Sequence[Query]:
-    """As many of the newest as can be thought about in seconds."""
+    """Return the newest queries, as many as can be replayed in seconds."""
     starts = [frames.start for frames in sots]
     weighed = 0
     for number in range(len(told) - 1, -1, -1):
@@ -446,7 +446,7 @@ def _newest_queries(told: Sequence[Query], sots: Sequence[range]) -> Sequence[Qu
 def _since_undone(
     asked: Sequence[LoggedQuery], sots: Sequence[range], undone: Sequence[TilingDecision]
 ) -> Iterator[Query]:
-    """The queries, without those parts that somebody knew of who took a decision back there."""
+    """Yield the queries without the parts that came before an undone decision."""
     since = {
         sot: max(one.undone_ns or 0 for one in mine)
         for sot, frames in enumerate(sots)
@@ -458,7 +458,7 @@ def _since_undone(
 
 
 def _query_without(query: Query, gone: Sequence[range]) -> Iterator[Query]:
-    """The parts of a query between ranges of frames, which ascend."""
+    """Yield the parts of a query outside of `gone`, ascending ranges of frames."""
     rest = query.frames
     for frames in gone:
         before = rest[: _steps(rest, frames.start)]
@@ -470,7 +470,7 @@ def _query_without(query: Query, gone: Sequence[range]) -> Iterator[Query]:
 
 
 def _steps(frames: range, to: int) -> int:
-    """How many of `frames` come before `to`."""
+    """Return how many of `frames` come before `to`."""
     return min(len(frames), max(0, -(-(to - frames.start) // frames.step)))
 
 
@@ -485,16 +485,13 @@ def _by_sot(
     return found
 
 
-# ------------------------------------------------------------------------------------ weighing
-
-
 def _matches_plan(
     segment: Segment,
     plan: PlannedSegment,
     settings: TileSettings,
     encodings: Mapping[int, PhysicalVideo],
 ) -> bool:
-    """Whether a segment is what was planned."""
+    """Return whether a segment is equal to the planned one."""
     codec = TILE_CODECS[settings.codec]
     return (
         (segment.frames, segment.layout) == (plan.frames, plan.layout)
@@ -506,11 +503,11 @@ def _matches_plan(
 def _is_better(
     total: float, spent: float, tiled: float, there: Collection[object], terms: LedgerParameters
 ) -> bool:
-    """Whether tiles that come to `total`, making them included, should take the place of others.
+    """Return whether tiles with a cost of `total`, including making them, should replace others.
 
-    Where there are none, the policy has the last word: it may hope for what is to come.
+    Without others the policy decides, because it may expect future reads.
     """
-    # Existing tiles may have been made by hand, so that new ones must be clearly better.
+    # Existing tiles may have been made by hand, so new ones must be clearly better.
     return spent >= terms.lead * total if there else tiled < spent
 
 

@@ -1,5 +1,7 @@
 """Re-encodes a whole video in runs of about two seconds, each as small as the permitted error
-allows, and forecasts the result from a few runs.
+allows.
+
+It also forecasts the result from a few runs.
 """
 
 from __future__ import annotations
@@ -52,59 +54,59 @@ from vfsd.storage.context import StoreContext
 from vfsd.tiling import cut_sequences
 
 _RUN_SECONDS = 2.0
-"""How long a run is that starts with a key picture, about; as few as two bytes in a hundred go to
-key pictures then, and any frame is near one."""
+"""Approximate length of a run, which starts with a key picture.  Only 2 % of the bytes are in key
+pictures then, and every frame is close to one."""
 _SAMPLE_RUNS = 3
-"""Runs that are encoded to see what it would come to."""
+"""Runs that are encoded for a forecast."""
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with (what is being done, how much is done, of how much); may raise to give up."""
+"""Called with (description, amount done, total); may raise to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReencodeForecast:
-    """What a replacement would come to, by a few runs that were encoded."""
+    """The predicted result of a replacement, from a few encoded runs."""
 
     codec: str
-    size: int  #: bytes of the file
-    new_size: int  #: about; what lies beside the pictures stays as it is
-    measured: float  #: dB of the worst picture among those that were encoded
-    psnr: float  #: dB against the very first original, at least
-    frames: int  #: that were encoded
-    seconds: float  #: that all of it would take, about
-    refused: str | None = None  #: why it may not be done as things are
+    size: int  #: of the present file, in bytes
+    new_size: int  #: approximate; everything besides the pictures is copied
+    measured: float  #: dB of the worst picture that was encoded
+    psnr: float  #: minimum dB against the first original
+    frames: int  #: number of encoded frames
+    seconds: float  #: predicted time for all of it
+    refused: str | None = None  #: why it is not permitted at present
 
     @classmethod
     def refusing(cls, codec: str, video: LogicalVideo, why: str) -> ReencodeForecast:
-        """Of a video of which no such file can be made, whatever policies say."""
+        """Return the forecast for a video that cannot be re-encoded under any policy."""
         psnr = video.original.psnr
         return cls(codec, video.size, video.size, math.inf, psnr, 0, 0.0, why)
 
     @property
     def stays(self) -> bool:
-        """Whether it is known that there can be no new file: nothing is measured then."""
+        """Whether no new file is possible; then nothing was measured."""
         return self.refused is not None and not self.frames
 
     @property
     def saves(self) -> bool:
-        """Whether the new file would be smaller; one that is not takes no place."""
+        """Whether the new file would be smaller; otherwise it would not replace the old one."""
         return self.new_size < self.size
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a new file is like."""
+    """How a new file differs from the original."""
 
-    error: float  #: of its worst picture against the original
-    limited: float  #: that of those areas that are held to the limit
-    details: Mapping[str, Any]  #: what else is worth a line in the log
+    error: float  #: of its worst picture
+    limited: float  #: of the worst area that the limit applies to
+    details: Mapping[str, Any]  #: further figures for the log
 
 
 class VideoReencoder:
-    """Encodes one video; no picture has more than the error `limit` in any plane.
+    """Encodes one video with at most the error `limit` in any plane of each picture.
 
-    Raises `UsageError` for a codec that there is not, or that cannot keep such pictures as they
-    are, `RefusedMediaError` for a container that is not written.  Not thread-safe.
+    Raises `UsageError` for an unknown codec or one that cannot keep the pixel format,
+    `RefusedMediaError` for an unsupported container.  Not thread-safe.
     """
 
     def __init__(
@@ -126,20 +128,19 @@ class VideoReencoder:
         self._siting = frame_siting(first)
         self._colors = frame_colors(first)
         self._signalling = file_signalling(self._path, media)
-        self._inventory: Inventory | None = None  # of the original, once it was taken
-        self._carried: Mapping[str, bytes] = {}  # side data of pictures that the new file has
+        self._inventory: Inventory | None = None  # of the original, cached
+        self._carried: Mapping[str, bytes] = {}  # side data in pictures of the new file
 
     def decoder(self) -> FrameDecoder:
-        """Of the original; to be closed."""
+        """Return a decoder of the original; the caller closes it."""
         original = self._video.original
         return FrameDecoder(self._path, original.media, original.access, self._table)
 
     def require_kept(self) -> None:
-        """Raises `RefusedMediaError` where the container does not take everything in the file, or
-        a new file would not hold the same.
+        """Raises `RefusedMediaError` if a new file would lose something of the old one.
 
-        A file of the first picture is written for that, compared and thrown away.  Whatever shows
-        only in later packets is found by `require_same`.
+        A file with the first picture is written, compared and deleted.  Differences in later
+        packets are found by `require_same`.
         """
         if self._inventory is not None:
             return
@@ -170,8 +171,9 @@ class VideoReencoder:
         self._inventory = inventory
 
     def require_same(self, path: Path, made: MediaInfo) -> None:
-        """Raises `RefusedMediaError` where the finished file does not hold the same as the
-        original besides the samples of pictures."""
+        """Raises `RefusedMediaError` if the finished file differs from the original in anything but
+        samples.
+        """
         before = self._inventory or self._taken_of_original()
         require_no_differences(differences(before, self._taken(path, made)))
         require_same_signalling(self._signalling, file_signalling(path, made))
@@ -183,17 +185,17 @@ class VideoReencoder:
         return self._parts.examiner.inventory(path, made, name=self._video.name)
 
     def runs(self) -> list[range]:
-        """Runs of frames, from key frames of the original where these come."""
+        """Return the runs of frames, starting at key frames of the original where possible."""
         table = self._table
         ticks = np.append(table.pts(), table.end_pts) - self._video.original.first_pts
         seconds = np.maximum.accumulate(ticks.astype(float) * float(table.time_base))
         return cut_sequences(table.keyframes(), seconds, _RUN_SECONDS)
 
     def write(self, target: Path, on_progress: OnProgress) -> None:
-        """A file with all frames and all else that the original's has.
+        """Write a file with all frames and everything else of the original's.
 
-        Raises `NothingSavedError` where the codec is not good enough, or as soon as the new file
-        is as large as the old one, `RefusedMediaError` as `require_kept`, `IntegrityError`,
+        Raises `NothingSavedError` if the codec is not good enough, or as soon as the new file is as
+        large as the old one, `RefusedMediaError` as `require_kept` does, `IntegrityError`,
         `NoSpaceError`.
         """
         self.require_kept()
@@ -215,7 +217,7 @@ class VideoReencoder:
         )
 
     def encoded(self, decoder: FrameDecoder, frames: range) -> ReencodedRun:
-        """A run, as coarse as it may be."""
+        """Encode a run at the coarsest permitted quality."""
 
         def encode(quality: int) -> ReencodedRun:
             pictures = self._pictures(decoder, frames)
@@ -226,17 +228,17 @@ class VideoReencoder:
         found = coarsest_run(self.codec, self._quality, self.limit, encode)
         if found is None:
             raise NothingSavedError(
-                f"{self.codec.name} does not give frames {frames.start} to {frames.stop - 1} of "
+                f"{self.codec.name} cannot give frames {frames.start} to {frames.stop - 1} of "
                 f"{self._video.name} the {psnr_from_error(self.limit):.1f} dB that they need",
-                hint="allow a lower one in the policy, or try another codec",
+                hint="allow a lower PSNR in the policy, or try another codec",
             )
         run, self._quality = found
         return run
 
     def forecast(self, on_progress: OnProgress) -> ReencodeForecast:
-        """Encode a few runs, spread over the video, and measure them.  Nothing is stored.
+        """Encode and measure a few runs, spread over the video.  Nothing is stored.
 
-        Raises `RefusedMediaError` before that where there can be no such file.
+        Raises `RefusedMediaError` before that if no such file is possible.
         """
         self.require_kept()
         runs = self.runs()
@@ -267,12 +269,12 @@ class VideoReencoder:
             seconds,
         )
 
-    # -- what may be otherwise
+    # Hooks for subclasses.
 
     def compare(
         self, source: FrameDecoder, made: FrameDecoder, on_frame: Callable[[], None]
     ) -> Comparison:
-        """What the whole new file is like, beside the original.  Raises `IntegrityError`."""
+        """Compare the whole new file with the original.  Raises `IntegrityError`."""
         worst = 0.0
         for number, one, other in frame_pairs(source, made, range(len(self._table))):
             if number == 0:
@@ -282,21 +284,24 @@ class VideoReencoder:
         return Comparison(worst, worst, {})
 
     def _require_same_siting(self, picture: VideoFrame) -> None:
-        """Raises `RefusedMediaError` where chroma has moved."""
+        """Raises `RefusedMediaError` if the chroma siting has changed."""
         found = frame_siting(picture)
         if found != self._siting:
             raise RefusedMediaError(
-                f"chroma would lie {found}; it lies {self._siting}",
+                f"the chroma siting would become {found}; it is {self._siting}",
                 hint="another codec may keep it",
             )
 
     def _pictures(self, decoder: FrameDecoder, frames: range) -> Iterator[VideoFrame]:
-        """What is encoded of a run."""
+        """Yield the pictures of a run to encode."""
         return (picture for _, picture in self._decoded(decoder, frames))
 
     def _decoded(self, decoder: FrameDecoder, frames: range) -> Iterator[tuple[int, VideoFrame]]:
-        """Raises `RefusedMediaError` where pictures come with data that the new file has not, such
-        as captions, or samples mean something else from some picture on."""
+        """Yield (frame, picture) of the original.
+
+        Raises `RefusedMediaError` if pictures have side data that the new file lacks, such as
+        captions, or if the colors change between pictures.
+        """
         by_message = carried_side_data(self._media.codec, self.codec.name)
         for number, picture in decoder.stream(frames.start, frames.stop):
             self._before_picture()
@@ -305,18 +310,18 @@ class VideoReencoder:
             require_kept_data(number, held, self._carried)
             if frame_colors(picture) != self._colors:
                 raise RefusedMediaError(
-                    f"the range, the matrix or other colours change on the way, at frame {number}",
-                    hint="cut it there into two videos, which can be encoded anew",
+                    f"the color range, matrix or other color properties change at frame {number}",
+                    hint="split it there into two videos, which can be re-encoded",
                 )
             yield number, picture
 
     def _measure_from(self, frames: range) -> ErrorMeasure:
-        """How the pictures of a run are compared with what was encoded."""
+        """Return the comparison of the pictures of a run with the encoded ones."""
         return whole_frame_error
 
 
 def require_saving(video: LogicalVideo, size: int) -> None:
-    """Raises `NothingSavedError` where a file of `size` bytes is no smaller than a video's."""
+    """Raises `NothingSavedError` unless `size` bytes are less than a video's file."""
     if size >= video.size:
         raise NothingSavedError(
             f"{video.name} would have {human_bytes(size)} or more instead of "

@@ -1,6 +1,6 @@
-"""Replaces an original by a smaller encoding where a policy permits it.
+"""Replaces an original by a smaller encoding if a policy permits it.
 
-The new file is written next to the old one, decoded and compared picture by picture; one
+The new file is written next to the old one, decoded and compared picture by picture.  One
 transaction then makes it the original.
 """
 
@@ -57,32 +57,32 @@ from vfsd.write.pending_object import pending_own_file
 from vfsd.write.rebuild_index import require_same_picture, with_end_time
 
 Require = Callable[[Transaction], object]
-"""Raises what speaks against it; asked before, and in the very transaction that publishes."""
+"""Raises an objection; called before, and in the transaction that publishes."""
 
 _DISK_RESERVE = 64 << 20
-"""Bytes that stay free on the disk beside what may be needed."""
+"""Bytes that must stay free on the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What a replacement came to."""
+    """The result of a replacement."""
 
     video: LogicalVideo  #: as it is now
     codec: str
-    size: int  #: bytes of the file before
-    new_size: int  #: and afterwards
-    measured: float  #: dB of the worst picture against the original before
-    psnr: float  #: dB of the worst picture against the very first original, at least
+    size: int  #: bytes of the old file
+    new_size: int  #: bytes of the new file
+    measured: float  #: dB of the worst picture against the previous original
+    psnr: float  #: minimum dB of the worst picture against the first original
 
 
 def _ignore_progress(what: str, done: int, total: int) -> None:
-    """Nobody wants to know."""
+    """Ignore progress."""
 
 
 class OriginalReplacer:
-    """Puts what `work` makes in the place of one video's original.
+    """Replaces one video's original by the result of `work`.
 
-    Raises `ReadOnlyError`, `ForbiddenError` for a video that is indexed in place.
+    Raises `ReadOnlyError`, and `ForbiddenError` for a video that is indexed in place.
     """
 
     def __init__(
@@ -95,14 +95,19 @@ class OriginalReplacer:
         keep: str | None = None,
         areas: RoiAreas | None = None,
     ) -> None:
-        """`psnr` is what policies are asked about; of a video that decays `keep` has labels, and
-        `areas` what was found of them."""
+        """Prepare the replacement.
+
+        Args:
+            psnr: the minimum that policies must permit.
+            keep: for a decaying video, the labels that keep their quality.
+            areas: for a decaying video, the areas of these labels.
+        """
         if parts.read_only:
             raise ReadOnlyError("the store was opened read-only")
         if video.original.link_path is not None:
             raise ForbiddenError(
-                f"{video.name} is indexed in place, and its file is not the store's to replace",
-                hint="ingest a copy of it, not a link",
+                f"{video.name} is indexed in place, and the store must not replace its file",
+                hint="ingest a copy instead of a link",
             )
         self._parts = parts
         self._video = video
@@ -119,16 +124,16 @@ class OriginalReplacer:
     def whole(
         cls, parts: StoreContext, video: LogicalVideo, table: FrameTable, psnr: float, codec: str
     ) -> OriginalReplacer:
-        """Each picture has at least `psnr`, in each plane, against the very first original.
+        """Re-encode with at least `psnr` in each plane of every picture against the first original.
 
         `codec` is h264, hevc or av1.  Raises `UsageError`, `RefusedMediaError` for a video that
-        cannot be encoded in this way, `NothingSavedError` where nothing is so good any more.
+        cannot be re-encoded, `NothingSavedError` if the present original is not that good any more.
         """
         left = error_from_psnr(psnr) - video.original.error
         if left <= 0:
             raise NothingSavedError(
-                f"{video.name} has been replaced before, and has {video.original.psnr:.2f} dB: "
-                f"nothing that is made of it has {psnr:g}"
+                f"{video.name} was replaced before and has {video.original.psnr:.2f} dB: no "
+                f"re-encoding of it can have {psnr:g} dB"
             )
         work = VideoReencoder(parts, video, table, codec, left)
         return cls(parts, video, table, work, psnr)
@@ -143,20 +148,19 @@ class OriginalReplacer:
         codec: str,
         keep: str,
     ) -> OriginalReplacer:
-        """Only where boxes of the labels `keep` are, each picture has at least `psnr`, in each
-        plane, against the original that there is.
+        """Re-encode with at least `psnr` against the present original only around boxes of `keep`.
 
-        Raises as `whole` does, and `ForbiddenError` where nobody has looked for objects.
+        Raises as `whole` does, and `ForbiddenError` if the frames were not examined for these
+        labels.
         """
         areas = find_roi_areas(parts.catalog, video, table, keep)
         work = RoiReencoder(parts, video, table, codec, error_from_psnr(psnr), areas)
         return cls(parts, video, table, work, psnr, keep, areas)
 
     def forecast(self, on_progress: OnProgress = _ignore_progress) -> ReencodeForecast:
-        """What it would come to: a few runs are encoded and measured, and nothing is stored.
+        """Encode and measure a few runs; nothing is stored.
 
-        What cannot be written at all is told (`ReencodeForecast.refused`), and nothing encoded
-        then.
+        A video that cannot be written is reported in `ReencodeForecast.refused` without encoding.
         """
         try:
             found = self._work.forecast(on_progress)
@@ -171,13 +175,12 @@ class OriginalReplacer:
         *,
         require: Require | None = None,
     ) -> Replacement:
-        """Encode, check and publish.  `reason` is kept in the log of originals; `require` may
-        know of more that speaks against it.
+        """Encode, check and publish.
 
-        Raises `ForbiddenError` where the policy does not allow it, a hold is there, or nothing
-        would be saved, `BusyError` where the file is open in a mount, `NoSpaceError`,
-        `IntegrityError`, `OutdatedError` where somebody else has changed the video meanwhile; the
-        store is then as it was.
+        `reason` is stored in the log of originals; `require` may raise further objections.  Raises
+        `ForbiddenError` if the policy or a hold forbids it or nothing would be saved, `BusyError`
+        if the file is open in a mount, `NoSpaceError`, `IntegrityError`, `OutdatedError` if the
+        video was changed in the meantime.  On an error the store is unchanged.
         """
         self._require = require
         self._require_allowed_now()
@@ -189,10 +192,8 @@ class OriginalReplacer:
             self._require_allowed_now()
             return self._publish(new.path, found, compared, reason)
 
-    # -- checking
-
     def _checked(self, path: Path, on_progress: OnProgress) -> tuple[Examination, Comparison]:
-        """What is in the new file, and how like the old one it is."""
+        """Examine the new file and compare it with the old one."""
         total = len(self._table)
         try:
             found = self._parts.examiner.examine(
@@ -225,19 +226,17 @@ class OriginalReplacer:
             compared = self._work.compare(source, made, on_frame)
         if compared.limited > self._work.limit:
             raise IntegrityError(
-                f"what was written has {psnr_from_error(compared.limited):.2f} dB, not "
-                f"{psnr_from_error(self._work.limit):.2f}"
+                f"the new file has {psnr_from_error(compared.limited):.2f} dB, not "
+                f"{psnr_from_error(self._work.limit):.2f} dB"
             )
         return found, compared
-
-    # -- publishing
 
     # The replacement is a new inode: open files in this process keep the old bytes. The mtime
     # stays, because it is when the pictures were taken and ages count from it.
     def _publish(
         self, path: Path, found: Examination, compared: Comparison, reason: str
     ) -> Replacement:
-        """Bytes first, then one transaction; then the old bytes go."""
+        """Store the bytes, replace the original in one transaction, then delete the old bytes."""
         video = self._video
         key, size, sums = digest_file(path)
         now = time.time_ns()
@@ -301,9 +300,10 @@ class OriginalReplacer:
         return made if decayed is None else {**made, "decayed": decayed}
 
     def _drop_derived(self, change: Transaction, video: LogicalVideo) -> list[str]:
-        """Of a video that decays tiles and renditions go: they show what was to fade.
+        """Delete the tiles and renditions of a decaying video and return their packs.
 
-        Those of others stay, since they show the same frames, and better.  Gives their packs.
+        They show what is to decay.  Without decay they stay, because they show the same frames in
+        better quality.
         """
         if self._keep is None:
             return []
@@ -311,17 +311,15 @@ class OriginalReplacer:
         change.segments.delete(one.id for one in gone)
         return [one.object_key for one in gone]
 
-    # -- conditions
-
     def _require_allowed_now(self) -> None:
-        """Raises as `_require_allowed`, and `BusyError` where somebody has it open in a mount."""
+        """Raises as `_require_allowed` does, and `BusyError` if the file is open in a mount."""
         with self._parts.catalog.reading() as seen:
             self._require_allowed(seen)
             names = seen.tree.paths_of(self._video.ino)
         require_closed(self._parts, names)
 
     def _refusal(self) -> str | None:
-        """What stands in the way: the policy, a hold, a mount in which it is open."""
+        """Return the objection of the policy, a hold or a mount."""
         try:
             self._require_allowed_now()
         except (ForbiddenError, BusyError) as error:
@@ -339,7 +337,7 @@ class OriginalReplacer:
         if now.original.id != video.original.id or state is not FileState.VIDEO:
             raise _outdated_error(video)
         if not now.name:
-            raise OutdatedError(f"{video.name} has been removed meanwhile")
+            raise OutdatedError(f"{video.name} was removed in the meantime")
         seen.originals.require_free(video.ino)
         if self._require is not None:
             self._require(seen)
@@ -348,33 +346,33 @@ class OriginalReplacer:
             self._parts.catalog, video, self._keep or ""
         ):
             raise OutdatedError(
-                f"other boxes of {self._keep} are known of {video.name} by now",
-                hint="try again: what was seen meanwhile is kept, too",
+                f"the boxes of {self._keep} in {video.name} have changed",
+                hint="try again; the new boxes are kept too",
             )
 
     def _require_room(self) -> None:
         free = shutil.disk_usage(self._parts.directory.objects).free
         if free < self._video.size + _DISK_RESERVE:
             raise NoSpaceError(
-                f"{human_bytes(free)} are free; until the old file goes, the new one of up to "
-                f"{human_bytes(self._video.size)} is there as well",
-                hint="`vfsd gc` or a lower budget may free some",
+                f"{human_bytes(free)} are free; the new file of up to "
+                f"{human_bytes(self._video.size)} needs space before the old one is deleted",
+                hint="`vfsd gc` or a lower budget may free space",
             )
 
 
 def require_replaceable(name: str, policy: RetentionPolicy, psnr: float) -> None:
-    """Raises `ForbiddenError` where a policy does not let an original be replaced like that."""
+    """Raises `ForbiddenError` if the policy does not permit such a replacement."""
     if policy.original is not Fate.REPLACEABLE:
         raise ForbiddenError(
-            f"the original of {name} stays as it was written",
-            hint=f"`vfsd policy set {shlex.quote(name)} original=replaceable,psnr={psnr:g}` allows "
-            "it to go",
+            f"the policy of {name} keeps the original",
+            hint=f"`vfsd policy set {shlex.quote(name)} original=replaceable,psnr={psnr:g}` "
+            "permits it",
         )
     if psnr < policy.psnr:
         raise ForbiddenError(
-            f"the policy of {name} asks for {policy.psnr:g} dB at least, not {psnr:g}"
+            f"the policy of {name} requires at least {policy.psnr:g} dB, got {psnr:g}"
         )
 
 
 def _outdated_error(video: LogicalVideo) -> OutdatedError:
-    return OutdatedError(f"{video.name} has changed meanwhile", hint="look at it again")
+    return OutdatedError(f"{video.name} was changed in the meantime", hint="look at it again")

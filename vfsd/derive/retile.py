@@ -1,6 +1,6 @@
 """Makes tiles: encodes planned segments and publishes each one separately.
 
-An interrupted run continues when it is started again, since segments that exist are left alone.
+An interrupted run continues when it is started again, because existing segments are skipped.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from vfsd.tiling import TileLayout
 from vfsd.tiling.cost import LOSSLESS
 
 _CHUNK_FRAMES = 300
-"""A worker takes about as many frames at a time, since it decodes them in one go."""
+"""Approximate number of frames that a worker decodes in one go."""
 _SIZE_SAFETY_FACTOR = 1.25
-"""Times as much as the least that one lossless segment, in the middle, tells of all of them."""
+"""Safety factor when the size of all lossless segments is extrapolated from the middle one."""
 _HEARTBEAT_SECONDS = 0.2
-"""How long a report of progress may be waited for."""
+"""Maximum time between reports of progress."""
 
 OnProgress = Callable[[int, int], None]
-"""Called with (frames done, frames in all), several times a second; may raise to give up."""
+"""Called with (frames done, all frames), several times a second; may raise to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSample:
-    """What one segment is like once it is encoded."""
+    """Size, time and quality of one encoded segment."""
 
     frames: range
     layout: TileLayout
-    tiles: tuple[int, ...]  #: those that are stored
+    tiles: tuple[int, ...]  #: stored ones
     profile: str  #: name of the tile codec
     bytes: int  #: of the pack
-    seconds: float  #: that one worker took, decoding the original included
-    psnr: float  #: dB, of the worst cell
+    seconds: float  #: for one worker, including decoding the original
+    psnr: float  #: dB of the worst cell
     cells: tuple[Cell, ...]
 
     @property
@@ -73,10 +73,10 @@ def sample_segment(
     planned: PlannedSegment,
     settings: TileSettings,
 ) -> SegmentSample:
-    """Encode a segment in memory, to see what it comes to; nothing is stored.
+    """Encode a segment in memory and measure it; nothing is stored.
 
-    It is encoded until the rate factors are known, and what is timed is doing so once more: in a
-    row of segments, one starts with what the one before has found.  Raises as `retile` does.
+    It is encoded until the rate factors are known, and once more for the timing: in a series of
+    segments, each starts with the factors of the previous one.  Raises as `retile` does.
     """
     codec = _codec_for(video, [planned], settings)
     work = SegmentMaker(parts, pool, video, table, codec, settings)
@@ -104,7 +104,7 @@ def missing_segments(
     planned: Sequence[PlannedSegment],
     settings: TileSettings,
 ) -> list[PlannedSegment]:
-    """What `retile` would make: those that no active segment is yet.
+    """Return the planned segments that are not active yet.
 
     Raises as `retile` does before it starts.
     """
@@ -118,10 +118,10 @@ def _require_room(
     wanted: Sequence[PlannedSegment],
     there: Mapping[int, int],
 ) -> None:
-    """Raises `OverBudgetError` where lossless pictures are sure not to fit.
+    """Raises `OverBudgetError` if lossless tiles certainly exceed the budget.
 
-    One segment tells about what all of them take; `there` are bytes of segments that stay.  Others
-    are made as fine as need be, and of what was pinned nothing is charged: those may fit.
+    One segment is encoded to extrapolate the total; `there` are the bytes of segments that stay.
+    Lossy tiles are not checked, because their quality can adapt, and pinned data is not charged.
     """
     with parts.catalog.reading() as seen:
         limits = [allowed(seen, scope) for scope in (video.id, None)]
@@ -133,7 +133,7 @@ def _require_room(
     frames = sum(len(plan.frames) for plan in wanted)
     expected = buffer.getbuffer().nbytes * frames / len(middle.frames) + sum(there.values())
     with parts.catalog.reading() as seen:
-        what = f"all that is to be made of {video.name}"
+        what = f"the planned tiles of {video.name}"
         require_room_for(seen, video.id, expected, expected / _SIZE_SAFETY_FACTOR, what)
 
 
@@ -143,7 +143,7 @@ def _compare_with_stored(
     planned: Sequence[PlannedSegment],
     settings: TileSettings,
 ) -> tuple[list[PlannedSegment], dict[int, int]]:
-    """What is missing, and the bytes, by number, of the segments that are what was planned."""
+    """Return the missing segments, and the bytes of the existing ones by id."""
     codec = _codec_for(video, planned, settings)
     original = video.original
     with parts.catalog.reading() as seen:
@@ -179,21 +179,21 @@ def retile(
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[Segment]:
-    """Encode what is planned and not there yet, and let reads use it; gives what was made.
+    """Encode and publish the planned segments that do not exist yet, and return them.
 
-    `jobs` segments are worked on at a time (default: one for each core).  Tiles are always made
-    from the original.  Raises `UsageError` for pictures or layouts that the codec does not take,
-    `ExtraMissingError`, `NoSpaceError`, `OverBudgetError` for a segment that is larger than what
-    derived data may have (of lossless ones all together, before any is stored), `IntegrityError`,
-    `NotFoundError` when the video is gone, or the bytes that were to be read, `OutdatedError` when
-    it has got others meanwhile; what was finished until then stays.
+    `jobs` segments are encoded at a time (default: one per core), always from the original.  Raises
+    `UsageError` for unsupported pictures or layouts, `ExtraMissingError`, `NoSpaceError`,
+    `IntegrityError`, `OverBudgetError` for a segment that exceeds the budget (for lossless ones all
+    together, before any is stored), `NotFoundError` if the video or its bytes are gone,
+    `OutdatedError` if its bytes were replaced.  Finished segments stay.
     """
     jobs = worker_count(jobs)
     codec = _codec_for(video, planned, settings)
     work = SegmentMaker(parts, pool, video, table, codec, settings)
     wanted, there = _compare_with_stored(parts, video, planned, settings)
     work.spare(there)
-    if codec.name == LOSSLESS and len(wanted) > 1:  # of one it is known as soon
+    # a single segment is checked when it is published
+    if codec.name == LOSSLESS and len(wanted) > 1:
         _require_room(parts, video, work, wanted, there)
     total = sum(len(plan.frames) for plan in wanted)
     reports: queue.SimpleQueue[int | Future[list[Segment]]] = queue.SimpleQueue()
@@ -213,16 +213,16 @@ def retile(
             executor.shutdown(cancel_futures=True)
     work.stop.clear()
     if made:
-        with suppress(VfsdError, OSError):  # the tiles are there, and that is what was asked for
+        with suppress(VfsdError, OSError):  # a missing measurement is not an error
             work.note_cost(made[0].frames)
     return sorted(made, key=lambda segment: segment.first_frame)
 
 
 class Retiler:
-    """Makes one segment at a time, for those who think again after each.  Not thread-safe.
+    """Makes one segment at a time, for callers that decide again after each.  Not thread-safe.
 
-    `between` is called before each picture that is worked on: it may wait, or raise, which gives
-    up the segment and leaves nothing of it.  Tiles are always made from the original.
+    `between` is called before each picture that is processed.  It may wait, or raise to discard the
+    segment.  Tiles are always made from the original.
     """
 
     def __init__(
@@ -241,9 +241,9 @@ class Retiler:
         self._work = SegmentMaker(parts, pool, video, table, codec, settings, between)
 
     def note_cost(self, frames: range) -> None:
-        """Measure, on a few of `frames`, what decoding the original takes, and keep that.
+        """Measure the cost of decoding the original on a few of `frames`, and store it.
 
-        Does nothing where that cannot be kept.
+        Errors of the store are ignored.
         """
         with suppress(VfsdError, OSError):
             self._work.note_cost(frames)
@@ -255,11 +255,11 @@ class Retiler:
         beside: OnPublish | None = None,
         worth: float | None = None,
     ) -> Segment:
-        """Encode a segment and let reads use it, whatever there was before.
+        """Encode and publish a segment, regardless of existing ones.
 
-        `beside` is called in the transaction that publishes it.  With `worth`, CPU seconds, only
-        what is worth less is evicted to make room.  Raises as `retile` does; the store is then as
-        it was.
+        `beside` is called in the transaction that publishes it.  With `worth` in CPU seconds, only
+        segments worth less are evicted.  Raises as `retile` does; on an error the store is
+        unchanged.
         """
         _codec_for(self._video, [plan], self._settings)
         return self._work.make(plan, beside, worth)
@@ -271,9 +271,10 @@ def _report_progress(
     total: int,
     on_progress: OnProgress | None,
 ) -> None:
-    """Return when all is done or something has failed.
+    """Return when all futures are done or one has failed.
 
-    Progress is told in the caller's thread, where Ctrl-C is heeded and errors have a place to go.
+    Progress is reported in the caller's thread, so that Ctrl-C and errors of the callback are
+    handled there.
     """
     for future in running:
         future.add_done_callback(reports.put)
@@ -296,10 +297,9 @@ def _report_progress(
 def _codec_for(
     video: LogicalVideo, planned: Sequence[PlannedSegment], settings: TileSettings
 ) -> TileCodec:
-    """The tile codec that is asked for.
+    """Return the requested tile codec.
 
-    Raises `UsageError` for layouts that it does not take, `ExtraMissingError` where there is
-    nothing to encode with.
+    Raises `UsageError` for unsupported layouts, `ExtraMissingError` without an encoder.
     """
     media = video.original.media
     codec = tile_codec(settings.codec, media)
@@ -308,8 +308,8 @@ def _codec_for(
         require_reachable(video, settings.psnr)
     if not codec.takes_parts and any(plan.tiles is not None for plan in planned):
         raise UsageError(
-            f"{codec.name!r} makes all tiles of a layout, or none",
-            hint="store whole pictures, or take another codec",
+            f"{codec.name!r} can only store all tiles of a layout",
+            hint="store whole pictures, or use another codec",
         )
     for layout in {plan.layout for plan in planned}:
         codec.rules.check(layout)
@@ -317,33 +317,35 @@ def _codec_for(
             continue
         if not layout.is_untiled:
             raise UsageError(
-                f"the layout {layout} is for pictures of {layout.width}x{layout.height}, "
-                f"not of {media.width}x{media.height}"
+                f"the layout {layout} is for pictures of {layout.width}x{layout.height}, and "
+                f"the video has {media.width}x{media.height}"
             )
         require_smaller(layout.width, layout.height, media)
     return codec
 
 
 def require_reachable(video: LogicalVideo, psnr: float) -> None:
-    """Raises `UsageError` where nothing that is made of a video's original is so good."""
+    """Raises `UsageError` if tiles of a video's original cannot reach `psnr`."""
     if psnr > FINEST_PSNR:
         raise UsageError(
-            f"tiles are held to {FINEST_PSNR:g} dB at most, not {psnr:g}",
-            hint="the tile codec lossless keeps every pixel",
+            f"psnr of tiles must be {FINEST_PSNR:g} dB at most, got {psnr:g}",
+            hint="the tile codec lossless keeps every sample",
         )
     left = required_psnr(psnr, video.original.error)
     if left is None or left > FINEST_PSNR:
         raise UsageError(
-            f"the original of {video.name} has been replaced, and has {video.original.psnr:.1f} dB "
-            f"against the first one: tiles of it cannot have {psnr:g}",
-            hint="ask for a lower PSNR, or for the codec lossless",
+            f"the original of {video.name} was replaced and has {video.original.psnr:.1f} dB "
+            f"against the first one: its tiles cannot have {psnr:g} dB",
+            hint="use a lower PSNR, or the codec lossless",
         )
 
 
 def _chunks(
     planned: Sequence[PlannedSegment], table: FrameTable, frames: int
 ) -> Iterator[list[PlannedSegment]]:
-    """Runs of segments without gaps, of about so many frames; at key pictures where they come."""
+    """Yield runs of consecutive segments with about `frames` frames, starting at key pictures if
+    possible.
+    """
     chunk: list[PlannedSegment] = []
     for plan in sorted(planned, key=lambda plan: plan.frames.start):
         length = chunk[-1].frames.stop - chunk[0].frames.start if chunk else 0

@@ -41,22 +41,22 @@ from vfsd.tiling import Rect
 PADDING = 16
 """Pixels around each box."""
 AROUND_SECONDS = Fraction(1, 2)
-"""Before a frame appears and after it has gone for which its boxes count, too; no gap between
-frames that were looked at may be longer."""
+"""A box also counts this long before and after its frame.  Gaps between examined frames must not be
+longer."""
 _MAX_AREAS = 4096
-"""What boxes keep is remembered of so many, which are more than count for a frame."""
-# Areas of another quality would need an encoder that supports them. Repeating the last picture
+"""Size of the cache of grown boxes; more than count for a frame."""
+# Areas of another quality would need an encoder that supports them.  Repeating the last picture
 # elsewhere costs the same and works in any codec.
 _ALIGN = 16
-"""Areas are grown to multiples of it: blocks of an encoder, and whole samples of chroma."""
+"""Areas are aligned to it, the block size of encoders, so that chroma samples are whole."""
 
 Mask = npt.NDArray[np.uint8]
 
 
 class RoiAreas:
-    """Boxes of some labels, grown in space and time, in pixels of the stored picture.
+    """Boxes of some labels, extended in space and time, in pixels of the stored picture.
 
-    `shown` are the ticks of `media` at which each frame appears, and at which the last one goes.
+    `shown` has the display time of each frame in ticks of `media`, and the end of the last one.
     """
 
     def __init__(
@@ -67,15 +67,17 @@ class RoiAreas:
         self._frames, self._boxes = np.asarray(frames)[order], np.asarray(boxes)[order]
         self._shown = shown
         self._around = _around(media)
-        # Each box counts for all frames of a second.
+        # A box is used for all frames of a second.
         self._area = lru_cache(_MAX_AREAS)(self._grown)
 
     def __len__(self) -> int:
-        """How many boxes there are."""
+        """Number of boxes."""
         return len(self._frames)
 
     def mask(self, frame: int) -> Mask | None:
-        """Rows x columns of the stored picture: 255 where the quality is kept; None: nowhere."""
+        """Return a mask of rows x columns of the stored picture: 255 where quality is kept; None
+        without any.
+        """
         appear, go = self._shown[:-1], self._shown[1:]
         first = np.searchsorted(go, appear[frame] - self._around)
         last = np.searchsorted(appear, go[frame] + self._around, side="right")
@@ -90,7 +92,7 @@ class RoiAreas:
         return mask if mask.any() else None
 
     def are_of(self, catalog: Catalog, video: LogicalVideo, labels: str) -> bool:
-        """Whether the catalog has the very same boxes now."""
+        """Return whether the catalog still has exactly the same boxes."""
         found = RoiAreas(self._media, *_boxes(catalog, video, labels), self._shown)
         return np.array_equal(found._frames, self._frames) and np.array_equal(
             found._boxes, self._boxes
@@ -115,10 +117,9 @@ class RoiAreas:
 def find_roi_areas(
     catalog: Catalog, video: LogicalVideo, table: FrameTable, labels: str
 ) -> RoiAreas:
-    """Of the boxes that an expression finds.
+    """Return the areas of the boxes that match the expression `labels`.
 
-    Raises `ForbiddenError` where frames have not been looked at by anybody who would have seen what
-    it asks for, so that nobody knows what is on them.
+    Raises `ForbiddenError` if frames were not examined by a source that can find these labels.
     """
     media = video.original.media
     shown = np.maximum.accumulate(np.append(table.pts(), table.end_pts))
@@ -143,14 +144,14 @@ def _boxes(
 
 
 def _around(media: MediaInfo) -> int:
-    """Ticks before and after a frame."""
+    """Return `AROUND_SECONDS` in ticks."""
     return math.floor(AROUND_SECONDS / media.time_base)
 
 
 def _require_examined(
     video: LogicalVideo, labels: Sequence[str], examined: Sequence[range], shown: Ints
 ) -> None:
-    """Raises `ForbiddenError` for a gap that is shown for too long."""
+    """Raises `ForbiddenError` for a gap between examined frames that is too long."""
     around = _around(video.original.media)
     at = 0
     for frames in sorted(examined, key=lambda one: one.start):
@@ -159,20 +160,20 @@ def _require_examined(
         at = max(at, frames.stop)
     if shown[-1] - shown[at] > around:
         raise ForbiddenError(
-            f"nobody has looked for {' or '.join(labels)} in {video.name} from frame {at} on",
-            hint="`vfsd detect` looks; what is examined by who finds such labels may decay",
+            f"{video.name} was not examined for {' or '.join(labels)} from frame {at} on",
+            hint="run `vfsd detect` with a detector of these labels first",
         )
 
 
 _BLUR_RADIUS = 4
-"""Pixels to each side over which the background is averaged."""
+"""Radius in pixels of the averaging of the background."""
 _PLANAR = ("yuv420p", "yuv422p", "yuv444p", "yuvj420p", "yuvj422p", "yuvj444p", "gray")
 
 
 class RoiReencoder(VideoReencoder):
-    """Encodes one video; within `areas` no picture has more than the error `limit`.
+    """Encodes one video with at most the error `limit` within `areas`.
 
-    Raises `UsageError` also for pictures that cannot be put together from two.
+    Raises `UsageError` also for pixel formats that cannot be composed.
     """
 
     def __init__(
@@ -187,10 +188,10 @@ class RoiReencoder(VideoReencoder):
         super().__init__(parts, video, table, codec, limit)
         pixels = video.original.media.pixel_format
         if pixels.removesuffix("10le") not in _PLANAR:
-            raise UsageError(f"pictures in {pixels} do not decay")
+            raise UsageError(f"pictures in {pixels} cannot decay")
         self._areas = areas
-        self._before: VideoFrame | None = None  # the background of the run before
-        self._behind: VideoFrame | None = None  # that of the one at hand
+        self._before: VideoFrame | None = None  # of the previous run
+        self._behind: VideoFrame | None = None  # background of the current run
 
     def encoded(self, decoder: FrameDecoder, frames: range) -> ReencodedRun:
         run = super().encoded(decoder, frames)
@@ -200,7 +201,7 @@ class RoiReencoder(VideoReencoder):
     def compare(
         self, source: FrameDecoder, made: FrameDecoder, on_frame: Callable[[], None]
     ) -> Comparison:
-        """Areas that are kept are held to the limit, in each picture; the rest is measured."""
+        """Apply the limit to the kept areas of each picture; the rest is only measured."""
         whole = inside = outside = 0.0
         count = 0
         for number, one, other in frame_pairs(source, made, range(len(self._table))):
@@ -226,7 +227,7 @@ class RoiReencoder(VideoReencoder):
             if background is None:
                 background = low_passed(picture, _BLUR_RADIUS)
                 if mask is not None and self._before is not None:
-                    # What is kept here now moves on, and should leave no ghost behind.
+                    # Objects in the kept area move on and must not stay visible in the background.
                     background = blended(background, self._before, mask)
                 self._behind = background
             yield blended(background, picture, mask)

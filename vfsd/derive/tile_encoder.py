@@ -1,5 +1,5 @@
-"""Makes one segment: decodes the original, encodes its tiles, measures them and publishes the
-pack.
+"""Makes one segment: decodes the original, encodes its tiles, measures them and publishes
+the pack.
 """
 
 from __future__ import annotations
@@ -39,32 +39,31 @@ from vfsd.write.ingest_file import software_versions
 from vfsd.write.pending_object import pending_bytes
 
 _PROBE_FRAMES = 30
-"""Of the original, to see what decoding it takes."""
+"""Frames of the original that are decoded to measure its cost."""
 _MIN_TIMED_SECONDS = 0.2
-"""What takes longer is measured once."""
+"""Shorter measurements are repeated once."""
 
 OnPublish = Callable[[Transaction, Segment], None]
-"""Called in the transaction that publishes a segment: both are there afterwards, or neither."""
+"""Called in the transaction that publishes a segment, so that both succeed or neither."""
 
 BetweenPictures = Callable[[], None]
-"""Called before each picture that is decoded, and each that a tile is encoded of; may wait, or
-raise to give the segment up."""
+"""Called before each picture that is decoded or encoded; may wait, or raise to discard the
+segment."""
 
 
 def require_same_bytes(video: LogicalVideo, seen: Transaction) -> None:
-    """Raises `OutdatedError` where the video has another original by now, `NotFoundError` where it
-    is gone."""
+    """Raises `OutdatedError` if the original was replaced, `NotFoundError` if the video is gone."""
     seen.videos.require(video)
     try:
         seen.videos.physical(video.original.id)
     except NotFoundError:
         raise OutdatedError(
-            f"{video.name} has got other bytes meanwhile", hint="try again"
+            f"the original of {video.name} was replaced in the meantime", hint="try again"
         ) from None
 
 
 def with_pack_offsets(cells: Sequence[Cell], packed: Sequence[PackedCell]) -> tuple[Cell, ...]:
-    """Cells with the places that they have got in a pack, which holds them in the same order."""
+    """Return cells with their positions in a pack, which has them in the same order."""
     return tuple(
         replace(cell, position=where.position, size=where.size)
         for cell, where in zip(cells, packed, strict=True)
@@ -79,8 +78,10 @@ def pack_encoding(
     parameters: Mapping[str, Any],
     now_ns: int,
 ) -> PhysicalVideo:
-    """A new encoding of an original, whose pictures, as in `media`, tile codec `codec` keeps in
-    packs.  The catalog gives it its number."""
+    """Return a new encoding of an original with pictures of the form `media` in packs of `codec`.
+
+    The catalog assigns its id.
+    """
     return replace(
         original,
         id=0,
@@ -112,7 +113,7 @@ class EncodingStoppedError(Exception):
 
 
 class SegmentMaker:
-    """Makes segments of one video, all with the same settings.  Thread-safe."""
+    """Makes segments of one video with the same settings.  Thread-safe."""
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class SegmentMaker:
         settings: TileSettings,
         between: BetweenPictures | None = None,
     ) -> None:
-        self.stop = threading.Event()  #: ends work at the next picture
+        self.stop = threading.Event()  #: stops at the next picture
         self._between = between
         self._parts = parts
         self._pool = pool
@@ -135,35 +136,35 @@ class SegmentMaker:
         self._codec = codec
         self._settings = settings
         self._factors = CrfMemory(codec, replace(settings, psnr=self._wanted))
-        self._physical: dict[tuple[int, int], int] = {}  # by size of the pictures
-        self._made: set[int] = set()  # segments that do not go for each other
+        self._physical: dict[tuple[int, int], int] = {}  # encoding ids, by picture size
+        self._made: set[int] = set()  # ids of segments that must not evict each other
         self._publishing = threading.Lock()
 
     def spare(self, segment_ids: Iterable[int]) -> None:
-        """These do not go for what is made here, as what is made here does not for the rest."""
+        """Protect these segments from eviction by new ones, and the new ones from each other."""
         self._made.update(segment_ids)
 
     def encode(self, plan: PlannedSegment) -> tuple[list[CellStream], list[Cell]]:
-        """A segment by itself; not published."""
+        """Encode a segment without publishing it."""
         return self._encode(plan, self._pictures(plan.frames))
 
     def make(
         self, plan: PlannedSegment, beside: OnPublish | None = None, worth: float | None = None
     ) -> Segment:
-        """A segment by itself; published.
+        """Encode and publish a segment.
 
-        `worth`: CPU seconds that it is expected to save (default: what encoding it takes, as
-        somebody wants it); with that only what is worth less is evicted for it.
+        `worth` is the CPU seconds that it is expected to save; only segments worth less are
+        evicted.  The default, for explicit requests, is the cost of encoding it.
         """
         with closing(self._pictures(plan.frames)) as pictures:
             streams, cells = self._encode(plan, pictures)
         return self._publish(plan, streams, cells, beside, worth)
 
     def note_cost(self, frames: range) -> None:
-        """Keep how much more, or less, decoding the original takes than the rule says.
+        """Store the factor of the original's decode cost relative to the cost model.
 
-        Measured on a few of `frames`, when nothing else is being done: on a core that shares its
-        resources with a busy one everything takes longer.
+        It is measured on a few of `frames` while no other thread works, because a core that shares
+        resources with a busy one is slower.
         """
         original = self._video.original
         chosen = frames[:_PROBE_FRAMES]
@@ -179,7 +180,7 @@ class SegmentMaker:
             change.videos.set_cost_factor(original.id, clamp_cost_factor(spent / expected))
 
     def _seconds_of(self, frames: range) -> float:
-        """CPU time of decoding them, by one thread."""
+        """Return the CPU time of decoding `frames` in one thread."""
         start = time.thread_time()
         for _ in self._pictures(frames):
             pass
@@ -210,7 +211,7 @@ class SegmentMaker:
             self._between()
 
     def _shots(self, pictures: Iterator[VideoFrame], media: MediaInfo) -> Iterator[SourcePicture]:
-        """Pictures of the original in the size of `media`, with what reads make of them in RGB."""
+        """Yield pictures in the size of `media`, with the RGB result of reads of the original."""
         original = self._video.original.media
         if (media.width, media.height) == (original.width, original.height):
             return map(SourcePicture, pictures)
@@ -256,10 +257,8 @@ class SegmentMaker:
         return streams, cells
 
     def _against_first(self, likeness: PsnrFigures, layout: TileLayout) -> PsnrFigures:
-        """What a tile has against the very first original that has so much against this one."""
+        """Return a tile's similarity to the first original from that to the present one."""
         return likeness_to_first(likeness, self._video.original, (layout.width, layout.height))
-
-    # -- publishing
 
     def _publish(
         self,
@@ -269,7 +268,7 @@ class SegmentMaker:
         beside: OnPublish | None = None,
         worth: float | None = None,
     ) -> Segment:
-        """Bytes first, then one transaction, in which room is made where there is none."""
+        """Store the bytes, then publish in one transaction that also makes room."""
         buffer = io.BytesIO()
         placed = with_pack_offsets(cells, write_pack(buffer, streams))
         now = time.time_ns()
@@ -310,7 +309,7 @@ class SegmentMaker:
                     worth=worth,
                 )
                 released = change.segments.released
-            # Only now is it there for the next.
+            # Visible to other threads only after the commit.
             self._physical[plan.layout.width, plan.layout.height] = physical
             self._made.add(segment.id)
         if released:
@@ -318,7 +317,7 @@ class SegmentMaker:
         return segment
 
     def _gain(self, plan: PlannedSegment, cells: Sequence[Cell]) -> float:
-        """CPU seconds that reading all frames saves, of which one tile is wanted, by the rules."""
+        """Return the modelled CPU seconds saved by reading all frames of one average tile."""
         costs = DecodeCosts()
         work = original_work(self._video.original, self._table, plan.frames)
         tile = DecodeWork(
@@ -331,17 +330,17 @@ class SegmentMaker:
         return max(0.0, whole - costs.of_new_tiles(self._codec.name).seconds(tile))
 
     def _making(self, plan: PlannedSegment, size: int) -> float:
-        """CPU seconds that encoding a segment of so many bytes takes, by the rule."""
+        """Return the modelled CPU seconds for encoding a segment of `size` bytes."""
         areas = [plan.layout.tile(tile).area for tile in plan.stored]
         rule = encode_cost(self._codec.name)
         return rule.seconds(len(areas), sum(areas) * len(plan.frames), size)
 
     def _encoding(self, change: Transaction, layout: TileLayout, now_ns: int) -> int:
-        """The encoding that segments of that size are added to: one, as long as it is there."""
+        """Return the id of the encoding for segments of that size; add it if it does not exist."""
         original = self._video.original
         known = self._physical.get((layout.width, layout.height))
         if known is not None:
-            with suppress(NotFoundError):  # it went with the last of its segments
+            with suppress(NotFoundError):  # deleted with its last segment
                 return change.videos.physical(known).id
         described = self._described(self._media_of(layout), now_ns)
         return change.videos.add_physical(original.video_id, described, ()).id

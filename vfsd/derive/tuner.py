@@ -1,7 +1,7 @@
-"""Carries out proposals one segment at a time.
+"""Executes proposals one segment at a time.
 
-The segment and the decision behind it are published in one transaction, and a decision can be
-undone until a later one replaces it.
+The segment and its decision are published in one transaction.  A decision can be undone until a
+later one replaces it.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ from vfsd.validation import given_or_usual, within_64_bits
 from vfsd.write.correct_table import verify
 
 Videos = Callable[[], Iterable[VideoContext]]
-"""Gives the videos to consider, as they are now."""
+"""Returns the videos to consider, in their present state."""
 
 OpenVideo = Callable[[LogicalVideo], VideoContext]
 """Opens a video from its catalog record."""
 
 OnFailed = Callable[[LogicalVideo, VfsdError], None]
-"""Told of a video, and why nothing can be made of it."""
+"""Called with a video, and why no tiles can be made of it."""
 
 BetweenSteps = Callable[[], None]
-"""Called before each picture that is worked on; may wait, or raise to give the segment up."""
+"""Called before each picture that is processed; may wait, or raise to discard the segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuningBudget:
-    """What may be spent; None: as much as there is."""
+    """Limits of a tuning run; None for no limit."""
 
-    seconds: float | None = None  #: of making tiles
+    seconds: float | None = None  #: for making tiles
     bytes: int | None = None  #: of tiles
 
     def allows(self, proposal: Proposal) -> bool:
-        """Whether what it is expected to take is left."""
+        """Return whether the budget covers the predicted cost."""
         return (self.seconds is None or proposal.seconds <= self.seconds) and (
             self.bytes is None or proposal.bytes <= self.bytes
         )
 
     def less(self, seconds: float, bytes: int) -> TuningBudget:
-        """What is left when so much was spent."""
+        """Return the rest of the budget after spending this much."""
         return TuningBudget(
             None if self.seconds is None else self.seconds - seconds,
             None if self.bytes is None else self.bytes - bytes,
@@ -74,7 +74,7 @@ class TuningBudget:
 
 
 class Tuner:
-    """Makes what proposals say.  Not thread-safe; several, in any processes, get along."""
+    """Executes proposals.  Not thread-safe, but several in any processes may run at once."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Tuner:
         between: BetweenSteps | None = None,
         terms: LedgerParameters | None = None,
     ) -> None:
-        """`maker` is noted with each decision: tune or background."""
+        """`maker` is stored with each decision: tune or background."""
         self._parts = parts
         self._tools = tools
         self._videos = videos
@@ -96,16 +96,17 @@ class Tuner:
         self._between = between
         self._terms = terms
         self._paused = 0.0  # seconds
-        self._pictures: int | None = None  # of the present segment that were worked on
+        self._pictures: int | None = None  # pictures processed of the current segment
         self._on_picture: Callable[[int], None] | None = None
         self._retilers: dict[tuple[int, TileSettings], Retiler] = {}
         self._admissions = CandidatePromoter(parts, tools, self._pause)
-        self._refused: dict[tuple[int, PlannedSegment], int] = {}  # bytes to find room for next
+        # bytes to find room for at the next attempt
+        self._refused: dict[tuple[int, PlannedSegment], int] = {}
 
     def proposals(self) -> list[Proposal]:
-        """What the reads that are remembered by now speak for, the best value first.
+        """Return the proposals from the current read log, best value first.
 
-        What there is no room for, nor anything that is worth less, is left out.
+        Proposals are left out if they do not fit the budget and all existing data is worth more.
         """
         self._tools.reads.flush()
         return by_value(
@@ -115,7 +116,7 @@ class Tuner:
         )
 
     def that_fit(self, proposals: list[Proposal]) -> list[Proposal]:
-        """Those, of one video, that there is room for, each by itself."""
+        """Return those proposals of one video that fit the budget, each considered separately."""
         if not proposals:
             return []
         with self._parts.catalog.reading() as seen:
@@ -123,17 +124,16 @@ class Tuner:
             return [one for one in proposals if _fits(room, one, self._bytes_of(one))]
 
     def next(self, budget: TuningBudget | None = None) -> Proposal | None:
-        """The best that can be had for `budget`; None: there is nothing to do."""
+        """Return the best proposal that `budget` covers, or None."""
         budget = given_or_usual(budget, TuningBudget)
         return next((one for one in self.proposals() if budget.allows(one)), None)
 
     def make(self, proposal: Proposal) -> TilingDecision:
-        """Make what is proposed, and let reads use it.
+        """Execute a proposal.
 
-        Raises `OutdatedError` when other tiles are there by now than it was thought of for, or
-        other bytes of the video, `NotFoundError` when it is gone, what `between` raises,
-        `OverBudgetError` where only what is worth more could make room for it, and as `retile`
-        does; the store is then as it was.
+        Raises `OutdatedError` if the existing tiles or the video's bytes have changed,
+        `NotFoundError` if the video is gone, `OverBudgetError` if only more valuable data could
+        make room, what `between` raises, and as `retile` does.  On an error the store is unchanged.
         """
         self._parts.require_writable()
         with self._unless_outdated(proposal.video):
@@ -159,7 +159,7 @@ class Tuner:
         try:
             publish(beside)
         except OverBudgetError:
-            # It had more bytes than was foretold: it should not be made again just to see that.
+            # It is larger than predicted: do not encode it again only to fail.
             self._refused[_key(proposal)] = 2 * self._bytes_of(proposal)
             raise
         finally:
@@ -172,12 +172,12 @@ class Tuner:
         on_progress: OnProgress | None = None,
         on_failed: OnFailed | None = None,
     ) -> list[TilingDecision]:
-        """Make what is proposed now, the best value first, as far as `budget` goes; what was made.
+        """Execute the current proposals, best value first, within `budget`; return the decisions.
 
-        What somebody else has seen to meanwhile is thought of anew.  `on_progress` is told (frames
-        done, frames in all), and may raise to give up; what was finished until then stays.
-        `on_failed` is told of videos that are damaged, or whose pictures cannot be put into tiles,
-        and that are left alone from then on; without it the first of them raises as `make` does.
+        Proposals that are outdated by other processes are computed again.  `on_progress` gets
+        (frames done, all frames) and may raise to stop; finished segments stay.  `on_failed` gets
+        videos that are damaged or cannot be tiled, which are skipped from then on.  Without it the
+        first of them raises as `make` does.
         """
         self._parts.require_writable()
         left, made = given_or_usual(budget, TuningBudget), list[TilingDecision]()
@@ -197,7 +197,7 @@ class Tuner:
                     except OutdatedError:
                         outdated = True
                     except OverBudgetError:
-                        pass  # what there is, is worth more
+                        pass  # existing data is worth more
                     except NotFoundError:  # the video is gone
                         failed.add(proposal.video.id)
                     except (UsageError, IntegrityError) as error:
@@ -214,11 +214,9 @@ class Tuner:
                     on_progress(done, total)
         return made
 
-    # -- inside
-
     @contextmanager
     def _unless_outdated(self, info: LogicalVideo) -> Iterator[None]:
-        """Have bytes that are gone be an `OutdatedError`, where the video has got others."""
+        """Convert missing bytes to `OutdatedError` if the original was replaced."""
         try:
             yield
         except (NotFoundError, FileNotFoundError):
@@ -233,16 +231,14 @@ class Tuner:
         return lambda beside: retiler.make(proposal.plan, beside=beside, worth=proposal.saved)
 
     def _bytes_of(self, proposal: Proposal) -> int:
-        """At least so many that room has to be found for."""
+        """Return the minimum number of bytes to find room for."""
         return max(proposal.bytes, self._refused.get(_key(proposal), 0))
 
     def _verified(self, info: LogicalVideo) -> VideoContext:
-        """Tiles go by frame numbers, which must not change afterwards."""
+        """Verify the frame table first, because tiles refer to frame numbers."""
         video = self._open_video(info)
         if not info.original.verified and verify(video, on_progress=self._heed):
-            raise OutdatedError(
-                f"{info.name} has other frames than its file promised", hint="ask again"
-            )
+            raise OutdatedError(f"the frame table of {info.name} was corrected", hint="ask again")
         return video
 
     def _heed(self, done: int, total: int) -> None:
@@ -259,7 +255,7 @@ class Tuner:
             self._paused += time.perf_counter() - began
 
     def _retiler(self, video: VideoContext, settings: TileSettings) -> Retiler:
-        """Of each video the one that knows already what its tiles need."""
+        """Return the video's `Retiler`, which remembers rate factors."""
         key = video.original.id, settings
         if key not in self._retilers:
             self._retilers[key] = Retiler(
@@ -274,18 +270,17 @@ class Tuner:
 
 
 def _report(on_progress: OnProgress, done: int, of: Proposal, total: int, pictures: int) -> None:
-    # A segment whose tiles are not good enough is worked on more than once.
+    # A segment may be processed several times to reach its quality.
     on_progress(done + min(pictures, len(of.plan.frames)), total)
 
 
 def undo_decision(
     parts: StoreContext, decision_id: int | None = None
 ) -> tuple[TilingDecision, list[Segment]]:
-    """Take a decision back, by default the last one that is in use.
+    """Undo a decision, by default the last one in use.
 
-    Gives it as it is now, and the segments that have their place again.  Raises `NotFoundError`,
-    `ExistsError` where it was taken back before, `OutdatedError` where something later has its
-    place.
+    Returns its new state and the restored segments.  Raises `NotFoundError`, `ExistsError` if it
+    was undone before, `OutdatedError` if later tiles replaced it.
     """
     parts.require_writable()
     with parts.catalog.writing() as change:
@@ -296,7 +291,7 @@ def undo_decision(
         change.segments.retire([segment.id], now_ns=now)
         change.decisions.note_undone([segment.id], now_ns=now)
         restored = _reactivate(change, decision.video_id, segment)
-        # What was pinned and is retired now is charged.
+        # A retired segment is charged even if it was pinned before.
         evicted = make_room(change, decision.video_id, now_ns=now)
         undone = change.decisions.get(decision.id)
     reclaim_or_log(parts, keys={one.object_key for one in evicted})
@@ -308,26 +303,26 @@ def _decision_to_undo(change: Transaction, decision_id: int | None) -> TilingDec
         for decision in change.decisions.newest():
             if decision.in_use:
                 return decision
-        raise NotFoundError("no decision is left to take back", hint="see `vfsd tune history`")
+        raise NotFoundError("there is no decision to undo", hint="see `vfsd tune history`")
     number = within_64_bits(decision_id, "decision ", hint="see `vfsd tune history`")
     decision = change.decisions.get(number)
     if decision.in_use:
         return decision
     if decision.undone_ns is not None:
-        raise ExistsError(f"decision {decision.id} was taken back before")
+        raise ExistsError(f"decision {decision.id} was undone before")
     later = [
         one.id
         for one in change.decisions.newest(decision.video_id)
         if one.in_use and one.id > decision.id and overlaps(one.frames, decision.frames)
     ]
     raise OutdatedError(
-        f"what decision {decision.id} made is not in use: later tiles took its place",
-        hint=f"take decision {later[0]} back first" if later else "see `vfsd layout history`",
+        f"the tiles of decision {decision.id} are not in use: later tiles replaced them",
+        hint=f"undo decision {later[0]} first" if later else "see `vfsd layout history`",
     )
 
 
 def _reactivate(change: Transaction, video_id: int, gone: Segment) -> list[Segment]:
-    """Let what was in use when `gone` came have its place again, where nothing later has it."""
+    """Restore the segments that were in use before `gone`, unless later ones replaced them."""
     taken_back = {one.segment_id for one in change.decisions.undone(video_id)}
     restored = []
     for segment in sorted(change.segments.of_original(gone.original_id), key=lambda one: -one.id):
@@ -344,9 +339,11 @@ def _reactivate(change: Transaction, video_id: int, gone: Segment) -> list[Segme
     return restored
 
 
-# Two tuners at once would otherwise make the same tiles twice, or replace each other's.
+# Prevents two concurrent tuners from making the same tiles twice, or replacing each other's.
 def _require_present(seen: Transaction, proposal: Proposal, made: Segment | None) -> None:
-    """Raises `OutdatedError` where other tiles are there, `made` left out, than were thought of."""
+    """Raises `OutdatedError` if the existing tiles, except `made`, differ from those of the
+    proposal.
+    """
     original, plan = proposal.video.original.id, proposal.plan
     in_use = (None,) if made is None else (None, made.created_ns)
     numbers = {
@@ -359,7 +356,7 @@ def _require_present(seen: Transaction, proposal: Proposal, made: Segment | None
         frames = proposal.plan.frames
         raise OutdatedError(
             f"the tiles of {proposal.video.name}, frames {frames.start} to {frames.stop - 1}, "
-            "are others by now",
+            "have changed",
             hint="ask for proposals again",
         )
 

@@ -47,37 +47,34 @@ from vfsd.tiling.policy.region_clusters import ClusteredRegions, cluster_regions
 from vfsd.tiling.policy.tasm_policies import offline_tilings
 
 _GRIDS = ((1, 2), (2, 1), (2, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 6), (6, 6))
-"""Rows and columns of uniform layouts that are tried: the best where regions are everywhere."""
+"""Rows and columns of the uniform layouts to try, the best choice for scattered regions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhatIfCase:
-    """A workload on one video, and what is known of both."""
+    """A workload on one video, with the data for predictions."""
 
     footage: VideoProfile
     rates: CostRates
     reading: ReadStrategy
     queries: Sequence[Query]
     there: Mapping[int, Tiling] = field(default_factory=dict)
-    """Tilings that SOTs have by now."""
-    takes_parts: bool = True  #: whether tiles that nobody wants may be left out
+    """Existing tilings, by SOT."""
+    takes_parts: bool = True  #: whether unused tiles may be left out
 
 
 @dataclass(frozen=True, slots=True)
 class TilingStrategy:
-    """A way to decide what to tile."""
+    """A named way to decide what to tile."""
 
     name: str
     title: str
     make: Callable[[World, StrategyContext], TilingPolicy]
-    is_ours: bool = False  #: makes wanted tiles only, where the tile codec takes that
-
-
-# ------------------------------------------------------------------------------------- worlds
+    is_ours: bool = False  #: makes only the needed tiles, if the tile codec allows it
 
 
 class _WorldWrapper:
-    """A world that asks another one."""
+    """A world that delegates to another one."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -106,7 +103,7 @@ class _WorldWrapper:
 
 
 class ExistingTilingsWorld(_WorldWrapper):
-    """Some tilings are there, and take nothing to make."""
+    """A world in which existing tilings cost nothing to make."""
 
     def __init__(self, world: World, there: Mapping[int, Tiling]) -> None:
         super().__init__(world)
@@ -118,9 +115,9 @@ class ExistingTilingsWorld(_WorldWrapper):
 
 
 class _CachingWorld(_WorldWrapper):
-    """What takes long to work out is worked out once.
+    """A world that caches expensive results.
 
-    The same regions are cut out alike in all SOTs of the same length.
+    The same regions give the same layout in all SOTs of equal length.
     """
 
     def __init__(self, world: World, sots: Sequence[range]) -> None:
@@ -138,14 +135,14 @@ class _CachingWorld(_WorldWrapper):
 
 
 class _CachingOriginal:
-    """The same parts of it are asked for in every tiling."""
+    """Caches the work of parts of the original, which every tiling needs again."""
 
     def __init__(self, original: OriginalWork) -> None:
         self.work = lru_cache(maxsize=None)(original.work)
 
 
 class StrategyContext:
-    """What strategies share: what one of them asked of a world, the next need not work out."""
+    """Worlds and results that all strategies share."""
 
     def __init__(self, case: WhatIfCase) -> None:
         original = case.footage.original
@@ -188,7 +185,7 @@ class StrategyContext:
         return found
 
     def _uniform(self, sot: int, queries: Sequence[Query]) -> Iterator[Tiling]:
-        """Uniform layouts, with the tiles that the queries touch."""
+        """Yield uniform layouts with the tiles that the queries touch."""
         if not any(isinstance(aim, Rect) for query in queries for aim in query.aims):
             return
         wanted = _queried_boxes(self.case.footage, sot, queries)
@@ -197,7 +194,7 @@ class StrategyContext:
 
 
 def _queried_boxes(footage: VideoProfile, sot: int, queries: Sequence[Query]) -> LabelBoxes:
-    """All that the queries may look for in a SOT."""
+    """Return all boxes and regions that the queries may read in a SOT."""
     last, seen = footage.sots[sot][-1], footage.seen[sot]
     aims = {aim for query in queries for aim in query.aims}
     rects = [(one.x1, one.y1, one.x2, one.y2) for one in aims if isinstance(one, Rect)]
@@ -207,8 +204,6 @@ def _queried_boxes(footage: VideoProfile, sot: int, queries: Sequence[Query]) ->
         np.concatenate([np.array(rects, np.int64).reshape(-1, 4), *(one.corners for one in boxes)]),
     )
 
-
-# --------------------------------------------------------------------------------- strategies
 
 PRESENT = "present"
 
@@ -249,23 +244,23 @@ STRATEGIES = (
         is_ours=True,
     ),
 )
-"""TASM's (ICDE 2021, sections IV and V; "lazy" from earlier versions of it) and ours."""
+"""TASM's (ICDE 2021, sections IV and V; "lazy" from an earlier version) and ours."""
 
 
 OnProgress = Callable[[int, int], None]
-"""Called with (queries done, queries in all), of all strategies together; may raise to give up."""
+"""Called with (queries done, all queries) over all strategies; may raise to stop."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StrategyOutcome:
-    """What a strategy comes to."""
+    """The predicted result of a strategy."""
 
     name: str  #: of the strategy
-    title: str  #: the same for people
+    title: str  #: for people
     decoding: npt.NDArray[np.float64]  #: CPU seconds of each query
     making: npt.NDArray[np.float64]  #: CPU seconds of the tiles made at each query
-    bytes: float  #: of all tiles that there are in the end
-    tilings: Mapping[int, Tiling]  #: of SOTs, in the end
+    bytes: float  #: of all tiles at the end
+    tilings: Mapping[int, Tiling]  #: by SOT, at the end
 
     def __repr__(self) -> str:
         return (
@@ -275,24 +270,24 @@ class StrategyOutcome:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """Total CPU seconds."""
         return float(self.decoding.sum() + self.making.sum())
 
     @property
     def curve(self) -> npt.NDArray[np.float64]:
-        """CPU seconds up to each query, that one included."""
+        """Cumulative CPU seconds after each query."""
         total: npt.NDArray[np.float64] = np.cumsum(self.decoding + self.making)
         return total
 
 
 @dataclass(frozen=True, eq=False)
 class Advice:
-    """What all strategies come to on a workload."""
+    """The results of all strategies on a workload."""
 
-    outcomes: Sequence[StrategyOutcome]  #: "none" is the first
+    outcomes: Sequence[StrategyOutcome]  #: the first is "none"
     sots: Sequence[range]  #: the frames of each
-    regions: int  #: different ones in the workload
-    patches: int  #: that strategies took them for, to decide
+    regions: int  #: number of different regions in the workload
+    patches: int  #: number of clusters of regions
 
     def __repr__(self) -> str:
         return (
@@ -303,21 +298,23 @@ class Advice:
 
     @property
     def queries(self) -> int:
-        """Each as often as it is asked."""
+        """Number of queries, including repetitions."""
         return len(self.outcomes[0].decoding)
 
     @property
     def idle(self) -> int:
-        """Queries that find nothing, and so decode nothing."""
+        """Number of queries that find nothing and decode nothing."""
         return int(np.count_nonzero(self.outcomes[0].decoding == 0))
 
     @cached_property
     def best(self) -> StrategyOutcome:
-        """The one that takes least in all; of equals the one that makes least."""
+        """The strategy with the least total time; of equal ones, with the least time for making
+        tiles.
+        """
         return min(self.outcomes, key=lambda one: (round(one.seconds, 9), one.making.sum()))
 
     def __getitem__(self, name: str) -> StrategyOutcome:
-        """What a strategy comes to.  Raises `NotFoundError`."""
+        """Return the result of a strategy.  Raises `NotFoundError`."""
         for one in self.outcomes:
             if one.name == name:
                 return one
@@ -327,12 +324,12 @@ class Advice:
         )
 
     def relative(self, outcome: StrategyOutcome) -> float:
-        """Its seconds in parts of what reading without tiles takes; 1 where that is nothing."""
+        """Return its seconds relative to reads without tiles; 1 if these take none."""
         untiled = self.outcomes[0].seconds
         return outcome.seconds / untiled if untiled else 1.0
 
     def layouts(self, outcome: StrategyOutcome | None = None) -> list[PlannedSegment]:
-        """What it has made in the end (default: the best), for `VideoTiles.retile`; by time."""
+        """Return a strategy's final tiling (default: the best) for `VideoTiles.retile`, by time."""
         tilings = (outcome or self.best).tilings
         return [
             PlannedSegment(self.sots[sot], tiling.layout, tiling.tiles)
@@ -344,8 +341,8 @@ class Advice:
 def compare_strategies(case: WhatIfCase, *, on_progress: OnProgress | None = None) -> Advice:
     """Replay all strategies.
 
-    Where a workload has many different regions, strategies that learn decide by a few patches that
-    hold them (`vfsd.tiling.policy.region_clusters`); what reading takes is counted by the regions.
+    For a workload with many different regions, learning strategies decide by clusters of regions
+    (`vfsd.tiling.policy.region_clusters`); costs of reads are computed for the regions themselves.
     """
     ground = StrategyContext(case)
     strategies = [one for one in STRATEGIES if one.name != PRESENT or case.there]
@@ -390,10 +387,10 @@ def _replay_strategy(
 def sots_with_segments(
     sequences: Sequence[range], segments: Sequence[Segment]
 ) -> tuple[list[range], dict[int, Tiling]]:
-    """All frames of a video in SOTs, of which each segment is one; and the tilings these have.
+    """Divide all frames of a video into SOTs, one for each segment, and return their tilings too.
 
-    Frames that no segment has are in SOTs as `sequences` cuts them.  Of segments that share frames
-    the newest counts, the others are passed over.
+    Frames without a segment are divided as in `sequences`.  Of overlapping segments only the newest
+    counts.
     """
     owner = np.full(sequences[-1].stop, -1)
     for segment in sorted(segments, key=lambda one: one.id):

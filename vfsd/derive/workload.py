@@ -1,6 +1,7 @@
-"""Queries that tiling policies work on: those that a workload file lists, and those that the read
-log contains. A label query is written as an expression, so that the boxes of `car` and of
-`car|truck` are two aims.
+"""Queries for tiling policies, from a workload file or from the read log.
+
+A label query is written as an expression, so that the boxes of `car` and of `car|truck` are two
+aims.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class WorkloadQuery:
-    """One kind of read, and how many times in a row it is done.
+    """A read, and how many times in a row it is repeated.
 
-    With `labels`, the boxes that `VideoLabels.query` finds for them (with a `region`, too: those
-    that share a part of it); else the `region` of every frame, in pixels of the displayed frame.
-    Without `span` (seconds, the second None for the end) and `frames`: of all frames.
+    With `labels`, it reads the boxes of `VideoLabels.query`; with a `region` too, only those that
+    overlap it.  Otherwise it reads the `region` of every frame, in pixels of the displayed frame.
+    `span` (seconds; None for the end) or `frames` limit it to a part of the video.
 
-    Raises `UsageError` where that makes no query.
+    Raises `UsageError` for an invalid query.
     """
 
     labels: Labels | None = None
@@ -47,47 +48,51 @@ class WorkloadQuery:
 
     def __post_init__(self) -> None:
         if self.labels is None and self.region is None:
-            raise UsageError('it has neither "labels" nor a "region" to look for')
+            raise UsageError('a query must have "labels" or a "region"')
         if self.region is not None:
             object.__setattr__(self, "region", Rect.given(self.region))
         if self.frames is not None and not isinstance(self.frames, range):
-            raise UsageError(f'"frames" are {shown(self.frames)}', hint="give a range")
+            raise UsageError(
+                f'"frames" must be a range, got {shown(self.frames)}', hint="give a range"
+            )
         object.__setattr__(self, "times", whole_number(self.times, "times"))
         if self.span is not None and self.frames is not None:
-            raise UsageError('it has both "span" and "frames"', hint="leave out one of them")
+            raise UsageError(
+                'a query must not have both "span" and "frames"', hint="leave out one of them"
+            )
         clauses_of(self.labels)
         if self.span is not None:
             start, end = span_ends(self.span)
             if seconds(start) < 0 or (end is not None and seconds(end) <= seconds(start)):
                 raise UsageError(
-                    f'"span" is {_parse_seconds(start)} to {_parse_seconds(end)}, '
-                    "in which there is nothing"
+                    f'"span" must not be empty, got {_parse_seconds(start)} to '
+                    f"{_parse_seconds(end)}"
                 )
         if self.frames is not None and not (
             0 <= self.frames.start < self.frames.stop and self.frames.step == 1
         ):
             raise UsageError(
-                f'"frames" are {self.frames.start} to {self.frames.stop}; they have to ascend from '
-                "0 or more"
+                f'"frames" must ascend from 0 or more, got {self.frames.start} to '
+                f"{self.frames.stop}"
             )
         if self.times < 1:
-            raise UsageError(f'"times" is {self.times}; a query is asked once at least')
+            raise UsageError(f'"times" must be at least 1, got {self.times}')
 
     @property
     def clauses(self) -> Clauses:
-        """The labels as an AND of ORs; nothing without labels."""
+        """The labels as an AND of ORs; empty without labels."""
         return clauses_of(self.labels)
 
 
 def read_workload(path: Path) -> list[WorkloadQuery]:
-    """The queries of a file, in their order.
+    """Return the queries of a file in order.
 
-    The file is JSON: a list of objects, or an object whose "queries" is one.  Each has "labels"
-    (an expression as of `vfsd labels query`), a "region" ("WxH+X+Y" of the displayed frame), or
-    both; "span" ([from, to] in seconds, to may be null) or "frames" ([first, end]), or neither;
-    and "times", if it is asked more than once.
+    The file is JSON: a list of objects, or an object with such a list as "queries".  Each object
+    has "labels" (an expression as for `vfsd labels query`), a "region" ("WxH+X+Y" of the displayed
+    frame), or both.  It may have "span" ([from, to] in seconds, to may be null) or "frames"
+    ([first, end]), and "times" for a repeated query.
 
-    Raises `UsageError` that names the query and what is wrong with it, `NotFoundError`.
+    Raises `UsageError` with the query and the reason, `NotFoundError`.
     """
     return [
         _parse_query(f"{path}: query {n}", entry) for n, entry in enumerate(_read_entries(path))
@@ -104,19 +109,17 @@ def _read_entries(path: Path) -> list[Any]:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UsageError as error:
         raise UsageError(f"{path}: {error}", hint=error.hint) from error
-    except (ValueError, RecursionError) as error:  # numbers may have too many digits, too
+    except (ValueError, RecursionError) as error:  # also for numbers with too many digits
         raise UsageError(f"{path} must be a JSON file: {error}", hint=hint) from error
     if isinstance(content, dict):
         unknown = sorted(set(content) - {"queries"})
         if unknown:
-            raise UsageError(
-                f"{path} has a key {unknown[0]!r}, which means nothing here", hint=hint
-            )
+            raise UsageError(f"{path} has the unknown key {unknown[0]!r}", hint=hint)
         content = content.get("queries")
     if not isinstance(content, list):
-        raise UsageError(f'{path} has no list of "queries"', hint=hint)
+        raise UsageError(f'{path} must have a list of "queries"', hint=hint)
     if not content:
-        raise UsageError(f"{path} has no query", hint=hint)
+        raise UsageError(f"{path} must have at least one query", hint=hint)
     return content
 
 
@@ -135,7 +138,7 @@ def _parse_query(where: str, entry: Any) -> WorkloadQuery:
     unknown = sorted(set(entry) - set(_KEYS))
     if unknown:
         raise UsageError(
-            f"{where} has a key {unknown[0]!r}, which means nothing here",
+            f"{where} has the unknown key {unknown[0]!r}",
             hint=f"known: {', '.join(_KEYS)}",
         )
 
@@ -217,17 +220,16 @@ class LoggedQuery:
     """A read that tiles could have made cheaper."""
 
     query: Query
-    at_ns: int  #: Unix time at which it began
+    at_ns: int  #: start, Unix time
 
 
 def queries_of_reads(reads: Iterable[LoggedRead], media: MediaInfo) -> list[LoggedQuery]:
-    """What reads of one video looked for, the oldest first.
+    """Return the queries of logged reads of one video, oldest first.
 
-    Those of whole frames are left out: they take the same whatever tiles there are, so they speak
-    neither for a layout nor against it.
+    Reads of whole frames are left out: they cost the same with any tiles.
     """
     whole = Rect.of_size(media.width, media.height)
-    known: dict[tuple[object, ...], Aims] = {}  # people read the same again and again
+    known: dict[tuple[object, ...], Aims] = {}  # the same reads are repeated often
     found = []
     for read in sorted(reads, key=lambda read: (read.at_ns, read.id)):
         key = read.labels, read.region
@@ -239,10 +241,10 @@ def queries_of_reads(reads: Iterable[LoggedRead], media: MediaInfo) -> list[Logg
 
 
 def sizes_of_reads(reads: Iterable[LoggedRead], media: MediaInfo) -> list[LoggedQuery]:
-    """Which sizes whole frames were read in, the oldest first.
+    """Return the sizes in which whole frames were read, oldest first.
 
-    Each as the size of the smallest rendition that would serve it: renditions have even sizes, so
-    an odd one is asked for as its double.  What is not smaller than the picture is left out.
+    Each is the size of the smallest rendition that would serve the read.  Renditions have even
+    sizes, so an odd size is doubled.  Sizes that are not smaller than the picture are left out.
     """
     order = sorted(reads, key=lambda read: (read.at_ns, read.id))
     found = []
@@ -265,7 +267,7 @@ def _rendition_for(read: LoggedRead, media: MediaInfo) -> ScaledFrames | None:
 
 
 def _frames_of_read(read: LoggedRead) -> range:
-    """Of frames that are not in a row, as many as there were, evenly spread."""
+    """Return the frames of a read; scattered ones as the same number of evenly spaced frames."""
     between = read.end_frame - 1 - read.first_frame
     if read.kind == "scan" or read.frames < 2:
         return range(read.first_frame, read.end_frame)
@@ -273,10 +275,13 @@ def _frames_of_read(read: LoggedRead) -> range:
 
 
 def _aims_of_read(read: LoggedRead, media: MediaInfo) -> Aims:
-    """Of labels, all boxes that carry them: a read that wanted only those in a region, or with some
-    confidence, is taken for one of all."""
+    """Return the aims of a read.
+
+    With labels these are all boxes with the labels, even if the read was limited to a region or
+    confidence.
+    """
     if read.labels is None:
-        # How it was converted is not remembered; nothing else looks at more than this.
+        # The pixel format of a read is not logged; rgb24 needs the largest margin.
         region = read.region.intersection(media.frame_rect) or media.frame_rect
         aims: list[Aim] = [needed_area(media, "rgb24", region, None)]
         return frozenset(aims)
