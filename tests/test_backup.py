@@ -739,7 +739,7 @@ def test_a_full_disk_leaves_the_last_backup(
         raise NoSpaceError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ObjectStore, "good_copy_of", full)
+        patch.setattr(ObjectStore, "verified_copy_of", full)
         for place in (target, other := target.with_name("other")):
             with pytest.raises(NoSpaceError, match=f"in {place}"):
                 back_up(store.parts, place)

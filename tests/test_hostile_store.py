@@ -349,9 +349,9 @@ def refusals(store: Store) -> list[str]:
     [
         ("link", "is not a regular file"),
         ("fifo", "is not a regular file"),
-        ("/proc/self/environ", "lies in /proc"),
+        ("/proc/self/environ", "is in /proc"),
         ("/dev/fd/0", "is not a regular file"),
-        ("catalog", "lies inside the store"),
+        ("catalog", "is inside the store"),
         ("clip.mp4", "is not an absolute path"),
     ],
 )

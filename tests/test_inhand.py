@@ -200,7 +200,7 @@ def test_a_writer_that_died_is_dead_whoever_has_its_pid_by_now(
     with store.growing("cam.mp4") as growing:
         writing.send_signal(signal.SIGKILL)
         writing.wait()
-        for path in parts.objects.on_their_way():
+        for path in parts.objects.temporary_files():
             path.rename(path.with_name(path.name.replace(str(writing.pid), str(alive), 1)))
         assert is_locked(file.path) is False
         assert sum(1 for _ in growing.follow()) == len(growing) > 20
@@ -223,7 +223,7 @@ def test_a_replacement_is_nobodys_leftover(tmp_path: Path, store: Store) -> None
     def on_progress(what: str, done: int, total: int) -> None:
         if what not in seen:
             seen.add(what)
-            assert store.parts.objects.on_their_way()
+            assert store.parts.objects.temporary_files()
             assert nothing_goes(store)
 
     video.policy.replace_original(psnr=36, on_progress=on_progress)
@@ -236,7 +236,7 @@ def test_a_good_copy_is_nobodys_leftover_until_it_is_in_place(store: Store) -> N
     original = store.ingest(CLIP, "a.mp4").original
     assert original.object_key
     objects = store.parts.objects
-    with objects.good_copy(CLIP, original.object_key) as copy:
+    with objects.verified_copy(CLIP, original.object_key) as copy:
         assert nothing_goes(store)
         objects.exchange(copy, original.object_key)
     assert is_as_before(store, ["a.mp4"])
@@ -274,4 +274,4 @@ def test_a_file_that_was_just_begun_is_nobodys_leftover(store: Store) -> None:
     file = create_partial(store.parts.objects, "a.mp4")
     assert nothing_goes(store)
     file.remove()
-    assert store.parts.objects.on_their_way() == []
+    assert store.parts.objects.temporary_files() == []

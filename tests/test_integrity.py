@@ -416,7 +416,7 @@ def test_bytes_that_come_again_do_not_rely_on_those_that_are_there(
         assert np.array_equal(store["b.mp4"].read().data, exact)
         assert fsck.run(store.parts, deep=True) == []
         assert path.read_bytes() == CLIP.read_bytes() != early.read()
-        assert store.parts.objects.on_their_way() == []
+        assert store.parts.objects.temporary_files() == []
 
 
 @pytest.mark.thorough

@@ -254,7 +254,7 @@ def test_what_was_published_and_removed_is_no_recording_either(store: Store) -> 
     store.remove("a.mp4")
     (one,) = store.recordings()
     assert one.name == "b.mp4"
-    left = store.parts.objects.on_their_way()
+    left = store.parts.objects.temporary_files()
     assert {store.parts.objects.main_file(path) for path in left} == {other.path}
 
 

@@ -83,7 +83,7 @@ def test_a_store_with_something_else_for_a_file_says_so(root: Path, name: str, m
             StoreError, match=re.escape(f"{root / name} must be a regular")
         ) as caught:
             Store.open(root, read_only=read_only)
-        assert "move what lies there away" in (caught.value.hint or "")
+        assert "move it away" in (caught.value.hint or "")
     assert state(root) == before
 
 
@@ -166,9 +166,9 @@ def test_links_that_lead_nowhere_are_not_files_that_are_missing(
         (root / name).rename(tmp_path / "elsewhere")
     (root / name).unlink(missing_ok=True)
     (root / name).symlink_to(tmp_path / "away" / "elsewhere")
-    with pytest.raises(StoreError, match=f"{name} is a link that leads nowhere") as caught:
+    with pytest.raises(StoreError, match=f"{name} is a dangling symbolic link") as caught:
         Store.open(root)
-    assert "mount that" in (caught.value.hint or "")
+    assert "mount the disk" in (caught.value.hint or "")
     (tmp_path / "away").mkdir()
     (tmp_path / "elsewhere").touch()
     (tmp_path / "elsewhere").rename(tmp_path / "away" / "elsewhere")

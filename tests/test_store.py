@@ -132,7 +132,7 @@ def test_a_store_that_comes_while_another_is_about_to_be_made_is_left_alone(
 
 def test_only_one_makes_a_store_at_a_time(tmp_path: Path) -> None:
     with StoreDirectory.creating(tmp_path / "a") as directory:
-        with pytest.raises(BusyError, match="just making"):
+        with pytest.raises(BusyError, match="is creating"):
             Store.create(tmp_path / "a")
         Catalog.create(directory.catalog_url).close()
     Store.open(tmp_path / "a").close()

@@ -84,7 +84,7 @@ def test_a_linked_file_that_becomes_another_meanwhile_is_not_taken_for_it(
     video.labels.add_box(5, "x", (0, 0, 9, 5), source="me")
     good, before = mine.read_bytes(), mine.stat()
     if change is written_over:
-        with pytest.raises(IntegrityError, match="while they were examined"):
+        with pytest.raises(IntegrityError, match="while it was examined"):
             video.verify(on_progress=once(lambda: change(mine)))
     else:
         assert not video.verify(on_progress=once(lambda: change(mine)))

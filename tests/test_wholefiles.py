@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from vfsd.disk.atomic_write import whole_file, whole_folder
+from vfsd.disk.atomic_write import atomic_directory, atomic_file
 from vfsd.errors import ExistsError, NotFoundError, UsageError
 
 LONGEST = 255
@@ -25,9 +25,9 @@ def names(folder: Path) -> list[str]:
 
 def test_who_is_done_last_has_the_name(tmp_path: Path) -> None:
     path = tmp_path / "out.mp4"
-    with whole_file(path, replace=True) as first:
+    with atomic_file(path, replace=True) as first:
         first.write(b"first")
-        with whole_file(path, replace=True) as second:
+        with atomic_file(path, replace=True) as second:
             second.write(b"second")
         assert path.read_bytes() == b"second"
     assert path.read_bytes() == b"first"
@@ -39,7 +39,7 @@ def test_threads_that_save_to_one_path_do_not_meet(tmp_path: Path) -> None:
     together = threading.Barrier(8)
 
     def save(number: int) -> None:
-        with whole_file(path, replace=True) as file:
+        with atomic_file(path, replace=True) as file:
             together.wait()
             file.write(bytes([number]) * 100_000)
 
@@ -52,7 +52,7 @@ def test_threads_that_save_to_one_path_do_not_meet(tmp_path: Path) -> None:
 
 def test_what_has_got_the_name_meanwhile_stays(tmp_path: Path) -> None:
     path = tmp_path / "out.mp4"
-    with pytest.raises(ExistsError), whole_file(path, replace=False):
+    with pytest.raises(ExistsError), atomic_file(path, replace=False):
         path.write_bytes(b"another's")
     assert path.read_bytes() == b"another's"
     assert names(tmp_path) == ["out.mp4"]
@@ -61,7 +61,7 @@ def test_what_has_got_the_name_meanwhile_stays(tmp_path: Path) -> None:
 def test_of_threads_that_save_to_one_new_name_one_has_it(tmp_path: Path) -> None:
     def save(path: Path, together: threading.Barrier, number: int) -> int | None:
         try:
-            with whole_file(path, replace=False) as file:
+            with atomic_file(path, replace=False) as file:
                 file.write(bytes([number]) * 100)
                 together.wait()
         except ExistsError:
@@ -85,7 +85,7 @@ def test_where_there_are_no_links_a_new_file_is_renamed(
 
     monkeypatch.setattr(os, "link", no_link)
     test_what_has_got_the_name_meanwhile_stays(tmp_path)
-    with whole_file(tmp_path / "new", replace=False) as file:
+    with atomic_file(tmp_path / "new", replace=False) as file:
         file.write(b"mine")
     assert (tmp_path / "new").read_bytes() == b"mine"
 
@@ -103,11 +103,11 @@ def test_a_folder_that_others_know_stays_the_one_it_is(
     else:
         monkeypatch.chdir(folder)
     before = folder.stat().st_ino
-    with pytest.raises(ExistsError), whole_folder(path):
+    with pytest.raises(ExistsError), atomic_directory(path):
         (folder / "other.txt").write_text("another's")
     assert names(folder) == ["other.txt"]
     (folder / "other.txt").unlink()
-    with whole_folder(path) as place:
+    with atomic_directory(path) as place:
         (place / "labels.txt").write_text("mine")
     assert names(folder) == ["labels.txt"]
     assert folder.stat().st_ino == before
@@ -118,9 +118,9 @@ def test_what_the_killed_left_is_in_nobodys_way(tmp_path: Path) -> None:
     path, folder = tmp_path / "out.mp4", tmp_path / "out"
     (tmp_path / f".out.mp4.{os.getpid()}.part").write_bytes(b"left")
     (tmp_path / f".out.{os.getpid()}.part").mkdir()
-    with whole_file(path, replace=False) as file:
+    with atomic_file(path, replace=False) as file:
         file.write(b"whole")
-    with whole_folder(folder) as inside:
+    with atomic_directory(folder) as inside:
         (inside / "a").write_bytes(b"whole")
     assert path.read_bytes() == b"whole"
     assert names(folder) == ["a"]
@@ -130,12 +130,12 @@ def test_what_the_killed_left_is_in_nobodys_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize("letter", ["n", "ö", "\udcff"])
 def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path, letter: str) -> None:
     name = letter * (LONGEST // len(os.fsencode(letter)))
-    with whole_file(tmp_path / name, replace=False) as file:
+    with atomic_file(tmp_path / name, replace=False) as file:
         file.write(b"x")
         (temporary,) = names(tmp_path)
         assert temporary.startswith(".")
     assert names(tmp_path) == [name]
-    with whole_folder(tmp_path / name[:-1]):
+    with atomic_directory(tmp_path / name[:-1]):
         pass
     assert names(tmp_path) == sorted([name, name[:-1]])
 
@@ -143,9 +143,9 @@ def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path, letter: str) -> N
 def test_new_files_and_folders_are_anybodys_that_the_umask_allows(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        with whole_file(tmp_path / "file", replace=False) as file:
+        with atomic_file(tmp_path / "file", replace=False) as file:
             file.write(b"x")
-        with whole_folder(tmp_path / "folder"):
+        with atomic_directory(tmp_path / "folder"):
             pass
     finally:
         os.umask(before)
@@ -155,7 +155,10 @@ def test_new_files_and_folders_are_anybodys_that_the_umask_allows(tmp_path: Path
 
 def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"old")
-    for whole in (whole_file(tmp_path / "file", replace=True), whole_folder(tmp_path / "folder")):
+    for whole in (
+        atomic_file(tmp_path / "file", replace=True),
+        atomic_directory(tmp_path / "folder"),
+    ):
         with pytest.raises(ZeroDivisionError), whole:
             raise ZeroDivisionError
     assert (tmp_path / "file").read_bytes() == b"old"
@@ -165,17 +168,20 @@ def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
 def test_a_folder_with_something_in_it_stays(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    with pytest.raises(ExistsError, match="not an empty folder"), whole_folder(folder):
+    with pytest.raises(ExistsError, match="not an empty directory"), atomic_directory(folder):
         (folder / "a").touch()
     assert names(folder) == ["a"]
-    with pytest.raises(ExistsError, match="not an empty folder"), whole_folder(folder):
+    with pytest.raises(ExistsError, match="not an empty directory"), atomic_directory(folder):
         pass
     assert names(tmp_path) == ["folder"]
 
 
 def test_where_nothing_can_be_made_is_said(tmp_path: Path) -> None:
-    for whole in (whole_file(tmp_path / "no" / "a", True), whole_folder(tmp_path / "no" / "a")):
+    for whole in (
+        atomic_file(tmp_path / "no" / "a", True),
+        atomic_directory(tmp_path / "no" / "a"),
+    ):
         with pytest.raises(NotFoundError, match="directory not found"):
             whole.__enter__()
-    with pytest.raises(UsageError, match="is a directory"), whole_file(tmp_path, replace=True):
+    with pytest.raises(UsageError, match="is a directory"), atomic_file(tmp_path, replace=True):
         pass

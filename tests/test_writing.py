@@ -29,7 +29,7 @@ from vfsd.api.video import Video
 from vfsd.codecs.frames.pixel_layouts import PIXEL_FORMATS, pixel_layout
 from vfsd.core.frames import Pixels
 from vfsd.core.model import Access
-from vfsd.disk.tempfiles import held_directory
+from vfsd.disk.tempfiles import locked_directory
 from vfsd.errors import (
     BusyError,
     ClosedError,
@@ -570,7 +570,7 @@ def test_a_process_that_was_stopped_while_it_began_a_file_is_not_waited_for_for_
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vfsd.disk.object_store._BEGINNING_SECONDS", 0.1)
-    with held_directory(store.parts.directory.objects_tmp, fcntl.LOCK_EX):
+    with locked_directory(store.parts.directory.objects_tmp, fcntl.LOCK_EX):
         with pytest.raises(BusyError, match="beginning a file") as caught:
             store.write("a.mp4", smooth(3, 64, 48), fps=25)
         assert "fuser" in str(caught.value.hint)

@@ -262,7 +262,7 @@ def test_progress_appears_after_a_while_and_only_at_a_terminal(
 def test_an_error_is_a_sentence_and_what_to_do(place: Path) -> None:
     said, hint = run_command("-s", "nowhere", "ls").err.splitlines()
     assert said == f"vfsd: no store found in {place / 'nowhere'}"
-    assert hint == f"  make one with `vfsd init {place / 'nowhere'}`"
+    assert hint == f"  create one with `vfsd init {place / 'nowhere'}`"
 
 
 def test_an_error_is_an_object_for_programs(place: Path) -> None:

@@ -457,7 +457,7 @@ def test_what_there_is_no_room_for_is_named_with_what_to_do(
         (failure,) = (json.loads(line) for line in told.err.splitlines() if "exit_code" in line)
         names = ("config.toml", "portrait.mp4", "out.mkv")
         assert any(name in failure["message"] for name in names)
-        assert "make room on the disk" in failure["hint"]
+        assert "free space on its disk" in failure["hint"]
 
 
 @pytest.mark.thorough

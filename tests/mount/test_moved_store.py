@@ -122,7 +122,7 @@ def test_open_store_is_refused(tmp_path: Path, put: Callable[[Path, Path], None]
                 lambda: store.remove("v.mp4"),
                 lambda: store.parts.objects.delete(other["w.mp4"].info.digest),
             ):
-                with pytest.raises(StoreError, match=f"has gone: it is at {aside}"):
+                with pytest.raises(StoreError, match=f"was moved or deleted: it is at {aside}"):
                     change()
             store.close()
             assert (path / "catalog.sqlite3-wal").exists()

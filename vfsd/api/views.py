@@ -11,7 +11,7 @@ from vfsd.api.reading import Region, sides_in, view_of
 from vfsd.core import view_path
 from vfsd.core.timebase import Seconds
 from vfsd.core.view_request import Size
-from vfsd.disk.atomic_write import whole_file
+from vfsd.disk.atomic_write import atomic_file
 from vfsd.disk.object_store import Progress
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.read.video_context import VideoContext
@@ -94,7 +94,7 @@ class VideoViews:
         self, path: Path, request: view_path.ViewSpec, replace: bool, on_progress: Progress | None
     ) -> int:
         video = self._video
-        with whole_file(path, replace) as file:
+        with atomic_file(path, replace) as file:
             return render(video.parts, video.tools, video.info, request, file, on_progress)
 
 

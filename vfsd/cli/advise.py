@@ -165,9 +165,9 @@ def _read_queries(path: Path) -> list[WorkloadQuery]:
 
 
 def _write_file(data: bytes, path: Path, replace: bool) -> None:
-    from vfsd.disk.atomic_write import whole_file
+    from vfsd.disk.atomic_write import atomic_file
 
-    with whole_file(path, replace) as file:
+    with atomic_file(path, replace) as file:
         file.write(data)
 
 

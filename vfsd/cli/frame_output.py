@@ -20,7 +20,7 @@ import numpy as np
 from vfsd.core.frames import Frame
 from vfsd.core.output_formats import CODECS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
 from vfsd.core.view_path import ViewForm, output_form
-from vfsd.disk.atomic_write import whole_file
+from vfsd.disk.atomic_write import atomic_file
 from vfsd.errors import IntegrityError, UsageError
 
 _NUMBERED = re.compile(r"%0?\d*d")
@@ -129,7 +129,7 @@ def write_frames(
     if target.is_stdout:
         _write_pixels(sys.stdout.buffer, frames)
         return WrittenFiles([], 0)
-    with whole_file(Path(target.out), replace) as file:
+    with atomic_file(Path(target.out), replace) as file:
         if target.kind == "array":
             _write_array(file, frames, count)
         else:
@@ -171,7 +171,7 @@ def _write_stills(out: str, frames: Iterator[Frame], count: int, replace: bool) 
     for frame in frames:
         path = _numbered(out, frame.index)
         data = _encode_picture(frame, os.path.splitext(out)[1])
-        with whole_file(Path(path), replace) as file:
+        with atomic_file(Path(path), replace) as file:
             file.write(data)
         files.append(path)
         size += len(data)

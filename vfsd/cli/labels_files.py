@@ -406,14 +406,14 @@ def _write_files(files: Files, format_: str, out: str, replace: bool) -> int:
     path = Path(out)
     if format_ in _FOLDERS:
         return _write_folder(files, path)
-    from vfsd.disk.atomic_write import whole_file
+    from vfsd.disk.atomic_write import atomic_file
     from vfsd.labels import export_path
 
     several = [(export_path(path, format_, name), pieces) for name, pieces in files]
     # The files get their names when all are written, the last one first.  So boxes never appear
     # without the names of their classes.
     with ExitStack() as all_of_them:
-        opened = [all_of_them.enter_context(whole_file(place, replace)) for place, _ in several]
+        opened = [all_of_them.enter_context(atomic_file(place, replace)) for place, _ in several]
         for file, (_, pieces) in zip(opened, several, strict=True):
             for piece in pieces:
                 file.write(piece.encode())
@@ -428,10 +428,10 @@ def _write_dataset(files: Files, format_: str, out: str, replace: bool) -> int:
 
 
 def _write_folder(files: Files, path: Path) -> int:
-    from vfsd.disk.atomic_write import whole_folder
+    from vfsd.disk.atomic_write import atomic_directory
 
     count = 0
-    with whole_folder(path) as folder:
+    with atomic_directory(path) as folder:
         for name, pieces in files:
             place = folder / name
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -99,13 +99,13 @@ def picture_path(out: str) -> Path:
 def write_picture(picture: Picture, path: Path, *, replace: bool) -> None:
     """Write the PNG or JPEG file `path` as a whole.  Raises `ExistsError` unless `replace`."""
     from vfsd.codecs.encoding.still_images import MIN_JPEG_QUANTISER, encode_jpeg, encode_png
-    from vfsd.disk.atomic_write import whole_file
+    from vfsd.disk.atomic_write import atomic_file
 
     if path.suffix.lower() == ".png":
         data = encode_png(picture)
     else:
         data = encode_jpeg(picture, quantiser=MIN_JPEG_QUANTISER)
-    with whole_file(path, replace) as file:
+    with atomic_file(path, replace) as file:
         file.write(data)
 
 

@@ -1,1 +1,1 @@
-"""Files of a store: names, atomic writes, safe opening, checksums."""
+"""Files of a store: paths, atomic writes, safe opening, checksums."""

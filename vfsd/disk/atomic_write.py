@@ -1,7 +1,7 @@
-"""Files and folders that appear under their name whole, or not at all.
+"""Output files and directories that appear completely or not at all.
 
-They are written beside it, under a name that nobody else has.  A process that is killed leaves that
-there, ``.NAME.PID-....part``, where it is in nobody's way.
+They are written next to the target under a unique temporary name. A killed process leaves
+``.NAME.PID-....part``, which does not affect later writes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vfsd.disk.enospc import NO_SPACE
-from vfsd.disk.tempfiles import NEW_NAME, NewFile, held_directory, new_name
+from vfsd.disk.tempfiles import NEW_NAME, NewFile, locked_directory, new_name
 from vfsd.errors import ExistsError, NoSpaceError, NotFoundError, UsageError
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-_TOLD = 64
-"""Bytes of a name that its temporary one begins with: all of it may be as long as names can be."""
+_PREFIX_BYTES = 64
+"""How much of the name a temporary name starts with. A full name could exceed the length limit."""
 _TEMPORARY = re.compile(r".*\." + NEW_NAME.pattern + r"\.part", re.DOTALL)
 
 
 def require_directory(path: Path) -> None:
-    """Raises `NotFoundError` where there is none, in which something is to be made."""
+    """Raise `NotFoundError` if the directory for an output does not exist."""
     if not path.is_dir():
         raise NotFoundError(
             f"directory not found: {path}",
@@ -39,13 +39,12 @@ def require_directory(path: Path) -> None:
 
 
 @contextmanager
-def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
-    """A file to write, which gets its name when the block has ended well.
+def atomic_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
+    """Yield a file for writing that gets its name when the block succeeds.
 
-    Its bytes are on the disk then, so that a power cut leaves it or what was there before.  Pipes
-    and devices are written as they are.  Raises `ExistsError` unless `replace`, `NotFoundError`
-    where there is no directory for it, `UsageError` where it is one itself, `NoSpaceError`,
-    `OSError`.
+    Its bytes are synced first: after a power failure either the new or the old file is there. Pipes
+    and devices are written directly. Raises `ExistsError` unless `replace`, `NotFoundError` if the
+    parent directory is missing, `UsageError` if `path` is a directory, `NoSpaceError`, `OSError`.
     """
     if path.is_dir():
         raise UsageError(f"{path} is a directory", hint="name a file in it")
@@ -57,7 +56,7 @@ def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
     if not replace:
         _require_free(path)
     with (
-        _told_of(path),
+        _reporting_target(path),
         NewFile(partial(_temporary, path)) as new,
         BufferedWriter(new.file) as file,
     ):
@@ -69,71 +68,73 @@ def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A folder to put files into, which gets its name when the block has ended well.
+def atomic_directory(path: Path) -> Iterator[Path]:
+    """Yield a directory for new files that gets its name when the block succeeds.
 
-    They are on the disk then.  A folder that is there has to be empty.  Where others know it by
-    more than its name (somebody works in it, it is a link or a mount point) it stays, and the files
-    are moved into it.  Raises `ExistsError` for what else is there, `NotFoundError` where there is
-    no directory for it, `NoSpaceError`, `OSError`.
+    Its files are synced first. An existing directory must be empty. It stays, and the files are
+    moved into it, if it is the current directory, a link or a mount point. Raises `ExistsError` for
+    anything else at `path`, `NotFoundError` if the parent directory is missing, `NoSpaceError`,
+    `OSError`.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise _no_empty_folder(path)
+        raise _not_empty_error(path)
     require_directory(path.parent)
-    stays = path.is_dir() and (path.is_symlink() or path.is_mount() or path.samefile(os.curdir))
-    with _told_of(path):
-        folder = _temporary(path / path.resolve().name if stays else path)
-        folder.mkdir()
+    keeps_inode = path.is_dir() and (
+        path.is_symlink() or path.is_mount() or path.samefile(os.curdir)
+    )
+    with _reporting_target(path):
+        directory = _temporary(path / path.resolve().name if keeps_inode else path)
+        directory.mkdir()
         try:
-            yield folder
-            for one in (*folder.rglob("*"), folder):
+            yield directory
+            for one in (*directory.rglob("*"), directory):
                 _sync(one)
-            if stays:
-                _move_all(folder, path)
+            if keeps_inode:
+                _move_all(directory, path)
                 return
             try:
-                folder.replace(path)
+                directory.replace(path)
             except OSError as error:
                 if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                    raise _no_empty_folder(path) from error  # somebody has been faster
+                    raise _not_empty_error(path) from error  # created in the meantime
                 raise
         finally:
-            shutil.rmtree(folder, ignore_errors=True)  # what went wrong before is what counts
+            shutil.rmtree(directory, ignore_errors=True)  # do not hide the first error
 
 
-def _move_all(folder: Path, into: Path) -> None:
-    """Out of a folder into that which it is in, and in which nothing else is."""
-    with held_directory(into, fcntl.LOCK_EX):
-        if any(one != folder for one in into.iterdir() if not _TEMPORARY.fullmatch(one.name)):
-            raise _no_empty_folder(into)
-        for one in folder.iterdir():
+def _move_all(directory: Path, into: Path) -> None:
+    """Move all files from a temporary directory into its parent, which must be empty otherwise."""
+    with locked_directory(into, fcntl.LOCK_EX):
+        if any(one != directory for one in into.iterdir() if not _TEMPORARY.fullmatch(one.name)):
+            raise _not_empty_error(into)
+        for one in directory.iterdir():
             one.rename(into / one.name)
         _sync(into)
 
 
 def _link(new: Path, path: Path) -> bool:
-    """Give a file its name unless something has it; False where the file system has no links.
+    """Give a file its name unless that exists; return False if hard links are not supported.
 
     Raises `ExistsError`.
     """
     try:
         os.link(new, path, follow_symlinks=False)
     except FileExistsError:
-        raise _exists(path) from None
+        raise _exists_error(path) from None
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        _require_free(path)  # somebody may have been faster
+        _require_free(path)  # it may have been created in the meantime
         return False
     return True
 
 
 def _require_free(path: Path) -> None:
     if path.exists():
-        raise _exists(path)
+        raise _exists_error(path)
 
 
-def _exists(path: Path) -> ExistsError:
+def _exists_error(path: Path) -> ExistsError:
     return ExistsError(
         f"{path} exists",
         hint="replace=True overwrites it",
@@ -141,21 +142,21 @@ def _exists(path: Path) -> ExistsError:
     )
 
 
-def _no_empty_folder(path: Path) -> ExistsError:
+def _not_empty_error(path: Path) -> ExistsError:
     return ExistsError(
-        f"{path} exists and is not an empty folder",
-        hint="files that are there would be taken for part of what is written",
+        f"{path} exists and is not an empty directory",
+        hint="existing files would be taken for part of the output",
     )
 
 
 def _temporary(path: Path) -> Path:
-    told = os.fsencode(path.name)[:_TOLD].decode(errors="ignore")
-    return path.with_name(f".{told}.{new_name()}.part")
+    prefix = os.fsencode(path.name)[:_PREFIX_BYTES].decode(errors="ignore")
+    return path.with_name(f".{prefix}.{new_name()}.part")
 
 
 @contextmanager
-def _told_of(path: Path) -> Iterator[None]:
-    """Errors name the file itself: nobody has heard of the other name."""
+def _reporting_target(path: Path) -> Iterator[None]:
+    """Make errors name the target instead of its temporary name."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Sums of the blocks of a file, by which a part of it can be compared without reading the rest.
+"""Checksums of the blocks of a file, to verify a part of it without reading the rest.
 
-BLAKE3 cut to 8 bytes: on current processors it is faster than CRC-32 by zlib, and what it misses
-comes to one in 2^64.
+Each is BLAKE3 cut to 8 bytes. On current processors that is faster than CRC-32 of zlib. It misses
+one error in 2^64.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from blake3 import blake3
 from vfsd.errors import IntegrityError
 
 BLOCK_BYTES = 1 << 15
-"""Of new sums.  What is damaged is told, and refused, in blocks: half as many bytes are twice as
-many sums, which take a 4096th of the file as it is."""
+"""Block size of new checksums. Damage is reported, and reads are refused, in blocks. Half the size
+would double the checksums, which now take 1/4096 of the file."""
 SUM_BYTES = 8
-_SHOWN = 8
+_MAX_RANGES = 8
 """Ranges in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockChecksums:
-    """The sums of the blocks of one file, as it was when they were made.
+    """The checksums of all blocks of one file.
 
-    Raises `IntegrityError` where there are not as many as the file has blocks.
+    Raises `IntegrityError` if their number does not match `size`.
     """
 
     size: int  #: bytes of the file
@@ -43,15 +43,15 @@ class BlockChecksums:
         return -(-self.size // self.block)
 
     def blocks(self, position: int, end: int) -> range:
-        """The blocks that have any of the bytes ``position <= byte < end``."""
+        """Return the numbers of the blocks with any of the bytes ``position <= byte < end``."""
         return range(position // self.block, -(-min(end, self.size) // self.block))
 
     def bytes_of(self, number: int) -> range:
-        """The bytes of a block."""
+        """Return the half-open range of bytes of a block."""
         return range(number * self.block, min(self.size, (number + 1) * self.block))
 
     def is_right(self, number: int, data: bytes | memoryview) -> bool:
-        """Whether a block is `data`."""
+        """Return whether `data` matches the checksum and length of a block."""
         at = SUM_BYTES * number
         return len(data) == len(self.bytes_of(number)) and self.sums[
             at : at + SUM_BYTES
@@ -59,7 +59,7 @@ class BlockChecksums:
 
 
 class BlockChecksummer:
-    """Makes the sums of a file whose bytes pass in order."""
+    """Computes the checksums of a file from its bytes in order."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -77,7 +77,7 @@ class BlockChecksummer:
                 self._end_block()
 
     def finish(self) -> BlockChecksums:
-        """To be called once, when all bytes have passed."""
+        """Return the checksums. Call it once, after all bytes."""
         if self._size % BLOCK_BYTES:
             self._end_block()
         return BlockChecksums(self._size, BLOCK_BYTES, bytes(self._sums))
@@ -88,12 +88,12 @@ class BlockChecksummer:
 
 
 def block_checksum(data: bytes | memoryview) -> bytes:
-    """The sum of one block."""
+    """Return the checksum of one block."""
     return blake3(data).digest(SUM_BYTES)
 
 
 def merged(ranges: Iterable[range]) -> list[range]:
-    """The union of ranges, ascending, those that touch as one."""
+    """Return the union of ranges in ascending order; adjacent ranges are joined."""
     found: list[range] = []
     for one in sorted(ranges, key=lambda each: each.start):
         if found and one.start <= found[-1].stop:
@@ -104,10 +104,10 @@ def merged(ranges: Iterable[range]) -> list[range]:
 
 
 def text(ranges: Sequence[range]) -> str:
-    """Ranges for people: the last number is part of each."""
+    """Format ranges for messages; the last number is inclusive."""
     shown = [
         f"{one.start}" if len(one) == 1 else f"{one.start} to {one.stop - 1}"
-        for one in ranges[:_SHOWN]
+        for one in ranges[:_MAX_RANGES]
     ]
-    more = len(ranges) - _SHOWN
+    more = len(ranges) - _MAX_RANGES
     return ", ".join(shown) + (f" and {more} more places" if more > 0 else "")

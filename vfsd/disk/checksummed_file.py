@@ -1,7 +1,7 @@
-"""Files whose blocks are compared with their sums when they are first read.
+"""Files whose blocks are compared with their checksums when they are first read.
 
-What a process has seen to be right once it does not look at again: a map of the blocks is shared by
-all who have the same file open.
+`VerifiedBlocks` records which blocks this process has compared. All readers of a file share it, so
+each block is compared only once.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from vfsd.disk.direct_io import open_stored
 from vfsd.errors import DamagedFileError, IntegrityError
 
 _READ_BYTES = 4 << 20
-"""Blocks are read together up to as many bytes."""
+"""Blocks are read together up to this size."""
 
 
 class VerifiedBlocks:
-    """The sums of one file, and which blocks this process has seen to be right.
+    """The checksums of one file, and which blocks this process has compared successfully.
 
-    Threads may use it at the same time: a block that two have compared is right twice.
+    Thread-safe: at worst two threads compare the same block.
     """
 
     __slots__ = ("seen", "sums")
 
     def __init__(self, sums: BlockChecksums) -> None:
         self.sums = sums
-        self.seen = bytearray(len(sums))  #: 1: it is right
+        self.seen = bytearray(len(sums))  #: 1: compared successfully
 
     @property
     def memory(self) -> int:
-        """Bytes."""
+        """Size of both in bytes."""
         return len(self.seen) + len(self.sums.sums)
 
 
 FindBlocks = Callable[[int], VerifiedBlocks | None]
-"""Given a descriptor: what is known of the blocks of that very file; None: nothing.  Raises
-`IntegrityError` where it is not to be read without."""
+"""Returns the state of the blocks of an open file, by descriptor; None: there are no checksums.
+Raises `IntegrityError` if the file must not be read without."""
 Report = Callable[[Sequence[range], bool], DamagedFileError]
-"""Given the bytes that are damaged, and whether they were read and are others; makes the error."""
+"""Makes the error for damaged byte ranges; True if they were read and differ."""
 
 
 class ChecksummedFile:
-    """An open file that is read at offsets, and whose blocks are compared when first read.
+    """An open file that is read at offsets and compared with its checksums. Thread-safe.
 
-    Bytes that are not those that were stored are never given away.  Where a block looks damaged, or
-    the disk fails to read it, it is read once more, from the disk; and where another file has taken
-    the name meanwhile, as when a good copy was put back, that is read from then on.  Thread-safe.
+    Bytes other than the stored ones are never returned. A block that looks damaged or cannot be
+    read is read once more from the disk. If another file has the name by then, for instance a
+    restored copy, that one is read from then on.
     """
 
     def __init__(
@@ -61,34 +61,34 @@ class ChecksummedFile:
         report: Report,
         name: str | None = None,
     ) -> None:
-        """`fd` becomes this object's own; `name` is what messages call it (default: `path`)."""
+        """`fd` becomes owned by this object; `name` is used in messages (default: `path`)."""
         self.fd = fd
         self.name = os.fspath(path) if name is None else name
         self._path = path
         self._find = find
         self._report = report
-        self._is_known = False
+        self._is_looked_up = False
         self._blocks: VerifiedBlocks | None = None
-        self._between: VerifiedBlocks | None = None  #: while another file takes this one's place
-        self._succession = threading.Lock()
+        self._switching: VerifiedBlocks | None = None  #: set while another file replaces this one
+        self._switch_lock = threading.Lock()
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size of the file in bytes."""
         return os.fstat(self.fd).st_size
 
     @property
     def sums(self) -> BlockChecksums | None:
-        """What its blocks are compared with; None: it has none."""
-        blocks = self._blocks if self._is_known else self._look_up()
+        """The checksums of the file; None: there are none."""
+        blocks = self._blocks if self._is_looked_up else self._look_up()
         return None if blocks is None else blocks.sums
 
     def read_some(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes from `position` on, but one at least where there is one.
+        """Return up to `size` bytes from `position`; at least one unless that is the end.
 
-        Raises `DamagedFileError` where the first of them is damaged, `OSError`.
+        Raises `DamagedFileError` if the first of them is damaged, `OSError`.
         """
-        blocks = self._blocks if self._is_known else self._look_up()
+        blocks = self._blocks if self._is_looked_up else self._look_up()
         if blocks is None:
             return os.pread(self.fd, size, position)
         sums = blocks.sums
@@ -96,10 +96,10 @@ class ChecksummedFile:
         wanted = sums.blocks(position, end)
         if not wanted or blocks.seen.find(0, wanted.start, wanted.stop) < 0:
             data = os.pread(self.fd, max(0, end - position), position)
-            return data if self._is_still_of(blocks) else self.read_some(position, size)
+            return data if self._is_current(blocks) else self.read_some(position, size)
         start = wanted.start * sums.block
         data = self._read(start, wanted.stop * sums.block - start)
-        if not self._are_right(blocks, wanted, data):
+        if not self._mark_verified(blocks, wanted, data):
             data = b""
             for number in wanted:
                 again = self._read_again(blocks, number)
@@ -111,11 +111,11 @@ class ChecksummedFile:
         return data[position - start : end - start]
 
     def readinto(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from `position` on; how many bytes that were, fewer only at the end.
+        """Fill `buffer` from `position`; return the number of bytes, fewer only at the end.
 
-        Raises `DamagedFileError` where any of them is damaged, `OSError`.
+        Raises `DamagedFileError` if any of them is damaged, `OSError`.
         """
-        blocks = self._blocks if self._is_known else self._look_up()
+        blocks = self._blocks if self._is_looked_up else self._look_up()
         if blocks is not None:
             buffer = buffer[: self.known(position, len(buffer))]
             block = blocks.sums.block
@@ -123,21 +123,22 @@ class ChecksummedFile:
             if blocks.seen.find(0, position // block, end) >= 0:
                 self.require(position, len(buffer))
         count = os.preadv(self.fd, (buffer,), position)
-        return count if self._is_still_of(blocks) else self.readinto(buffer, position)
+        return count if self._is_current(blocks) else self.readinto(buffer, position)
 
     def known(self, position: int, size: int) -> int:
-        """How many of those bytes there were when the sums were made: others are not the file's."""
-        blocks = self._blocks if self._is_known else self._look_up()
+        """Return how many of these bytes the checksums cover; later bytes do not belong to the
+        file."""
+        blocks = self._blocks if self._is_looked_up else self._look_up()
         return size if blocks is None else max(0, min(size, blocks.sums.size - position))
 
     def require(
         self, position: int, size: int, *, on_progress: Callable[[int], None] | None = None
     ) -> None:
-        """Look at those bytes.  Raises as `readinto` does, of all that is damaged there.
+        """Compare these bytes. Raises as `readinto`, for all damage in the range.
 
-        `on_progress` is told of the bytes done since the last call; it may raise to give up.
+        `on_progress` is called with the bytes done since the last call; it may raise to cancel.
         """
-        blocks = self._blocks if self._is_known else self._look_up()
+        blocks = self._blocks if self._is_looked_up else self._look_up()
         if blocks is None:
             return
         wanted = blocks.sums.blocks(position, position + size)
@@ -155,12 +156,13 @@ class ChecksummedFile:
             raise self._report(merged(damaged), is_proven)
 
     def _damage_in(self, blocks: VerifiedBlocks, some: range) -> tuple[list[range], bool]:
-        """The bytes of damaged ones among these blocks, and whether any of them could be read."""
+        """Return the damaged byte ranges among these blocks, and whether any of them could be
+        read."""
         if blocks.seen.find(0, some.start, some.stop) < 0:
             return [], False
         start = some.start * blocks.sums.block
         data = self._read(start, some.stop * blocks.sums.block - start)
-        if self._are_right(blocks, some, data):
+        if self._mark_verified(blocks, some, data):
             return [], False
         damaged, is_read = [], False
         for number in some:
@@ -176,22 +178,22 @@ class ChecksummedFile:
             os.close(self.fd)
         self.fd = -1
 
-    # -- inside
+    # -- internals
 
     def _look_up(self) -> VerifiedBlocks | None:
         self._blocks = self._find(self.fd)
-        self._is_known = True
+        self._is_looked_up = True
         return self._blocks
 
     def _read(self, position: int, size: int) -> bytes:
-        """Empty where the disk does not give them."""
+        """Return bytes of the file, or nothing on a read error."""
         try:
             return os.pread(self.fd, size, position)
         except OSError:
             return b""
 
-    def _are_right(self, blocks: VerifiedBlocks, wanted: range, data: bytes) -> bool:
-        """Note those blocks of `wanted`, which `data` begins with, that are right."""
+    def _mark_verified(self, blocks: VerifiedBlocks, wanted: range, data: bytes) -> bool:
+        """Compare the blocks of `wanted`, at the start of `data`; return whether all match."""
         sums, seen = blocks.sums, blocks.seen
         view = memoryview(data)
         all_right = True
@@ -207,17 +209,17 @@ class ChecksummedFile:
         return all_right
 
     def _read_again(self, blocks: VerifiedBlocks, number: int) -> bytes | None:
-        """A block as the disk has it now; None where it does not give it."""
+        """Read a block from the disk again; None on a read error."""
         own = blocks.sums.bytes_of(number)
         data = self._from_disk(own)
         if data is not None and blocks.sums.is_right(number, data):
             blocks.seen[number] = 1
-        elif self._take_successor(blocks):
+        elif self._switch_to_successor(blocks):
             return self._from_disk(own)
         return data
 
     def _from_disk(self, own: range) -> bytes | None:
-        """None where the disk does not give them."""
+        """Read bytes from the disk instead of the page cache; None on a read error."""
         with suppress(OSError):
             os.posix_fadvise(self.fd, own.start, len(own), os.POSIX_FADV_DONTNEED)
         try:
@@ -225,15 +227,14 @@ class ChecksummedFile:
         except OSError:
             return None
 
-    def _take_successor(self, blocks: VerifiedBlocks) -> bool:
-        """Read the file from now on that has the name now; whether it is another one than that
-        which `blocks` are of.
+    def _switch_to_successor(self, blocks: VerifiedBlocks) -> bool:
+        """Switch to the file that has the name now; return False if it is still the same.
 
-        The number of the descriptor stays, for whoever reads by it at the moment.
+        The descriptor number stays, for threads that are using it.
         """
-        with self._succession:
+        with self._switch_lock:
             if blocks is not self._blocks:
-                return True  # another thread was here first
+                return True  # another thread has switched already
             try:
                 fd = open_stored(self._path)
             except OSError:
@@ -244,27 +245,27 @@ class ChecksummedFile:
                 try:
                     found = self._find(fd)
                 except IntegrityError:
-                    return False  # it was indexed in place, and is another file now
+                    return False  # a file indexed in place that was replaced
                 if found is None:
                     return False
-                # All of the successor may have been seen already, by others who have it open.
-                self._between = self._blocks = VerifiedBlocks(found.sums)
+                # Not yet `found`: other readers may have verified its blocks already.
+                self._switching = self._blocks = VerifiedBlocks(found.sums)
                 os.dup2(fd, self.fd, inheritable=False)
                 self._blocks = found
                 return True
             finally:
                 os.close(fd)
 
-    def _is_still_of(self, blocks: VerifiedBlocks | None) -> bool:
-        """Whether what was just read, uncompared, is of the file whose blocks those are."""
-        if blocks is self._blocks and (blocks is None or blocks is not self._between):
+    def _is_current(self, blocks: VerifiedBlocks | None) -> bool:
+        """Return whether bytes just read without comparison belong to the file of `blocks`."""
+        if blocks is self._blocks and (blocks is None or blocks is not self._switching):
             return True
-        with self._succession:
+        with self._switch_lock:
             return False
 
 
 class StoredFile(os.PathLike[str]):
-    """The path of an original; opened as a `ChecksummedFile` by whoever reads its packets."""
+    """The path of an original, opened as a `ChecksummedFile`."""
 
     def __init__(
         self,
@@ -274,7 +275,7 @@ class StoredFile(os.PathLike[str]):
         opener: Callable[[], int],
         name: str | None = None,
     ) -> None:
-        """`opener` gives a descriptor; `name` is what messages call it, where not by its path."""
+        """`opener` returns a descriptor; `name` is used in messages (default: `path`)."""
         self.path = path
         self._name = os.fspath(path) if name is None else name
         self._find = find
@@ -288,9 +289,10 @@ class StoredFile(os.PathLike[str]):
         return str(self.path)
 
     def open(self) -> ChecksummedFile:
-        """Raises `OSError`, `IntegrityError` for what may not be opened or is not there."""
+        """Open the file. Raises `OSError`, `IntegrityError` if it is missing or must not be
+        opened."""
         return self.of(self._opener())
 
     def of(self, fd: int) -> ChecksummedFile:
-        """The same, of a descriptor, which becomes its own."""
+        """Return the file for a descriptor, which it then owns."""
         return ChecksummedFile(self.path, fd, self._find, self._report, self._name)

@@ -1,4 +1,4 @@
-"""Reading a file from the disk, rather than what the kernel remembers of it."""
+"""Opens stored files safely, and reads them from the disk instead of the page cache."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from contextlib import suppress
 from vfsd.errors import IntegrityError
 
 CHUNK = 1 << 20
-"""Bytes that are read at a time; places are multiples of it."""
+"""Bytes per read; positions are multiples of it."""
 
-AS_BYTES = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-"""How files of a store are opened: who made it may have put links and pipes there, which are
+STORED_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+"""Flags for opening files of a store. A malicious store may contain links and pipes: these are
 neither followed nor waited for."""
 
 UNREADABLE = frozenset(
@@ -25,7 +25,7 @@ UNREADABLE = frozenset(
         errno.ELOOP,
         errno.ENOTDIR,
         errno.ENXIO,
-        # What file systems and disks say of sums that do not fit, and of bad sectors.
+        # Checksum errors of file systems and bad sectors.
         errno.EBADMSG,
         errno.EILSEQ,
         errno.ENODATA,
@@ -33,19 +33,19 @@ UNREADABLE = frozenset(
         errno.EUCLEAN,
     }
 )
-"""With these the disk says that it does not give the bytes of a stored file, or that there is
-nothing which could have any.  Others are about this process, or the machine, and will pass."""
+"""Errors that mean the bytes of a stored file cannot be read. Other errors are about the process or
+the machine, and temporary."""
 
 OF_THE_PROCESS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What says nothing of the file that was to be opened, and would be said of the next one, too."""
+"""Errors that say nothing about the file, and would occur for the next one as well."""
 
 
 def open_stored(path: str | os.PathLike[str], flags: int = 0) -> int:
-    """A descriptor of a file of a store, to be read.  `flags` are others of open(2).
+    """Return a descriptor of a file of a store, for reading. `flags` are added to those of open(2).
 
-    Raises `OSError`: EIO for what is no regular file, ELOOP for a symbolic link.
+    Raises `OSError`: EIO if it is not a regular file, ELOOP for a symbolic link.
     """
-    fd = os.open(path, os.O_RDONLY | AS_BYTES | flags)
+    fd = os.open(path, os.O_RDONLY | STORED_FLAGS | flags)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EIO, "it is not a regular file", os.fspath(path))
@@ -53,9 +53,9 @@ def open_stored(path: str | os.PathLike[str], flags: int = 0) -> int:
 
 
 def stored_chunks(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """The bytes of a file of a store, piece by piece.
+    """Yield the bytes of a file of a store in chunks.
 
-    Raises `FileNotFoundError`, and `IntegrityError` where the disk does not give them.
+    Raises `FileNotFoundError`, and `IntegrityError` if it cannot be read.
     """
     try:
         with open(path, "rb", buffering=0, opener=open_stored) as file:
@@ -70,14 +70,14 @@ def stored_chunks(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 class DirectFile:
-    """A file that is read past the page cache where the file system lets us.
+    """A file that is read without the page cache, if the file system supports that.
 
-    Who reads a whole store so pushes nothing out of the memory of others.  Not thread-safe;
-    a context manager.  Raises `OSError`.
+    Reading a whole store then evicts no pages of other programs. A context manager. Not
+    thread-safe. Raises `OSError`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._buffer = mmap.mmap(-1, CHUNK)  # which begins at a page, as direct reads want it
+        self._buffer = mmap.mmap(-1, CHUNK)  # page-aligned, as O_DIRECT requires
         self._is_direct = True
         try:
             self._fd = open_stored(path, os.O_DIRECT)
@@ -95,7 +95,7 @@ class DirectFile:
         return os.fstat(self._fd)
 
     def read(self, position: int, size: int = CHUNK) -> bytes:
-        """Up to `size` bytes, a part of the chunk at `position`; fewer only at the end."""
+        """Return up to `size` bytes of the chunk at `position`; fewer only at the end."""
         start = position // CHUNK * CHUNK
         data = self._chunk(start)
         return data[position - start : position - start + size]
@@ -113,7 +113,7 @@ class DirectFile:
         return os.pread(self._fd, CHUNK, start)
 
     def block(self, own: range) -> bytes | None:
-        """Some bytes of a chunk, on their own; None where the disk does not give them."""
+        """Read some bytes of a chunk separately; None on a read error."""
         with suppress(OSError):
             os.posix_fadvise(self._fd, own.start, len(own), os.POSIX_FADV_DONTNEED)
         if self._is_direct:
@@ -137,5 +137,5 @@ class DirectFile:
 
 
 def _whole(own: range) -> int:
-    """As many bytes as direct reads want, which are whole pages."""
+    """Return the length rounded up to whole pages, as O_DIRECT requires."""
     return -(-len(own) // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -1,10 +1,10 @@
-"""Room that a store keeps for the day when its disk is full.
+"""Disk space that a store reserves for a full disk.
 
-SQLite needs some to open a catalog, and more to take rows away.  Without any, nobody could look
-into a store on a full disk, or delete something there.  So a file lies beside the catalog that
-holds nothing: it shrinks, a little at a time, when the disk is full and somebody opens the store or
-takes something away.  What becomes free goes to it first: it grows again when bytes have been
-deleted and when the store is opened, and a mount writes nothing while it is short.
+SQLite needs space to open a catalog, and more to delete rows. Without a reserve, a store on a full
+disk could not be opened, and nothing could be deleted. So the file ``reserve`` holds preallocated
+space. It shrinks step by step when the disk is full and a store is opened or something is deleted.
+Freed space refills it first: after deletions and when the store is opened. A mount refuses writes
+until it is full again.
 """
 
 from __future__ import annotations
@@ -20,46 +20,45 @@ from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import NoSpaceError, OverBudgetError, StoreError
 
 RESERVE_BYTES = 2 << 20
-"""Some hundred pages of SQLite's log, for each of several transactions."""
+"""A few hundred pages of SQLite's log, for several transactions."""
 
 _STEP_BYTES = 1 << 18
-"""Opening a catalog takes less, so that a few looks do not use all of the reserve up."""
+"""More than opening a catalog takes, so that opening it a few times does not use up the reserve."""
 
-_LEAST_BYTES = 1 << 12
-"""Disks give room in pieces of this size: less is not worth having."""
+_MIN_STEP_BYTES = 1 << 12
+"""The allocation unit of most disks; smaller steps are not worth trying."""
 
-"""What the system says of a disk without room."""
 T = TypeVar("T")
 
 
 def keep_reserve(directory: StoreDirectory) -> bool:
-    """Make the reserve, or as much of it as there is room for; False where that is not all.
+    """Fill the reserve as far as there is space; return False if it is not full.
 
-    No error where it cannot be made for another reason, as where nothing may be written, but
-    `StoreError` where something else lies there.
+    Other failures, such as a read-only disk, return True. Raises `StoreError` if the path is not a
+    regular file.
     """
     try:
         fd = open_own(directory.reserve, os.O_WRONLY | os.O_CREAT)
     except OSError as error:
         return error.errno not in NO_SPACE
     try:
-        return _grown(fd)
+        return _grow(fd)
     finally:
         os.close(fd)
 
 
 def require_reserve(directory: StoreDirectory) -> None:
-    """To be called before anything is written that may take room, as the reserve comes first.
+    """Raise `NoSpaceError` if the reserve is not full. Call it before any write that needs space.
 
-    Takes a microsecond where nothing is missing.  Raises `NoSpaceError`, and as `keep_reserve`.
+    Takes a microsecond if the reserve is full. Also raises as `keep_reserve`.
     """
     with suppress(FileNotFoundError):
         if os.stat(directory.reserve).st_size >= RESERVE_BYTES:
             return
     if not keep_reserve(directory):
         raise NoSpaceError(
-            "the disk is full, and what is left of it is for removing something",
-            hint="delete something, or make room on the disk",
+            "the disk is full, and the rest is reserved for deletions",
+            hint="delete files in the store, or free space on its disk",
         )
 
 
@@ -69,18 +68,17 @@ def with_reserve(
     *,
     rewind: Callable[[], bool] = lambda: False,
 ) -> T:
-    """Do something that leads to more room, or takes little; with the reserve if it has to be.
+    """Call `action`, and on a full disk again with space from the reserve.
 
-    For actions that change nothing when they fail.  `rewind` is `Catalog.rewind_log` where there
-    is a catalog: what fits into the log as it is needs nothing of the reserve.  Raises what
-    `action` raises.
+    `action` frees space or needs little, and changes nothing when it fails. `rewind` is
+    `Catalog.rewind_log`: a log that can be reused needs no reserve. Raises what `action` raises.
     """
     is_rewound = False
     while True:
         try:
             return action()
         except OverBudgetError:
-            raise  # that is no matter of the disk
+            raise  # unrelated to the disk
         except (OSError, NoSpaceError) as error:
             if error.errno not in NO_SPACE:
                 raise
@@ -90,8 +88,8 @@ def with_reserve(
                 raise
 
 
-def _grown(fd: int) -> bool:
-    """Whether the file has all of its bytes, after it was given those that there is room for."""
+def _grow(fd: int) -> bool:
+    """Extend the file as far as there is space; return whether it is full."""
     step = RESERVE_BYTES
     while True:
         size = os.fstat(fd).st_size
@@ -103,12 +101,12 @@ def _grown(fd: int) -> bool:
             if error.errno not in NO_SPACE:
                 return True
             step //= 2
-            if step < _LEAST_BYTES:
+            if step < _MIN_STEP_BYTES:
                 return False
 
 
 def _shrink(directory: StoreDirectory) -> bool:
-    """Give a step of the reserve up; whether there was one."""
+    """Free one step of the reserve; return False if it is empty."""
     try:
         fd = open_own(directory.reserve, os.O_WRONLY)
     except (OSError, StoreError):

@@ -1,4 +1,4 @@
-"""Disks and quotas that are full."""
+"""Errors of full disks and quotas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def room_for(what: str) -> Iterator[None]:
-    """Raises `NoSpaceError` where there is no room for what the block writes."""
+    """Raise `NoSpaceError` with the name `what` if the disk is full."""
     try:
         yield
     except OSError as error:
@@ -24,7 +24,7 @@ def room_for(what: str) -> Iterator[None]:
 
 
 def write_all(file: FileIO, data: bytes | memoryview) -> None:
-    """Write all of it, or fail: what is not buffered takes as much as there is room for."""
+    """Write all of `data`. Unbuffered files may otherwise write only a part."""
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]

@@ -23,29 +23,30 @@ _MOUNTINFO = Path("/proc/self/mountinfo")
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 SUBTYPE = "vfsd"
-"""Mounts of ours have the type ``fuse.vfsd``, and the store's path as their source."""
+"""Mounts of vfsd have the type ``fuse.vfsd`` and the path of the store as their source."""
 
 
 @dataclass(frozen=True, slots=True)
 class MountEntry:
-    """One line of the kernel's table."""
+    """One line of the kernel's mount table."""
 
     place: Path
     kind: str  #: file system type: ext4, fuse.vfsd ...
     source: str
     device: str  #: MAJOR:MINOR
-    id: str = ""  #: what tells mounts apart, also as ``mnt_id`` in /proc/PID/fdinfo
-    shows: str = "/"  #: which directory or file of the file system; a bind mount shows a part
+    id: str = ""  #: unique id, also ``mnt_id`` in /proc/PID/fdinfo
+    shows: str = "/"  #: root within the file system; a bind mount shows a part
 
     @property
     def is_ours(self) -> bool:
+        """Whether this is a mount of vfsd."""
         return self.kind == f"fuse.{SUBTYPE}"
 
 
 def mounts() -> list[MountEntry]:
-    """Everything that is mounted; of several mounts at one place the last is on top.
+    """Return all mounts; of several at one place the last is on top.
 
-    Empty where the kernel keeps no such table.
+    Empty if the kernel has no mount table.
     """
     try:
         table = _MOUNTINFO.read_bytes()
@@ -59,60 +60,60 @@ def mounts() -> list[MountEntry]:
             continue
         found.append(
             MountEntry(
-                place=Path(_plain(fields[4])),
-                kind=_plain(rest[0]),
-                source=_plain(rest[1]),
-                device=_plain(fields[2]),
-                id=_plain(fields[0]),
-                shows=_plain(fields[3]),
+                place=Path(_unescape(fields[4])),
+                kind=_unescape(rest[0]),
+                source=_unescape(rest[1]),
+                device=_unescape(fields[2]),
+                id=_unescape(fields[0]),
+                shows=_unescape(fields[3]),
             )
         )
     return found
 
 
 def mount_at(place: Path) -> MountEntry | None:
-    """What is mounted exactly there; `place` is absolute and without symbolic links."""
+    """Return the mount exactly at `place`, which is absolute and without symbolic links."""
     return next((mount for mount in reversed(mounts()) if mount.place == place), None)
 
 
 def mount_above(path: Path) -> MountEntry | None:
-    """The mount that `path`, absolute and without symbolic links, lies in."""
+    """Return the mount that contains `path`, which is absolute and without symbolic links."""
     above = [mount for mount in mounts() if path.is_relative_to(mount.place)]
     deepest = max((len(mount.place.parts) for mount in above), default=0)
     return next((m for m in reversed(above) if len(m.place.parts) == deepest), None)
 
 
 def shares_mounts(pid: object) -> bool:
-    """Whether a process sees the mounts that this one sees; False for one that is not visible."""
+    """Return whether a process has the same mount namespace; False if it is not visible."""
     try:
         theirs = os.stat(f"/proc/{pid}/ns/mnt")
     except PermissionError:
-        return True  # of another user; most share one namespace
+        return True  # another user's process; most share one namespace
     except OSError:
         return False
     return os.path.samestat(theirs, os.stat("/proc/self/ns/mnt"))
 
 
-def _plain(field: bytes) -> str:
-    """The table writes blanks, tabs, newlines and backslashes in octal."""
+def _unescape(field: bytes) -> str:
+    """Decode the octal escapes of blanks, tabs, newlines and backslashes."""
     return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match.group(1), 8)]), field))
 
 
 ANSWER_SECONDS = 5.0
-"""As long as a mount has for an answer."""
+"""Time limit for the reply of a mount."""
 
 IDENTITY = "user.vfsd.identity"
-"""Of everything in a mount, but in no listing: which store shows it, and by which name."""
+"""Extended attribute of everything in a mount, in no listing: the store and the name in it."""
 
 _END_SECONDS = 1.0
 _PROBE = Path(__file__).with_name("path_probe.py")
 
-_ADVICE = (
-    "is its process stopped (`kill -CONT PID`), or waiting for a disk? `kill -9 PID` ends it, and "
-    "what was written to it stays; where that does not help, `umount -l` takes the mount away"
+_STUCK_HINT = (
+    "its process may be stopped (`kill -CONT PID`) or waiting for a disk; `kill -9 PID` ends it "
+    "and keeps all written data; if that fails, detach the mount with `umount -l`"
 )
 
-_CODE = """
+_XATTR_PROGRAM = """
 import os, sys
 try:
     path, *names = sys.argv[1:]
@@ -122,24 +123,24 @@ try:
 except OSError as error:
     sys.stdout.buffer.write(b"-%d" % error.errno)
 """
-# Not a stat: that may be answered from what the kernel remembers.
+# statvfs, not stat: the kernel may answer stat from its cache.
 
 
 @dataclass(frozen=True, slots=True)
 class StoreIdentity:
-    """What tells stores apart, whatever their paths are."""
+    """Identifies a store independently of its path."""
 
-    id: str  #: a copy of a store has the same
-    device: int  #: of the store's directory, as `os.stat_result.st_dev`
+    id: str  #: equal in copies of a store
+    device: int  #: `st_dev` of the store's directory
     inode: int
 
 
 @dataclass(frozen=True, slots=True)
 class MountedNode:
-    """What the attribute `IDENTITY` says of something in a mount."""
+    """The value of the attribute `IDENTITY`."""
 
     store: StoreIdentity
-    root: str  #: the store's directory as the process of the mount sees it
+    root: str  #: the store's directory as seen by the mount process
     name: str  #: path from the root of the store; empty for the root itself
 
     def encode(self) -> bytes:
@@ -147,29 +148,29 @@ class MountedNode:
 
     @classmethod
     def parse(cls, data: bytes | str) -> Self:
-        """Raises `ValueError` for anything else."""
+        """Parse an attribute. Raises `ValueError`."""
         try:
             found = json.loads(data)
             store = found["store"]
             identity = StoreIdentity(str(store["id"]), int(store["device"]), int(store["inode"]))
             return cls(identity, str(found["root"]), str(found["name"]))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"{data!r} does not tell a store") from error
+            raise ValueError(f"invalid identity of a store: {data!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class MountLocation:
-    """What a path of the machine leads to in a mount."""
+    """The node in a mount that a path leads to."""
 
     node: MountedNode
-    device: int  #: of the mount, as `os.stat_result.st_dev`
+    device: int  #: `st_dev` of the mount
 
 
 def located(paths: Sequence[str]) -> list[MountLocation | None]:
-    """What paths lead to, by what is mounted there; None for those outside of mounts.
+    """Return where paths lead to in mounts; None for those outside.
 
-    The last part of a path may be missing, and is not followed where it is a link in a mount.
-    Raises `BusyError` where a mount does not answer, and the `OSError` with which it does.
+    The last component may be missing; in a mount it is not followed if it is a link. Raises
+    `BusyError` if a mount does not answer, and the `OSError` that it answers.
     """
     answer = _communicate([str(_PROBE), IDENTITY], paths[0], json.dumps(list(paths)).encode())
     found: list[MountLocation | None] = []
@@ -188,34 +189,36 @@ def located(paths: Sequence[str]) -> list[MountLocation | None]:
 
 
 def require_answer(place: str | os.PathLike[str]) -> None:
-    """Raises `BusyError` where the mount at a place does not answer within `ANSWER_SECONDS`, and
-    the `OSError` with which it does."""
+    """Raise `BusyError` if a mount does not answer within `ANSWER_SECONDS`.
+
+    Raises the `OSError` that it answers.
+    """
     _ask(os.fspath(place))
 
 
 def attribute(path: str | os.PathLike[str], name: str) -> bytes:
-    """An extended attribute of a file in a mount.  Raises as `require_answer`."""
+    """Return an extended attribute of a file in a mount. Raises as `require_answer`."""
     return _ask(os.fspath(path), name)
 
 
 def own_attribute(path: str | os.PathLike[str], name: str, store: StoreIdentity) -> bytes:
-    """The same, of a file in a mount of that very store.
+    """Return an extended attribute of a file in a mount of `store`.
 
-    Raises `BusyError` also where another store is shown at the path, as there may be in another
-    mount namespace than the mount's.
+    Raises `BusyError` also if the path is in a mount of another store. The mount of `store` may be
+    in another mount namespace.
     """
     identity, _, value = _ask(os.fspath(path), IDENTITY, name).partition(b"\0")
     shown = MountedNode.parse(identity)
     if shown.store != store:
         raise BusyError(
-            f"{os.fspath(path)} is in a mount of another store here, that in {shown.root}",
+            f"{os.fspath(path)} is in a mount of another store here: {shown.root}",
             hint="run the command in the mount namespace in which the store was mounted",
         )
     return value
 
 
 def _ask(path: str, *names: str) -> bytes:
-    answer = _communicate(["-c", _CODE, path, *names], path)
+    answer = _communicate(["-c", _XATTR_PROGRAM, path, *names], path)
     if answer.startswith(b"+"):
         return answer[1:]
     code = int(answer.removeprefix(b"-") or errno.EIO)
@@ -223,22 +226,22 @@ def _ask(path: str, *names: str) -> bytes:
 
 
 def _communicate(program: list[str], path: str, given: bytes = b"") -> bytes:
-    """What a program says that looks at `path`.  Raises `BusyError` where it says nothing."""
-    # Without the paths and modules of whoever asks: it only has to start quickly.
-    asking = subprocess.Popen(
+    """Return the output of a program that queries `path`. Raises `BusyError` on a timeout."""
+    # -I -S: skip site-packages and the environment, so that it starts quickly.
+    process = subprocess.Popen(
         [sys.executable, "-I", "-S", *program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
     try:
-        answer, _ = asking.communicate(given, timeout=ANSWER_SECONDS)
+        answer, _ = process.communicate(given, timeout=ANSWER_SECONDS)
     except subprocess.TimeoutExpired:
-        asking.kill()
-        for pipe in (asking.stdin, asking.stdout):
+        process.kill()
+        for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
-        with suppress(subprocess.TimeoutExpired):  # the kernel may keep it until there is an answer
-            asking.wait(_END_SECONDS)
-        raise BusyError(f"the mount that shows {path} does not answer", hint=_ADVICE) from None
+        with suppress(subprocess.TimeoutExpired):  # the kernel may block it until the mount answers
+            process.wait(_END_SECONDS)
+        raise BusyError(f"the mount that shows {path} does not answer", hint=_STUCK_HINT) from None
     return answer

@@ -1,10 +1,9 @@
-"""Immutable objects, named by their content.
+"""Immutable objects, named by the hash of their content.
 
-An object appears under its name whole and durable, or not at all: the bytes are written under a
-temporary name and synced, then the name is given and the directory synced.  What had that name
-before may have changed on disk: it is never relied on, but gives way to the bytes that have just
-been hashed.  What nobody refers to in the catalog is garbage, and only `delete` and `vfsd gc` take
-it away.
+An object appears complete and synced, or not at all: it is written to a temporary file, synced and
+renamed, and the directory is synced. A file that has the name already may be damaged: it is never
+reused but replaced by the bytes that were just hashed. Objects without references in the catalog
+are garbage. Only `delete` and `vfsd gc` remove them.
 """
 
 from __future__ import annotations
@@ -31,53 +30,53 @@ from vfsd.disk.tempfiles import (
     NEW_NAME,
     NewFile,
     delete_file,
-    held_directory,
     hold,
     is_locked,
+    locked_directory,
     new_name,
 )
 from vfsd.errors import BusyError, IntegrityError
 
 _CHUNK = 1 << 20
-_BEGINNING_SECONDS = 30.0
-"""As long as others are waited for who begin a file, which takes them milliseconds."""
+_START_SECONDS = 30.0
+"""How long to wait for other processes that start a file, which takes milliseconds."""
 _KEY = re.compile("[0-9a-f]{64}")
 _FOLDER = re.compile("[0-9a-f]{2}")
-_ON_ITS_WAY = re.compile(NEW_NAME.pattern + r"(\.json(\.part)?)?")
+_TEMPORARY = re.compile(NEW_NAME.pattern + r"(\.json(\.part)?)?")
 
 Progress = Callable[[int], None]
 """Called with the number of bytes done since the last call."""
 
 
 def is_key(text: str) -> bool:
-    """Whether it is the name of an object, there or not: a blake3 in hexadecimal digits."""
+    """Return whether a text is the name of an object: 64 hexadecimal digits of BLAKE3."""
     return _KEY.fullmatch(text) is not None
 
 
 class Digest(NamedTuple):
-    """What bytes come to."""
+    """The hash, size and block checksums of some bytes."""
 
-    key: str  #: blake3, hexadecimal
+    key: str  #: BLAKE3, hexadecimal
     size: int  #: bytes
     sums: BlockChecksums
 
 
 class ObjectStore:
-    """The objects of a store, and files on their way to become some."""
+    """The objects of a store, and the temporary files for new ones."""
 
     def __init__(
         self, directory: StoreDirectory, before_first: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`before_first` is called with the first that comes where it `is_bare`; where it raises,
-        none does."""
+        """`before_first` is called with the first key if the store `has_no_folders`; it may
+        raise."""
         self._directory = directory
         self._root = directory.objects
         self._tmp = directory.objects_tmp
         self._before_first = before_first
 
     def path(self, key: str) -> Path:
-        """Where an object lies, or would.  Raises `IntegrityError` for what is no key: names in the
-        catalog lead nowhere else."""
+        """Return the path of an object. Raises `IntegrityError` for an invalid key from the
+        catalog."""
         if not is_key(key):
             raise IntegrityError(f"an object's name must be its hash, got {key[:80]!r}")
         return self._root.joinpath(key[:2], key[2:])
@@ -86,14 +85,13 @@ class ObjectStore:
         return self.size(key) is not None
 
     def size(self, key: str) -> int | None:
-        """Bytes of an object; None where it is not there."""
+        """Return the size of an object in bytes; None if it is missing."""
         return _size(self.path(key)) if is_key(key) else None
 
     def is_intact(self, key: str, size: int | None) -> bool:
-        """Whether an object is there, and its bytes hash to its name; reads all of it, unless its
-        `size` is known, and another.
+        """Return whether an object exists and hashes to its name.
 
-        False where they cannot be read.
+        Reads all of it, unless its size differs from `size`. False if it cannot be read.
         """
         try:
             with open(self.path(key), "rb", buffering=0, opener=open_stored) as file:
@@ -106,31 +104,31 @@ class ObjectStore:
                 return False
             raise
 
-    def is_one_with(self, path: Path, key: str) -> bool:
-        """Whether a file of the store is an object under another name."""
-        return is_key(key) and _are_one(path, self.path(key))
+    def is_same_file(self, path: Path, key: str) -> bool:
+        """Return whether `path` is a hard link of an object."""
+        return is_key(key) and _is_same_inode(path, self.path(key))
 
     def put_file(self, source: Path, *, on_progress: Progress | None = None) -> Digest:
-        """Copy a file in; what its bytes come to.
+        """Copy a file into the store.
 
-        Raises `NoSpaceError` and leaves nothing behind when the disk is full.
+        Raises `NoSpaceError`; then nothing is left behind.
         """
-        with open(source, "rb", buffering=0) as reading:
-            return self._put(iter(lambda: reading.read(_CHUNK), b""), str(source), on_progress)
+        with open(source, "rb", buffering=0) as source_file:
+            return self._put(iter(lambda: source_file.read(_CHUNK), b""), str(source), on_progress)
 
     def put_bytes(self, data: bytes, what: str) -> Digest:
-        """As `put_file`, what is in memory; `what` names it in errors."""
+        """Store bytes from memory as `put_file`; `what` names them in errors."""
         return self._put([data], what, None)
 
     def new_file(self) -> NewFile:
-        """A new file for bytes on their way; `adopt` makes an object of them.
+        """Return a new temporary file; `adopt` makes it an object.
 
-        What a process leaves there when it ends is among the `leftovers`.
+        If the process dies, the file is among the `leftovers`.
         """
         return NewFile(self._new_path)
 
     def nameless_file(self) -> FileIO:
-        """A new file that goes when it is closed."""
+        """Return a new file that is deleted when it is closed."""
         new = NewFile(self._new_path, mode=0o600)
         new.path.unlink()
         return new.file
@@ -138,61 +136,59 @@ class ObjectStore:
     def _new_path(self) -> Path:
         return self._tmp / new_name()
 
-    def on_their_way(self) -> list[Path]:
-        """Everything under such a name, of writers that live and of those that died, and the notes
-        beside it."""
-        return [path for path in listed(self._tmp) if _ON_ITS_WAY.fullmatch(path.name)]
+    def temporary_files(self) -> list[Path]:
+        """Return all temporary files and notes, of live and dead writers."""
+        return [path for path in listed(self._tmp) if _TEMPORARY.fullmatch(path.name)]
 
     @contextmanager
-    def beginning_alone(self) -> Iterator[None]:
-        """For a block that begins something unless another is on its way: one at a time, of all
-        threads and processes.
+    def exclusive_start(self) -> Iterator[None]:
+        """Wrap a check for, and the start of, a new file: one thread of all processes at a time.
 
-        Raises `BusyError` where another takes longer than such a block can, as one that was
-        stopped does, `OSError`.
+        Raises `BusyError` if another process takes too long, for instance because it was stopped;
+        `OSError`.
         """
         with ExitStack() as held:
             try:
                 held.enter_context(
-                    held_directory(self._tmp, fcntl.LOCK_EX, patience=_BEGINNING_SECONDS)
+                    locked_directory(self._tmp, fcntl.LOCK_EX, patience=_START_SECONDS)
                 )
             except BlockingIOError:
                 raise BusyError(
-                    f"another process has been beginning a file for {_BEGINNING_SECONDS:g} seconds",
-                    hint=f"`fuser {self._tmp}` tells which: go on with it, or end it",
+                    f"another process has been starting a file for {_START_SECONDS:g} seconds",
+                    hint=f"run `fuser {self._tmp}` to find it, and continue or end it",
                 ) from None
             yield
 
     def _put(self, chunks: Iterable[bytes], what: str, on_progress: Progress | None) -> Digest:
-        hasher, summer = blake3(), BlockChecksummer()
+        hasher, checksummer = blake3(), BlockChecksummer()
         with room_for(what), self.new_file() as new:
             for chunk in chunks:
                 hasher.update(chunk)
-                summer.update(chunk)
+                checksummer.update(chunk)
                 write_all(new.file, chunk)
                 if on_progress is not None:
                     on_progress(len(chunk))
             key = hasher.hexdigest()
             os.fsync(new.file.fileno())
             self.exchange(new.path, key)
-        sums = summer.finish()
+        sums = checksummer.finish()
         return Digest(key, sums.size, sums)
 
     def adopt(self, source: Path, key: str) -> None:
-        """Give a file of the store a name among the objects too; its bytes hash to `key`.
+        """Make a file of the store an object as well, with a second name; its bytes hash to `key`.
 
-        The file must not be written any more, under whatever name.  Who may read other objects may
-        read it from now on, too.  Raises `StoreError` for a file of another disk.
+        The file must not be written any more under any name. It becomes as readable as other
+        objects. Raises `StoreError` for a file on another disk.
         """
         fsync_path(source)
-        if self.is_one_with(source, key):  # then a rename would do nothing, and leave the other
+        if self.is_same_file(source, key):  # rename(2) would do nothing and leave both names
             self._sync_name(key)
             return
         with open(source, "rb", buffering=0) as file:
-            hold(file)  # as the other name is of the same file; whoever claims it is this process
-            if source.parent != self._tmp:  # where new files are made as objects are
-                with suppress(PermissionError):  # it is somebody else's, who says who may read it
-                    os.fchmod(file.fileno(), self._usual_mode())
+            hold(file)  # the lock covers both names
+            if source.parent != self._tmp:  # temporary files have the mode of objects already
+                with suppress(PermissionError):  # another user's file: its owner decides
+                    os.fchmod(file.fileno(), self._default_mode())
             temporary = self._new_path()
             try:
                 os.link(source, temporary)
@@ -207,56 +203,58 @@ class ObjectStore:
                 raise
 
     @contextmanager
-    def good_copy(
+    def verified_copy(
         self, source: Path, key: str, *, on_progress: Progress | None = None
     ) -> Iterator[Path]:
-        """A copy of what should be the bytes of an object beside it, durable; for `exchange`, and
-        gone when the block ends without.
+        """Yield a synced temporary copy of `source`, which must hash to `key`; for `exchange`.
 
-        Raises `IntegrityError` where they do not hash to `key`, `NoSpaceError`, `OSError`.
+        It is deleted at the end of the block otherwise. Raises `IntegrityError` if it does not hash
+        to `key`, `NoSpaceError`, `OSError`.
         """
         with (
-            open(source, "rb", buffering=0) as reading,
-            self._compared(
-                iter(lambda: reading.read(_CHUNK), b""), key, source, on_progress
+            open(source, "rb", buffering=0) as source_file,
+            self._verified_temporary(
+                iter(lambda: source_file.read(_CHUNK), b""), key, source, on_progress
             ) as new,
         ):
             yield new
 
     @contextmanager
-    def good_copy_of(
+    def verified_copy_of(
         self,
         other: ObjectStore,
         key: str,
         *,
         on_progress: Progress | None = None,
-        summer: BlockChecksummer | None = None,
+        checksummer: BlockChecksummer | None = None,
     ) -> Iterator[Path]:
-        """As `good_copy`, of what another store has as this object; its bytes pass a `summer`, too.
+        """Yield a copy as `verified_copy`, of the object in another store.
 
-        Raises `FileNotFoundError` where it is not there, `IntegrityError` also where it cannot be
-        read.
+        Its bytes are also passed to `checksummer`. Raises `FileNotFoundError` if it is missing,
+        `IntegrityError` also if it cannot be read.
         """
         source = other.path(key)
-        with self._compared(stored_chunks(source), key, source, on_progress, summer) as new:
+        with self._verified_temporary(
+            stored_chunks(source), key, source, on_progress, checksummer
+        ) as new:
             yield new
 
     @contextmanager
-    def _compared(
+    def _verified_temporary(
         self,
         chunks: Iterable[bytes],
         key: str,
         source: Path,
         on_progress: Progress | None,
-        summer: BlockChecksummer | None = None,
+        checksummer: BlockChecksummer | None = None,
     ) -> Iterator[Path]:
         hasher = blake3()
         with self.new_file() as new:
             with room_for(f"object {key}"):
                 for chunk in chunks:
                     hasher.update(chunk)
-                    if summer is not None:
-                        summer.update(chunk)
+                    if checksummer is not None:
+                        checksummer.update(chunk)
                     write_all(new.file, chunk)
                     if on_progress is not None:
                         on_progress(len(chunk))
@@ -266,20 +264,22 @@ class ObjectStore:
             yield new.path
 
     def exchange(self, temporary: Path, key: str) -> None:
-        """Let synced bytes that hash to `key` have its name, whatever had it before; who has that
-        open keeps it.  Raises `IntegrityError` for a directory that is not empty, and where
-        something else lies in the place of the one above; `StoreError` where another store has
-        taken this one's place."""
+        """Rename synced bytes that hash to `key` to their object name, replacing any existing file.
+
+        Readers of the old file keep it. Raises `IntegrityError` for a directory that is not empty,
+        and if the parent is not a directory. Raises `StoreError` if another store has taken the
+        path of this one.
+        """
         self._directory.require_in_place()
         final = self.path(key)
-        if not final.parent.exists() and self.is_bare():
+        if not final.parent.exists() and self.has_no_folders():
             self._before_first(key)
         try:
             final.parent.mkdir(exist_ok=True)
         except FileExistsError as error:
             raise IntegrityError(
                 f"{final.parent} must be a directory",
-                hint="move what lies there away, and try again",
+                hint="move it away and try again",
             ) from error
         _require_own_folder(final)
         try:
@@ -287,18 +287,18 @@ class ObjectStore:
         except IsADirectoryError:
             remove_directory(final)
             temporary.replace(final)
-        # rename(2) does nothing where both are names of one file, which inode numbers do not always
-        # tell: FUSE disks such as mergerfs and sshfs may show two for it.
-        # The object is there by then, so a disk that fails here loses nothing: gc ends the name.
+        # rename(2) does nothing for two names of one file, and inode numbers do not always show
+        # that: FUSE disks such as mergerfs and sshfs may report two. The object exists by now,
+        # so an error here loses nothing: gc deletes the temporary name.
         with suppress(OSError):
             temporary.unlink()
         self._sync_name(key)
 
     def delete(self, key: str) -> None:
-        """Nothing may refer to it any more; that it is gone already is fine, or never could be.
+        """Delete an object without references, if it exists.
 
-        Raises `IntegrityError` for a directory that is not empty, and where a link leads to the
-        one above; `StoreError` where another store has taken this one's place.
+        Raises `IntegrityError` for a directory that is not empty, and if the parent is a link.
+        Raises `StoreError` if another store has taken the path of this one.
         """
         self._directory.require_in_place()
         if is_key(key):
@@ -306,30 +306,32 @@ class ObjectStore:
             _require_own_folder(path)
             remove(path)
 
-    def drop_other_names(self, key: str) -> None:
-        """Take away the name that a published object had on its way, and the note, where whoever
-        published it was killed before he could; nothing that somebody has in hand.
+    def delete_temporary_names(self, key: str) -> None:
+        """Delete the temporary name and note of a published object whose publisher was killed.
 
-        Without the object it would be a recording that was not finished.  Raises `OSError`.
+        Files in use stay. Without the object they would look like an unfinished recording. Raises
+        `OSError`.
         """
         if not is_key(key) or not _has_other_names(self.path(key)):
             return
-        on_their_way = self.on_their_way()
-        for path in [one for one in on_their_way if self.is_one_with(self.main_file(one), key)]:
-            self.take_away(path)
+        on_their_way = self.temporary_files()
+        for path in [one for one in on_their_way if self.is_same_file(self.main_file(one), key)]:
+            self.delete_temporary(path)
 
-    def is_bare(self) -> bool:
-        """Whether there is not even a folder for objects, as before the first one comes, or in a
-        directory over which nothing is mounted."""
+    def has_no_folders(self) -> bool:
+        """Return whether there is no directory for objects yet: a new store, or an empty mount
+        point."""
         return not any(map(_FOLDER.fullmatch, os.listdir(self._root)))
 
     def all_keys(self) -> Iterator[str]:
-        """Every object, recorded in the catalog or not."""
+        """Yield the key of every object, in the catalog or not."""
         return (key for key, _ in self._named() if is_key(key))
 
     def misnamed(self) -> list[Path]:
-        """What lies among the objects under a name that no object has; nothing where a link leads
-        to them, as it may be somebody else's there."""
+        """Return files among the objects with an invalid name.
+
+        Empty if the directory is a link: others may use its target.
+        """
         if self._root.is_symlink():
             return []
         return [path for key, path in self._named() if not is_key(key)]
@@ -345,18 +347,18 @@ class ObjectStore:
                 yield folder.name + path.name, path
 
     def leftovers(self) -> list[Path]:
-        """What writers that died have left on its way."""
-        return [path for path in self.on_their_way() if not is_locked(self.main_file(path))]
+        """Return the temporary files of dead writers."""
+        return [path for path in self.temporary_files() if not is_locked(self.main_file(path))]
 
     def main_file(self, path: Path) -> Path:
-        """Of a file on its way, or a note beside it: that which whoever writes it holds."""
+        """Return the temporary file that a note belongs to, which its writer locks."""
         return path.with_name(path.name.partition(".")[0])
 
-    def take_away(self, path: Path) -> bool:
-        """Delete one of the `leftovers`; whether it is gone, or somebody has it in hand by now.
+    def delete_temporary(self, path: Path) -> bool:
+        """Delete one of the `leftovers`; return False if it is in use.
 
-        Raises `IntegrityError` for a directory that is not empty, `OSError`, and `StoreError` where
-        another store has taken this one's place.
+        Raises `IntegrityError` for a directory that is not empty, `OSError`, and `StoreError` if
+        another store has taken the path of this one.
         """
         self._directory.require_in_place()
         main = self.main_file(path)
@@ -367,8 +369,8 @@ class ObjectStore:
         remove(path)
         return True
 
-    def _usual_mode(self) -> int:
-        """What new files have here, by umask and directory: only a new file tells."""
+    def _default_mode(self) -> int:
+        """Return the mode of new files here. Only a new file shows the effect of umask and ACLs."""
         with self.new_file() as new:
             return stat.S_IMODE(os.fstat(new.file.fileno()).st_mode)
 
@@ -378,16 +380,16 @@ class ObjectStore:
 
 
 def _require_own_folder(path: Path) -> None:
-    """Raises `IntegrityError` where a link leads to the directory of an object."""
+    """Raise `IntegrityError` if the directory of an object is a link."""
     if path.parent.is_symlink():
         raise IntegrityError(
-            f"{path.parent} is a link, and what lies where it leads may be somebody else's",
-            hint="put a directory in its place, with the objects that are there",
+            f"{path.parent} is a link: its target may belong to another user or program",
+            hint="replace it by a directory with the same objects",
         )
 
 
 def _size(path: Path) -> int | None:
-    """Of a stored file; None where there is none, but nothing, a link, a pipe or a directory."""
+    """Return the size of a regular file; None for anything else."""
     try:
         found = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -402,8 +404,8 @@ def _has_other_names(path: Path) -> bool:
         return False
 
 
-def _are_one(one: Path, other: Path) -> bool:
-    """Whether both are names of one file."""
+def _is_same_inode(one: Path, other: Path) -> bool:
+    """Return whether both are names of one file."""
     try:
         return os.path.samestat(one.lstat(), other.lstat())
     except (FileNotFoundError, NotADirectoryError):
@@ -411,24 +413,24 @@ def _are_one(one: Path, other: Path) -> bool:
 
 
 def digest(fd: int, *, on_progress: Progress | None = None) -> Digest:
-    """What everything in an open file comes to.
+    """Hash everything in an open file.
 
-    Reads instead of mapping: a mapped file that shrinks meanwhile kills the process.
+    Uses read instead of mmap: a mapped file that shrinks would kill the process.
     """
-    hasher, summer = blake3(), BlockChecksummer()
+    hasher, checksummer = blake3(), BlockChecksummer()
     buffer = bytearray(_CHUNK)
     view = memoryview(buffer)
     at = 0
     while count := os.preadv(fd, [buffer], at):
         hasher.update(view[:count])
-        summer.update(view[:count])
+        checksummer.update(view[:count])
         at += count
         if on_progress is not None:
             on_progress(count)
-    return Digest(hasher.hexdigest(), at, summer.finish())
+    return Digest(hasher.hexdigest(), at, checksummer.finish())
 
 
 def digest_file(path: Path, *, on_progress: Progress | None = None) -> Digest:
-    """What everything in the file at `path` comes to.  Raises `OSError`."""
+    """Hash the file at `path`. Raises `OSError`."""
     with open(path, "rb", buffering=0) as file:
         return digest(file.fileno(), on_progress=on_progress)

@@ -1,10 +1,10 @@
-"""What paths lead to in mounts: a program of its own, see `vfsd.disk.mount_queries.located`.
+"""A program that finds out where paths lead to in mounts; see `vfsd.disk.mount_queries.located`.
 
-It imports nothing of vfsd, so that it starts quickly.  Its argument is the name of the attribute
-by which files in a mount tell what they are; it reads a JSON array of paths and writes one of
-answers: null for a path outside of mounts, an object with ``errno`` and ``path`` where a mount
-fails, and otherwise ``value``, the attribute of the path or of the nearest directory above that
-answers, ``tail``, the rest of the path below that, and ``device``, that of the mount.
+It imports nothing of vfsd, so that it starts quickly. Its argument is the name of the identity
+attribute. It reads a JSON array of paths and writes one of results. A result is null for a path
+outside of mounts, and an object with ``errno`` and ``path`` if a mount fails. Otherwise it has
+``value``, the attribute of the path or its nearest ancestor that has one; ``tail``, the rest of the
+path; and ``device`` of the mount.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import stat
 import sys
 
-_GO_UP = (
+_TRY_PARENT = (
     errno.ENOENT,
     errno.ENOTDIR,
     errno.EACCES,
@@ -26,29 +26,30 @@ _GO_UP = (
     errno.EINVAL,
     errno.ENAMETOOLONG,
 )
-"""A directory above may answer: the path is missing, may not be read, or is no file."""
-_HAS_NONE = (errno.ENODATA, errno.EOPNOTSUPP)
+"""With these errors the parent directory may answer: the path is missing, is not readable, or
+cannot have attributes."""
+_NO_XATTR = (errno.ENODATA, errno.EOPNOTSUPP)
 
 
 def located(path: str, name: str) -> dict[str, object] | None:
-    """The answer for one path."""
+    """Return the result for one path."""
     folder, last = os.path.split(path)
     if last in ("", ".", ".."):
-        return _asked(os.path.realpath(path), name)
-    found = _asked(os.path.join(os.path.realpath(folder or os.curdir), last), name)
-    # A link in a mount is meant itself; one elsewhere leads to what is meant.
-    return found or _asked(os.path.realpath(path), name)
+        return _query(os.path.realpath(path), name)
+    found = _query(os.path.join(os.path.realpath(folder or os.curdir), last), name)
+    # A link inside a mount is not followed; one outside is.
+    return found or _query(os.path.realpath(path), name)
 
 
-def _asked(path: str, name: str) -> dict[str, object] | None:
+def _query(path: str, name: str) -> dict[str, object] | None:
     at = path
     while True:
         try:
             value = os.getxattr(at, name, follow_symlinks=False)
         except OSError as error:
-            if error.errno not in _GO_UP:
+            if error.errno not in _TRY_PARENT:
                 return {"errno": error.errno, "path": at}
-            if at == "/" or (error.errno in _HAS_NONE and _answers(at)):
+            if at == "/" or (error.errno in _NO_XATTR and _answers(at)):
                 return None
             at = os.path.dirname(at)
         else:
@@ -61,13 +62,14 @@ def _asked(path: str, name: str) -> dict[str, object] | None:
 
 
 def _answers(path: str) -> bool:
-    """Whether it would have the attribute in a mount: only files and directories have any."""
+    """Return whether the file could have the attribute in a mount: only files and directories
+    can."""
     mode = os.lstat(path).st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _is_one_mount(top: str, path: str) -> bool:
-    """Whether nothing else is mounted on the way from `top` down to `path`."""
+    """Return whether nothing else is mounted between `top` and `path`."""
     own = _mount_id(top)
     while path != top:
         if _mount_id(path) not in (own, None):
@@ -77,7 +79,7 @@ def _is_one_mount(top: str, path: str) -> bool:
 
 
 def _mount_id(path: str) -> str | None:
-    """What tells mounts apart; None where nothing is at the path."""
+    """Return the id of the mount of a path; None if the path is missing."""
     try:
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

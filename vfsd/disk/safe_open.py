@@ -16,32 +16,32 @@ from vfsd.errors import IntegrityError, StoreError
 
 
 class DirectoryHandle:
-    """Refers to one directory for as long as it lives, whatever its path leads to by then."""
+    """Refers to one directory by descriptor, even if it is moved."""
 
     def __init__(self, fd: int) -> None:
-        """`fd` is a descriptor of the directory, and this object closes it."""
+        """`fd` is a descriptor of the directory, which this object closes."""
         self.fd = fd
-        # At the end of the process others may still use the descriptor; the kernel closes it.
+        # At exit other threads may still use the descriptor; the kernel closes it.
         self._close = weakref.finalize(self, os.close, fd)
         self._close.atexit = False
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Raises `OSError`."""
+        """Open a directory. Raises `OSError`."""
         return cls(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def close(self) -> None:
-        """Refer to nothing any more."""
+        """Close the descriptor."""
         self._close()
 
     @property
     def path(self) -> Path | None:
-        """A path that leads there in this process and its forks; None without a /proc."""
+        """A path to the directory in this process and its forks; None without /proc."""
         path = Path(f"/proc/self/fd/{self.fd}")
         return path if self.is_at(path) else None
 
     def is_at(self, path: Path) -> bool:
-        """Whether a path leads to this directory."""
+        """Return whether a path leads to this directory."""
         if not self._close.alive:
             return False
         try:
@@ -50,7 +50,7 @@ class DirectoryHandle:
             return False
 
     def location(self) -> Path | None:
-        """Where the directory is now, in the mount namespace of this process; None if unknown."""
+        """Return the current path in the mount namespace of this process; None if unknown."""
         try:
             found = Path(os.readlink(f"/proc/self/fd/{self.fd}"))
         except OSError:
@@ -59,25 +59,25 @@ class DirectoryHandle:
 
 
 STAYS = (IntegrityError, PermissionError)
-"""What `remove` raises of a name that stays, while others can go."""
+"""Errors of `remove` for a name that cannot be deleted, while others can."""
 
-_HOW = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 def require_regular(*paths: Path) -> None:
-    """Raises `StoreError` where one of these is neither missing nor a file, nor a link to one.
+    """Raise `StoreError` unless each path is missing, a regular file, or a link to one.
 
-    A link that leads nowhere is not taken for a file that is missing: a new one would be made where
-    it leads to, or what it leads to is only away for now.
+    A dangling link is refused: its target may be on a disk that is not mounted, and a new file
+    would be created there.
     """
     for path in paths:
         if path.is_symlink() and not path.exists():
             raise StoreError(
-                f"{path} is a link that leads nowhere",
-                hint="where it leads to another disk, mount that; else move the link away",
+                f"{path} is a dangling symbolic link",
+                hint="mount the disk that it leads to, or move the link away",
             )
         if not is_regular_or_missing(path):
-            raise _no_file(path)
+            raise _not_regular(path)
 
 
 def require_same_process(*paths: Path) -> None:
@@ -85,29 +85,29 @@ def require_same_process(*paths: Path) -> None:
     `StoreError`."""
     for path in paths:
         if path.is_symlink():
-            raise _leads_away(path)
+            raise _is_link(path)
     require_regular(*paths)
 
 
 def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
-    """A descriptor of a file that is written where it is; `flags` are those of open(2).
+    """Return a descriptor of a file that is written in place; `flags` are those of open(2).
 
-    Raises `StoreError` where a link or something else that is no file lies there, `OSError`.
+    Raises `StoreError` if the path is a link or not a regular file, `OSError`.
     """
     try:
-        fd = os.open(path, flags | _HOW, mode)
+        fd = os.open(path, flags | _OPEN_FLAGS, mode)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise _leads_away(path) from error
+            raise _is_link(path) from error
         raise
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise _no_file(path)
+        raise _not_regular(path)
     return fd
 
 
 def is_regular_or_missing(path: Path) -> bool:
-    """Whether open(2) gives a file, or none; links are followed.  Raises `OSError`."""
+    """Return whether a path is missing or a regular file; links are followed. Raises `OSError`."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -119,14 +119,14 @@ def is_regular_or_missing(path: Path) -> bool:
 
 
 def is_full_directory(path: Path) -> bool:
-    """Whether `remove` would refuse it."""
+    """Return whether `remove` would refuse a path."""
     return path.is_dir() and not path.is_symlink() and any(path.iterdir())
 
 
 def remove(path: Path) -> None:
-    """Delete what lies under a name of the store, if it is there.
+    """Delete a path of the store, if it exists.
 
-    Raises `IntegrityError` for a directory that is not empty: what is in it is nobody's we know;
+    Raises `IntegrityError` for a directory that is not empty: its files are not the store's;
     `OSError`.
     """
     try:
@@ -136,26 +136,24 @@ def remove(path: Path) -> None:
 
 
 def remove_directory(path: Path) -> None:
-    """The same, for what is known to be a directory."""
+    """Delete a path that is known to be a directory; see `remove`."""
     try:
         path.rmdir()
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:
             raise
         raise IntegrityError(
-            f"{path} is a directory with files in it, in the place of a file of the store",
+            f"{path} must be a file of the store, got a directory with files in it",
             hint="move it away",
         ) from error
 
 
-def _no_file(path: Path) -> StoreError:
-    return StoreError(
-        f"{path} must be a regular file", hint="move what lies there away, and try again"
-    )
+def _not_regular(path: Path) -> StoreError:
+    return StoreError(f"{path} must be a regular file", hint="move it away and try again")
 
 
-def _leads_away(path: Path) -> StoreError:
+def _is_link(path: Path) -> StoreError:
     return StoreError(
-        f"{path} is a link, and would have what it leads to written over",
-        hint="move the link away, and try again: the store makes a file of its own there",
+        f"{path} is a link: its target would be overwritten",
+        hint="move the link away and try again: the store creates its own file there",
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vfsd.core.timebase import QuietHours, byte_count, byte_text
-from vfsd.disk.tempfiles import put_in_place
+from vfsd.disk.tempfiles import write_atomically
 from vfsd.errors import UsageError
 from vfsd.validation import not_one_of
 
@@ -38,13 +38,13 @@ _HELP = {
 }
 
 _BYTES = ("examine_memory", "decoder_memory", "view_cache_bytes", "tune_bytes")
-"""These take units."""
+"""Settings that accept units."""
 
-_LEAST = {"examine_memory": 64 << 20}
-"""Less is no bound, but the end of all videos: 1080p takes about so much, and with next to nothing
-whoever examines cannot even say that it is too little, and seems to hang."""
+_MINIMUM = {"examine_memory": 64 << 20}
+"""1080p needs about this much. With much less the examiner cannot even report the shortage, and
+seems to hang."""
 
-_MOST = {
+_MAXIMUM = {
     **dict.fromkeys(_BYTES, 1 << 60),
     "examine_seconds": 30 * 24 * 3600,
     "workers": 64,
@@ -53,14 +53,13 @@ _MOST = {
     "tune_cpu": 100_000,
     "tune_max_load": 100,
 }
-"""What is beyond the system's own limits, or of no use.
-
-Both are for what is typed; stores in which less or more was set before are still opened."""
+"""Larger values exceed limits of the system, or have no use. Both limits apply to new input; stores
+with other values can still be opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """The settings of a store; `describe` tells what each does."""
+    """The settings of a store; `describe` explains each."""
 
     verify: bool = True
     workers: int = 1
@@ -82,14 +81,14 @@ class StoreSettings:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if type(value) is not type(field.default):
-                raise UsageError(f"the setting {field.name!r} takes {_kind(field.default)}")
+                raise UsageError(f"the setting {field.name!r} must be {_kind(field.default)}")
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-                raise UsageError(f"the setting {field.name!r} has to be at least 1")
+                raise UsageError(f"the setting {field.name!r} must be at least 1, got {value}")
         QuietHours.parse(self.tune_quiet_hours)
 
     @classmethod
     def load(cls, path: Path) -> StoreSettings:
-        """The settings in `path`; the defaults where there is no such file.
+        """Load the settings in `path`; defaults if the file is missing.
 
         Raises `UsageError` for unknown keys and wrong types.
         """
@@ -109,21 +108,22 @@ class StoreSettings:
             raise UsageError(f"{path}: {error}", hint="correct it, or delete it") from error
 
     def save(self, path: Path) -> None:
+        """Write the settings with a comment for each."""
         lines = []
         for field in dataclasses.fields(self):
             text = _toml(getattr(self, field.name))
             lines += [f"# {_HELP[field.name]}", f"{field.name} = {text}", ""]
-        put_in_place(path, "\n".join(lines))
+        write_atomically(path, "\n".join(lines))
 
     def with_text(self, key: str, text: str) -> StoreSettings:
-        """One setting changed, its value given as the user typed it.  Raises `UsageError`."""
+        """Return a copy with one setting changed, parsed from user input. Raises `UsageError`."""
         if key not in _HELP:
             raise not_one_of("a setting", key, _HELP)
         if isinstance(getattr(self, key), bool):
             if text.lower() not in ("true", "false"):
                 raise UsageError(
-                    f"the setting {key!r} takes true or false",
-                    hint=f"as in `vfsd config {key} true`",
+                    f"the setting {key!r} must be true or false, got {text!r}",
+                    hint=f"for example `vfsd config {key} true`",
                 )
             return self._with(key, text.lower() == "true")
         if isinstance(getattr(self, key), str):
@@ -135,7 +135,7 @@ class StoreSettings:
 
 
 def describe(key: str) -> str:
-    """What a setting does, in a line."""
+    """Return a one-line description of a setting."""
     return _HELP[key]
 
 
@@ -146,31 +146,35 @@ def _number(key: str, text: str) -> int:
         kind = "a number of bytes" if key in _BYTES else "a whole number"
         default = getattr(StoreSettings(), key)
         raise UsageError(
-            f"the setting {key!r} takes {kind}",
-            hint=f"as in `vfsd config {key} {_told(key, default)}`",
+            f"the setting {key!r} must be {kind}, got {text!r}",
+            hint=f"for example `vfsd config {key} {_setting_text(key, default)}`",
         ) from None
 
 
 def _within_bounds(key: str, number: int) -> int:
-    least, most = _LEAST.get(key, 1), _MOST.get(key, number)
-    if least <= number <= most:
+    minimum, maximum = _MINIMUM.get(key, 1), _MAXIMUM.get(key, number)
+    if minimum <= number <= maximum:
         return number
-    bound = f"least {_told(key, least)}" if number < least else f"most {_told(key, most)}"
+    bound = (
+        f"least {_setting_text(key, minimum)}"
+        if number < minimum
+        else f"most {_setting_text(key, maximum)}"
+    )
     raise UsageError(
-        f"the setting {key!r} has to be at {bound}",
-        hint=f"its default is {_told(key, getattr(StoreSettings(), key))}",
+        f"the setting {key!r} must be at {bound}, got {_setting_text(key, number)}",
+        hint=f"its default is {_setting_text(key, getattr(StoreSettings(), key))}",
     )
 
 
-def _told(key: str, number: int) -> str:
-    """As somebody would type it."""
+def _setting_text(key: str, number: int) -> str:
+    """Return a number as a user would type it."""
     return byte_text(number) if key in _BYTES else str(number)
 
 
 def _kind(default: object) -> str:
     if isinstance(default, bool):
         return "true or false"
-    return "a text" if isinstance(default, str) else "a whole number"
+    return "a string" if isinstance(default, str) else "a whole number"
 
 
 def _toml(value: object) -> str:

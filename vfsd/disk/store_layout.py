@@ -1,25 +1,25 @@
-"""The store's directory: every name on disk is made and read here.
+"""Paths of everything in the directory of a store, its marker file and its mount lock.
 
 STORE/
-  vfsd-store.json      what this is: format number, identity, where the catalog is
+  vfsd-store.json      marker: format number, id, URL of the catalog
   config.toml          settings (may be missing)
-  catalog.sqlite3      the catalog, with -wal and -shm beside it
-  objects/ab/cdef...   immutable objects, named by the blake3 of their bytes
-  objects/tmp/         objects on their way
-  spool/123            private contents of inode 123, while it is no video
+  catalog.sqlite3      the catalog, with -wal and -shm next to it
+  objects/ab/cdef...   immutable objects, named by the BLAKE3 of their bytes
+  objects/tmp/         objects that are being written
+  spool/123            private bytes of inode 123 while it is not a video
   cache/abcd...        rendered views of the video with that digest; may be deleted at any time
-  reserve              room for when the disk is full; may be deleted at any time
-  mount.lock           held by the daemon that has the store mounted, or who lets nobody mount it
-  mount.log            what that daemon logs, where the user's state directory is not for it
+  reserve              preallocated space for a full disk; may be deleted at any time
+  mount.lock           locked by the daemon that mounts the store, or by work that prevents mounts
+  mount.log            log of that daemon, if the user's state directory cannot be used
   mount.decoding       what that daemon is decoding, and how it crashed if it did
-  mount.rendering      the same of the process that makes views for it
+  mount.rendering      the same for its render process
   suspects.json        files whose decoding may have crashed a mount (may be missing)
-  scrub.json           how far an interrupted scrub has read a file; may be deleted
-  incoming/            private files, settings and a catalog that take the place of those above when
-                       somebody opens the store; without the catalog it is nothing yet
-  replaced-TIME/       the catalog and the private files from before a restore; may be deleted
-  vfsd-backup.json     of which store it is a backup (missing in others); held while it is written
-  vfsd-backup-files.json  of what its private files are copies; may be deleted
+  scrub.json           position of an interrupted scrub; may be deleted
+  incoming/            private files, settings and a catalog that replace those above when the store
+                       is opened next; ignored while the catalog is missing
+  replaced-TIME/       catalog and private files from before a restore; may be deleted
+  vfsd-backup.json     only in backups: the id of the source; locked while the backup is written
+  vfsd-backup-files.json  sources of the private files of a backup; may be deleted
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from vfsd.disk.safe_open import (
     require_regular,
     require_same_process,
 )
-from vfsd.disk.tempfiles import NEW_NAME, new_name, on_their_way, put_in_place
+from vfsd.disk.tempfiles import NEW_NAME, new_name, temporary_files, write_atomically
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -56,12 +56,13 @@ from vfsd.errors import (
 )
 
 FORMAT = 1
-"""Of everything below the directory but the catalog, which has revisions of its own."""
+"""Version of everything in the directory but the catalog, which has revisions of its own."""
 
 CATALOG = "catalog.sqlite3"
 
-_PATIENCE_SECONDS = 2.0
-_ASKING_SECONDS = 0.005
+_LOCK_SECONDS = 2.0
+"""How long a mount waits for other users of its lock."""
+_POLL_SECONDS = 0.005
 """How long a mount waits for others who have its lock, and how often it tries."""
 
 _MARKER = "vfsd-store.json"
@@ -72,12 +73,12 @@ _UNFINISHED = _MARKER + ".tmp"
 
 
 def url_of_file(path: Path) -> str:
-    """Of an SQLite file, whatever its name: in a URL %20 is a space, and a question mark an end."""
+    """Return the URL of an SQLite file. Escapes % and ?, which have a meaning in URLs."""
     return "sqlite:///" + os.fspath(path).replace("%", "%25").replace("?", "%3F")
 
 
 class StoreDirectory:
-    """Names below a store's directory, and its marker."""
+    """Paths in the directory of a store, its marker file, and its mount lock."""
 
     def __init__(
         self,
@@ -86,8 +87,8 @@ class StoreDirectory:
         held: DirectoryHandle | None = None,
         top: Path | None = None,
     ) -> None:
-        """`top` is another path to the same directory, by which everything below is opened."""
-        self.root = root  #: as messages name it
+        """`top` is another path to the same directory, used to open everything in it."""
+        self.root = root  #: used in messages
         self.top = top or root
         self._marker = marker
         self._anchor = held
@@ -97,12 +98,12 @@ class StoreDirectory:
     def creating(
         cls, root: Path, *, catalog_url: str | None = None, is_secret: bool = False
     ) -> Iterator[StoreDirectory]:
-        """Lay out a new store in `root`, which may exist if it is empty; the block fills it.
-        Made anew, it is its owner's alone.  So is the marker where the URL `is_secret`.
+        """Create a store in `root`, which must be missing or empty; the block fills it.
 
-        It is a store when the block ends.  What was begun before, and never became one, is begun
-        anew.  Raises `ExistsError` for any other directory with something in it, and `BusyError`
-        where somebody else is just making a store there.
+        A new directory is accessible only to its owner. So is the marker if the URL `is_secret`.
+        The directory becomes a store when the block succeeds; an interrupted creation can be
+        repeated. Raises `ExistsError` for a directory with other content, and `BusyError` if
+        another process is creating a store there.
         """
         root = root.absolute()
         begun = root / _UNFINISHED
@@ -110,47 +111,47 @@ class StoreDirectory:
         if root.exists() and (not root.is_dir() or (any(root.iterdir()) and not begun.exists())):
             raise ExistsError(
                 f"{root} exists and is not an empty directory",
-                hint="name one that is empty, or not there yet",
+                hint="give an empty or missing directory",
             )
         made = [path for path in (root, *root.parents) if not path.exists()]
-        # Who can look into it can read every video, whatever its mode is in a mount.
+        # Access to the directory gives access to every video, whatever its mode in a mount.
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _alone(root) as fd:
+        with _lock_creation(root) as fd:
             if is_secret:
                 os.fchmod(fd, 0o600)
             marker: dict[str, object] = {
                 "format": FORMAT,
-                # A catalog elsewhere may know it already, and is for no other store.
+                # An external catalog may have recorded the id of the interrupted creation.
                 "id": cls.begun_id(root) or str(uuid.uuid4()),
                 "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "catalog": catalog_url,
             }
-            # The note that it is unfinished lasts before anything else is there.  The id is
-            # written over itself, at the same place, and is never lost.
+            # The marker of the unfinished store is synced before anything else exists. The id is
+            # overwritten by itself in place, so it is never lost.
             written = json.dumps(marker, indent=2).encode() + b"\n"
             os.pwrite(fd, written, 0)
             os.ftruncate(fd, len(written))
             os.fsync(fd)
             fsync_path(root)
             for path in made:
-                with suppress(PermissionError):  # a directory may be written by who cannot read it
+                with suppress(PermissionError):  # a directory can be writable but not readable
                     fsync_path(path.parent)
             directory = cls(root, marker)
             directory.objects.mkdir(exist_ok=True)
-            directory.lay_out()
+            directory.create_directories()
             for side in ("", "-wal", "-shm"):
                 (root / f"{CATALOG}{side}").unlink(missing_ok=True)
             yield directory
             for path in (root / CATALOG, directory.objects, root):
                 if path.exists():
                     fsync_path(path)
-            # The marker comes last: without it nobody takes a half-made directory for a store.
+            # The marker is last: without it the directory is not a store.
             begun.replace(root / _MARKER)
             fsync_path(root)
 
     @classmethod
     def begun_id(cls, root: Path) -> str | None:
-        """The id of the store that somebody was making in `root` when he was interrupted."""
+        """Return the id of the store whose creation in `root` was interrupted."""
         begun = root / _UNFINISHED
         try:
             if not is_regular_or_missing(begun):
@@ -161,15 +162,15 @@ class StoreDirectory:
 
     @classmethod
     def open(cls, root: Path) -> StoreDirectory:
-        """Raises `NoStoreError`, `StoreVersionError` for a newer format, and as `require_files`."""
+        """Open a store. Raises `NoStoreError`, `StoreVersionError`, and as `require_files`."""
         root = root.absolute()
         return cls._opened(root, root)
 
     @classmethod
     def open_watched(cls, root: Path) -> StoreDirectory:
-        """A store whose files are opened by path, for as long as the path leads to it.
+        """Open a store whose files are opened by path, as long as the path leads to it.
 
-        See `require_in_place`.  To be closed.  Raises as `open`.
+        See `require_in_place`. The caller closes it. Raises as `open`.
         """
         root = root.absolute()
         with _no_store_at(root):
@@ -180,11 +181,11 @@ class StoreDirectory:
 
     @classmethod
     def open_held(cls, root: Path, held: DirectoryHandle | None = None) -> StoreDirectory:
-        """A store whose files are opened through a descriptor of its directory.
+        """Open a store whose files are opened through a descriptor of its directory.
 
-        The directory may be moved, and another take its path: this object stays with the one that
-        was opened.  `held` is a descriptor that the process has already.  Where there is no /proc,
-        files are opened by path, as with `open_watched`.  To be closed.  Raises as `open`.
+        The directory may be moved and replaced at its path: this object keeps the opened one.
+        `held` is an existing descriptor. Without /proc, files are opened by path as with
+        `open_watched`. The caller closes it. Raises as `open`.
         """
         root = root.absolute()
         with _no_store_at(root):
@@ -194,13 +195,13 @@ class StoreDirectory:
 
     @classmethod
     def _opened(cls, root: Path, top: Path) -> StoreDirectory:
-        """`top` is another path to `root`, by which everything is opened."""
+        """Read and check the marker. `top` is another path to `root`, used to open everything."""
         try:
             if not is_regular_or_missing(top / _MARKER):
                 raise ValueError("it is not a regular file")
             marker = json.loads((top / _MARKER).read_text(encoding="utf-8"))
             number = int(marker["format"])
-            str(marker["id"]).encode()  # it is shown
+            str(marker["id"]).encode()  # must be encodable for messages
         except (FileNotFoundError, NotADirectoryError):
             if (top / CATALOG).exists():
                 raise NoStoreError(
@@ -230,37 +231,37 @@ class StoreDirectory:
 
     @classmethod
     def unmarked(cls, root: Path) -> StoreDirectory:
-        """The names below a directory that is to become a store, whatever is there."""
+        """Return the paths in a directory that is not a store yet."""
         return cls(root, {})
 
     def copy_marker(self, root: Path) -> None:
-        """Make a store of another directory that has all that belongs to this one, and its catalog
-        with it, wherever this one's is."""
+        """Make `root`, which has a copy of everything including the catalog, a store."""
         marker = {**self._marker, "catalog": None}
-        put_in_place(root / _MARKER, json.dumps(marker, indent=2) + "\n")
+        write_atomically(root / _MARKER, json.dumps(marker, indent=2) + "\n")
 
-    def files_on_their_way(self) -> list[Path]:
-        """Those beside the catalog that somebody writes, or that those who died have left."""
+    def temporary_files(self) -> list[Path]:
+        """Return temporary files next to the catalog, of live and dead processes."""
         begun = self.top / _UNFINISHED
         files = (
             *(self.settings, self.quarantine, self.scrub_note),
             *(self.top / _MARKER, self.backup_notes),
         )
-        left = [path for file in files for path in on_their_way(file)]
+        left = [path for file in files for path in temporary_files(file)]
         return [*left, begun] if begun.exists() else left
 
     def require_files(self) -> None:
-        """Raises `StoreError` where something else lies under the name of a file, see
-        `vfsd.disk.safe_open`, and where a directory whose files are moved or deleted is elsewhere.
+        """Raise `StoreError` if a path of the store is not of the right type; see
+        `vfsd.disk.safe_open`.
 
-        What is only read, or replaced by another file, may be a link to one.
+        Directories in which files are moved or deleted must not be links into other stores. Files
+        that are only read or replaced may be links.
         """
-        coming = self.incoming
-        for folder in (coming.root, coming.spool, self.objects_tmp):
+        incoming = self.incoming
+        for folder in (incoming.root, incoming.spool, self.objects_tmp):
             if folder.is_symlink():
-                raise _leads_away(folder)
-        if os.path.lexists(coming.root) and not coming.root.is_dir():
-            raise _no_directory(coming.root)
+                raise _is_link(folder)
+        if os.path.lexists(incoming.root) and not incoming.root.is_dir():
+            raise _not_a_directory(incoming.root)
         for folder in (self.objects, self.spool, self.cache):
             self._require_no_others(folder)
         require_regular(
@@ -272,101 +273,103 @@ class StoreDirectory:
             self.backup_notes,
         )
         require_same_process(
-            *self.beside_catalog(),
+            *self.sqlite_side_files(),
             self.rollback_journal,
             self.reserve,
             self.mount_lock,
             self.decoding_note,
             self.rendering_note,
             self.backup_sign,
-            coming.catalog_file,
-            coming.settings,
+            incoming.catalog_file,
+            incoming.settings,
         )
 
     def require_one_disk(self) -> None:
-        """Raises `StoreError` where private files cannot become objects by another name for them,
-        as they do when they are videos: on another disk, or where the same one is mounted twice."""
+        """Raise `StoreError` if private files cannot be hard-linked as objects.
+
+        That is so on another disk, or where one disk is mounted twice.
+        """
         spool, objects = self.spool, self.objects
         above = {mount_above(Path(os.path.realpath(folder))) for folder in (spool, objects)}
         if spool.stat().st_dev != objects.stat().st_dev or len(above) > 1:
             raise not_of_one_disk(spool, objects)
 
     def _require_no_others(self, folder: Path) -> None:
-        """Raises `StoreError` where a link leads to what belongs to another store, whose files have
-        the same names."""
+        """Raise `StoreError` for a link into another store, which uses the same file names."""
         if not folder.is_symlink():
             return
         for above in Path(os.path.realpath(folder)).parents:
             if (above / _MARKER).exists() and not above.samefile(self.top):
                 raise StoreError(
                     f"{folder} is a link into the store in {above}",
-                    hint="let it lead to a directory that is this store's alone",
+                    hint="link to a directory that only this store uses",
                 )
 
-    def lay_out(self) -> None:
-        """Make the directories below that are not there, `objects` apart: tools that copy files
-        leave out empty ones.
+    def create_directories(self) -> None:
+        """Create missing directories, except `objects`: copy tools may skip empty ones.
 
-        Raises `StoreError` where something else lies there, `ReadOnlyError`.
+        Raises `StoreError` if a path is not a directory, `ReadOnlyError`.
         """
         for below in (self.objects_tmp, self.spool, self.cache):
             try:
                 below.mkdir(parents=True, exist_ok=True)
             except (FileExistsError, NotADirectoryError) as error:
-                raise _no_directory(below) from error
+                raise _not_a_directory(below) from error
             except OSError as error:
                 if error.errno not in (errno.EROFS, errno.EACCES):
                     raise
                 raise ReadOnlyError(
-                    f"{below} is missing, and cannot be made: {error.strerror}",
-                    hint="say `vfsd ls` of it once as somebody who may write there",
+                    f"{below} is missing and cannot be created: {error.strerror}",
+                    hint="run `vfsd ls` on the store once as a user who may write there",
                 ) from error
 
     def require_objects(self) -> None:
-        """Raises `StoreError` where the place is gone in which all videos lie: without it checks
-        would take all of them for lost, and tiles away."""
+        """Raise `StoreError` if the directory of the objects is missing.
+
+        Otherwise checks would report all videos as lost and delete their tiles.
+        """
         if not self.objects.is_dir():
             raise StoreError(
                 f"the store in {self.root} has lost its directory {self.objects.name}",
-                hint="where it lies on another disk, mount that; else put it back, as with "
-                "`vfsd restore`, or make it anew, and `vfsd fsck` tells what is missing",
+                hint="mount its disk if it is on another one; else restore it, for instance with "
+                "`vfsd restore`, or create it and run `vfsd fsck` to list missing objects",
             )
 
     def close(self) -> None:
-        """Let go of the directory; nothing is opened through its descriptor any more."""
+        """Close the descriptor of the directory."""
         if self._anchor is not None:
             self._anchor.close()
             self._anchor = None
 
     def require_in_place(self) -> None:
-        """Raises `StoreError` where the directory that was opened is no longer at its path.
+        """Raise `StoreError` if the opened directory is no longer at its path.
 
-        To be called before anything is written or deleted by path: another store may be there.
+        Call it before writing or deleting by path: another store may be there.
         """
         if self._anchor is None or self._anchor.is_at(self.top):
             return
         now = self._anchor.location()
         where = "it was deleted" if now is None else f"it is at {now}"
         raise StoreError(
-            f"the store that was opened in {self.root} has gone: {where}",
+            f"the store opened in {self.root} was moved or deleted: {where}",
             hint="open the store again at its new place",
         )
 
     @property
     def anchor(self) -> DirectoryHandle | None:
-        """The descriptor through which everything is opened; None where paths are used."""
+        """The descriptor used to open everything; None if paths are used."""
         return None if self.top == self.root else self._anchor
 
     @property
     def location(self) -> Path:
-        """Where the store is now, as far as that can be told; `root` where it was not moved."""
+        """The current path of the store if known, else `root`."""
         if self._anchor is None or self._anchor.is_at(self.root):
             return self.root
         return self._anchor.location() or self.root
 
     @property
     def identity(self) -> StoreIdentity:
-        """Raises `OSError`."""
+        """The identity for comparisons with a mount. Raises `OSError`."""
         found = os.stat(self.top)
         return StoreIdentity(self.id, found.st_dev, found.st_ino)
 
@@ -381,7 +384,7 @@ class StoreDirectory:
 
     @property
     def has_own_catalog(self) -> bool:
-        """Whether the catalog lies in the directory, and not elsewhere or on a server."""
+        """Whether the catalog is in this directory, not elsewhere or on a server."""
         return self.catalog_url == self._own_catalog_url
 
     @property
@@ -390,30 +393,30 @@ class StoreDirectory:
 
     @property
     def catalog_file(self) -> Path:
-        """Where the catalog is, if the store `has_own_catalog`."""
+        """The catalog, if the store `has_own_catalog`."""
         return self.top / CATALOG
 
-    def beside_catalog(self) -> tuple[Path, Path]:
-        """What SQLite has beside the catalog while it is open: its log, and its shared memory."""
+    def sqlite_side_files(self) -> tuple[Path, Path]:
+        """Return SQLite's write-ahead log and shared-memory file."""
         return self.top / f"{CATALOG}-wal", self.top / f"{CATALOG}-shm"
 
     @property
     def rollback_journal(self) -> Path:
-        """What SQLite has beside the catalog while it changes how that is opened."""
+        """SQLite's journal while it changes the journal mode."""
         return self.top / f"{CATALOG}-journal"
 
     @property
     def incoming(self) -> StoreDirectory:
-        """What takes the place of what is here, when there is a catalog in it."""
+        """The directory with files of a pending catalog swap; see `vfsd.storage.catalog_swap`."""
         return StoreDirectory.unmarked(self.top / "incoming")
 
     @property
     def new_catalog(self) -> Path:
-        """A catalog that is not one yet."""
+        """The catalog of a swap that is not committed yet."""
         return self.top / "catalog.new"
 
     def replaced(self, when: str) -> Path:
-        """Where a catalog and private files are kept in whose place others came at some time."""
+        """Return where a catalog and private files are kept that a restore replaced."""
         return self.top / f"replaced-{when}"
 
     @property
@@ -423,7 +426,7 @@ class StoreDirectory:
 
     @property
     def backup_notes(self) -> Path:
-        """What a backup knows of its private files."""
+        """Describes the private files of a backup."""
         return self.top / "vfsd-backup-files.json"
 
     @property
@@ -456,17 +459,17 @@ class StoreDirectory:
 
     @property
     def mount_log(self) -> Path:
-        """See `vfsd.mount.log_file`."""
+        """The log of a mount; see `vfsd.mount.log_file`."""
         return self.root / "mount.log"
 
     @property
     def decoding_note(self) -> Path:
-        """That of the mount's own process."""
+        """Note of the mount process; see `vfsd.storage.quarantine`."""
         return self.top / "mount.decoding"
 
     @property
     def rendering_note(self) -> Path:
-        """That of the process which makes views for the mount."""
+        """Note of the render process of a mount."""
         return self.top / "mount.rendering"
 
     @property
@@ -475,39 +478,39 @@ class StoreDirectory:
 
     @property
     def scrub_note(self) -> Path:
-        """See `vfsd.maintenance.scrub`."""
+        """Progress of a scrub; see `vfsd.maintenance.scrub`."""
         return self.top / "scrub.json"
 
     def spool_file(self, ino: int) -> Path:
-        """Where the bytes of a file lie that is not a video (yet)."""
+        """Return the path of the private bytes of a file that is not a video (yet)."""
         return self.spool / str(ino)
 
     @property
     def has_own_spool(self) -> bool:
-        """Whether private files lie in the store itself, and not where a link leads.
+        """Whether the spool is a directory of the store, not a link.
 
-        There anybody may have files whose names are numbers.
+        The target of a link may have unrelated files with numeric names.
         """
         return not self.spool.is_symlink()
 
     def new_spool_copy(self, ino: int) -> Path:
-        """Where other bytes of a file that is not a video are made, to take the place of those."""
+        """Return a temporary path for new private bytes of a file."""
         return self.spool / f"{ino}.{new_name()}{_COPY}"
 
     def spool_copies(self) -> list[Path]:
-        """All of these, of processes that live and of those that died."""
+        """Return all temporary private files, of live and dead processes."""
         return [path for path in listed(self.spool) if _SPOOL_COPY.fullmatch(path.name)]
 
     def spooled(self) -> Iterator[tuple[int, Path]]:
-        """Every file in the spool with the inode that it belongs to."""
+        """Yield (inode number, path) of every private file."""
         for path in listed(self.spool):
             if _INODE.fullmatch(path.name):
                 yield int(path.name), path
 
     def sync_spooled(self, ino: int) -> None:
-        """Make the private bytes of an inode, and that they are there, survive a power cut.
+        """Sync the private bytes of an inode and their name.
 
-        Raises `FileNotFoundError`, `StoreError` where something else lies there.
+        Raises `FileNotFoundError`, `StoreError` if the path is not a regular file.
         """
         require_regular(self.spool_file(ino))
         fsync_path(self.spool_file(ino))
@@ -515,28 +518,30 @@ class StoreDirectory:
 
     @contextmanager
     def mounted(self, place: str, log: Path | None = None) -> Iterator[Callable[[str], None]]:
-        """Hold the store for one daemon; `log` is where it writes its log, if that is a file.
-        Gives what is to be called with the device number of the mount, ``MAJOR:MINOR``, once it is
-        there.
+        """Hold the mount lock for a daemon.
 
-        Raises `BusyError`, saying who has it, `ReadOnlyError` where nothing can be written into the
-        store, and `StoreError` where something else lies in the place of the lock.
+        Yields a function to be called with the device number of the mount, ``MAJOR:MINOR``, once it
+        exists. `log` is the log file of the daemon. Raises `BusyError` with the owner of the lock,
+        `ReadOnlyError` if the store cannot be written, `StoreError` if the lock is not a regular
+        file.
         """
         what: dict[str, object] = {"place": place}
         if log is not None:
             what["log"] = str(log)
-        with self._held(what) as note:
+        with self._locked(what) as note:
             yield lambda device: note({**what, "device": device})
 
     @contextmanager
-    def held_for(self, work: str) -> Iterator[None]:
-        """Let nobody mount the store during some work, which is told to who tries: "it is being
-        restored".  Raises as `mounted` does."""
-        with self._held({"work": work}):
+    def locked_for(self, work: str) -> Iterator[None]:
+        """Prevent mounts of the store during `work`, such as "it is being restored".
+
+        `work` appears in the error of refused mounts. Raises as `mounted`.
+        """
+        with self._locked({"work": work}):
             yield
 
     @contextmanager
-    def _held(self, what: dict[str, object]) -> Iterator[Callable[[dict[str, object]], None]]:
+    def _locked(self, what: dict[str, object]) -> Iterator[Callable[[dict[str, object]], None]]:
         try:
             fd = open_own(self.mount_lock, os.O_RDWR | os.O_CREAT)
         except OSError as error:
@@ -546,25 +551,28 @@ class StoreDirectory:
                 f"{self.root} cannot be written: {error.strerror}", hint="mount it with -o ro"
             ) from error
         try:
-            self._lock_alone(fd)
+            self._lock_exclusively(fd)
 
             def note(what: dict[str, object]) -> None:
                 text = json.dumps({"pid": os.getpid(), **what}).encode()
-                # Never empty: others read it at any moment.
+                # Never empty: other processes read it at any time.
                 os.pwrite(fd, text, 0)
                 os.ftruncate(fd, len(text))
 
             note(what)
             yield note
-            with suppress(OSError):  # it tells nothing any more, as nobody has the lock
+            with suppress(OSError):  # the note has no meaning without the lock
                 os.ftruncate(fd, 0)
         finally:
             os.close(fd)
 
-    def _lock_alone(self, fd: int) -> None:
-        """Who only asks whether it is mounted has the lock for a moment, too, and so has who does
-        not say what for: he has just begun, or is about to end."""
-        end = time.monotonic() + _PATIENCE_SECONDS
+    def _lock_exclusively(self, fd: int) -> None:
+        """Take the mount lock.
+
+        Processes that only check for a mount hold it for a moment as well. A holder without a note
+        has just begun or is about to end.
+        """
+        end = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -572,19 +580,19 @@ class StoreDirectory:
             except BlockingIOError:
                 who = self.mounted_by()
                 if not who and time.monotonic() < end:
-                    time.sleep(_ASKING_SECONDS)
+                    time.sleep(_POLL_SECONDS)
                     continue
             raise self._refusal(who)
 
     @contextmanager
     def unmounted(self) -> Iterator[bool]:
-        """Nobody mounts the store while the block lasts; False where somebody has mounted it.
+        """Prevent mounts during the block; yield False if the store is mounted.
 
-        Raises `StoreError` where something else lies in the place of the lock.
+        Raises `StoreError` if the lock is not a regular file.
         """
         fd = open_own(self.mount_lock, os.O_RDWR | os.O_CREAT)
         try:
-            if not _shares_lock(fd):
+            if not _is_unlocked(fd):
                 yield False
                 return
             yield True
@@ -594,46 +602,46 @@ class StoreDirectory:
     def _refusal(self, who: dict[str, object] | None) -> BusyError:
         if who is None:
             return BusyError(
-                f"{self.root} is being repaired", hint="mount it when `vfsd fsck` has ended"
+                f"{self.root} is being repaired", hint="mount it when `vfsd fsck` has finished"
             )
         process = f"process {who.get('pid', '?')}"
         if "work" in who:
             return BusyError(
                 f"{self.root} is in use: {who['work']} ({process})",
-                hint="try again when that is done",
+                hint="try again later",
             )
         place = str(who.get("place", "some place"))
         return BusyError(
             f"{self.root} is mounted at {place} already ({process})",
-            hint=_unmounting(place, who.get("device"), who.get("pid", "PID")),
+            hint=_unmount_hint(place, who.get("device"), who.get("pid", "PID")),
         )
 
     @property
     def can_be_written(self) -> bool:
-        """Whether files can be made in it by this process; never so on a read-only disk."""
+        """Whether this process can create files in it; False on a read-only disk."""
         return os.access(self.top, os.W_OK)
 
     def is_shown_at(self, path: Path) -> bool:
-        """Whether a path, which may not exist yet, lies in this store's own mount.
+        """Return whether a path, which may not exist, is in the mount of this store.
 
-        The kernel's table tells, and not the mount, which may not answer.
+        Uses the mount table of the kernel, since the mount may not answer.
         """
         there = mount_above(path.resolve())
         return there is not None and there.device == (self.mounted_by() or {}).get("device")
 
     def mounted_by(self) -> dict[str, object] | None:
-        """``{"pid": …, "place": …, "log": …, "device": …}`` of the daemon that has the store
-        mounted, if one has (`log` where it is a file, `device` once the mount is there); or
-        ``{"pid": …, "work": …}`` of what keeps others from mounting it.
+        """Return the note of the process that holds the mount lock; None if there is none.
 
-        Raises `StoreError` where something else lies in the place of the lock.
+        For a daemon: ``{"pid": …, "place": …, "log": …, "device": …}``. `log` is missing without a
+        log file, `device` until the mount exists. For other work: ``{"pid": …, "work": …}``. Raises
+        `StoreError` if the lock is not a regular file.
         """
         try:
             fd = open_own(self.mount_lock, os.O_RDONLY)
-        except (FileNotFoundError, PermissionError):  # it is for its owner to know
+        except (FileNotFoundError, PermissionError):  # readable only by its owner
             return None
         try:
-            if _shares_lock(fd):
+            if _is_unlocked(fd):
                 return None
             try:
                 found = json.loads(os.pread(fd, 65536, 0))
@@ -644,22 +652,24 @@ class StoreDirectory:
             os.close(fd)
 
 
-def _unmounting(place: str, device: object, pid: object) -> str:
-    """What to do about a mount of the store at `place`, which may be out of sight."""
+def _unmount_hint(place: str, device: object, pid: object) -> str:
+    """Return a hint about how to unmount the store, which may be in another mount namespace."""
     unmount = f"vfsd umount {shlex.quote(place)}"
     if device is None or any(mount.is_ours and mount.device == device for mount in mounts()):
         return f"unmount it there first: {unmount}"
     if shares_mounts(pid):
         return (
-            "it was detached there, as by `umount -l`, and serves files that are still open: "
-            f"close them, or end it with `kill {pid}`"
+            "it was detached, for instance with `umount -l`, and still serves open files: "
+            f"close them, or run `kill {pid}`"
         )
     return f"it is mounted in another mount namespace: nsenter -m -t {pid} {unmount}"
 
 
-def _shares_lock(fd: int) -> bool:
-    """Whether nobody has a lock for himself; so it is, too, where the file system has no locks, and
-    nobody can mount what lies there."""
+def _is_unlocked(fd: int) -> bool:
+    """Take a shared lock; return False if another process has an exclusive one.
+
+    True as well on a file system without locks: a store there cannot be mounted.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -670,7 +680,7 @@ def _shares_lock(fd: int) -> bool:
 
 
 def _id_in(text: str) -> str | None:
-    """That of a marker, whatever comes after it; None where it has none."""
+    """Return the id in a marker, ignoring trailing text; None if there is none."""
     try:
         found, _ = json.JSONDecoder().raw_decode(text)
         number = found["id"]
@@ -683,7 +693,7 @@ def _id_in(text: str) -> str | None:
 def _no_store(root: Path) -> NoStoreError:
     return NoStoreError(
         f"no store found in {root}",
-        hint=f"make one with `vfsd init {shlex.quote(str(root))}`",
+        hint=f"create one with `vfsd init {shlex.quote(str(root))}`",
     )
 
 
@@ -697,40 +707,37 @@ def _no_store_at(root: Path) -> Iterator[None]:
 
 def not_of_one_disk(spool: Path, objects: Path) -> StoreError:
     return StoreError(
-        f"{spool} and {objects} are on different disks, or mounted each by itself",
-        hint="let both be, or lead to, directories of one disk that is mounted once; or mount the "
-        "store with -o ro",
+        f"{spool} and {objects} must be on one disk that is mounted once",
+        hint="move or link both to one disk, or mount the store with -o ro",
     )
 
 
-def _no_directory(path: Path) -> StoreError:
-    return StoreError(
-        f"{path} must be a directory", hint="move what lies there away, and try again"
-    )
+def _not_a_directory(path: Path) -> StoreError:
+    return StoreError(f"{path} must be a directory", hint="move it away and try again")
 
 
-def _leads_away(folder: Path) -> StoreError:
+def _is_link(folder: Path) -> StoreError:
     return StoreError(
-        f"{folder} is a link, and what lies where it leads may be somebody else's",
-        hint="move the link away, and try again: the store makes a directory of its own there",
+        f"{folder} is a link: its target may have other users",
+        hint="move the link away and try again: the store creates its own directory there",
     )
 
 
 def _require_no_store(root: Path) -> None:
-    """Raises `ExistsError`."""
+    """Raise `ExistsError` if the directory is a store."""
     if (root / _MARKER).exists():
         raise ExistsError(
-            f"there is a store in {root} already",
+            f"{root} is a store already",
             hint=f"use it with `vfsd -s {shlex.quote(str(root))}`, or name another directory",
         )
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[int]:
-    """Be the only one who makes a store in a directory; gives the file that says so.
+def _lock_creation(root: Path) -> Iterator[int]:
+    """Lock the creation of a store; yield the descriptor of the unfinished marker.
 
-    That is the note that it is unfinished, which becomes the marker: whoever comes later makes
-    another, and finds the marker beside it.  Raises `BusyError`, `ExistsError`, `StoreError`.
+    The unfinished marker is renamed to the final one. A later process creates a new unfinished
+    marker, then finds the final one. Raises `BusyError`, `ExistsError`, `StoreError`.
     """
     begun = root / _UNFINISHED
     require_same_process(begun)
@@ -740,11 +747,11 @@ def _alone(root: Path) -> Iterator[int]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BusyError(
-                f"somebody else is just making a store in {root}",
-                hint="wait until that is done, and use it, or name another directory",
+                f"another process is creating a store in {root}",
+                hint="wait for it and use that store, or give another directory",
             ) from None
         try:
-            _require_no_store(root)  # somebody may have finished one since it was looked for
+            _require_no_store(root)  # it may have been finished in the meantime
         except ExistsError:
             begun.unlink(missing_ok=True)
             raise
@@ -754,8 +761,8 @@ def _alone(root: Path) -> Iterator[int]:
 
 
 def listed(folder: Path) -> list[Path]:
-    """What lies in a directory of a store, in order; nothing where it is not there, as in a copy
-    by a tool that leaves out empty ones."""
+    """Return the sorted paths in a directory; empty if it is missing, as in copies by some
+    tools."""
     try:
         return sorted(folder.iterdir())
     except FileNotFoundError:
@@ -763,7 +770,7 @@ def listed(folder: Path) -> list[Path]:
 
 
 def fsync_path(path: Path) -> None:
-    """Make a file's bytes, or a directory's entries, survive a power cut."""
+    """Sync the bytes of a file, or the entries of a directory."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         os.fsync(fd)

@@ -1,13 +1,11 @@
-"""Files under temporary names: those that somebody writes, and those that the dead have left; and
-directories in which one thing is done at a time.
+"""Temporary files, and locked directories.
 
-Whoever makes such a file holds it, by a lock (flock) that ends with the process, whatever becomes
-of that.  The lock alone tells whether somebody is there, also to who lives in another container: a
-pid may be that of anybody by now.  Only where the file system has no such locks does the pid in the
-name have to do.
+The writer of a temporary file holds a lock (flock) that ends with the process. Only the lock shows
+whether the writer is alive, also across containers, where pids mean nothing. The pid in the name is
+used only on file systems without locks.
 
-Between making a file and locking it nobody holds it.  So who takes a file away locks it for himself
-first, and who has made one looks, once it is locked, whether it still has its name.
+A new file is unlocked for a moment. So a cleaner takes an exclusive lock before it deletes a file,
+and a writer checks after locking that its file still has its name.
 """
 
 from __future__ import annotations
@@ -32,28 +30,28 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 NEW_NAME = re.compile("[0-9]+-[0-9a-f]{32}")
-"""What `new_name` gives."""
+"""Matches the result of `new_name`."""
 
-_ASKING_SECONDS = 0.005
-"""How often who waits for a directory with patience tries again."""
-_SENT_BYTES = 16 << 20
+_POLL_SECONDS = 0.005
+"""Interval between attempts to lock a directory."""
+_WRITEBACK_BYTES = 16 << 20
 _PID = re.compile(r"(?:^|\.)([0-9]{1,9})-")
-_HOW = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
 def new_name() -> str:
-    """A name for a file of this process, which nobody has; more may stand around it, after dots."""
+    """Return a unique name for a file of this process. Callers may add parts, separated by dots."""
     return f"{os.getpid()}-{uuid.uuid4().hex}"
 
 
 class NewFile:
-    """A new file that this process writes, held until it is closed.
+    """A new file that this process writes, locked until it is closed.
 
-    In a ``with`` statement it is deleted at the end, unless it has another name by then.
+    As a context manager it is deleted at the end, unless it was renamed.
     """
 
     def __init__(self, name: Callable[[], Path], *, mode: int = 0o666) -> None:
-        """`name` gives new names (see `new_name`).  Raises `OSError`."""
+        """`name` returns new names (see `new_name`). Raises `OSError`."""
         while True:
             self.path = name()
             self.file: FileIO = _WritebackFile(self.path, "x+b", opener=_opener(mode))
@@ -63,14 +61,14 @@ class NewFile:
             except BaseException:
                 self.remove()
                 raise
-            self.remove()  # somebody is at it who takes it for a leftover
+            self.remove()  # a cleaner has locked it as a leftover; use another name
 
     def close(self) -> None:
-        """Let it be anybody's, whatever its name is now."""
+        """Close the file and release the lock."""
         self.file.close()
 
     def remove(self) -> None:
-        """Delete it, unless it has another name, and close it."""
+        """Delete the file, unless it was renamed, and close it."""
         try:
             self.path.unlink(missing_ok=True)
         finally:
@@ -86,33 +84,32 @@ class NewFile:
 
 
 class _WritebackFile(FileIO):
-    """A file whose bytes are sent to the disk while more are written.
+    """A file that starts writing to the disk early.
 
-    Whoever makes one syncs it in the end.  Where the disk has had nothing to do until then, that
-    takes nearly as long again as writing did: a third of the time for 467 MB of raw pictures.
+    Every temporary file is synced in the end. Without this the sync takes nearly as long as the
+    writes: a third of the total for 467 MB of raw video.
     """
 
-    _kept_back = 0
+    _pending_bytes = 0
 
     def write(self, data: ReadableBuffer, /) -> int:
         count = super().write(data)
-        self._kept_back += count
-        if self._kept_back >= _SENT_BYTES:
-            # Asks for nothing to be waited for.  Pages that are on the disk already may be let go.
+        self._pending_bytes += count
+        if self._pending_bytes >= _WRITEBACK_BYTES:
+            # Starts writeback without waiting, and drops pages that are clean already.
             with suppress(OSError):
-                begin = self.tell() - self._kept_back
+                begin = self.tell() - self._pending_bytes
                 os.posix_fadvise(
-                    self.fileno(), max(0, begin), self._kept_back, os.POSIX_FADV_DONTNEED
+                    self.fileno(), max(0, begin), self._pending_bytes, os.POSIX_FADV_DONTNEED
                 )
-            self._kept_back = 0
+            self._pending_bytes = 0
         return count
 
 
-def put_in_place(path: Path, text: str) -> None:
-    """Have a file say `text`, and nothing between that and what it said.  Raises `OSError`, which
-    names it.
+def write_atomically(path: Path, text: str) -> None:
+    """Replace the content of a file by `text`, atomically. Raises `OSError` that names it.
 
-    Its bytes are on the disk then; that the file is it, only once its directory is synced.
+    The bytes are synced. The caller syncs the directory.
     """
     try:
         with NewFile(lambda: path.with_name(f".{path.name}.{new_name()}.tmp")) as new:
@@ -120,43 +117,42 @@ def put_in_place(path: Path, text: str) -> None:
             os.fsync(new.file.fileno())
             new.path.replace(path)
     except OSError as error:
-        error.filename, error.filename2 = os.fspath(path), None  # nobody has heard of the other
+        error.filename, error.filename2 = os.fspath(path), None  # not the temporary name
         raise
 
 
-def on_their_way(path: Path) -> list[Path]:
-    """What `put_in_place` writes before it is `path`: also that of processes which have died.
-    Nothing else in that directory is called so; copies that somebody has made are theirs."""
+def temporary_files(path: Path) -> list[Path]:
+    """Return the temporary files of `write_atomically` for `path`, also of dead processes."""
     ours = re.compile(re.escape(f".{path.name}.") + NEW_NAME.pattern + r"\.tmp")
     return sorted(one for one in path.parent.iterdir() if ours.fullmatch(one.name))
 
 
 def hold(file: FileIO) -> bool:
-    """Let others see that somebody has a file, as long as that, or a copy of it, is open.
+    """Mark a file as in use while it, or a duplicate, is open.
 
-    False where somebody has `claimed` it, or just looks at it.
+    Return False if another process has `claimed` or is checking it.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        pass  # the file system cannot: the pid has to do
+        pass  # no locks on this file system: the pid must do
     return True
 
 
-def let_go(fd: int) -> None:
-    """An open file is not a temporary one any more."""
+def unlock(fd: int) -> None:
+    """Release the lock of an open file that is not temporary any more."""
     with suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 @contextmanager
-def held_directory(path: Path, how: int, *, patience: float | None = None) -> Iterator[None]:
-    """Hold a directory, against other threads too; `how` is that of flock(2).
+def locked_directory(path: Path, how: int, *, patience: float | None = None) -> Iterator[None]:
+    """Lock a directory, also against other threads; `how` is that of flock(2).
 
-    With `patience` others are waited for so many seconds at most.  Raises `BlockingIOError` where
-    they hold it longer, or are not waited for, `OSError`.
+    With `patience`, wait up to that many seconds. Raises `BlockingIOError` if it is still locked,
+    `OSError`.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -165,10 +161,10 @@ def held_directory(path: Path, how: int, *, patience: float | None = None) -> It
         except BlockingIOError:
             raise
         except OSError:
-            pass  # where the file system cannot, it is a matter of microseconds
+            pass  # no locks on this file system; a race needs microseconds
         yield
     finally:
-        let_go(fd)  # a child that was forked meanwhile has it open, too, and does not know
+        unlock(fd)  # explicitly, since a forked child may still have it open
         os.close(fd)
 
 
@@ -184,24 +180,24 @@ def _flock(fd: int, how: int, patience: float | None) -> None:
         except BlockingIOError:
             if time.monotonic() >= end:
                 raise
-        time.sleep(_ASKING_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody has a file under a temporary name; never where there is none."""
+    """Return whether a temporary file is in use. False if it is missing."""
     try:
-        fd = _opened(path)
+        fd = _open_existing(path)
     except OSError as error:
-        # A link is nothing that we have made.  What may not be opened cannot be asked either.
+        # A link is not a temporary file. A file that cannot be opened counts as locked.
         return error.errno not in (errno.ENOENT, errno.ELOOP)
     try:
-        return not _lock_alone(fd, path)
+        return not _lock_exclusively(fd, path)
     finally:
         os.close(fd)
 
 
 def delete_file(path: Path) -> bool:
-    """Delete what the dead have left under a temporary name; whether it is gone.
+    """Delete a temporary file of a dead process; return False if it is in use.
 
     Raises `IntegrityError` for a directory that is not empty, `OSError`.
     """
@@ -209,7 +205,7 @@ def delete_file(path: Path) -> bool:
         with claimed(path):
             remove(path)
     except NotFoundError:
-        path.unlink(missing_ok=True)  # a link that leads nowhere
+        path.unlink(missing_ok=True)  # a dangling link
     except BusyError:
         return False
     return True
@@ -217,12 +213,12 @@ def delete_file(path: Path) -> bool:
 
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
-    """Have for oneself what the dead have left under a temporary name.
+    """Lock a temporary file of a dead process exclusively.
 
-    Raises `BusyError` where somebody has it, `NotFoundError` where there is no such file.
+    Raises `BusyError` if it is in use, `NotFoundError` if it is missing.
     """
     try:
-        fd = _opened(path)
+        fd = _open_existing(path)
     except FileNotFoundError:
         raise NotFoundError(f"{path} does not exist any more") from None
     except OSError as error:
@@ -230,8 +226,8 @@ def claimed(path: Path) -> Iterator[None]:
             raise NotFoundError(f"{path} is a link") from None
         raise
     try:
-        if not _lock_alone(fd, path):
-            raise BusyError(f"somebody has {path} in hand", hint="wait until that is done")
+        if not _lock_exclusively(fd, path):
+            raise BusyError(f"{path} is in use by another process", hint="try again later")
         if not _has_name(fd, path):
             raise NotFoundError(f"{path} does not exist any more")
         yield
@@ -243,17 +239,17 @@ def _opener(mode: int) -> Callable[[str, int], int]:
     return lambda path, flags: os.open(path, flags, mode)
 
 
-def _opened(path: Path) -> int:
+def _open_existing(path: Path) -> int:
     try:
-        return os.open(path, os.O_RDWR | _HOW)  # without which NFS locks nothing for one alone
+        return os.open(path, os.O_RDWR | _OPEN_FLAGS)  # NFS: exclusive locks need O_RDWR
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ELOOP):
             raise
-        return os.open(path, os.O_RDONLY | _HOW)
+        return os.open(path, os.O_RDONLY | _OPEN_FLAGS)
 
 
-def _lock_alone(fd: int, path: Path) -> bool:
-    """Whether nobody else has it, nor gets it before `fd` is closed."""
+def _lock_exclusively(fd: int, path: Path) -> bool:
+    """Lock a file until `fd` is closed; return False if it is in use."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -271,7 +267,7 @@ def _has_name(fd: int, path: Path) -> bool:
 
 
 def is_alive(name: str) -> bool:
-    """Whether the process that gave this temporary name still runs, as far as pids can tell."""
+    """Return whether the process of a temporary name is running, judged by its pid."""
     found = _PID.search(name)
     if found is None:
         return False

@@ -1,4 +1,4 @@
-"""Looking at all bytes of an object or a linked file: are they those that were stored?"""
+"""Reads all bytes of an object or linked file and compares them with its hash and checksums."""
 
 from __future__ import annotations
 
@@ -13,37 +13,38 @@ from vfsd.disk.block_checksums import BLOCK_BYTES, BlockChecksummer, BlockChecks
 from vfsd.disk.direct_io import CHUNK, UNREADABLE, DirectFile
 
 OnBytes = Callable[[int], None]
-"""Called with the number of bytes that were read since the last call; may wait, or raise."""
+"""Called with the number of bytes read since the last call; may wait or raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """What was found by reading a file from the disk from end to end."""
+    """The result of reading a file completely from the disk."""
 
-    size: int  #: bytes that it has
+    size: int  #: bytes
     mtime_ns: int
-    is_whole: bool  #: it hashes to what it should
-    damage: tuple[range, ...]  #: bytes that are others, or cannot be read; none if `is_whole`
-    is_readable: bool  #: the disk has given all of them
-    sums: BlockChecksums | None  #: that it should have: if `is_whole`, of what was read
+    is_whole: bool  #: it hashes to its digest
+    damage: tuple[range, ...]  #: ranges of bytes that differ or cannot be read; none if `is_whole`
+    is_readable: bool  #: all bytes could be read
+    sums: BlockChecksums | None  #: the valid ones; if `is_whole`, those just computed
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyProgress:
-    """A look at a file that was interrupted: its first bytes have been compared with its sums."""
+    """The state of an interrupted verification: the first bytes have been compared."""
 
-    version: tuple[int, int, int]  #: of the file: inode, size, mtime
-    at: int  #: bytes
+    version: tuple[int, int, int]  #: inode, size, mtime of the file
+    at: int  #: bytes compared so far
     damage: tuple[range, ...]  #: among them
-    is_second: bool = False  #: the first one, in several goes too, has come to damage
+    is_second: bool = False  #: the first pass has found damage
 
 
 OnCompared = Callable[[Callable[[], VerifyProgress]], None]
-"""Called when more has been compared, with what tells how far; which may take a while."""
+"""Called after more bytes were compared, with a function that returns the progress. May take a
+while."""
 
 
 def version_of(found: os.stat_result) -> tuple[int, int, int]:
-    """Another one where another file has the name, or it was written into."""
+    """Return a value that changes if the file is replaced or written to."""
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
@@ -56,17 +57,17 @@ def verify_stored_file(
     begun: VerifyProgress | None = None,
     on_compared: OnCompared = lambda tell: None,
 ) -> VerifyResult:
-    """Read a file and compare it with its hash, and with its sums where there are any.
+    """Read a file and compare it with its hash, and with its checksums if there are any.
 
-    `begun` is an earlier look at it with the same sums, as `on_compared` was told: what that has
-    read is not read again, and the rest goes by the sums alone, as the hash is of all bytes.
-    Where that comes to damage, the sums may be what is wrong, and the file is looked at once more,
-    from its beginning; if this look is interrupted, too, its rest is believed.  Another version of
-    the file is looked at from its beginning.
+    `begun` is an earlier progress with the same checksums, as passed to `on_compared`. The bytes it
+    covers are not read again, and the rest is compared with the checksums only, since the hash
+    needs all bytes. If that finds damage, the checksums may be wrong, and the file is read once
+    more from the start. If that second pass is interrupted as well, its rest is trusted. Another
+    version of the file is read from the start.
 
-    Whatever is not as it should be is read a second time; what the disk does not let be opened is
-    damaged as a whole.  Raises `OSError` for what says nothing of the bytes: `FileNotFoundError`,
-    `PermissionError`, or that this process has too many files open.
+    Bytes that differ are read a second time. A file that cannot be opened is damaged as a whole.
+    Raises `OSError` for errors that say nothing about the bytes: `FileNotFoundError`,
+    `PermissionError`, or too many open files.
     """
     try:
         opened = DirectFile(path)
@@ -96,7 +97,7 @@ def verify_stored_file(
     damage: list[range] = []
     if not is_whole:
         damage = merged([*first.damage, *_other_size(known, first.size)])
-        if not damage:  # nobody knows where
+        if not damage:  # the position is unknown
             damage = [range(max(1, first.size))]
     sums = first.sums if is_whole and begun is None else known
     return VerifyResult(
@@ -105,7 +106,7 @@ def verify_stored_file(
 
 
 def _may_be_right(found: _Pass, known: BlockChecksums | None) -> bool:
-    """Whether it is only the sums that say otherwise, which may be wrong."""
+    """Return whether only the checksums disagree, which may be wrong themselves."""
     return found.is_readable and known is not None and _differs(found, known)
 
 
@@ -138,9 +139,9 @@ class _Pass:
         self._on_bytes = on_bytes
         self._version = version
         self._on_compared = on_compared
-        self._hasher = blake3()  # of no use behind `begun`, as are the sums
-        self._summer = BlockChecksummer()
-        self._from = 0 if begun is None else begun.at
+        self._hasher = blake3()  # incomplete after `begun`, like the checksums
+        self._checksummer = BlockChecksummer()
+        self._start = 0 if begun is None else begun.at
         self._is_second = is_second if begun is None else begun.is_second
         self.size = 0
         self.damage: list[range] = [] if begun is None else list(begun.damage)
@@ -148,63 +149,63 @@ class _Pass:
 
     @property
     def digest(self) -> str | None:
-        """None where some bytes cannot be read."""
+        """The hash; None if some bytes cannot be read."""
         return self._hasher.hexdigest() if self.is_readable else None
 
     @property
     def sums(self) -> BlockChecksums:
-        return self._summer.finish()
+        return self._checksummer.finish()
 
     def run(self) -> None:
         end = self._file.stat().st_size
-        at = self._from
+        at = self._start
         while at < end:
             try:
                 data = self._file.read(at)
-            except PermissionError:  # as a server may say of a file that was opened
+            except PermissionError:  # a server may deny reads of an open file
                 raise
             except OSError:
-                data = self._in_blocks(range(at, min(end, at + CHUNK)))
+                data = self._read_blocks(range(at, min(end, at + CHUNK)))
             if not data:
-                break  # it was cut off meanwhile
+                break  # truncated in the meantime
             if self._known is not None:
-                data = self._compared(self._known, at, data)
+                data = self._compare(self._known, at, data)
             self._hasher.update(data)
-            self._summer.update(data)
+            self._checksummer.update(data)
             at += len(data)
-            # What the disk does not give may come back, and is not passed over the next time.
+            # Unreadable bytes may become readable, so the next run must not skip them.
             if self._known is not None and self.is_readable:
-                self._on_compared(partial(self._begun_until, at))
+                self._on_compared(partial(self._progress_at, at))
             self._on_bytes(len(data))
         self.size = at
 
-    def _begun_until(self, at: int) -> VerifyProgress:
-        """What was found in the first `at` bytes; by now more may have been read."""
+    def _progress_at(self, at: int) -> VerifyProgress:
+        """Return the progress at byte `at`; more may have been read since."""
         damage = (range(one.start, min(one.stop, at)) for one in self.damage if one.start < at)
         return VerifyProgress(self._version, at, tuple(damage), self._is_second)
 
-    def _note(self, own: range) -> None:
-        """Damage, which mostly goes on where the last ended."""
+    def _add_damage(self, own: range) -> None:
+        """Record damage, merged with the last range if they touch."""
         if self.damage and self.damage[-1].start <= own.start <= self.damage[-1].stop:
             last = self.damage.pop()
             own = range(last.start, max(last.stop, own.stop))
         self.damage.append(own)
 
-    def _in_blocks(self, part: range) -> bytes:
-        """What the disk gives of it; zeros in the place of all else."""
+    def _read_blocks(self, part: range) -> bytes:
+        """Read a range block by block, with zeros for blocks that cannot be read."""
         found = bytearray()
         for start in range(part.start, part.stop, BLOCK_BYTES):
             own = range(start, min(part.stop, start + BLOCK_BYTES))
             data = self._file.block(own)
             if data is None or len(data) < len(own):
                 self.is_readable = False
-                self._note(own)
+                self._add_damage(own)
                 data = bytes(len(own))
             found += data
         return bytes(found)
 
-    def _compared(self, known: BlockChecksums, at: int, data: bytes) -> bytes:
-        """Note which blocks are others, at a second look, too; the bytes as they are then."""
+    def _compare(self, known: BlockChecksums, at: int, data: bytes) -> bytes:
+        """Compare blocks, reading different ones a second time; return the bytes of that."""
         view = memoryview(data)
         corrected: bytearray | None = None
         for number in known.blocks(at, at + len(data)):
@@ -216,5 +217,5 @@ class _Pass:
                 corrected = corrected or bytearray(data)
                 corrected[own.start - at : own.stop - at] = again
             else:
-                self._note(own)
+                self._add_damage(own)
         return data if corrected is None else bytes(corrected)

@@ -1,12 +1,11 @@
-"""What is kept of rendered views: files in the store's ``cache``, and which of them are whose.
+"""The files of rendered views in the store's ``cache`` directory, grouped by video.
 
-    <digest>/<key>.<slot>    a part of a view, of the video whose file has that blake3
-    <digest>/<note>          what is known of such a part, see `vfsd.derive.promotion_candidates`
-    <digest>/tmp-...         what becomes one of these
+``DIGEST/KEY.SLOT`` is a part of a view of the video with that BLAKE3. ``DIGEST/NOTE`` describes
+such a part (`vfsd.derive.promotion_candidates`). ``DIGEST/tmp-...`` is a file being written.
 
-All of a video lies in one folder, since it shows what that shows, and has to go with it: whoever
-takes a video out of the store finds it by its name, however much is kept of others.  What has
-another name stays: a link may lead to the directory, which others use as well.
+All files of a video are in one directory, so that deleting the video deletes them at a cost
+independent of other videos. Files with other names stay: the directory may be a link to one with
+other users.
 """
 
 from __future__ import annotations
@@ -31,47 +30,47 @@ _NOTE = re.compile(rf"{_DIGEST.pattern}/[0-9]+x[0-9]+_[0-9]+-[0-9]+_[a-z0-9]+")
 _TEMPORARY = re.compile(f"{_DIGEST.pattern}/tmp-{NEW_NAME.pattern}")
 
 _STALE_NS = 600 * 10**9
-"""After as long, a temporary file is one that a dead process has left."""
+"""A temporary file of this age belongs to a dead process."""
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class CachedFile(NamedTuple):
     """A file in the cache."""
 
-    name: str  #: relative to that
+    name: str  #: relative to the cache
     used_ns: int  #: Unix time
     size: int  #: bytes
 
     @property
     def digest(self) -> str:
-        """Of the video."""
+        """The digest of the video."""
         return self.name.partition("/")[0]
 
     @property
     def is_useless(self) -> bool:
-        """Whether no reader of any video can have something of it."""
+        """Whether no reader can use it: a stale temporary file."""
         if _TEMPORARY.fullmatch(self.name) is None:
             return False
         return self.used_ns < time.time_ns() - _STALE_NS
 
 
 def is_slot(name: str) -> bool:
-    """Whether a part of a view may be called so."""
+    """Return whether a name is valid for a part of a view."""
     return _SLOT.fullmatch(name) is not None
 
 
 def is_note(name: str) -> bool:
-    """Whether a note about such a part may be called so."""
+    """Return whether a name is valid for a note."""
     return _NOTE.fullmatch(name) is not None
 
 
 def temporary_beside(path: Path) -> Path:
-    """A name for what becomes `path`; it goes with the same video."""
+    """Return a temporary name for a file that is renamed to `path` later."""
     return path.with_name(f"tmp-{new_name()}")
 
 
 def cached_files(cache: Path) -> Iterator[CachedFile]:
-    """All that there are, those on their way too; others' files are not among them."""
+    """Yield all files of the cache, including temporary ones but no foreign files."""
     for folder, folders, names in os.walk(cache):
         inside = os.path.relpath(folder, cache)
         under = "" if inside == "." else f"{inside}/"
@@ -84,34 +83,34 @@ def cached_files(cache: Path) -> Iterator[CachedFile]:
 
 
 def may_be_kept(cache: Path, digest: str) -> bool:
-    """Whether something may be kept of a video."""
+    """Return whether the cache may have files of a video."""
     return _DIGEST.fullmatch(digest) is not None and os.path.lexists(cache / digest)
 
 
 def stray_files(cache: Path, known: Collection[str]) -> list[Path]:
-    """Those that are of no use, or of videos whose digests are not `known`."""
+    """Return useless files, and files of videos with digests that are not in `known`."""
     return sorted(
         cache / one.name for one in cached_files(cache) if one.is_useless or one.digest not in known
     )
 
 
 def delete(cache: Path, files: Iterable[Path]) -> None:
-    """Delete files of the cache, and folders in which there is nothing then.
+    """Delete files of the cache, and directories that are then empty.
 
-    What may not be deleted stays.
+    Files that cannot be deleted stay.
     """
     folders: set[Path] = set()
     for path in files:
         with suppress(OSError, IntegrityError):
             remove(path)
         folders.update(takewhile(lambda above: above != cache, path.parents))
-    for folder in sorted(folders, reverse=True):  # what is in others before these
+    for folder in sorted(folders, reverse=True):  # subdirectories first
         with suppress(OSError):
             folder.rmdir()
 
 
 def drop(cache: Path, digest: str) -> None:
-    """Delete all that is kept of a video, what is on its way too.  Raises `OSError`."""
+    """Delete all files of a video, including temporary ones. Raises `OSError`."""
     if not _DIGEST.fullmatch(digest):
         return
     folder = cache / digest
@@ -119,7 +118,7 @@ def drop(cache: Path, digest: str) -> None:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in _NO_FOLDER:
-            return  # a link leads to what is somebody else's
+            return  # missing, or a link to a foreign directory
         raise
     try:
         for name in os.listdir(fd):
@@ -128,5 +127,5 @@ def drop(cache: Path, digest: str) -> None:
                     os.unlink(name, dir_fd=fd)
     finally:
         os.close(fd)
-    with suppress(OSError):  # others' files are in it, or somebody has just put one there
+    with suppress(OSError):  # it has foreign files, or a new one
         folder.rmdir()

@@ -26,7 +26,7 @@ from vfsd.disk.external_files import is_below
 from vfsd.disk.object_store import ObjectStore
 from vfsd.disk.safe_open import open_own
 from vfsd.disk.store_layout import StoreDirectory, fsync_path, url_of_file
-from vfsd.disk.tempfiles import put_in_place
+from vfsd.disk.tempfiles import write_atomically
 from vfsd.errors import BusyError, ExistsError, IntegrityError, NoSpaceError, StoreError, UsageError
 from vfsd.maintenance import fsck
 from vfsd.storage.catalog_swap import (
@@ -66,7 +66,7 @@ class FileManifest:
 
     def save(self) -> None:
         """Forget what was not noted anew.  Raises `OSError`."""
-        put_in_place(self._path, json.dumps(self._new))
+        write_atomically(self._path, json.dumps(self._new))
 
 
 def will_tell(found: os.stat_result) -> bool:
@@ -210,7 +210,7 @@ class _Backup:
 
     def run(self) -> BackupReport:
         target = self._target
-        target.lay_out()
+        target.create_directories()
         self._doubted = self._known_damage()
         snapshot = self._coming.new_catalog
         for _ in range(TRIES):  # what was deleted since the last look could not be copied
@@ -289,7 +289,9 @@ class _Backup:
         with ExitStack() as stack:
             try:
                 copy = stack.enter_context(
-                    self._objects.good_copy_of(source, key, on_progress=self._note, summer=summer)
+                    self._objects.verified_copy_of(
+                        source, key, on_progress=self._note, checksummer=summer
+                    )
                 )
             except FileNotFoundError:
                 return key in self._damaged or self._is_missing(key)
@@ -460,7 +462,7 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
                 f"{target} is a backup of another store", hint="name another directory"
             )
         # A mount would have the catalog open of which another takes the place.
-        with directory.held_for("a backup is being written into it"):
+        with directory.locked_for("a backup is being written into it"):
             yield
     finally:
         os.close(fd)

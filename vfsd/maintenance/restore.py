@@ -95,7 +95,7 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
     directory.require_files()
     with told_of_disks(directory.root):
         directory.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with directory.held_for("it is being restored from a backup"), _kept(source):
+        with directory.locked_for("it is being restored from a backup"), _kept(source):
             require_closed(directory)
             work = _Restore(source, directory, on_progress)
             work.run()
@@ -144,7 +144,7 @@ class _Restore:
     def run(self) -> None:
         """Raises `StoreError` where others take away what is copied."""
         target = self._target
-        target.lay_out()
+        target.create_directories()
         coming = prepare(target)
         for ino in self._bring_catalog(coming):
             self._bring_private(ino, coming)
@@ -244,7 +244,7 @@ class _Restore:
         with ExitStack() as stack:
             try:
                 good = stack.enter_context(
-                    self._objects.good_copy_of(self._backup, key, on_progress=self._note)
+                    self._objects.verified_copy_of(self._backup, key, on_progress=self._note)
                 )
             except (FileNotFoundError, IntegrityError):
                 self._missing.append(key)
@@ -303,7 +303,7 @@ def _kept(source: StoreDirectory) -> Iterator[None]:
     if not source.can_be_written:
         yield
         return
-    with source.held_for("a store is being restored from it"):
+    with source.locked_for("a store is being restored from it"):
         yield
 
 
@@ -314,7 +314,7 @@ def _keep_old(target: StoreDirectory) -> Path | None:
     and have to be copied.  Nobody may have the catalog open: it would go on changing under its new
     name, and another log come in the place of its own.
     """
-    log, _ = target.beside_catalog()
+    log, _ = target.sqlite_side_files()
     old = [path for path in (target.catalog_file, log, target.settings) if path.exists()]
     if not old:
         return None

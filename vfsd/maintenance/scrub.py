@@ -21,7 +21,7 @@ from vfsd.disk.direct_io import CHUNK, OF_THE_PROCESS
 from vfsd.disk.external_files import require_linked
 from vfsd.disk.object_store import ObjectStore
 from vfsd.disk.safe_open import STAYS
-from vfsd.disk.tempfiles import put_in_place
+from vfsd.disk.tempfiles import write_atomically
 from vfsd.disk.verify_file import VerifyProgress, VerifyResult, verify_stored_file, version_of
 from vfsd.errors import (
     BusyError,
@@ -88,7 +88,7 @@ class ScrubCheckpoint:
             "second": begun.is_second,
         }
         with suppress(OSError):
-            put_in_place(self._path, json.dumps(told) + "\n")
+            write_atomically(self._path, json.dumps(told) + "\n")
 
     def forget(self) -> None:
         """The run is through."""
@@ -474,7 +474,7 @@ class Scrubber:
                 try:
                     if not source.exists(key):
                         continue
-                    copy = stack.enter_context(objects.good_copy_of(source, key))
+                    copy = stack.enter_context(objects.verified_copy_of(source, key))
                 except (FileNotFoundError, IntegrityError):
                     continue  # it is damaged there, too
                 except (PermissionError, NoSpaceError) as error:

@@ -80,7 +80,7 @@ def restore_object(
     is_damaged = is_damaged or bool(known and known.damage)
     if not is_damaged and _has_size(parts.objects.path(object_key), size):
         return False
-    with parts.objects.good_copy(path, object_key) as copy, parts.catalog.writing() as change:
+    with parts.objects.verified_copy(path, object_key) as copy, parts.catalog.writing() as change:
         if change.objects.is_needed(object_key):
             size = copy.stat().st_size
             parts.objects.exchange(copy, object_key)

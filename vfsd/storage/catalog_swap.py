@@ -23,7 +23,7 @@ from vfsd.catalog import checkpoint_if_closed
 from vfsd.disk.direct_io import stored_chunks
 from vfsd.disk.enospc import NO_SPACE
 from vfsd.disk.store_layout import StoreDirectory, fsync_path
-from vfsd.disk.tempfiles import held_directory
+from vfsd.disk.tempfiles import locked_directory
 from vfsd.errors import BusyError, ReadOnlyError
 
 _WAL_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -37,7 +37,7 @@ def reset_wal(directory: StoreDirectory) -> None:
     """
     if not directory.backup_sign.exists():
         return
-    log, _ = directory.beside_catalog()
+    log, _ = directory.sqlite_side_files()
     with suppress(OSError):
         os.close(os.open(log, _WAL_FLAGS, 0o600))
 
@@ -156,7 +156,7 @@ def settled(directory: StoreDirectory) -> Iterator[None]:
     """
     while True:
         finish(directory)
-        with held_directory(directory.top, fcntl.LOCK_SH):
+        with locked_directory(directory.top, fcntl.LOCK_SH):
             if not _is_pending(directory):
                 yield
                 return
@@ -167,7 +167,7 @@ def finish(directory: StoreDirectory) -> None:
     if not _is_pending(directory):
         return
     try:
-        with held_directory(directory.top, fcntl.LOCK_EX):
+        with locked_directory(directory.top, fcntl.LOCK_EX):
             _move_into_place(directory)
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EACCES):
@@ -196,7 +196,7 @@ def discard_abandoned(directory: StoreDirectory) -> None:
     """Delete them, unless another swap has just begun."""
     if not directory.incoming.root.exists():
         return
-    with suppress(BusyError), directory.held_for("its garbage is deleted"):
+    with suppress(BusyError), directory.locked_for("its garbage is deleted"):
         finish(directory)
         discard(directory)
 
@@ -208,7 +208,7 @@ def _is_pending(directory: StoreDirectory) -> bool:
 def _try_closed(directory: StoreDirectory, action: Callable[[], T]) -> tuple[T] | None:
     """Return the result of `action` in a tuple; None if the catalog is open."""
     try:
-        with held_directory(directory.top, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with locked_directory(directory.top, fcntl.LOCK_EX | fcntl.LOCK_NB):
             if not checkpoint_if_closed(directory.catalog_file):
                 return None
             try:
@@ -313,7 +313,7 @@ def _move_into_place(directory: StoreDirectory, copies: Mapping[int, Path] | Non
         if incoming.settings.exists():
             incoming.settings.replace(directory.settings)
         fsync_path(directory.spool)
-        for path in (*directory.beside_catalog(), directory.rollback_journal):
+        for path in (*directory.sqlite_side_files(), directory.rollback_journal):
             path.unlink(missing_ok=True)
         # Sync: after a power failure SQLite would apply a reappeared log to the new catalog.
         fsync_path(directory.top)

@@ -70,7 +70,7 @@ class StoreContext:
         """
         directory.require_objects()
         if not read_only:
-            directory.lay_out()
+            directory.create_directories()
         with settled(directory):
             settings = StoreSettings.load(directory.settings)
             catalog = with_reserve(
@@ -114,7 +114,7 @@ class StoreContext:
         Call it before dropping tiles because they are missing, and before freeing space. The disk
         of the objects may not be mounted.
         """
-        if self.objects.is_bare():
+        if self.objects.has_no_folders():
             _require_no_objects_needed(self.catalog, self.directory)
 
     def with_reserve(self, action: Callable[[], T]) -> T:

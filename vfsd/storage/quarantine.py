@@ -34,7 +34,7 @@ from vfsd.disk.disk_reserve import with_reserve
 from vfsd.disk.enospc import NO_SPACE
 from vfsd.disk.object_store import is_key
 from vfsd.disk.store_layout import StoreDirectory, fsync_path
-from vfsd.disk.tempfiles import held_directory, put_in_place
+from vfsd.disk.tempfiles import locked_directory, write_atomically
 from vfsd.errors import RefusedMediaError
 
 _SLOTS = 512
@@ -203,7 +203,7 @@ class Quarantine:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Lock the file against changes by other threads and processes."""
-        with held_directory(self._path.parent, fcntl.LOCK_EX):
+        with locked_directory(self._path.parent, fcntl.LOCK_EX):
             self._seen = None  # two changes within one clock tick may have equal times
             yield
 
@@ -221,7 +221,7 @@ class Quarantine:
 
     def _save(self, known: dict[str, QuarantineEntry]) -> None:
         values = {key: asdict(entry) for key, entry in sorted(known.items())}
-        put_in_place(self._path, json.dumps(values, indent=1) + "\n")
+        write_atomically(self._path, json.dumps(values, indent=1) + "\n")
         fsync_path(self._path.parent)
 
 

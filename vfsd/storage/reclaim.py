@@ -188,7 +188,7 @@ def _delete_published(context: StoreContext, key: str, change: Transaction) -> N
     An unpublished object keeps those: they are all that is left of a recording.
     """
     if not change.objects.is_needed(key):
-        context.objects.drop_other_names(key)
+        context.objects.delete_temporary_names(key)
         context.objects.delete(key)
 
 

@@ -104,7 +104,7 @@ def find_leftovers(
     """
     kept = {one.path for one in (unfinished_recordings(parts) if but is None else but)}
     own = [path for path in parts.objects.leftovers() if parts.objects.main_file(path) not in kept]
-    beside = [*parts.directory.files_on_their_way(), *parts.directory.spool_copies()]
+    beside = [*parts.directory.temporary_files(), *parts.directory.spool_copies()]
     return [*own, *(path for path in beside if not is_locked(path))]
 
 
@@ -114,7 +114,7 @@ def delete_leftover(parts: StoreContext, path: Path) -> bool:
     Raises `IntegrityError` for a directory that is not empty, `OSError`.
     """
     if path.parent == parts.directory.objects_tmp:
-        return parts.objects.take_away(path)
+        return parts.objects.delete_temporary(path)
     return take_file_away(path)
 
 

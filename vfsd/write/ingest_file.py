@@ -278,7 +278,7 @@ def ingest_link(
     )
     key, size, sums = digest_file(path, on_progress=on_progress)
     _require_unchanged(path, before)
-    if parts.objects.is_one_with(path, key):
+    if parts.objects.is_same_file(path, key):
         raise _own_file(path)
     verdict = AcceptedVideo(examination, key, sums, before.st_mtime_ns)
     with parts.catalog.writing() as change:

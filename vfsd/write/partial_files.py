@@ -62,7 +62,7 @@ class OwnedFile:
         self._new = new
         reset_after_fork(self)
 
-    def let_go(self) -> None:
+    def unlock(self) -> None:
         self._new.close()
 
     @property
@@ -71,7 +71,7 @@ class OwnedFile:
 
     def after_fork(self) -> None:
         """See `vfsd.core.atfork`.  The parent is the writer, and a child may outlive it."""
-        self.let_go()
+        self.unlock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class PartialFile:
     def leave(self) -> None:
         """Keep the file for recovery, as if the process had died."""
         if self.held is not None:
-            self.held.let_go()
+            self.held.unlock()
 
     def delete(self) -> None:
         """Delete the bytes and the note of any writer; files that cannot be deleted stay."""
@@ -129,7 +129,7 @@ def create_partial(objects: ObjectStore, name: str) -> PartialFile:
 
     Raises `BusyError` while another live process or writer uses that name.
     """
-    with objects.beginning_alone():
+    with objects.exclusive_start():
         for other in active_partials(objects):
             if other.name == name:
                 raise BusyError(
@@ -175,7 +175,7 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def _partials_with_notes(objects: ObjectStore) -> Iterator[PartialFile]:
-    for note in objects.on_their_way():
+    for note in objects.temporary_files():
         if note.suffix != _NOTE_SUFFIX:
             continue
         with suppress(
@@ -265,5 +265,6 @@ def _is_published(parts: StoreContext, path: Path, seen: os.stat_result) -> bool
     with parts.catalog.reading() as looking:
         sizes = looking.objects.sizes()
     return any(
-        size == seen.st_size and parts.objects.is_one_with(path, key) for key, size in sizes.items()
+        size == seen.st_size and parts.objects.is_same_file(path, key)
+        for key, size in sizes.items()
     )

@@ -112,7 +112,7 @@ def pending_copy(
             return
         with ExitStack() as stack:
             try:
-                copy = stack.enter_context(parts.objects.good_copy(source, found.key))
+                copy = stack.enter_context(parts.objects.verified_copy(source, found.key))
             except IntegrityError:
                 raise changed_during_read(source) from None
             parts.objects.exchange(copy, found.key)

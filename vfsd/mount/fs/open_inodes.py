@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 from vfsd.core.model import ByteLocation, FileState, Node
 from vfsd.disk.checksummed_file import ChecksummedFile
-from vfsd.disk.direct_io import AS_BYTES
+from vfsd.disk.direct_io import STORED_FLAGS
 from vfsd.disk.external_files import open_linked
 from vfsd.disk.store_layout import fsync_path
-from vfsd.disk.tempfiles import NewFile, let_go
+from vfsd.disk.tempfiles import NewFile, unlock
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.mount.fs import attributes
 from vfsd.mount.fs.attributes import Attributes, is_private
@@ -378,17 +378,17 @@ class OpenInodes:
             path = f"{self._spool}/{node.ino}"  # pathlib would take as long as open(2)
             if not self._context.read_only:
                 try:
-                    return os.open(path, os.O_RDWR | AS_BYTES), None
+                    return os.open(path, os.O_RDWR | STORED_FLAGS), None
                 except OSError as error:
                     if error.errno != errno.EROFS:
                         raise
-            return os.open(path, os.O_RDONLY | AS_BYTES), None
+            return os.open(path, os.O_RDONLY | STORED_FLAGS), None
         location = ByteLocation(node.object_key, node.link_path)
         stored = self._context.path_of(location)
         if node.link_path is not None:
             fd = open_linked(stored, self._context.directory.top)
         else:
-            fd = os.open(stored, os.O_RDONLY | AS_BYTES)
+            fd = os.open(stored, os.O_RDONLY | STORED_FLAGS)
         return fd, self._context.checksums.opened(stored, location, fd)
 
     def _reopen(self, inode: OpenInode, found: os.stat_result) -> None:
@@ -396,7 +396,7 @@ class OpenInodes:
 
         Raises `OSError`: EROFS where it still is, ESTALE for another file.
         """
-        fd = os.open(f"{self._spool}/{inode.ino}", os.O_RDWR | AS_BYTES)
+        fd = os.open(f"{self._spool}/{inode.ino}", os.O_RDWR | STORED_FLAGS)
         if not os.path.samestat(os.fstat(fd), found):
             os.close(fd)
             raise os_error(errno.ESTALE)
@@ -442,7 +442,7 @@ class OpenInodes:
                 os.close(fd)
                 self._discard_private(inode.ino, self._context.directory.spool_file(inode.ino))
                 raise
-        let_go(fd)
+        unlock(fd)
         inode.replaced_fds.append(inode.fd)
         inode.fd = fd
         inode.checksums = None

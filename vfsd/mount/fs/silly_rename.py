@@ -250,7 +250,7 @@ class HiddenNames:
         for each in gone:
             self._cleanup.discard_bytes(each)
         for hidden in due.to_restore:
-            self._classifier.submit(hidden.ino)  # nobody did who closed it without a name
+            self._classifier.submit(hidden.ino)  # skipped when it was closed without a name
         for hidden in (*due.settled, *due.to_restore):
             hidden.is_unsettled = False
         self._hidden.difference_update(due.to_restore)
