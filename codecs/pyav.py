@@ -1,5 +1,6 @@
-"""Differences between versions of PyAV, each behind one function; no other module names a version.
-`load_extensions` imports every extension module at once, for a process that may open no file
+"""Differences between versions of PyAV, each behind one function. No other module names a version.
+
+`load_extensions` imports every extension module at once, for a process that cannot open files
 later.
 """
 
@@ -27,12 +28,12 @@ from av.video.stream import VideoStream
 
 _MAJOR = int(av.__version__.partition(".")[0])
 _ESCAPED = "surrogateescape"
-# PyAV 19 has this for good; before, the caller had to ask for it.
+# PyAV 19 always keeps the bytes of tags; earlier versions need the option.
 _TAG_OPTIONS: dict[str, Any] = {} if _MAJOR >= 19 else {"metadata_errors": _ESCAPED}
 
 
 class Ratio(Protocol):
-    """A rational number as PyAV gives it."""
+    """A rational number of PyAV."""
 
     @property
     def numerator(self) -> int: ...
@@ -54,20 +55,20 @@ class Tagged(Protocol):
 
 
 def exact_fraction(ratio: Ratio | None) -> Fraction | None:
-    """The same number as a `Fraction`; None where FFmpeg has not set it (0, or x/0)."""
+    """Return the number as a `Fraction`; None if FFmpeg has not set it (0, or x/0)."""
     if ratio is None or not ratio.numerator or not ratio.denominator:
         return None
     return Fraction(ratio.numerator, ratio.denominator)
 
 
 def tick_seconds(timed: Timed) -> Fraction:
-    """Seconds of one tick of a demuxed packet or a decoded frame.
+    """Return the seconds per tick of a demuxed packet or a decoded frame.
 
-    Raises `ValueError` where it has no time base.
+    Raises `ValueError` if it has no time base.
     """
     tick = exact_fraction(timed.time_base)
     if tick is None:
-        raise ValueError("it has no time base")
+        raise ValueError("packet or frame has no time base")
     return tick
 
 
@@ -80,10 +81,10 @@ def open_input(
     timeout: tuple[float | None, float | None],
     io_open: Callable[..., Any],
 ) -> InputContainer:
-    """`av.open` for reading.
+    """Open a file by `av.open` for reading. Raises `FFmpegError`.
 
-    Tags that are not UTF-8 keep their bytes: muxing them writes the same bytes again, and
-    `readable_tags` makes text of them.  Raises `FFmpegError`.
+    Tags that are not UTF-8 keep their bytes, so that muxing writes the same bytes again.
+    `readable_tags` converts them to text.
     """
     opened: InputContainer = av.open(
         file,
@@ -101,7 +102,10 @@ def open_input(
 def open_output(
     file: object, *, format: str, options: Mapping[str, str], buffer_size: int = 32768
 ) -> OutputContainer:
-    """`av.open` for writing; takes tags as `open_input` gives them.  Raises `FFmpegError`."""
+    """Open a file by `av.open` for writing. Raises `FFmpegError`.
+
+    Accepts tags as `open_input` returns them.
+    """
     opened: OutputContainer = av.open(
         file, "w", format=format, options=dict(options), buffer_size=buffer_size, **_TAG_OPTIONS
     )
@@ -109,17 +113,17 @@ def open_output(
 
 
 def readable_tags(tagged: Tagged) -> dict[str, str]:
-    """The tags of a container or a stream, with U+FFFD for bytes that are not UTF-8."""
+    """Return the tags of a container or a stream, with U+FFFD for bytes that are not UTF-8."""
     return {_readable(key): _readable(value) for key, value in tagged.metadata.items()}
 
 
 def decode(
     context: VideoCodecContext, packet: Packet[VideoStream] | Packet[Stream] | None
 ) -> list[VideoFrame]:
-    """`context.decode(packet)`; None flushes the decoder.
+    """Return ``context.decode(packet)``; None flushes the decoder.
 
-    Raises `FFmpegError`, also for each packet after the one at which the decoder failed to open:
-    it has lost its codec by then, for which PyAV 19 raises `ValueError`.
+    Raises `FFmpegError`. If the decoder failed to open, later packets raise it too: the context has
+    lost its codec then, and PyAV 19 raises `ValueError`.
     """
     try:
         return context.decode(packet)
@@ -130,14 +134,14 @@ def decode(
 
 
 def frame_side_data(frame: Frame) -> list[SideData]:
-    """All side data of a decoded frame, in FFmpeg's order.
+    """Return all side data of a decoded frame, in FFmpeg's order.
 
-    Raises `ValueError` where PyAV has no name for one kind.
+    Raises `ValueError` if PyAV has no name for one of the kinds.
     """
     entries = cast("Any", frame.side_data)
     found: Sequence[SideData] = entries[:] if _MAJOR >= 19 else list(entries)
     unnamed = [each.type.value for each in found if each.type.name.startswith("UNKNOWN_")]
-    if unnamed:  # PyAV 19 makes up names, where earlier versions raise
+    if unnamed:  # PyAV 19 invents names where earlier versions raise
         raise ValueError(f"{unnamed[0]} is not a valid Type")
     return list(found)
 
@@ -147,16 +151,16 @@ def _readable(text: str) -> str:
 
 
 def load_extensions() -> None:
-    """Import every extension module of PyAV, for a process that may open no file later.
+    """Import every extension module of PyAV, for a process that cannot open files later.
 
-    Raises `ImportError` for one that does not load.
+    Raises `ImportError` if one does not load.
     """
     for name in _extension_names():
         import_module(name)
 
 
 def extension_files() -> frozenset[Path]:
-    """The files of all extension modules of PyAV, as installed."""
+    """Return the installed files of all extension modules of PyAV."""
     suffixes = tuple(EXTENSION_SUFFIXES)
     return frozenset(
         path

@@ -802,7 +802,7 @@ def test_what_does_not_go_on_as_it_began_is_refused(store: Store, tmp_path: Path
         with store.growing("a.mp4") as growing:
             first = growing[0]
             filesystem.write(handle, b"".join(pieces[1:]), len(pieces[0]))
-            with pytest.raises(RefusedMediaError, match="does not go on as it began"):
+            with pytest.raises(RefusedMediaError, match="does not continue as it began"):
                 growing.refresh()
             assert np.array_equal(growing.read().data[0], first.data)
         filesystem.release(handle)

@@ -102,7 +102,7 @@ def test_what_is_told(store: Store, tmp_path: Path, way: str) -> None:
         "hflip": (0, True),
         "transpose": (270, True),
     }[way]
-    assert any("turned by 30 degrees" in note for note in video.original.notes) == (way == "askew")
+    assert any("rotated by 30 degrees" in note for note in video.original.notes) == (way == "askew")
 
 
 @pytest.mark.parametrize("way", one_in(2, MIRRORED))

@@ -96,7 +96,7 @@ def test_a_writer_measures_each_group_when_it_is_complete(
         ({"psnr": 40, "codec": "ffv1"}, "no quality or PSNR"),
         ({"psnr": float("inf")}, "lossless=True"),
         ({"psnr": -1}, "psnr must be"),
-        ({"psnr": 90}, "frames 0 to 24 the 90 dB"),
+        ({"psnr": 90}, "frames 0 to 24 with 90 dB"),
     ],
 )
 def test_what_cannot_be_reached_is_said_and_leaves_nothing(
@@ -127,12 +127,12 @@ def test_a_recording_ends_before_pictures_that_cannot_be_as_good(store: Store) -
     writer = store.writer("a.mp4", width=128, height=96, fps=25, psnr=60)
     for _ in range(25):
         writer.write(FLAT)
-    with pytest.raises(UsageError, match="frames 25 to 49 the 60 dB") as caught:
+    with pytest.raises(UsageError, match="frames 25 to 49 with 60 dB") as caught:
         writer.write(noise(25))
     assert writer.frames == 25
     assert "25 frames are whole, and not lost" in "".join(caught.value.__notes__)
     for again in (lambda: writer.write(FLAT), writer.close, writer.close):
-        with pytest.raises(UsageError, match="frames 25 to 49 the 60 dB"):
+        with pytest.raises(UsageError, match="frames 25 to 49 with 60 dB"):
             again()
     assert list(store) == []
     (recording,) = store.recordings()
@@ -143,7 +143,7 @@ def test_a_recording_ends_before_pictures_that_cannot_be_as_good(store: Store) -
 
 def test_the_last_pictures_may_be_the_ones_that_cannot_be_as_good(store: Store) -> None:
     pictures = chain([FLAT] * 30, noise(10))
-    with pytest.raises(UsageError, match="frames 25 to 39 the 60 dB"):
+    with pytest.raises(UsageError, match="frames 25 to 39 with 60 dB"):
         store.write("a.mp4", pictures, fps=25, psnr=60)
     (recording,) = store.recordings()
     assert len(store.recover(recording)) == 25

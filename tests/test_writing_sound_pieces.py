@@ -342,11 +342,11 @@ def test_what_cannot_be_opened_is_said_and_leaves_nothing(
 
 def test_pieces_need_a_writer_that_was_opened_for_them(store: Store) -> None:
     with opened(store, sound=(SHORT, RATE)) as writer:
-        with pytest.raises(UsageError, match="with all of its sound"):
+        with pytest.raises(UsageError, match="with complete audio"):
             writer.write_sound(SHORT)
         writer.write(PICTURES)
     with opened(store, "b.mp4", sound=None) as writer:
-        with pytest.raises(UsageError, match="without sound"):
+        with pytest.raises(UsageError, match="without audio"):
             writer.write_sound(SHORT)
         writer.write(PICTURES)
     with pytest.raises(UsageError, match="for a writer"):

@@ -1,5 +1,6 @@
-"""Decoders of cells: `cell_decoder` picks the one that a cell needs, and `CellDecoder` is what all
-of them offer.
+"""Decoders of cells.
+
+`cell_decoder` returns the decoder that a cell needs; `CellDecoder` is their common interface.
 """
 
 from __future__ import annotations
@@ -21,50 +22,52 @@ from vfsd.tiling.cost import LOSSLESS
 
 
 class CellDecoder(Protocol):
-    """A decoder for cells of one kind, one after the other.  Not thread-safe."""
+    """Decodes cells of one kind, one after the other. Not thread-safe."""
 
-    fed: int  #: packets of the present cell that need not be fed any more; 0: none
+    fed: int  #: packets of the current cell that were fed or skipped
 
     def fits(self, cell: PackedCell) -> bool:
-        """Whether it can decode that cell, too."""
+        """Return whether it can also decode that cell."""
 
     def restart(self, cell: PackedCell) -> None:
-        """Make ready for the first packet of a cell that it fits."""
+        """Prepare for the first packet of a cell that it fits."""
 
     def skip(self, number: int) -> None:
-        """Count as fed what need not be, before picture `number` of the cell can be shown."""
+        """Count packets as fed that picture `number` of the cell does not need."""
 
     def decode(self, payload: memoryview) -> list[tuple[int, av.VideoFrame]]:
-        """(number in the cell, picture) of what comes out with the next packet.
+        """Decode the next packet; return (number in the cell, picture) for each result.
 
-        Pictures are valid until the next packet.  Raises `IntegrityError` for a damaged one.
+        Pictures are valid until the next packet. Raises `IntegrityError` for a damaged one.
         """
 
     def drain(self) -> list[tuple[int, av.VideoFrame]]:
-        """What it still holds back; it has to be restarted afterwards, and is.
+        """Return the delayed pictures, and restart the decoder.
 
-        Raises as `decode`.
+        Raises `IntegrityError` as `decode` does.
         """
 
 
 def cell_decoder(cell: PackedCell) -> CellDecoder:
-    """A decoder that stands before the first packet of `cell`.
+    """Return a decoder before the first packet of `cell`.
 
-    Raises `IntegrityError` for a cell that says of itself what cannot be.
+    Raises `IntegrityError` for an invalid cell.
     """
     if cell.codec not in _DECODERS:
-        raise IntegrityError(f"a tile says that it is {cell.codec[:20]!r}, which no tile is")
+        raise IntegrityError(
+            f"codec of a tile must be one of {', '.join(_DECODERS)}, got {cell.codec[:20]!r}"
+        )
     return _DECODERS[cell.codec](cell)
 
 
 class StreamCellDecoder:
-    """A `CellDecoder` for what FFmpeg decodes."""
+    """A `CellDecoder` for codecs that FFmpeg decodes."""
 
     def __init__(self, cell: PackedCell) -> None:
         self._cell = cell
         self._context = strict_decoder(cell.codec, cell.extradata)
         self._is_fresh = True
-        self._sited: list[SitingSetter] = []  # as many as pictures have come at once
+        self._sited: list[SitingSetter] = []  # one for each picture of a packet
         self.fed = 0
 
     def fits(self, cell: PackedCell) -> bool:
@@ -83,7 +86,7 @@ class StreamCellDecoder:
         self.fed = 0
 
     def skip(self, number: int) -> None:
-        """Nothing: the only key packet is the first."""
+        """Do nothing: only the first packet is a key packet."""
 
     def decode(self, payload: memoryview) -> list[tuple[int, av.VideoFrame]]:
         self._is_fresh = False
@@ -97,7 +100,7 @@ class StreamCellDecoder:
     def drain(self) -> list[tuple[int, av.VideoFrame]]:
         try:
             left = decode(self._context, None)
-        except FFmpegError as error:  # an empty packet has drained it before
+        except FFmpegError as error:  # an empty packet drained it before
             raise IntegrityError("the last packets of a tile are damaged") from error
         pictures = self._numbered(left)
         self.restart(self._cell)
@@ -122,4 +125,4 @@ _DECODERS: Mapping[str, Callable[[PackedCell], CellDecoder]] = MappingProxyType(
         **dict.fromkeys(("h264", "hevc", "vp9", "av1"), StreamCellDecoder),
     }
 )
-"""By codec of the cell."""
+"""Decoders by the codec of the cell."""

@@ -1,5 +1,7 @@
-"""Encodes all cells of a segment from its pictures: one encoder for each tile, or, for stitchable
-tiles, one run of kvazaar over the whole picture.
+"""Encodes all cells of a segment from its pictures.
+
+Each tile has an encoder of its own. Stitchable tiles come from one run of kvazaar over the whole
+picture.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _FORMAT = "yuv420p"
 _MAX_RATE = 1000
 
 PlanarBytes = npt.NDArray[np.uint8]
-"""Samples; where they are those of a picture, luma and both chroma planes one after the other."""
+"""Flat samples; those of a picture are luma and both chroma planes in sequence."""
 
 
 def encode_stitchable(
@@ -48,10 +50,10 @@ def encode_stitchable(
     tiles: Mapping[Rect, int],
     shots: Iterable[SourcePicture],
 ) -> list[tuple[CellStream, PsnrFigures]]:
-    """As `vfsd.codecs.cells.cell_encoders.SegmentEncoder`.
+    """Encode stitchable cells; see `encode_cells`.
 
-    Tiles that are all of the picture and have one quality come from one run, others from a run
-    each: the bytes are the same.
+    Tiles that cover the picture with one quality come from one run of kvazaar, others from a run
+    each. The bytes are the same.
     """
     even = [_even_rect(rect) for rect in tiles]
     with tempfile.TemporaryFile() as file:
@@ -66,7 +68,7 @@ def encode_stitchable(
 def _encoded_tiles(
     stored: _PaddedPictures, media: MediaInfo, tiles: Mapping[Rect, int]
 ) -> list[TileStream]:
-    """In the order of `tiles`."""
+    """Return the streams in the order of `tiles`."""
     whole, qualities = Rect.of_size(stored.width, stored.height), set(tiles.values())
     if len(qualities) == 1 and sum(rect.area for rect in tiles) == whole.area:
         settings = _tile_settings(media, whole, qualities.pop())
@@ -93,7 +95,7 @@ def _measured_cell(
 
 
 def _tile_settings(media: MediaInfo, rect: Rect, quality: int) -> EncoderSettings:
-    """The same for all tiles of a video, but for size and quality."""
+    """Return the encoder settings; equal for all tiles of a video except size and quality."""
     rate = media.average_rate or NOMINAL_RATE
     if not 0 < rate <= _MAX_RATE:
         rate = NOMINAL_RATE
@@ -114,7 +116,7 @@ def _sample_aspect_ratio(media: MediaInfo) -> Fraction | None:
 
 
 def _even_rect(rect: Rect) -> Rect:
-    """Sides are made even; only those at the picture's own edges are not."""
+    """Return the rectangle with even sides. Only sides at the edges of the picture may be odd."""
     return Rect(rect.x1, rect.y1, rect.x2 + rect.x2 % 2, rect.y2 + rect.y2 % 2)
 
 
@@ -123,14 +125,15 @@ def _edge_lengths(edges: set[int]) -> list[int]:
 
 
 class _PaddedPictures:
-    """The pictures of a segment, made even, in an empty file, and their colours if they have any
-    of their own."""
+    """The pictures of a segment in a temporary file, padded to even sizes, with their RGB
+    if given.
+    """
 
     def __init__(self, file: IO[bytes], shots: Iterable[SourcePicture], media: MediaInfo) -> None:
         self.width, self.height = media.width + media.width % 2, media.height + media.height % 2
         self._planes = self.width * self.height * 3 // 2
-        self._colours: list[tuple[int, ...]] = []  # the shapes of those
-        self._interlaced: list[bool] = []  # of each
+        self._colours: list[tuple[int, ...]] = []  # shapes of the RGB arrays
+        self._interlaced: list[bool] = []  # flag of each picture
         whole = Rect.of_size(media.width, media.height)
         self._siting = SITINGS[0]
         self._like = self._blank()
@@ -150,21 +153,21 @@ class _PaddedPictures:
                 if error.errno != errno.ENOSPC:
                     raise
                 raise NoSpaceError(
-                    f"the disk is full: {tempfile.gettempdir()} has no room for the pictures of a "
+                    f"the disk is full: {tempfile.gettempdir()} cannot hold the pictures of a "
                     "segment",
-                    hint="set TMPDIR to a folder with more",
+                    hint="set TMPDIR to a directory with more space",
                 ) from error
 
     def _blank(self) -> av.VideoFrame:
         return blank(self.width, self.height, _FORMAT, self._siting, interlaced=False)
 
     def parts(self, rect: Rect) -> Iterator[PlanarBytes]:
-        """A part of each picture, all of whose edges are even."""
+        """Yield a part of each picture; `rect` has even edges."""
         for samples, _ in self._stored():
             yield np.concatenate([plane.ravel() for plane in self._cut(samples, rect)])
 
     def shots(self, rect: Rect) -> Iterator[SourcePicture]:
-        """The same, as pictures of their own."""
+        """Yield a part of each picture as a new picture."""
         for (samples, colours), interlaced in zip(self._stored(), self._interlaced, strict=True):
             picture = blank_like(self._like, rect.width, rect.height)
             for plane, part in zip(plane_samples(picture), self._cut(samples, rect), strict=True):
@@ -172,7 +175,7 @@ class _PaddedPictures:
             yield SourcePicture(self._like, colours, interlaced, self._siting).part(rect, picture)
 
     def _stored(self) -> Iterator[tuple[PlanarBytes, list[PlanarBytes]]]:
-        """The planes of each picture, flat, and its colours."""
+        """Yield the flat planes of each picture, and its RGB arrays."""
         self._file.seek(0)
         while data := self._file.read(self._planes):
             colours = [
@@ -195,24 +198,26 @@ class _PaddedPictures:
 
 
 _MAX_HELD_SAMPLES = 32 << 20
-"""Luma samples of pictures that one encoder is given before it is the next one's turn: with what
-an encoder works on still in the cores' caches, sixteen tiles take a tenth less time."""
+"""Luma samples of pictures that one encoder gets before the next encoder.
+
+Its working set then stays in the caches: sixteen tiles take a tenth less time.
+"""
 
 EncodedCell = tuple[CellStream, PsnrFigures]
-"""A cell, and what it has against its pictures."""
+"""A cell and its PSNR figures."""
 
 
 class _SegmentCellEncoder(Protocol):
     """Encodes one cell of a segment."""
 
     def put(self, shot: SourcePicture) -> None:
-        """The next picture of the segment, as a whole."""
+        """Add the next whole picture of the segment."""
 
     def finish(self) -> EncodedCell:
-        """That was the last."""
+        """Return the cell, once all pictures were added."""
 
     def abandon(self) -> None:
-        """No more pictures will come, and nobody wants the cell."""
+        """Stop encoding and discard the cell."""
 
 
 def encode_cells(
@@ -222,14 +227,18 @@ def encode_cells(
     shots: Iterable[SourcePicture],
     between: Callable[[], None] = lambda: None,
 ) -> list[EncodedCell]:
-    """The cells of `tiles`, each with its quality, in their order.
+    """Return the cells of `tiles` with their measured quality, in order.
 
-    `shots` are whole pictures of `media`, and are looked at once.  `between` is called now and
-    then where none are asked for a while; it may raise.
+    Raises `UsageError` if the encoder refuses, or if a picture has another range or matrix than
+    `media`, since cells have one. Raises `IntegrityError` unless each packet decodes to its
+    picture.
 
-    Raises `UsageError` where the encoder refuses, or pictures have another range of levels or
-    another matrix than `media` (cells have one), `IntegrityError` when packets do not decode, one
-    by one, to the pictures that they were made from.
+    Args:
+        codec: the tile codec
+        media: description of the video
+        tiles: quality by rectangle
+        shots: whole pictures of `media`, iterated once
+        between: called between pictures, while no new ones are taken; may raise to cancel
     """
     shots = _uniform_shots(shots, media)
     if codec.name == STITCHABLE:
@@ -246,11 +255,11 @@ def _uniform_shots(shots: Iterable[SourcePicture], media: MediaInfo) -> Iterator
     for shot in shots:
         if not settler.is_normal(shot.picture):
             raise UsageError(
-                "the range of levels, or the matrix, of its pictures changes on the way, and tiles "
-                "have one",
+                "the range or the matrix of the pictures changes within the video, and tiles "
+                "need a single one",
                 hint="such a video can be read and viewed, but not tiled or rendered",
             )
-        siting = siting or shot.siting  # that of the first, for all cells
+        siting = siting or shot.siting  # all cells have that of the first picture
         yield replace(shot, known_siting=siting)
 
 
@@ -260,7 +269,7 @@ def _encode_separately(
     shots: Iterable[SourcePicture],
     between: Callable[[], None],
 ) -> list[EncodedCell]:
-    """Every tile by an encoder of its own."""
+    """Encode every tile by an encoder of its own."""
     left = iter(shots)
     together = max(1, _MAX_HELD_SAMPLES // (media.width * media.height)) if len(encoders) > 1 else 1
     try:

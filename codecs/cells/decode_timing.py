@@ -1,5 +1,7 @@
-"""Trial decodes for the cost model: encodes synthetic streams of several sizes and qualities and
-times how long they take to decode.
+"""Times trial decodes for the cost model.
+
+Encodes synthetic streams of several sizes and qualities, and measures the CPU time of decoding
+them.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _SIZES = ((64, 64), (128, 128), (320, 176), (640, 368), (1280, 720))
 _PICTURES = 24
 _REPEATS = 3
 _NOISE = (1.0, 3.0)
-"""Standard deviations, in levels: how much there is to code in places where nothing moves."""
+"""Standard deviations of the noise in levels, which sets the bits of static areas."""
 
 _ENCODERS = {
     "h264": ("libx264", {"preset": "medium"}, (20, 28)),
@@ -45,28 +47,28 @@ _TILES = {
     LOSSLESS: (LOSSLESS, (1, 9)),
     RAW_CELLS: (LOSSLESS, (0,)),
 }
-"""By what their costs are called: tile codecs, and the qualities to try."""
+"""(tile codec, qualities to try) by the name of the cost."""
 
 TIMED_CODECS = (*_ENCODERS, *_TILES)
 """Codecs by FFmpeg's name, tile codecs, and lossless cells that are not compressed."""
 
 
 def is_encoder_available(name: str) -> bool:
-    """Whether what encodes it is installed."""
+    """Return whether the encoder is installed."""
     return name != STITCHABLE or kvazaar_available()
 
 
 @dataclass(frozen=True, slots=True)
 class TimedDecode:
-    """One stream, decoded by itself."""
+    """The timing of one stream, decoded on its own."""
 
     work: DecodeWork
-    seconds: float  #: CPU time of the decode, the least of several
-    encode_seconds: float | None  #: CPU time of the encoding; tile codecs only
+    seconds: float  #: least CPU time of several decodes
+    encode_seconds: float | None  #: CPU time of encoding; tile codecs only
 
 
 def timed_decodes(name: str) -> Iterator[TimedDecode]:
-    """Streams of several sizes and qualities, whole and in part."""
+    """Yield timings of streams of several sizes and qualities, whole and in part."""
     for width, height in _SIZES:
         for noise in _NOISE:
             pictures = _synthetic_pictures(width, height, noise)
@@ -89,7 +91,7 @@ def timed_decodes(name: str) -> Iterator[TimedDecode]:
 
 
 def _cpu_seconds() -> float:
-    """Of all threads, and of programs that have ended: encoders have some of their own."""
+    """Return CPU seconds of all threads and of ended child processes; encoders use both."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in used)
 
@@ -132,7 +134,7 @@ def _encoded_stream(name: str, pictures: Sequence[av.VideoFrame], quality: int) 
 
 
 def _synthetic_pictures(width: int, height: int, noise: float) -> list[av.VideoFrame]:
-    """A still texture, parts of it that move over it, and noise; the same every time."""
+    """Return pictures of a still texture with moving parts and noise; the same every time."""
     rng = np.random.default_rng(1)
     rough = rng.normal(0, 1, (height + 64, width + 64)).astype(np.float32)
     smooth = np.asarray(cv2.GaussianBlur(rough, (0, 0), 3))

@@ -1,6 +1,7 @@
-"""Lossless cells: pictures as raw packets or as differences between samples compressed with
-Zstandard. `LosslessCellEncoder` checks each packet by unpacking it; `recompressed` compresses a
-cell harder later.
+"""Lossless cells: pictures as raw packets, or as differences compressed with Zstandard.
+
+`LosslessCellEncoder` checks each packet by unpacking it. `recompressed` compresses a cell harder
+later.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from vfsd.tiling import Rect
 from vfsd.tiling.cost import LOSSLESS
 
 SamplePlane = npt.NDArray[Any]
-"""Rows x columns, of uint8 or uint16."""
+"""rows x columns, uint8 or uint16."""
 
 _MAX_SUMMED = (1 << 31) // 256
-"""Bytes whose sum cannot be more than 31 bits hold."""
+"""Most bytes with a sum that fits in 31 bits."""
 
 
-# The median predictor of FFV1 is 1 to 4 % smaller, but each sample needs those before it. Slopes
-# are undone by sums along rows and columns, 1 ms for two megapixels.
+# FFV1's median predictor gives 1 to 4 % less data, but each sample depends on those before it. This
+# predictor is undone by sums along rows and columns: 1 ms for two megapixels.
 def neighbour_residuals(samples: SamplePlane) -> SamplePlane:
-    """Each sample less what a slope through three neighbours foretells: left + above - both.
+    """Return each sample less the prediction left + above - (left above).
 
-    Beyond the edges lie zeros.
+    Samples beyond the edges are 0.
     """
     down = samples.copy()
     np.subtract(samples[1:], samples[:-1], out=down[1:])
@@ -58,7 +59,7 @@ def neighbour_residuals(samples: SamplePlane) -> SamplePlane:
 
 
 def restore_from_residuals(differences: SamplePlane) -> SamplePlane:
-    """What `neighbour_residuals` was given."""
+    """Return the samples from their residuals; the inverse of `neighbour_residuals`."""
     if differences.dtype != np.uint8:
         down = np.add.accumulate(differences, axis=0, dtype=differences.dtype)
         across: SamplePlane = np.add.accumulate(down, axis=1, dtype=differences.dtype)
@@ -67,7 +68,7 @@ def restore_from_residuals(differences: SamplePlane) -> SamplePlane:
     rows = max(1, _MAX_SUMMED // differences.shape[1])
     for top in range(0, len(samples), rows):
         part = samples[top : top + rows]
-        sums = cv2.integral(differences[top : top + rows])  # four times as fast as numpy's sums
+        sums = cv2.integral(differences[top : top + rows])  # four times as fast as in numpy
         np.copyto(part, sums[1:, 1:], casting="unsafe")  # the lowest eight bits
         if top:
             part += samples[top - 1]
@@ -75,9 +76,9 @@ def restore_from_residuals(differences: SamplePlane) -> SamplePlane:
 
 
 def to_byte_planes(differences: SamplePlane) -> SamplePlane:
-    """As bytes; of wide samples, all low bytes come first, then the high ones.
+    """Return residuals as bytes; 16-bit samples give all low bytes first, then the high ones.
 
-    Small differences of either sign have zeros in their high bytes.
+    Signs are folded into the lowest bit, so that small differences have high bytes of 0.
     """
     if differences.dtype == np.uint8:
         return differences.reshape(-1)
@@ -89,7 +90,7 @@ def to_byte_planes(differences: SamplePlane) -> SamplePlane:
 def from_byte_planes(
     data: npt.NDArray[np.uint8], shape: tuple[int, int], dtype: npt.DTypeLike
 ) -> SamplePlane:
-    """What `folded` was given, of that shape and type."""
+    """Return residuals of that shape and type; the inverse of `to_byte_planes`."""
     if np.dtype(dtype) == np.uint8:
         return data.reshape(shape)
     low, high = data.reshape(2, -1)
@@ -99,35 +100,35 @@ def from_byte_planes(
 
 
 RAW_LEVEL = 0
-"""The level of samples as they are."""
+"""The level of raw samples."""
 MAX_LEVEL = 19
-"""The highest level: what Zstandard does without asking decoders for more memory."""
+"""The highest level at which Zstandard needs no extra memory for decoding."""
 
 _HEAD = struct.Struct("<BB4H")
-# Four ways a picture: samples or slopes, alone or less the previous picture. Differences along one
-# direction only, or a choice for each plane, save 0 to 3 % more on eight clips.
+# Four modes per picture: samples or residuals, alone or less the previous picture. Differences
+# along one direction, or a choice per plane, would save 0 to 3 % more on eight clips.
 _COMPRESSED, _SPATIAL, _TEMPORAL = 1, 2, 4
 _RGB_CHANNELS = {
     **dict.fromkeys(("rgb24", "bgr24"), (1, (0, 2))),
     **dict.fromkeys(("gbrp", "gbrp10le", "gbrp12le"), (0, (1, 2))),
 }
-"""By format: green, and the channels that are stored less it."""
+"""(green channel, channels stored as differences from green) by pixel format."""
 _TRIAL_LEVEL = 1
 _TRIAL_ROWS, _TRIAL_PERIOD = 8, 96
-"""Rows in so many, by which ways to make differences are compared."""
+"""The trial of modes compresses this many rows out of every period."""
 _OPTIMAL = 16
-"""The level from which on Zstandard weighs ways to say the same against each other.
+"""The level from which on Zstandard's optimal parser is used, with parameters of our own.
 
-Its own levels are not the best for what differences leave: the higher they are, the shorter are the
-repetitions that they look for.  With longer ones, seven filmed clips become up to 4 % smaller at
-level 19, and none larger, in 0.6 to 0.8 of the time (`benchmarks.deferred`); parts of 64x64 are
-up to 2 % larger."""
+Zstandard's presets are not the best for residuals: higher levels search for shorter matches.
+With longer ones, seven filmed clips are up to 4 % smaller at level 19, and none is larger, in 0.6
+to 0.8 of the time (`benchmarks.deferred`). Parts of 64x64 pixels are up to 2 % larger.
+"""
 _LONG_MATCH, _SHORTEST_MATCH = 1024, 5
-"""Bytes: what is taken without looking further, and the least that is looked for."""
+"""Bytes: a match that ends the search, and the shortest match."""
 _MIN_SEARCH_LOG = 4
-"""How many places are looked at, as a power of two; one more with each level."""
+"""Binary logarithm of search attempts; one more with each level."""
 _MIN_GAIN = 0.9
-"""A picture that needs the one before has to be that much smaller than one that stands alone."""
+"""A picture refers to the previous one only if that shrinks it to this fraction."""
 
 LOSSLESS_PIXEL_FORMATS = (
     *(
@@ -139,32 +140,34 @@ LOSSLESS_PIXEL_FORMATS = (
     *("gray", "gray10le", "gray12le"),
     *_RGB_CHANNELS,
 )
-"""Those that can be packed.  Not those of which four pixels share a sample of chroma: of a part
-with odd sides it would be scaled in another way than of the whole picture."""
+"""Pixel formats that can be packed.
+
+Formats with chroma shared by four pixels in a row are excluded: FFmpeg scales the chroma of a part
+with odd sides differently from that of the whole picture.
+"""
 
 
 def is_key_packet(packet: bytes | memoryview) -> bool:
-    """Whether it shows its picture without the one before.  Raises `IntegrityError`."""
+    """Return whether a packet decodes without the picture before. Raises `IntegrityError`."""
     return not _parsed_head(packet)[0] & _TEMPORAL
 
 
 class PicturePacker:
-    """Makes packets of pictures that follow each other.  Not thread-safe.
+    """Packs consecutive pictures. Not thread-safe.
 
-    `level` is 0 (samples as they are), or how hard to compress, 1 to 19.  Raises `UsageError` for
-    another.
+    `level` is 0 (raw samples) or a compression level from 1 to 19. Raises `UsageError` for another.
     """
 
     def __init__(self, level: int) -> None:
         if not RAW_LEVEL <= level <= MAX_LEVEL:
-            raise UsageError(f"lossless levels are {RAW_LEVEL} to {MAX_LEVEL}, not {level}")
+            raise UsageError(f"lossless level must be {RAW_LEVEL} to {MAX_LEVEL}, got {level}")
         self._level = level
         self._trying = zstandard.ZstdCompressor(level=_TRIAL_LEVEL)
         self._compressor: zstandard.ZstdCompressor | None = None
         self._before: tuple[list[SamplePlane], list[SamplePlane]] | None = None
 
     def pack(self, picture: av.VideoFrame) -> bytes:
-        """The packet of the next picture, all of which have one size and format."""
+        """Return the packet of the next picture; all have one size and format."""
         channels = _channels(picture)
         if self._level == RAW_LEVEL:
             return _raw_packet(picture, channels)
@@ -200,7 +203,7 @@ class PicturePacker:
 
 
 class PictureUnpacker:
-    """Makes pictures of packets.  Not thread-safe."""
+    """Unpacks packets to pictures. Not thread-safe."""
 
     def __init__(self, width: int, height: int, pixel_format: str, siting: str) -> None:
         self._form = (width, height, pixel_format, siting)
@@ -208,18 +211,18 @@ class PictureUnpacker:
         self._picture, self._channels = self._own(False)
         self._bytes = sum(channel.nbytes for channel in self._channels)
         self._decompressor = zstandard.ZstdDecompressor()
-        self._plain: list[SamplePlane] | None = None  # of the last picture, if it was compressed
+        self._plain: list[SamplePlane] | None = None  # channels of the last compressed picture
         self._has_shown = False
 
     def restart(self) -> None:
-        """The next packet does not follow the last."""
+        """Prepare for a packet that does not follow the last one."""
         self._plain, self._has_shown = None, False
 
     def unpack(self, packet: memoryview) -> av.VideoFrame:
-        """The picture of the next packet, valid until the one after is unpacked.
+        """Return the picture of the next packet, valid until the next call.
 
-        Raises `IntegrityError` for a damaged packet, and for one that needs the picture before
-        where that was not unpacked.
+        Raises `IntegrityError` for a damaged packet, and if the picture before is needed but was
+        not unpacked.
         """
         how, interlaced, *colors = _parsed_head(packet)
         body = packet[_HEAD.size :]
@@ -228,7 +231,7 @@ class PictureUnpacker:
         if how == 0:
             data = np.frombuffer(body, np.uint8)
             if data.size != self._bytes:
-                raise IntegrityError(f"a picture of {self._bytes} bytes has {data.size}")
+                raise IntegrityError(f"a picture must have {self._bytes} bytes, got {data.size}")
             plain = _split_channels(data, self._channels)
             for channel, samples in zip(self._channels, plain, strict=True):
                 channel[...] = samples.view(channel.dtype).reshape(channel.shape)
@@ -243,7 +246,7 @@ class PictureUnpacker:
         return picture
 
     def _own(self, interlaced: bool) -> tuple[av.VideoFrame, list[SamplePlane]]:
-        """Memory for pictures, with views of its channels."""
+        """Return the reused picture of that interlacing, and views of its channels."""
         found = self._pictures.get(interlaced)
         if found is None:
             picture = blank(*self._form, interlaced=interlaced)
@@ -253,7 +256,7 @@ class PictureUnpacker:
     def _decompressed(self, body: memoryview) -> npt.NDArray[np.uint8]:
         try:
             if zstandard.frame_content_size(body) != self._bytes:
-                raise IntegrityError("a compressed picture has another size")
+                raise IntegrityError("a compressed picture has the wrong size")
             data = self._decompressor.decompress(body)
         except zstandard.ZstdError as error:
             raise IntegrityError(f"a compressed picture is damaged: {error}") from error
@@ -274,18 +277,18 @@ class PictureUnpacker:
         return plain
 
     def _last(self) -> list[SamplePlane]:
-        """What the last picture was made of."""
+        """Return the channels of the last picture, as the next one refers to them."""
         if not self._has_shown:
-            raise IntegrityError("a picture lacks the one before")
+            raise IntegrityError("the previous picture is missing")
         if self._plain is None:
             return _subtract_green(self._channels, self._picture.format.name)
         return self._plain
 
 
 def _channels(picture: av.VideoFrame) -> list[SamplePlane]:
-    """Views of the samples, an array of rows x columns for each component."""
+    """Return views of the samples: an array of rows x columns for each component."""
     if picture.format.name not in LOSSLESS_PIXEL_FORMATS:
-        raise UsageError(f"pictures in {picture.format.name} cannot be packed")
+        raise UsageError(f"pixel format {picture.format.name} cannot be stored losslessly")
     return [
         samples[..., number]
         for pixels in plane_pixels(picture)
@@ -295,7 +298,7 @@ def _channels(picture: av.VideoFrame) -> list[SamplePlane]:
 
 
 def _subtract_green(channels: Sequence[SamplePlane], pixel_format: str) -> list[SamplePlane]:
-    """Copies, with red and blue as what they have more than green."""
+    """Return copies of the channels, with green subtracted from red and blue."""
     copies = [channel.copy() for channel in channels]
     if pixel_format in _RGB_CHANNELS:
         green, others = _RGB_CHANNELS[pixel_format]
@@ -307,7 +310,7 @@ def _subtract_green(channels: Sequence[SamplePlane], pixel_format: str) -> list[
 def _add_green(
     plain: Sequence[SamplePlane], pixel_format: str, channels: Sequence[SamplePlane]
 ) -> None:
-    """Into `channels`, what `_subtract_green` was given."""
+    """Write channels to `channels`; the inverse of `_subtract_green`."""
     green, others = _RGB_CHANNELS.get(pixel_format, (0, ()))
     for number, (samples, channel) in enumerate(zip(plain, channels, strict=True)):
         if number in others:
@@ -323,7 +326,7 @@ def _temporal_differences(
 
 
 def _compressor(level: int, size: int) -> zstandard.ZstdCompressor:
-    """Of pictures of that many bytes."""
+    """Return a compressor for pictures of `size` bytes."""
     chosen = {}
     if level >= _OPTIMAL:
         chosen = {
@@ -375,16 +378,16 @@ def _parsed_head(packet: bytes | memoryview) -> tuple[int, int, int, int, int, i
 
 
 class LosslessCellEncoder:
-    """Makes one cell from the pictures of a segment; `level` is that of a `PicturePacker`.
+    """Encodes one cell from the pictures of a segment; `level` is that of a `PicturePacker`.
 
-    Raises `UsageError` for a level or pictures that it does not take, `IntegrityError` when what
-    it made does not come back to the bit.
+    Raises `UsageError` for an unsupported level or pixel format, `IntegrityError` if the result
+    does not decode to the same bits.
     """
 
     def __init__(self, media: MediaInfo, rect: Rect, level: int) -> None:
         self._rect = rect
         self._format = media.pixel_format
-        # As the cells of other codecs are: whoever reads them need not know the difference.
+        # Even sizes, as in cells of other codecs, so that readers treat all alike.
         width, height = rect.width + rect.width % 2, rect.height + rect.height % 2
         self._size = (width, height)
         self._level = level
@@ -396,12 +399,12 @@ class LosslessCellEncoder:
         self._is_scaled = False
 
     def put(self, shot: SourcePicture) -> None:
-        """The next picture of the segment, as a whole."""
+        """Add the next whole picture of the segment."""
         picture = shot.picture
         if picture.format.name != self._format:
             raise UsageError(
-                f"pictures change from {self._format} to {picture.format.name}",
-                hint="take another tile codec",
+                f"the pixel format changes from {self._format} to {picture.format.name}",
+                hint="use another tile codec",
             )
         tile, stream = self._tile, self._stream
         if tile is None or not is_same_form(tile, picture):
@@ -418,23 +421,25 @@ class LosslessCellEncoder:
             self._tally.add(SquaredErrors(colour=square))
 
     def finish(self) -> tuple[CellStream, PsnrFigures]:
-        """The cell, and what it has against its pictures: all but for colours of scaled ones."""
+        """Return the cell and its PSNR figures; only RGB of scaled pictures can differ from the
+        source.
+        """
         if self._stream is None or self._tile is None:
             raise IntegrityError("a tile has no pictures")
         likeness = self._tally.likeness
         if self._is_scaled and not has_luma(self._tile.format.name):
-            likeness = replace(likeness, gray=0.0)  # it is made of colours, in another way
+            likeness = replace(likeness, gray=0.0)  # gray comes from RGB then, and is not measured
         return self._stream.finish(), likeness
 
     def abandon(self) -> None:
-        """No more pictures will come, and nobody wants the cell."""
+        """Discard the cell."""
 
 
 def recompressed(cell: PackedCell, packets: Iterable[memoryview], level: int) -> CellStream:
-    """A lossless cell with the same pictures, compressed at another level.
+    """Return a lossless cell with the same pictures, compressed at another level.
 
-    Raises `UsageError`, and `IntegrityError` for damaged packets, and when what was made does not
-    come back to the bit.
+    Raises `UsageError`, and `IntegrityError` for damaged packets, or if the result does not decode
+    to the same bits.
     """
     decoder = LosslessCellDecoder(cell)
     stream = _VerifiedPacker(cell.width, cell.height, decoder.pixel_format, decoder.siting, level)
@@ -494,7 +499,7 @@ class _VerifiedPacker:
         again = self._unpacker.unpack(memoryview(packet))
         for given, came in zip(plane_bytes(picture), plane_bytes(again), strict=True):
             if not np.array_equal(given, came):
-                raise IntegrityError(f"picture {len(self._packets)} of a tile came out changed")
+                raise IntegrityError(f"picture {len(self._packets)} of a tile decodes differently")
         self._packets.append(packet)
 
     def finish(self) -> CellStream:
@@ -505,13 +510,13 @@ class _VerifiedPacker:
 
 
 def _cell_format(cell: PackedCell) -> tuple[str, str, Sequence[int]]:
-    """The format of the samples, where chroma lies, and the packets that stand alone, from 0."""
+    """Return (pixel format, chroma location, numbers of key packets from 0)."""
     try:
         told = json.loads(cell.extradata)
         pixel_format, siting, alone = told["pixels"], told["siting"], told["alone"]
         is_known = pixel_format in LOSSLESS_PIXEL_FORMATS and siting in SITINGS
         if not is_known or alone[0] != 0 or sorted(alone) != alone:
-            raise ValueError("what it says cannot be")
+            raise ValueError("invalid description")
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise IntegrityError(f"a lossless tile is damaged: {error}") from error
     return pixel_format, siting, alone

@@ -1,5 +1,6 @@
-"""The pack format: one object holds all cells of one segment, with a table of the offsets and
-checksums of their packets.
+"""The pack format: one object with all cells of one segment.
+
+A table at the beginning lists the offsets and checksums of all packets.
 """
 
 from __future__ import annotations
@@ -30,34 +31,35 @@ _MAX_SIDE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class PackedCell:
-    """One stream of a pack.  Its i-th packet shows the i-th frame of the segment."""
+    """One stream of a pack. Packet i shows frame i of the segment."""
 
-    codec: str  #: FFmpeg's name
-    width: int  #: of the stored pictures: the tile's, made even
+    codec: str  #: FFmpeg's name of the codec, or a name of our own
+    width: int  #: width of the stored pictures: that of the tile, rounded up to even
     height: int
     extradata: bytes
-    offsets: tuple[int, ...]  #: bytes from the start of the pack to each packet, and to the end
-    sums: tuple[int, ...] = ()  #: CRC-32 of each packet; empty where none are read
-    siting: str | None = (
-        None  #: where chroma lies (`vfsd.codecs.frames.chroma_siting`); None: as decoders say
-    )
+    offsets: tuple[int, ...]  #: offset of each packet in the pack, and the end of the last
+    sums: tuple[int, ...] = ()  #: CRC-32 of each packet; empty if not known
+    #: Chroma location (`vfsd.codecs.frames.chroma_siting`); None: set by the decoder.
+    siting: str | None = None
 
     @property
     def position(self) -> int:
+        """Offset of the first packet in bytes."""
         return self.offsets[0]
 
     @property
     def size(self) -> int:
+        """Bytes of all packets."""
         return self.offsets[-1] - self.offsets[0]
 
     def is_whole(self, number: int, packet: bytes | memoryview) -> bool:
-        """Whether those are the bytes that were once written as its packet of that number."""
+        """Return whether `packet` matches the checksum of packet `number`."""
         return zlib.crc32(packet) == self.sums[number]
 
 
 @dataclass(frozen=True, slots=True)
 class CellStream:
-    """A cell as it comes from an encoder."""
+    """A cell from an encoder."""
 
     codec: str
     width: int
@@ -69,16 +71,16 @@ class CellStream:
 
 @dataclass(frozen=True, slots=True)
 class PackTable:
-    """What a pack says of itself."""
+    """The table of contents of a pack."""
 
-    cells: list[PackedCell]  #: by tile; of a joint, by piece
+    cells: list[PackedCell]  #: one for each tile, or for each piece of a joint
     joint: Mapping[str, Any] | None = None
 
 
 def write_pack(
     file: BinaryIO, cells: Sequence[CellStream], joint: Mapping[str, Any] | None = None
 ) -> list[PackedCell]:
-    """Write a pack; the cells as `read_table` would find them."""
+    """Write a pack; return the cells as `read_table` returns them."""
     at = 0
     rows = []
     for cell in cells:
@@ -107,9 +109,9 @@ def write_pack(
 
 
 def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
-    """What is in a pack.  `read_at` reads up to so many bytes at an offset.
+    """Return the table of a pack. `read_at(offset, size)` reads up to `size` bytes.
 
-    Raises `IntegrityError` for what is no pack.
+    Raises `IntegrityError` if it is damaged or not a pack.
     """
     start = read_at(0, _FIRST_READ)
     if len(start) < _HEAD.size:
@@ -131,7 +133,7 @@ def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
 
 
 def open_pack(path: Path) -> tuple[int, PackTable]:
-    """A descriptor of a pack, and what is in it.  Raises `IntegrityError`, `OSError`."""
+    """Return a descriptor of a pack and its table. Raises `IntegrityError`, `OSError`."""
     fd = open_stored(path)
     try:
         return fd, read_table(lambda at, size: os.pread(fd, size, at))
@@ -150,21 +152,21 @@ def _parsed_table(table: bytes, end: int) -> PackTable:
     for row in found["cells"]:
         sizes = row["sizes"]
         if len(sizes) != frames:
-            raise ValueError("a cell has another number of packets")
+            raise ValueError("numbers of packets differ")
         if not all(_is_count(number, _MAX_PACK_BYTES) for number in (*sizes, row["at"])):
-            raise ValueError("a cell has packets that cannot be")
+            raise ValueError("packet size or offset out of range")
         if not all(row[side] and _is_count(row[side], _MAX_SIDE) for side in ("width", "height")):
-            raise ValueError("a cell has pictures that cannot be")
+            raise ValueError("picture size out of range")
         if not isinstance(row["codec"], str):
             raise ValueError("a cell has no codec")
         offsets = tuple(accumulate(sizes, initial=end + row["at"]))
         extradata = bytes.fromhex(row["extradata"])
         sums = _unpacked_checksums(row["sums"])
         if len(sums) != frames:
-            raise ValueError("a cell has another number of checksums")
+            raise ValueError("numbers of packets and checksums differ")
         siting = row.get("siting")
         if siting is not None and siting not in SITINGS:
-            raise ValueError("a cell has chroma where it cannot be")
+            raise ValueError("unknown chroma location")
         form = (row["codec"], row["width"], row["height"], extradata)
         cells.append(PackedCell(*form, offsets, sums, siting))
     return PackTable(cells, joint)

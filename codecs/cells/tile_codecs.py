@@ -1,6 +1,7 @@
-"""The codecs in which tiles are stored (`TILE_CODECS`), and `CellEncoder`, which encodes one tile
-of a segment as a stream that decodes alone. `CellVerifier` decodes each cell again and measures
-its quality.
+"""The codecs of stored tiles (`TILE_CODECS`), and the encoder of a single tile.
+
+`CellEncoder` encodes one tile of a segment as an independent stream. `CellVerifier` decodes each
+cell again and measures its quality.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ from vfsd.tiling.cost import LOSSLESS, VIEW_PROFILES
 from vfsd.validation import not_one_of
 
 _Source = TypeVar("_Source")
-"""What a picture is compared with."""
+"""The type of reference pictures."""
 
 
 class CellVerifier(Generic[_Source]):
-    """Decodes a cell as it comes from its encoder, and compares it with what it was made from.
+    """Decodes a cell as it comes from the encoder, and compares it with its source.
 
-    Raises `IntegrityError` unless the i-th packet shows the i-th picture.
+    Raises `IntegrityError` unless packet i shows picture i.
     """
 
     def __init__(
@@ -70,28 +71,28 @@ class CellVerifier(Generic[_Source]):
 
     @property
     def pending(self) -> int:
-        """Pictures, the last ones given, that have not been decoded again yet."""
+        """The number of latest source pictures that were not decoded yet."""
         return len(self._pending)
 
     def source(self, picture: _Source) -> None:
-        """What the next packet is made from; kept, and not to be changed, until that is decoded."""
+        """Add the source of the next packet. It must not change until the packet is decoded."""
         self._pending.append(picture)
         self._given += 1
 
     def packet(self, payload: bytes, configuration: bytes | None) -> None:
-        """The next packet, and the stream's configuration, which the first one needs."""
+        """Add the next packet; the first one needs the configuration of the stream."""
         if self._decoder is None:
             self._decoder = strict_decoder(self._codec, configuration)
         self._fed += 1
         self._compare(self._decoded(self._decoder, numbered_packet(self._fed - 1, payload)))
 
     def finish(self) -> PsnrFigures:
-        """What the cell has; see `Tally`."""
+        """Return the PSNR figures of the cell; see `QualityAccumulator`."""
         if self._decoder is not None:
             self._compare(self._decoded(self._decoder, None))
         if not self._fed == self._shown == self._given:
             raise IntegrityError(
-                f"{self._given} pictures became {self._fed} packets, of which {self._shown} decode"
+                f"{self._given} pictures gave {self._fed} packets, and {self._shown} of them decode"
             )
         return self._tally.likeness
 
@@ -106,7 +107,7 @@ class CellVerifier(Generic[_Source]):
     def _compare(self, pictures: Iterable[av.VideoFrame]) -> None:
         for picture in pictures:
             if picture.pts != self._shown or not self._pending:
-                raise IntegrityError(f"picture {self._shown} of a tile came out of turn")
+                raise IntegrityError(f"picture {self._shown} of a tile decoded out of order")
             self._tally.add(self._squares(self._pending.popleft(), picture))
             self._shown += 1
 
@@ -118,7 +119,7 @@ def verified_likeness(
     sources: Iterable[SourcePicture],
     comparer: SitedFrameComparer,
 ) -> PsnrFigures:
-    """As `CellVerifier`, of a cell that is there as a whole."""
+    """Verify a complete cell as `CellVerifier` does."""
     check = CellVerifier(codec, comparer.compare)
     for payload, shot in zip_longest(packets, sources):
         if shot is not None:
@@ -133,30 +134,30 @@ class TileCodec:
     """A named way to encode tiles."""
 
     name: str
-    codec: str  #: FFmpeg's name of the format, or that of a format of our own
+    codec: str  #: FFmpeg's name of the codec, or a name of our own
     encoder: str  #: FFmpeg's name of the encoder; see `vfsd.codecs.cells.cell_encoders`
     options: Mapping[str, str]
     rules: LayoutRules
-    quality: int  #: the rate factor to start with; of `lossless`, how hard to compress
+    quality: int  #: the rate factor to start with; for `lossless` the compression level
     finest: int  #: the lowest rate factor
-    coarsest: int  #: the highest that the encoder takes
-    decibels: float  #: that a step of the rate factor changes, about; of `lossless`, none will do
-    pixel_formats: Mapping[str, str]  #: of the source, and how it is encoded
+    coarsest: int  #: the highest rate factor of the encoder
+    decibels: float  #: approximate PSNR change per step of the rate factor
+    pixel_formats: Mapping[str, str]  #: encoded pixel format by that of the source
 
     @property
     def is_lossless(self) -> bool:
-        """Whether what comes out is what went in, whatever the quality asked for."""
+        """Whether decoded pictures equal the source at any quality."""
         return self.name == LOSSLESS
 
     @property
     def takes_parts(self) -> bool:
-        """Whether some tiles of a layout may be left out; stitching needs them all."""
+        """Whether some tiles of a layout may be missing; stitching needs all of them."""
         return self.name != STITCHABLE
 
 
-# One thread each: many tiles are encoded at a time.  Without B-frames the packet's number is the
-# frame's, and a decoder holds nothing back; `fastdecode` leaves out CABAC and deblocking, which
-# halves what decoding takes and costs a sixth more bytes.
+# One thread each, since many tiles are encoded at a time. Without B-frames, packet numbers are
+# frame numbers, and decoders have no delay. `fastdecode` turns off CABAC and deblocking, which halves the
+# decode time for a sixth more bytes.
 _X264 = {
     "preset": "veryfast",
     "tune": "fastdecode",
@@ -230,7 +231,7 @@ TILE_CODECS = {
         ),
     )
 }
-"""By name."""
+"""Tile codecs by name."""
 
 
 VIEW_CODECS = {
@@ -248,37 +249,39 @@ VIEW_CODECS = {
     )
     for name in VIEW_PROFILES
 }
-"""What cells are of that were encoded for a view, by `vfsd.codecs.encoding.encoder`: by name of the
-format.  Nobody encodes tiles in them."""
+"""Codecs of cells that were encoded for a view by `vfsd.codecs.encoding.encoder`, by name.
+
+Tiles are never encoded in them.
+"""
 
 
 def tile_codec(name: str, media: MediaInfo) -> TileCodec:
-    """The tile codec of that name, for the pictures of a video.
+    """Return the tile codec of that name for pictures of a video.
 
-    Raises `UsageError` where there is none, or it does not take such pictures.
+    Raises `UsageError` if there is none, or if it does not support the pixel format.
     """
     codec = TILE_CODECS.get(name)
     if codec is None:
         raise not_one_of("the tile codec", name, TILE_CODECS)
     if media.pixel_format not in codec.pixel_formats:
         raise UsageError(
-            f"pictures in {media.pixel_format} cannot be tiled with {name!r}",
-            hint=f"it takes {', '.join(codec.pixel_formats)}",
+            f"tile codec {name!r} does not support pixel format {media.pixel_format}",
+            hint=f"{name} supports {', '.join(codec.pixel_formats)}",
         )
     return codec
 
 
 def require_encoder(codec: TileCodec) -> None:
-    """Raises `ExtraMissingError` where what encodes such tiles is not installed."""
+    """Raise `ExtraMissingError` if the encoder of such tiles is not installed."""
     if codec.name == STITCHABLE:
         require_kvazaar()
 
 
 class CellEncoder:
-    """Encodes one cell from the pictures of a segment, and measures what it has made of them.
+    """Encodes one cell from the pictures of a segment, and measures its quality.
 
-    Raises `UsageError` where the encoder refuses, `IntegrityError` when its packets do not decode,
-    one by one, to the pictures that they were made from.
+    Raises `UsageError` if the encoder refuses, `IntegrityError` unless each packet decodes to its
+    picture.
     """
 
     def __init__(self, codec: TileCodec, media: MediaInfo, rect: Rect, quality: int) -> None:
@@ -290,20 +293,20 @@ class CellEncoder:
         self._context = self._opened(quality)
         self._comparer = SitedFrameComparer(media, rect.width, rect.height)
         self._check = CellVerifier(codec.codec, self._comparer.compare)
-        self._siting: str | None = None  # of the first picture
+        self._siting: str | None = None  # chroma location of the first picture
         self._packets: list[bytes] = []
         self._given = 0
-        self._held: deque[av.VideoFrame] = deque()  # given, but not decoded again yet
-        self._spare: list[av.VideoFrame] = []  # new memory takes as long to get as to fill
+        self._held: deque[av.VideoFrame] = deque()  # sources of packets not yet decoded
+        self._spare: list[av.VideoFrame] = []  # reused: allocating takes as long as filling
 
     def put(self, shot: SourcePicture) -> None:
-        """The next picture of the segment, as a whole."""
+        """Add the next whole picture of the segment."""
         picture = shot.picture
         tile = self._spare.pop() if self._spare else self._blank(shot)
         cut_out(picture, self._rect, tile)
         copy_colors(picture, tile)
         self._held.append(tile)
-        tile.pict_type = 0  # else encoders repeat what it was that this was made by
+        tile.pict_type = 0  # otherwise the encoder repeats the decoded picture type
         tile.pts = self._given
         tile.time_base = self._context.time_base
         self._given += 1
@@ -311,7 +314,7 @@ class CellEncoder:
         self._take(self._context.encode(tile))
 
     def finish(self) -> tuple[CellStream, PsnrFigures]:
-        """The cell, and what it has against its pictures."""
+        """Return the cell and its PSNR figures."""
         self._take(self._context.encode(None))
         likeness = self._check.finish()
         stream = CellStream(
@@ -325,8 +328,8 @@ class CellEncoder:
         return stream, likeness
 
     def abandon(self) -> None:
-        """No more pictures will come, and nobody wants the cell."""
-        # SVT-AV1 complains on stderr of encoders that go without having been told.
+        """Stop encoding and discard the cell."""
+        # SVT-AV1 prints a warning if an encoder is closed without being flushed.
         with suppress(FFmpegError, EOFError):
             self._context.encode(None)
 
@@ -353,7 +356,7 @@ class CellEncoder:
         return context
 
     def _blank(self, shot: SourcePicture) -> av.VideoFrame:
-        """For a tile of a picture, with chroma where it lies in that."""
+        """Return a picture for a tile, with the chroma location of the first source picture."""
         if self._siting is None:
             self._siting = shot.siting
         return blank(self._width, self._height, self._format, self._siting, interlaced=False)

@@ -1,4 +1,4 @@
-"""How MP4 and Matroska describe audio that is copied without encoding."""
+"""Describes copied audio in MP4 and Matroska."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from vfsd.codecs.containers.isobmff import make_box, make_full_box, media_box
 from vfsd.codecs.containers.segment_muxer import AudioTrack
 
 _MP4_OBJECT_TYPES = {"aac": 0x40, "mp3": 0x6B, "mp2": 0x6B}
-"""ISO/IEC 14496-1, 7.2.6.6."""
+"""objectTypeIndication (ISO/IEC 14496-1, 7.2.6.6)."""
 _LOW_RATE, _LOW_RATE_TYPE = 24_000, 0x69
-"""MP3 and MP2 of up to so many samples a second are of another standard (ISO/IEC 13818-3)."""
+"""MP3 and MP2 of up to this sample rate are of ISO/IEC 13818-3, with another type."""
 _MP4_ENTRIES = {"opus": b"Opus", "flac": b"fLaC", "ac3": b"ac-3", "alac": b"alac"}
 _MATROSKA_IDS = {
     "aac": "A_AAC",
@@ -30,7 +30,7 @@ _MATROSKA_IDS = {
     "pcm_f32le": "A_PCM/FLOAT/IEEE",
 }
 _CHANGED_IN_MATROSKA = frozenset({"wavpack", "cook", "sipr", "atrac3", "ra_288"})
-"""Codecs whose packets are not those that demuxers give."""
+"""Codecs whose packets in Matroska differ from those of FFmpeg's demuxers."""
 _OPUS_RATE = 48000
 _STREAMINFO_BYTES = 34
 _ALAC_BYTES = 36  # a box: size, kind, version and flags, and the 24 bytes of the configuration
@@ -38,7 +38,7 @@ _MAX_ENTRY_RATE = 1 << 16
 
 
 def takes_audio(container: str, track: AudioTrack) -> bool:
-    """Whether packets of that codec go into mp4 or matroska as they are."""
+    """Return whether packets of that codec can be copied into "mp4" or "matroska"."""
     if container not in ("mp4", "matroska"):
         return False
     if container == "matroska" and track.codec not in _MATROSKA_IDS:
@@ -57,11 +57,8 @@ def takes_audio(container: str, track: AudioTrack) -> bool:
     return is_known and has_entry and track.sample_rate < _MAX_ENTRY_RATE
 
 
-# ------------------------------------------------------------------------------------------ MP4
-
-
 def audio_trak(track: AudioTrack) -> bytes:
-    """The trak box of sound, whose number is 2."""
+    """Return the trak box of the audio track, which has ID 2."""
     unity = struct.pack(">9i", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
     header = struct.pack(">5I8x4H", 0, 0, 2, 0, 0, 0, 0, 1 << 8, 0) + unity + bytes(8)
     smhd = make_full_box(b"smhd", 0, 0, bytes(4))
@@ -90,38 +87,35 @@ def _sample_entry(track: AudioTrack) -> bytes:
 def _codec_box(track: AudioTrack) -> bytes:
     told = track.configuration
     if track.codec == "opus":
-        # RFC 7845, 5.1, in the other byte order; "Encapsulation of Opus in ISOBMFF", 4.3.2.
+        # RFC 7845, 5.1, in big-endian order; "Encapsulation of Opus in ISOBMFF", 4.3.2.
         rate, gain = struct.unpack_from("<Ih", told, 12)
         return make_box(b"dOps", struct.pack(">BBHIh", 0, told[9], 0, rate, gain) + told[18:])
     if track.codec == "flac":
         return make_full_box(b"dfLa", 0, 0, struct.pack(">I", 0x8000_0000 | len(told)) + told)
     if track.codec == "ac3":
         return make_box(b"dac3", _dac3(told))
-    return told  # alac: a box already
+    return told  # alac: the configuration is a complete box
 
 
 def _dac3(head: bytes) -> bytes:
-    """ETSI TS 102 366, F.4, from the first bytes of a frame (4.3)."""
+    """Return the AC3SpecificBox (ETSI TS 102 366, F.4) from the first bytes of a frame (4.3)."""
     rate, frame = head[4] >> 6, head[4] & 0x3F
     bits = int.from_bytes(head[5:9], "big")
     stream, mode, channels = bits >> 27, bits >> 24 & 7, bits >> 21 & 7
-    at = 21  # bits that are left
+    at = 21  # bits left
     if channels & 1 and channels != 1:
-        at -= 2  # how loud the centre is mixed
+        at -= 2  # cmixlev
     if channels & 4:
-        at -= 2  # and the surround
+        at -= 2  # surmixlev
     if channels == 2:
-        at -= 2
+        at -= 2  # dsurmod
     low = bits >> at - 1 & 1
     fields = rate << 22 | stream << 17 | mode << 14 | channels << 11 | low << 10 | frame >> 1 << 5
     return fields.to_bytes(3, "big")
 
 
-# ------------------------------------------------------------------------------------- Matroska
-
-
 def matroska_codec(track: AudioTrack) -> tuple[str, bytes]:
-    """(CodecID, CodecPrivate), the latter empty where there is none."""
+    """Return (CodecID, CodecPrivate); the latter may be empty."""
     if track.codec not in _MATROSKA_IDS:
         return track.matroska_codec, track.matroska_private
     told = track.configuration

@@ -1,5 +1,6 @@
-"""Detects the container of a file from its first bytes, never from its name, and refuses playlists
-and other files that must not reach a demuxer.
+"""Detects the container of a file from its first bytes, never from its name.
+
+Refuses playlists and other files that must not reach a demuxer.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from dataclasses import dataclass
 from vfsd.errors import RefusedMediaError
 
 HEAD_BYTES = 1 << 16
-"""How much of a file `sniff` wants to see."""
+"""Bytes of a file that `detect_container` needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container that we serve."""
+    """A supported container."""
 
     name: str  #: as in `vfsd.core.model.MediaInfo.container`
-    demuxer: str  #: FFmpeg's name of it
-    timed: bool = True  #: its time stamps are those of the pictures, not of the packets' order
-    sliced: bool = True  #: a packet can lie in the file in one piece
+    demuxer: str  #: FFmpeg's name of the demuxer
+    timed: bool = True  #: timestamps are display times, not just the order of packets
+    sliced: bool = True  #: packets can be contiguous in the file
 
 
 _CONTAINERS = {
@@ -55,16 +56,16 @@ _CONTAINERS = {
 _SYNC = b"\x47"
 """The first byte of each packet of a transport stream."""
 _MANY_PACKETS = 16
-"""So many sync bytes in a row are those of a transport stream, wherever they begin."""
+"""Sync bytes in a row that identify a transport stream at any offset."""
 _AV1_UNITS = b"\x12\x00\x0a"
-"""A temporal delimiter and the head of a sequence header, with sizes (AV1, section 5)."""
+"""A temporal delimiter OBU and the first byte of a sequence header OBU (AV1, 5.3)."""
 _MXF_PARTITION = b"\x06\x0e\x2b\x34\x02\x05\x01\x01\x0d\x01\x02\x01\x01\x02"
 """The key of the header's partition pack (SMPTE 377-1, 7.1)."""
 _ANIMATED_PNG = re.compile(rb"\x89PNG\r\n\x1a\n(?:(?!IDAT).)*acTL", re.DOTALL)
 _MP4_BOXES = frozenset(b"ftyp moov mdat free skip wide styp sidx moof pnot uuid emsg prft".split())
 _STILL_BRANDS = frozenset(b"heic heix heim heis mif1 avif".split())
 _MOVING_BRANDS = frozenset(b"avis msf1 hevc hevx".split())
-"""Of image files that hold a track of pictures beside still ones."""
+"""Brands of image files that also hold a track of moving pictures."""
 
 _REFUSED = (
     (rb"#EXTM3U", "a playlist (M3U/HLS) is not a video"),
@@ -72,7 +73,7 @@ _REFUSED = (
     (rb"\[playlist\]|\[Reference\]", "a playlist is not a video"),
     (rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|MPD|smil|SmoothStreamingMedia|asx)", "XML is not a video"),
     (rb"v=0\r?\n", "a session description (SDP) is not a video"),
-    (rb"RIFF....WEBPVP8X.{0,99}ANIM", "a WebP animation is not served"),
+    (rb"RIFF....WEBPVP8X.{0,99}ANIM", "WebP animations are not supported"),
     (rb"[FCZ]WS[\x01-\x40]", "Flash (SWF) is a program, not a video"),
     (rb"\xff\xd8\xff", "a still image (JPEG), or several without a container, is not a video"),
     (rb"\x89PNG", "a still image (PNG) is not a video"),
@@ -85,12 +86,12 @@ _REFUSED = (
 
 
 def container_of(name: str) -> Container:
-    """The container called `name` in a `MediaInfo`.  Raises `KeyError`."""
+    """Return the container with that name in a `MediaInfo`. Raises `KeyError`."""
     return _CONTAINERS[name]
 
 
 def detect_container(head: bytes) -> Container:
-    """Judge a file by its first `HEAD_BYTES` bytes (all of them, if it is shorter).
+    """Return the container of a file from its first `HEAD_BYTES` bytes, or all of a shorter file.
 
     Raises `RefusedMediaError` with the reason, without the name of the file.
     """
@@ -102,10 +103,10 @@ def detect_container(head: bytes) -> Container:
     for pattern, reason in _REFUSED:
         if re.match(pattern, head, re.DOTALL):
             raise RefusedMediaError(reason)
-    # Last of all: what begins as anything else does is no transport stream.
+    # Checked last, since sync bytes may occur in files of any other kind.
     if _is_transport_stream(head) or _is_transport_stream_behind(head):
         return _CONTAINERS["mpegts"]
-    raise RefusedMediaError("its first bytes are those of no video format that is served")
+    raise RefusedMediaError("the first bytes match no supported video format")
 
 
 def _container_name(head: bytes) -> str | None:
@@ -137,7 +138,7 @@ def _container_name(head: bytes) -> str | None:
         return "dv"
     if head.startswith(_SYNC) and _is_transport_stream(head):
         return "mpegts"
-    stamped = head[4 : 4 + 5 * 192 : 192]  # a time of arrival before each packet
+    stamped = head[4 : 4 + 5 * 192 : 192]  # M2TS: an arrival timestamp before each packet
     if len(stamped) >= 2 and stamped == _SYNC * len(stamped):
         return "mpegts"
     return _start_code_kind(head)
@@ -153,15 +154,17 @@ def _mp4_kind(head: bytes) -> str:
 
 
 def _is_dv(head: bytes) -> bool:
-    """The sections that a frame begins with: a header, two of subcode, and video data (IEC 61834-2,
-    11.2), each of blocks of 80 bytes."""
+    """Return whether the sections of a DV frame begin here, in blocks of 80 bytes.
+
+    These are a header, two of subcode, and three of VAUX or video (IEC 61834-2, 11.2).
+    """
     sections = [head[at : at + 1] for at in (0, 80, 160, 240, 320, 400)]
     kinds = [section[0] >> 5 for section in sections if section]
     return head[:1] == b"\x1f" and head[1:3] == b"\x07\0" and kinds == [0, 1, 1, 2, 2, 2]
 
 
 def _is_transport_stream_behind(head: bytes) -> bool:
-    """Sync bytes at one distance behind bytes that are something else, many in a row."""
+    """Return whether many sync bytes at equal distances follow other bytes."""
     for stride in (188, 192, 204):
         at = head.find(_SYNC)
         while 0 <= at <= len(head) - _MANY_PACKETS * stride:
@@ -172,7 +175,7 @@ def _is_transport_stream_behind(head: bytes) -> bool:
 
 
 def _is_transport_stream(head: bytes) -> bool:
-    """Sync bytes at one distance, five of them (fewer in a shorter file, but two) in a row."""
+    """Return whether five sync bytes follow at equal distances (at least two in a short file)."""
     strides = (188, 192, 204)
     start = head.find(_SYNC)
     while 0 <= start < max(strides):
@@ -185,7 +188,7 @@ def _is_transport_stream(head: bytes) -> bool:
 
 
 def _start_code_kind(head: bytes) -> str | None:
-    """The kind of a stream that begins with an MPEG start code, 00 00 01 xx."""
+    """Return the container of a stream that begins with an MPEG start code, 00 00 01 xx."""
     match = re.match(rb"\0{2,64}\x01(..)", head, re.DOTALL)
     if match is None:
         return None

@@ -1,5 +1,6 @@
-"""The timestamps of a file that is being written: `FileTimestamps` refuses times that the
-container cannot represent, and checks those that were written.
+"""The timestamps of a file that is being written.
+
+`FileTimestamps` refuses times that the container cannot represent, and checks the written ones.
 """
 
 from __future__ import annotations
@@ -14,56 +15,58 @@ from vfsd.core.frame_table_pages import Ints
 from vfsd.errors import IntegrityError, UsageError
 
 MATROSKA_TICK = Fraction(1, 1000)
-"""FFmpeg writes Matroska with times in milliseconds."""
+"""FFmpeg writes Matroska with a timestamp scale of a millisecond."""
 MAX_STEP = (1 << 31) - 2
-"""Ticks from one picture to the next in mp4 and mov: later ones FFmpeg's muxer moves to a tick
-after the one before.  What a sample lasts has 32 bits there."""
+"""Most ticks between pictures in mp4 and mov, where sample durations have 32 bits.
+
+FFmpeg's muxer moves later pictures to one tick after the previous one.
+"""
 MAX_MATROSKA_TIME = 1 << 53
-"""Milliseconds: 285,000 years.  FFmpeg reads them as floats, and rounds what is later."""
+"""Milliseconds (285,000 years). FFmpeg reads them as floats, and rounds later times."""
 
 _MIN_TIMESCALE = 10_000
-"""FFmpeg doubles the ticks of a second in mp4 and mov until there are as many."""
+"""FFmpeg doubles the timescale of mp4 and mov until it has at least this value."""
 _CONTAINER_TITLES = {"mp4": "mp4", "mov": "mov", "matroska": "Matroska"}
 
 
 class FileTimestamps:
-    """When the pictures of a new file are shown, in its own ticks.  Not thread-safe."""
+    """The display times of pictures in ticks of the new file. Not thread-safe."""
 
     def __init__(self, container: str, time_base: Fraction) -> None:
-        """`container` is mp4, mov or matroska, and `time_base` the seconds of a tick that is given.
+        """`container` is mp4, mov or matroska; `time_base` is the seconds per input tick.
 
-        Raises `UsageError` for ticks of which the container cannot tell one.
+        Raises `UsageError` if the container cannot represent one tick.
         """
         self._is_matroska = container == "matroska"
         self._form = _CONTAINER_TITLES[container]
         self._time_base = time_base
         self.tick = MATROSKA_TICK if self._is_matroska else _mov_tick(time_base)  #: seconds
-        self._ticks = array("q")  # of the file, of all pictures: 8 bytes each
-        self._last = 0  # the one that was given last
-        self._require_near(1, "a picture would last for a tick at least, which is")
+        self._ticks = array("q")  # ticks of the file of all pictures
+        self._last = 0  # input pts of the last picture
+        self._require_near(1, "a picture lasts at least one tick of time_base, which is")
 
     def in_file(self, pts: int) -> int:
-        """Ticks of the time base in those of the file; halves are rounded up."""
+        """Convert ticks of the time base to ticks of the file; halves are rounded up."""
         exact = pts * self._time_base / self.tick
         return (2 * exact.numerator + exact.denominator) // (2 * exact.denominator)
 
     def add(self, pts: int) -> None:
-        """The next picture is shown from tick `pts` of the time base on; the first from 0.
+        """Add a picture that is shown from tick `pts` on; the first one is at 0.
 
-        `require` has to have passed.
+        `require` must have passed.
         """
         self._ticks.append(self.in_file(pts))
         self._last = pts
 
     def take_back(self, count: int, last: int) -> None:
-        """Only the first `count` pictures are there, of which the last is shown from tick `last`
-        of the time base on."""
+        """Drop all but the first `count` pictures; the last of these is shown at tick `last`."""
         del self._ticks[count:]
         self._last = last
 
     def require(self, pts: int) -> None:
-        """Raises `UsageError` unless the next picture can be shown from tick `pts` on: later than
-        the one before, also in the file's own ticks, and at a time that the file can tell.
+        """Raise `UsageError` unless the next picture can be shown from tick `pts` on.
+
+        It must be later than the previous one in ticks of the file, and representable there.
         """
         if not self._ticks:
             return
@@ -71,28 +74,26 @@ class FileTimestamps:
         now, before = self._told(pts), self._told(self._last)
         if ticks <= self._ticks[-1]:
             raise UsageError(
-                f"frame {number} is shown at {now}, not after the one before it, at {before}",
-                hint="times have to ascend"
+                f"frame {number} is at {now}, which is not after the previous frame at {before}",
+                hint="times must ascend"
                 + (", by a millisecond in Matroska" if self._is_matroska else ""),
             )
-        both = f"frame {number} is shown at {now}, and the one before it at {before}"
+        both = f"frame {number} is at {now}, and the previous frame at {before}"
         self._require_near(pts - self._last, f"{both}, earlier by")
         if self._is_matroska and ticks > MAX_MATROSKA_TIME:
             raise UsageError(
                 f"{both}: Matroska ends at {_seconds(MAX_MATROSKA_TIME * MATROSKA_TICK)}",
-                hint="look whether pts and time_base are what is meant",
+                hint="check pts and time_base",
             )
 
     def require_written(self, shown: Ints, time_base: Fraction) -> None:
-        """Raises `IntegrityError` unless the file shows its pictures when they were to be shown.
+        """Raise `IntegrityError` unless the file shows its pictures at the intended times.
 
-        `shown` is in ticks of `time_base`, in display order, wherever it begins.
+        `shown` is in ticks of `time_base`, in display order, with any start.
         """
         given = np.frombuffer(self._ticks, np.int64)
         if len(shown) != len(given):
-            raise IntegrityError(
-                f"{len(given)} pictures were given, and the file that was made shows {len(shown)}"
-            )
+            raise IntegrityError(f"the new file must have {len(given)} pictures, got {len(shown)}")
         found = shown - shown[0]
         if time_base == self.tick:
             wrong = np.flatnonzero(found != given).tolist()
@@ -102,26 +103,26 @@ class FileTimestamps:
         if wrong:
             number = wrong[0]
             raise IntegrityError(
-                f"the file that was made shows frame {number} at "
+                f"the new file shows frame {number} at "
                 f"{_seconds(int(found[number]) * time_base)}, not at "
                 f"{_seconds(int(given[number]) * self.tick)}",
-                hint="nothing of it was stored; another container may take these times",
+                hint="the file was not stored; another container may represent these times",
             )
 
     def _require_near(self, step: int, what: str) -> None:
-        """Raises `UsageError` where a picture cannot last for so many of the ticks given."""
+        """Raise `UsageError` if a picture cannot last for `step` input ticks."""
         if self._is_matroska or step * self._time_base <= MAX_STEP * self.tick:
             return
         raise UsageError(
-            f"{what} {_seconds(step * self._time_base)}: {self._form} can tell of "
-            f"{_seconds(MAX_STEP * self.tick)} at most, in ticks of {self.tick} s",
+            f"{what} {_seconds(step * self._time_base)}: {self._form} allows at most "
+            f"{_seconds(MAX_STEP * self.tick)} in ticks of {self.tick} s",
             hint=self._way_out(step),
         )
 
     def _way_out(self, step: int) -> str:
-        matroska = "let the name end in .mkv, which has milliseconds and no such limit"
+        matroska = "write .mkv, which has ticks of a millisecond and no such limit"
         if step * self._time_base <= MAX_STEP * Fraction(1, _MIN_TIMESCALE):
-            return f"take a coarser time_base, down to 1/{_MIN_TIMESCALE} s, or {matroska}"
+            return f"use a coarser time_base, up to 1/{_MIN_TIMESCALE} s, or {matroska}"
         return matroska
 
     def _told(self, pts: int) -> str:
@@ -129,7 +130,7 @@ class FileTimestamps:
 
 
 def _mov_tick(time_base: Fraction) -> Fraction:
-    """Seconds of a tick in mp4 and mov.  Those that are given are whole numbers of it."""
+    """Return the seconds per tick in mp4 and mov; the time base is a multiple of it."""
     scale = time_base.denominator
     while scale < _MIN_TIMESCALE:
         scale *= 2
@@ -137,6 +138,6 @@ def _mov_tick(time_base: Fraction) -> Fraction:
 
 
 def _seconds(exact: Fraction) -> str:
-    """Of any size, also beyond that of floats."""
+    """Format seconds, also beyond the range of floats."""
     number = Decimal(exact.numerator) / Decimal(exact.denominator)
     return f"{number:.6f} s" if number < 10**15 else f"{number:.3e} s"

@@ -1,5 +1,6 @@
-"""Muxer for fragmented MP4 (ISO/IEC 14496-12): one moov box, then one moof and one mdat box for
-each segment.
+"""Muxer for fragmented MP4 (ISO/IEC 14496-12).
+
+A file is one moov box, then one moof and one mdat box for each segment.
 """
 
 from __future__ import annotations
@@ -35,23 +36,24 @@ _ENTRIES = {
     "vp9": (b"vp09", b"vpcC"),
     "mpeg4": (b"mp4v", b"esds"),
     "mjpeg": (b"mp4v", b"esds"),
-    "ffv1": (b"FFV1", b"glbl"),  # as FFmpeg writes and reads it; no standard has it
+    "ffv1": (b"FFV1", b"glbl"),  # FFmpeg's mapping; there is no standard
 }
 MP4_CODECS = frozenset(_ENTRIES)
 
-_KEY_SAMPLE = 0x0200_0000  # depends on no other
-_OTHER_SAMPLE = 0x0101_0000  # depends on others; no sync sample
+# Sample flags (ISO/IEC 14496-12, 8.8.3.1).
+_KEY_SAMPLE = 0x0200_0000  # sample_depends_on = 2
+_OTHER_SAMPLE = 0x0101_0000  # sample_depends_on = 1, sample_is_non_sync_sample
 _SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4"), ("flags", ">u4"), ("shift", ">i4")])
 _FIXED_BYTES = 96
-"""Of a segment: moof 8, mfhd 16, traf 8, tfhd 16, tfdt 20, trun 20, mdat 8."""
+"""Bytes of a segment's boxes: moof 8, mfhd 16, traf 8, tfhd 16, tfdt 20, trun 20, mdat 8."""
 _AUDIO_SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4")])
 _AUDIO_BYTES = 64
-"""Of a segment that has sound, more: traf 8, tfhd 16, tfdt 20, trun 20."""
+"""Additional bytes of a segment with audio: traf 8, tfhd 16, tfdt 20, trun 20."""
 _MAX_TICKS = 1 << 31
-"""What a sample or a segment lasts has 32 bits, and players take the upper one for a sign."""
+"""Durations of samples and segments have 32 bits, and some players treat the top bit as a sign."""
 _DEFAULT_TIMESCALE = 90_000
 _MIN_TIMESCALE = 1000
-"""Where times would be told less exactly than to a millisecond, they are not told."""
+"""Coarser timescales than a millisecond are refused."""
 
 _MATRICES = {
     0: (1, 0, 0, 1),
@@ -62,10 +64,10 @@ _MATRICES = {
 
 
 class Fmp4Muxer:
-    """Fragmented MP4 with one video track, and one of sound where there is any."""
+    """Fragmented MP4 with one video track and an optional audio track; implements `Muxer`."""
 
     def __init__(self, track: VideoTrack, sound: AudioTrack | None = None) -> None:
-        """Raises `UsageError` for tracks in which nothing happens for too long."""
+        """Raises `UsageError` if a sample would last too long."""
         self._track = track
         self._sound = sound
         self._timescale = _timescale(track)
@@ -125,8 +127,8 @@ class Fmp4Muxer:
             ),
             second,
         )
-        # The padding lies in the mdat box, unused: FFmpeg loses its way in seeking when boxes of
-        # another kind stand between the segments.
+        # Padding goes into the mdat box: FFmpeg's seeking fails if other boxes stand between
+        # segments.
         mdat = struct.pack(">I4s", size - len(moof), b"mdat")
         return b"".join((moof, mdat, *payloads, *sounds))
 
@@ -144,15 +146,13 @@ class Fmp4Muxer:
     def _one(self, tick: int) -> int:
         return round(tick * self._factor)
 
-    # -- the header
-
     def _movie(self, spare: int) -> bytes:
         track = self._track
         end = self._one(track.duration)
         a, b, c, d = _MATRICES[track.rotation]
         if track.mirrored:
             a, b = -a, -b
-        # A picture that is turned is moved back to where it is not negative.
+        # The translation moves the rotated picture to non-negative coordinates.
         width, height = track.shown_width, track.shown_height
         x = width * (a < 0) + height * (c < 0)
         y = width * (b < 0) + height * (d < 0)
@@ -186,7 +186,7 @@ class Fmp4Muxer:
         )
 
     def _edits(self) -> bytes:
-        """Says that showing starts where the first picture is, after the time for reordering."""
+        """Return an edit list that starts display at the first picture, after the reorder delay."""
         if not self._track.reorder:
             return b""
         edit = struct.pack(">QqHH", 0, self._one(self._track.reorder), 1, 0)
@@ -215,21 +215,21 @@ class Fmp4Muxer:
             contents = codec_config.esds(b"", codec_config.JPEG_OBJECT)
         ratio = track.sample_aspect_ratio
         if ratio is None and track.crop != NO_CROP_MARGINS:
-            ratio = Fraction(1)  # else FFmpeg goes by the size in the tkhd box, which is cropped
+            ratio = Fraction(1)  # otherwise FFmpeg uses the cropped size of the tkhd box
         aspect = b""
-        if ratio is not None:  # square pixels too: the stream may tell another shape
+        if ratio is not None:  # also for square pixels: the stream may signal another ratio
             aspect = make_box(b"pasp", struct.pack(">II", ratio.numerator, ratio.denominator))
         aperture = b"" if track.crop == NO_CROP_MARGINS else _clean_aperture(track)
         colors = b"" if track.colors is None else _colr_box(track.colors)
         fields = struct.pack(
             ">6xH16xHHIIIH32xHh",
-            1,  # the data lie in this file
+            1,  # data_reference_index: this file
             track.width,
             track.height,
-            72 << 16,  # dots per inch, as everybody writes
+            72 << 16,  # horizresolution (the value of the template)
             72 << 16,
             0,
-            1,  # frame a sample
+            1,  # frame_count
             24,  # depth
             -1,
         )
@@ -241,13 +241,14 @@ class Fmp4Muxer:
         entries = np.empty((len(index.sizes), 3), ">u4")
         entries[:, 0] = index.sizes
         entries[:, 1] = np.diff(starts)
-        entries[:, 2] = np.where(index.starts_with_key, 0x9000_0000, 0)  # stream access point 1
+        # starts_with_SAP and SAP_type 1 (8.16.3).
+        entries[:, 2] = np.where(index.starts_with_key, 0x9000_0000, 0)
         fields = struct.pack(">IIQQHH", 1, self._timescale, int(starts[0]), 0, 0, len(index.sizes))
         return make_full_box(b"sidx", 1, 0, fields + entries.tobytes())
 
 
 def _clean_aperture(track: VideoTrack) -> bytes:
-    """Size of what is shown, and how far its centre lies behind that of the picture."""
+    """Return a clap box: the displayed size, and the offset of its center."""
     left, top, right, bottom = track.crop
     size = struct.pack(">4I", track.shown_width, 1, track.shown_height, 1)
     return make_box(b"clap", size, struct.pack(">iIiI", left - right, 2, top - bottom, 2))
@@ -260,27 +261,27 @@ def _colr_box(colors: ColorCodes) -> bytes:
 
 
 def _timescale(track: VideoTrack) -> int:
-    """Ticks of a second, such that no duration in them has more than 31 bits.
+    """Return ticks per second such that every duration fits in 31 bits.
 
-    Raises `UsageError` where these would be too few.
+    Raises `UsageError` if that would be too coarse.
     """
     base = track.time_base
     if base.denominator < _MAX_TICKS and track.longest * base.numerator < _MAX_TICKS:
-        return base.denominator  # times stay what they are
+        return base.denominator  # times are exact
     seconds = track.longest * base
-    # Less two: both ends of a duration are rounded.
+    # Minus two, since both ends of a duration are rounded.
     fitting = int((_MAX_TICKS - 2) / seconds)
     if fitting < _MIN_TIMESCALE:
         raise UsageError(
-            f"nothing happens in the view for {float(seconds):.0f} s: parts of an mp4 file last "
-            f"{_MAX_TICKS // _MIN_TIMESCALE} s at most",
-            hint="ask for an mkv, which has no such limit, or for spans of time without the gap",
+            f"the view has a gap of {float(seconds):.0f} s: mp4 allows at most "
+            f"{_MAX_TICKS // _MIN_TIMESCALE} s",
+            hint="use mkv, which has no such limit, or time ranges without the gap",
         )
     return min(_DEFAULT_TIMESCALE, fitting)
 
 
 def _audio_traf(sound: AudioPackets, before: int) -> bytes:
-    """`before` is how far its first packet lies behind the start of the moof box."""
+    """Return the audio traf box; `before` is the offset of its first packet in the moof box."""
     samples = np.empty(len(sound.starts), _AUDIO_SAMPLE)
     samples["duration"] = np.diff(np.append(sound.starts, sound.end))
     samples["size"] = [len(payload) for payload in sound.payloads]

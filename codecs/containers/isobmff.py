@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 
 def make_box(kind: bytes, *contents: bytes) -> bytes:
+    """Return a box."""
     body = b"".join(contents)
     return struct.pack(">I4s", 8 + len(body), kind) + body
 
 
 def make_full_box(kind: bytes, version: int, flags: int, body: bytes) -> bytes:
+    """Return a FullBox."""
     return make_box(kind, struct.pack(">I", version << 24 | flags), body)
 
 
@@ -23,9 +25,9 @@ def media_box(
     entry: bytes,
     language: str | None = None,
 ) -> bytes:
-    """The mdia box of a track whose samples all lie in fragments.
+    """Return the mdia box of a track with all samples in fragments.
 
-    `header` is the vmhd or smhd box, `entry` the one that stsd lists.
+    `header` is the vmhd or smhd box, `entry` the sample entry for stsd.
     """
     nothing = struct.pack(">I", 0)
     fields = struct.pack(">4IHH", 0, 0, timescale, 0, _language(language), 0)
@@ -55,16 +57,16 @@ def media_box(
 
 
 def _language(code: str | None) -> int:
-    """Three letters of ISO 639-2 in five bits each; "und" where there are no such."""
+    """Return a packed ISO 639-2 code of three letters; "und" for anything else."""
     known = code if code and len(code) == 3 and code.isascii() and code.islower() else "und"
     first, second, third = (ord(letter) - 0x60 for letter in known)
     return first << 10 | second << 5 | third
 
 
 def parse_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """(kind, body) of each box that `data` begins with.
+    """Yield (kind, body) of each box.
 
-    A box that is cut off has all that is left.  Ends where the bytes are no box.
+    A box that is cut off has all remaining bytes. Ends at bytes that are not a box.
     """
     at = 0
     while at + 8 <= len(data):
@@ -81,7 +83,7 @@ def parse_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def find_box(data: bytes, *path: bytes) -> bytes | None:
-    """The body of the first box at a path of kinds; None where there is none."""
+    """Return the body of the first box at a path of kinds; None if there is none."""
     for kind in path:
         found = next((body for name, body in parse_boxes(data) if name == kind), None)
         if found is None:

@@ -1,4 +1,4 @@
-"""Muxer for Matroska (RFC 9559): a header, then clusters with timestamps of their own."""
+"""Muxer for Matroska (RFC 9559): a header, then clusters with their own timestamps."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _CODEC_IDS = {
 MATROSKA_CODECS = frozenset(_CODEC_IDS)
 
 MAX_PACKET = (1 << 28) - 64
-"""Bytes of a packet that the four bytes which we write before it can count."""
+"""Most bytes of a packet, since its size field has four bytes."""
 
 _CLUSTER = bytes.fromhex("1f43b675")
 _LONG_HEAD = 12  # id 4, size 8
 _TICK = 100_000  # nanoseconds
-_MAX_TIME = 1 << 53  # ticks: players count them in floats
-_MAX_RELATIVE_TIME = 1 << 15  # a block's time is a signed 16-bit distance from that of its cluster
+_MAX_TIME = 1 << 53  # ticks: players use floats
+_MAX_RELATIVE_TIME = 1 << 15  # block times are signed 16-bit offsets (RFC 9559, 10.2)
 _CLUSTER_BYTES = 22  # id 4, size 8, time 10
 _SIMPLE_BYTES = 9  # id 1, size 4, track 1, time 2, flags 1
 _GROUP_BYTES = 24  # id 1, size 4, id 1, size 4, track 1, time 2, flags 1, duration 10
@@ -56,28 +56,28 @@ _CUE_BYTES = 27
 _CUES_BYTES = 12
 _KEY = 0x80
 _CROPS = ("54cc", "54bb", "54dd", "54aa")
-"""Elements for the left, top, right and bottom of `VideoTrack.crop`."""
+"""PixelCropLeft, -Top, -Right and -Bottom, in the order of `VideoTrack.crop`."""
 _ASPECT_UNIT = 3
 """The DisplayUnit of a display aspect ratio."""
 _UNKNOWN = b"\x01\xff\xff\xff\xff\xff\xff\xff"
 
 
 class MatroskaMuxer:
-    """Matroska with one video track, and one of sound where there is any.
+    """Matroska with one video track and an optional audio track; implements `Muxer`.
 
-    At a constant rate the header tells how long each picture lasts; else each block does.
+    With a constant rate, the header has the duration of pictures; otherwise each block has.
     """
 
     def __init__(self, track: VideoTrack, sound: AudioTrack | None = None) -> None:
-        """Raises `UsageError` for tracks that last for thousands of years."""
+        """Raises `UsageError` for tracks of thousands of years."""
         self._track = track
         self._sound = sound
         self._factor = track.time_base * Fraction(1_000_000_000, _TICK)
         if track.duration * self._factor > _MAX_TIME:
             raise UsageError(
-                f"the view lasts {float(track.duration * track.time_base):.3e} s: times of mkv "
-                f"are exact for {_MAX_TIME * _TICK // 1_000_000_000} s",
-                hint="ask for spans of time",
+                f"the view lasts {float(track.duration * track.time_base):.3e} s: mkv allows at "
+                f"most {_MAX_TIME * _TICK // 1_000_000_000} s",
+                hint="use time ranges",
             )
 
     def header(self, index: SegmentIndex | None = None, *, spare: int = 0) -> bytes:
@@ -172,7 +172,7 @@ class MatroskaMuxer:
         return b"".join((*parts, _void(size - sum(map(len, parts)))))
 
     def _block(self, distance: int, lasting: int, key: bool, payload: bytes) -> Iterable[bytes]:
-        """A picture, `distance` behind the time of its cluster."""
+        """Return a block with a picture, `distance` ticks after the time of its cluster."""
         place = struct.pack(">Bh", 0x81, distance)
         if self._track.rate is not None:
             flags = bytes((_KEY if key else 0,))
@@ -200,8 +200,6 @@ class MatroskaMuxer:
         if factor.denominator == 1:
             return ticks * factor.numerator
         return scaled_ticks(ticks, factor)
-
-    # -- the header
 
     def _info(self) -> bytes:
         duration = struct.pack(">d", float(self._track.duration * self._factor))
@@ -237,7 +235,7 @@ class MatroskaMuxer:
         return fields + _element("e0", video)
 
     def _cues(self, index: SegmentIndex, before: int) -> bytes:
-        """`before` is how far the first cluster lies behind the start of the segment's content."""
+        """Return the Cues; `before` is the offset of the first cluster in the segment's data."""
         places = before + np.concatenate(([0], np.cumsum(index.sizes)[:-1]))
         points = []
         rows = zip(
@@ -273,9 +271,9 @@ def _audio_track_entry(track: AudioTrack) -> bytes:
 
 
 def _interleaved(shown: Ints, heard: Ints) -> tuple[Ints, Ints]:
-    """(which packet comes when, pictures first and sound counted on from them, and their times).
+    """Return (order of packets, their times); audio packets are numbered after all pictures.
 
-    Pictures stay in decode order; sound comes before the first picture that is shown later.
+    Pictures stay in decode order. Audio precedes the first picture that is shown later.
     """
     if not len(heard):
         return np.arange(len(shown)), shown
@@ -293,9 +291,9 @@ def _colour(colors: ColorCodes) -> bytes:
 
 
 def _display_size(width: int, height: int, ratio: Fraction) -> bytes:
-    """The size that a picture of width x height has with square pixels, where that is whole.
+    """Return elements with the display size in square pixels, if its width is whole.
 
-    Else the display aspect ratio: a rounded width would change the shape of the pixels.
+    Otherwise they have the display aspect ratio, since rounding would change the pixel shape.
     """
     shown = width * ratio
     if shown.denominator == 1:
@@ -307,7 +305,7 @@ def _display_size(width: int, height: int, ratio: Fraction) -> bytes:
 
 
 def _clusters(shown: Ints) -> Iterator[tuple[int, int, int]]:
-    """(first packet, stop, time) of each: as many packets as one can reach."""
+    """Yield (first packet, stop, time) of clusters with as many packets as 16-bit times allow."""
     first = 0
     while first < len(shown):
         lowest = np.minimum.accumulate(shown[first:])
@@ -319,7 +317,7 @@ def _clusters(shown: Ints) -> Iterator[tuple[int, int, int]]:
 
 
 def _void(size: int) -> bytes:
-    """The start of an element that says nothing, `size` bytes in all: 0 or at least 2."""
+    """Return the start of a Void element of `size` bytes in total: 0 or at least 2."""
     if not size:
         return b""
     return b"\xec" + (bytes((0x80 | size - 2,)) if size <= 128 else _long_size(size - 9))

@@ -1,5 +1,6 @@
-"""Picks the muxer for a container (`muxer_for`), and rewrites packets between start codes and
-length prefixes for it (`PacketFormat`).
+"""Picks the muxer for a container (`muxer_for`), and converts packets for it (`PacketFormat`).
+
+Packets of H.264 and HEVC are rewritten between start codes and length prefixes.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ from vfsd.core.model import MediaInfo
 _START_CODE = nal.START_CODE
 _SHORT_START_CODE = 3  # the shortest
 _MAX_SLICES = 600
-"""NAL units that a packet may hold behind short start codes or lengths.  HEVC allows 600 slices a
-picture at its highest level; H.264 sets no limit for all profiles, but encoders make at most one a
-row of macroblocks, 270 at 8K.  Parameter sets and the first unit have long start codes."""
+"""Most NAL units of a packet with short start codes or lengths.
+
+HEVC allows 600 slices per picture at its highest level (H.265 table A.8). H.264 has no general
+limit, but encoders write at most one per row of macroblocks: 270 at 8K. Parameter sets and the
+first unit have long start codes.
+"""
 
 NAL_CODECS = ("h264", "hevc")
 
@@ -39,14 +43,14 @@ class PacketFormat:
 
     codec: str
     configuration: bytes
-    stored: int  #: bytes of the length before each unit as stored; 0: start codes
-    wanted: int  #: as it has to be
-    repeated: bytes = b""  #: parameter sets to go before each key picture, with start codes
+    stored: int  #: bytes of the stored length prefixes; 0: start codes
+    wanted: int  #: bytes of the written length prefixes; 0: start codes
+    repeated: bytes = b""  #: parameter sets before each key picture, with start codes
 
     def bound(self, sizes: Ints, keys: Ints) -> Ints:
-        """Upper bounds for the sizes of rewritten packets, given their stored sizes.
+        """Return upper bounds for the sizes of rewritten packets by their stored sizes.
 
-        `keys` tells, by a 1, which are key packets.  Exact where `is_exact`.
+        `keys` is 1 for key packets. The bounds are exact if `is_exact`.
         """
         added = (self.wanted or len(_START_CODE)) - (self.stored or _SHORT_START_CODE)
         grown = sizes.copy()
@@ -57,17 +61,17 @@ class PacketFormat:
 
     @property
     def is_exact(self) -> bool:
-        """Whether `bound` is the size itself."""
+        """Whether `bound` gives exact sizes."""
         return self.stored == self.wanted or (self.stored == 4 and self.wanted == 0)
 
     def convert(self, packet: bytes, is_key: bool) -> bytes:
-        """`packet` as the container wants it.  Raises `nal.DamagedError`."""
+        """Return `packet` in the form of the container. Raises `nal.DamagedError`."""
         if self.stored != self.wanted:
             packet = _with_prefixes(packet, self.stored, self.wanted)
         return self._with_sets(packet) if is_key and self.repeated else packet
 
     def _with_sets(self, packet: bytes) -> bytes:
-        """A delimiter, where there is one, has to stay the first unit of its picture."""
+        """Insert parameter sets. An access unit delimiter must stay the first unit."""
         start, end = next(nal.nal_units(packet, 0))
         delimiter = 9 if self.codec == "h264" else 35
         if nal.unit_type(self.codec, packet[start:end]) != delimiter:
@@ -76,7 +80,7 @@ class PacketFormat:
 
 
 def container_packet_format(media: MediaInfo, largest: int) -> PacketFormat | None:
-    """For MP4 and Matroska; None where the stream lacks what their headers have to tell.
+    """Return the format for MP4 and Matroska; None if the stream lacks the needed parameter sets.
 
     `largest` is the size of the largest packet.
     """
@@ -85,7 +89,7 @@ def container_packet_format(media: MediaInfo, largest: int) -> PacketFormat | No
     prefix = nal.prefix_size(media.codec, media.extradata)
     if prefix:
         return PacketFormat(media.codec, media.extradata, prefix, prefix)
-    # A length of two bytes is never longer than a start code, so that no packet grows.
+    # A prefix of two bytes is never longer than a start code, so no packet grows.
     wanted = 2 if largest < 1 << 16 else 4
     try:
         sets = nal.parameter_sets(media.codec, media.extradata)
@@ -96,7 +100,7 @@ def container_packet_format(media: MediaInfo, largest: int) -> PacketFormat | No
 
 
 def stream_packet_format(media: MediaInfo) -> PacketFormat | None:
-    """For elementary streams; None where the parameter sets are not at hand."""
+    """Return the format for elementary streams; None if parameter sets are not available."""
     try:
         sets = nal.parameter_sets(media.codec, media.extradata)
     except nal.DamagedError:
@@ -110,9 +114,9 @@ def stream_packet_format(media: MediaInfo) -> PacketFormat | None:
 def encoder_packet_format(
     codec: str, sets: tuple[bytes, ...], *, stream: bool, bits: int = 8
 ) -> PacketFormat:
-    """For packets as our encoders make them, with start codes and without parameter sets.
+    """Return the format for packets of our encoders, with start codes and without parameter sets.
 
-    `sets` are those of `vfsd.codecs.encoding.encoder.parameter_sets`, for `bits` a sample.
+    `sets` come from `vfsd.codecs.encoding.encoder.parameter_sets`; `bits` is per sample.
     """
     if codec not in NAL_CODECS:
         return PacketFormat(codec, _configuration(codec, sets, bits), 0, 0)
@@ -129,6 +133,7 @@ def _configuration(codec: str, sets: tuple[bytes, ...], bits: int) -> bytes:
 
 
 def with_start_codes(units: tuple[bytes, ...]) -> bytes:
+    """Return the units, each with a start code."""
     return b"".join(_START_CODE + unit for unit in units)
 
 
@@ -141,7 +146,7 @@ def _with_prefixes(packet: bytes, stored: int, wanted: int) -> bytes:
 
 
 class ElementaryMuxer:
-    """Bare H.264 and HEVC streams (Annex B): packets one after the other, no times."""
+    """Elementary streams of H.264 and HEVC (Annex B): packets in sequence, without timestamps."""
 
     def header(self, index: SegmentIndex | None = None, *, spare: int = 0) -> bytes:
         return b""
@@ -163,14 +168,14 @@ class ElementaryMuxer:
         size: int,
         sound: AudioPackets | None = None,
     ) -> bytes:
-        return b"".join(payloads)  # any zeros may follow a NAL unit
+        return b"".join(payloads)  # zeros may follow a NAL unit as padding
 
     def trimmed(self, segment: bytes) -> bytes:
         return segment
 
 
 def muxer_for(container: str, track: VideoTrack, sound: AudioTrack | None = None) -> Muxer:
-    """For mp4, matroska, or the name of a codec: its elementary stream, without sound."""
+    """Return the muxer for "mp4", "matroska", or an elementary stream (any other name)."""
     if container == "mp4":
         return Fmp4Muxer(track, sound)
     if container == "matroska":

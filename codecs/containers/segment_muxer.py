@@ -18,40 +18,38 @@ from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import NO_CROP_MARGINS, CropMargins
 
 MIN_PADDING = 2
-"""A segment fills its place, or leaves as many bytes over at least."""
+"""Least bytes of padding of a segment, if there are any."""
 
 _MAX_INT64 = (1 << 63) - 1
-"""The largest number of 64 bits that may be negative."""
+"""The largest signed 64-bit number."""
 
 
 @dataclass(frozen=True, slots=True)
 class VideoTrack:
-    """What a header tells of the one video track.  Times are ticks of `time_base`."""
+    """The video track as the header describes it. Times are ticks of `time_base`."""
 
     codec: str  #: FFmpeg's name
-    width: int  #: of a coded picture
+    width: int  #: coded width
     height: int
     configuration: bytes  #: see `vfsd.codecs.containers.muxers`
     time_base: Fraction
-    duration: int  #: of everything
-    longest: int  #: segment, or time from the decoding of a picture until it is shown
+    duration: int  #: of the whole track
+    longest: int  #: longest segment, or longest time from decoding to display of a picture
     pixel_format: str = "yuv420p"
-    reorder: int = 0  #: the most by which a picture is decoded after the time it would be shown
-    rate: Fraction | None = None  #: frames per second where it is constant
+    reorder: int = 0  #: display delay in ticks, so that each picture is decoded in time
+    rate: Fraction | None = None  #: frames per second if constant
     rotation: int = 0  #: clockwise degrees that turn a picture upright
-    mirrored: bool = False  #: left and right change places before that
+    mirrored: bool = False  #: mirrored left to right before the rotation
     sample_aspect_ratio: Fraction | None = None
-    sets_in_stream: bool = False  #: parameter sets change: packets bring them along; HEVC only
-    crop: CropMargins = NO_CROP_MARGINS  #: what players take off pictures
-    colors: ColorCodes | None = None  #: of packets that may not tell: copied ones, and FFV1
-    marks: StreamSideData | None = (
-        #: that the header tells, of `vfsd.codecs.containers.stream_side_data.container_side_data`
-        None
-    )
+    sets_in_stream: bool = False  #: packets contain parameter sets, which change; HEVC only
+    crop: CropMargins = NO_CROP_MARGINS  #: pixels that players crop
+    colors: ColorCodes | None = None  #: for packets that may not signal colors
+    #: Result of `vfsd.codecs.containers.stream_side_data.container_side_data`.
+    marks: StreamSideData | None = None
 
     @property
     def shown_width(self) -> int:
-        """Pixels of a picture that was cropped."""
+        """Width after the crop in pixels."""
         return self.width - self.crop[0] - self.crop[2]
 
     @property
@@ -61,13 +59,13 @@ class VideoTrack:
 
 @dataclass(frozen=True, slots=True)
 class AudioTrack:
-    """What a header tells of the sound beside the pictures."""
+    """The audio track as the header describes it."""
 
     codec: str  #: FFmpeg's name
-    configuration: bytes  #: as FFmpeg has it; of AC-3 the first bytes of a packet
-    sample_rate: int  #: Hz; times of packets are ticks of one sample
+    configuration: bytes  #: FFmpeg's extradata; for AC-3 the first bytes of a packet
+    sample_rate: int  #: Hz; a tick is one sample
     channels: int
-    bit_depth: int = 0  #: of PCM
+    bit_depth: int = 0  #: bits per PCM sample
     language: str | None = None  #: three letters
     matroska_codec: str = ""  #: see `vfsd.core.model.Sound`
     matroska_private: bytes = b""
@@ -76,10 +74,10 @@ class AudioTrack:
 
 @dataclass(frozen=True, slots=True)
 class AudioPackets:
-    """The sound of one segment, one array element a packet; ticks of one sample from 0."""
+    """The audio of one segment, one array element per packet; ticks of one sample from 0."""
 
     starts: Ints  #: ascending
-    end: int  #: when the packet after the last one begins
+    end: int  #: start of the packet after the last one
     payloads: Sequence[bytes]
 
 
@@ -87,10 +85,10 @@ class AudioPackets:
 class PacketTimes:
     """The packets of one segment in decode order, one array element each; ticks from 0."""
 
-    shown: Ints  #: when the picture appears
-    lasting: Ints  #: for how long it is shown
+    shown: Ints  #: display times
+    lasting: Ints  #: display durations
     decoded: Ints  #: ascending; ``shown + reorder >= decoded``
-    end: int  #: when the packet after the last one is decoded
+    end: int  #: decoding time of the packet after the last one
     keys: Ints  #: 1 for key packets, else 0
 
     def __len__(self) -> int:
@@ -99,7 +97,7 @@ class PacketTimes:
 
 @dataclass(frozen=True, slots=True)
 class SegmentIndex:
-    """Where the segments of a whole file lie, one array element each."""
+    """The segments of a whole file, one array element each."""
 
     sizes: Ints  #: bytes, padding included
     starts: Ints  #: ticks at which the first picture of each is shown
@@ -108,28 +106,28 @@ class SegmentIndex:
 
 
 class Muxer(Protocol):
-    """One kind of container."""
+    """Writes one kind of container."""
 
     def header(self, index: SegmentIndex | None = None, *, spare: int = 0) -> bytes:
-        """What stands before the segments; with `index`, players can find each without reading.
+        """Return the bytes before the segments; with `index`, players can seek without reading.
 
-        `spare` is 0 or at least 9: bytes of padding in it.
+        `spare` is 0 or at least 9: bytes of padding in the header.
         """
 
     def index_size(self, segments: int) -> int:
-        """By how many bytes an index makes the header longer."""
+        """Return the bytes that an index adds to the header."""
 
     def overheads(self, shown: Ints, keys: Ints, starts: Ints) -> Ints:
-        """How many bytes each segment adds to its payloads.
+        """Return the bytes that each segment adds to its payloads.
 
-        `shown` and `keys` are those of all packets, `starts` the packets that segments begin with.
+        `shown` and `keys` cover all packets; `starts` has the first packet of each segment.
         """
 
     def sound_overheads(self, times: Ints, cuts: Ints, shown: Ints, starts: Ints) -> Ints:
-        """How many bytes the sound adds to each segment, besides its payloads.
+        """Return the bytes that audio adds to each segment, besides its payloads.
 
-        `times` are those of all its packets, `cuts` the packet that the sound of each segment
-        begins with; some may have none.  `shown` and `starts` are as in `overheads`.
+        `times` covers all audio packets; `cuts` has the first audio packet of each segment, which
+        may be empty. `shown` and `starts` are as in `overheads`.
         """
 
     def segment(
@@ -140,23 +138,25 @@ class Muxer(Protocol):
         size: int,
         sound: AudioPackets | None = None,
     ) -> bytes:
-        """The segment numbered `ordinal` (from 0), without the zeros that fill it up to `size`."""
+        """Return segment `ordinal` (from 0), without the zeros that pad it to `size`."""
 
     def trimmed(self, segment: bytes) -> bytes:
-        """What `segment` gave, as it would be if its place were just as large as it is."""
+        """Return the result of `segment` without its padding."""
 
 
 def overhead(muxer: Muxer, times: PacketTimes) -> int:
-    """How many bytes a segment adds to its payloads."""
+    """Return the bytes that a segment adds to its payloads."""
     return int(muxer.overheads(times.shown, times.keys, np.zeros(1, np.int64))[0])
 
 
 def scaled_ticks(ticks: Ints, factor: Fraction) -> Ints:
-    """`ticks` times `factor`, to the nearest whole number: exact for whatever 64 bits hold."""
+    """Return `ticks` times `factor`, rounded to the nearest whole number; exact for all 64-bit
+    values.
+    """
     over, under = factor.numerator, factor.denominator
     highest = int(np.abs(ticks).max(initial=0))
     if max((2 * over + 1) * under, (highest // under + 2) * over) > _MAX_INT64:
-        # Slow, but a rate of so many digits has such a factor, and numpy would not say a word.
+        # Slow, but numpy would overflow silently for rates with so many digits.
         numbers = ((2 * tick * over + under) // (2 * under) for tick in ticks.tolist())
         return np.fromiter(numbers, np.int64, len(ticks))
     whole, part = np.divmod(ticks, under)

@@ -1,5 +1,7 @@
-"""Side data that a container header gives for all pictures of a stream (HDR metadata, stereo,
-spherical, Dolby Vision, field order), and how MP4 and Matroska write it.
+"""Side data that a container header gives for all pictures of a stream.
+
+Covers HDR metadata, stereo, spherical video, Dolby Vision and field order, and their form in MP4
+and Matroska.
 """
 
 from __future__ import annotations
@@ -10,27 +12,30 @@ from collections.abc import Mapping
 from vfsd.codecs.containers.isobmff import make_box, make_full_box
 
 MASTERING_DISPLAY = "mastering display"
-"""24 bytes in hexadecimal digits: chromaticities of green, blue, red and white in 1/50000, the most
-and the least cd/m² in 1/10000; the contents of an mdcv box."""
+"""The content of an mdcv box: 24 bytes in hexadecimal digits.
+
+Chromaticities of green, blue, red and white in 1/50000, then most and least cd/m² in 1/10000.
+"""
 CONTENT_LIGHT = "content light level"
-"""4 bytes in hexadecimal digits: MaxCLL and MaxFALL; the contents of a clli box."""
+"""The content of a clli box, MaxCLL and MaxFALL: 4 bytes in hexadecimal digits."""
 STEREO = "stereo 3D mode"
-"""``mono``, ``side by side`` or ``top and bottom``; the latter two may have ``, right eye first``
-appended."""
+"""``mono``, ``side by side`` or ``top and bottom``; also the last two with ``, right eye
+first``.
+"""
 SPHERICAL = "spherical projection"
 """``equirectangular``, then yaw, pitch, roll in 1/65536 degrees, and four bounds (top, bottom,
 left, right) in 1/2**32."""
 DOVI = "Dolby Vision configuration"
 """The record of 24 bytes in hexadecimal digits."""
 FIELD_ORDER = "field order"
-"""``top field first`` or ``bottom field first``, of interlaced pictures."""
+"""``top field first`` or ``bottom field first``, for interlaced pictures."""
 ALPHA = "alpha channel"
-"""In BlockAdditions of Matroska, one for each picture."""
+"""An alpha channel in BlockAdditions of Matroska, one for each picture."""
 IN_PACKETS = "in packets"
-"""Not a mark: the names of those that packets tell themselves, joined by commas."""
+"""Key of a comma-separated list: names of the side data that packets contain."""
 
 OTHER = "-"
-"""The value of a mark that is known to be there and cannot be written."""
+"""The value of side data that is present but cannot be written."""
 
 _STEREO_BOX = {"mono": 0, "top and bottom": 1, "side by side": 2}
 _STEREO_MODE = {
@@ -49,18 +54,18 @@ StreamSideData = Mapping[str, str]
 
 
 def side_data_names(marks: StreamSideData | None) -> list[str]:
-    """The names of all marks, in alphabetical order."""
+    """Return the names of all side data, in alphabetical order."""
     return sorted(set(marks or {}) - {IN_PACKETS})
 
 
 def packet_side_data(marks: StreamSideData | None) -> frozenset[str]:
-    """The names of marks that packets tell, and so copies of packets."""
+    """Return the names of side data that packets contain, and so do copies of packets."""
     told = (marks or {}).get(IN_PACKETS, "")
     return frozenset(name for name in told.split(",") if name)
 
 
 def container_side_data(container: str, marks: StreamSideData | None) -> dict[str, str]:
-    """Those of `marks` that a header of `container` (mp4, matroska or another form) can tell."""
+    """Return the side data that a header of `container` (mp4, matroska or another) can hold."""
     if container == "mp4":
         return {name: value for name, value in (marks or {}).items() if _boxes(name, value)}
     if container == "matroska":
@@ -69,7 +74,7 @@ def container_side_data(container: str, marks: StreamSideData | None) -> dict[st
 
 
 def side_data_boxes(marks: StreamSideData | None) -> bytes:
-    """The boxes in a visual sample description that tell the marks."""
+    """Return the side data boxes of a visual sample entry."""
     return b"".join(_boxes(name, value) for name, value in (marks or {}).items())
 
 
@@ -102,7 +107,7 @@ def _projection(value: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _dovi_kind(record: bytes) -> bytes:
-    """The box that a profile has its record in (Dolby Vision Streams in ISOBMFF, 3.2).
+    """Return the box kind for a record by its profile (Dolby Vision Streams in ISOBMFF, 3.2).
 
     Raises `ValueError` for bytes that are not a record.
     """
@@ -110,9 +115,6 @@ def _dovi_kind(record: bytes) -> bytes:
         raise ValueError(f"a Dolby Vision record must have {_DOVI_BYTES} bytes, got {len(record)}")
     profile = record[2] >> 1
     return b"dvcC" if profile <= 7 else b"dvvC" if profile <= 10 else b"dvwC"
-
-
-# ------------------------------------------------------------------------------------- Matroska
 
 
 def _is_element(name: str, value: str) -> bool:
@@ -123,7 +125,7 @@ def _is_element(name: str, value: str) -> bool:
 
 
 def side_data_track_elements(marks: StreamSideData | None) -> list[tuple[str, bytes]]:
-    """(identifier, contents) of those in a TrackEntry."""
+    """Return (identifier, content) of elements for a TrackEntry."""
     if DOVI not in (marks or {}):
         return []
     record = bytes.fromhex((marks or {})[DOVI])
@@ -132,7 +134,7 @@ def side_data_track_elements(marks: StreamSideData | None) -> list[tuple[str, by
 
 
 def side_data_video_elements(marks: StreamSideData | None) -> list[tuple[str, bytes]]:
-    """(identifier, contents) of those in the Video element of a track."""
+    """Return (identifier, content) of elements for the Video element of a track."""
     told = marks or {}
     found: list[tuple[str, bytes]] = []
     if told.get(FIELD_ORDER) in _FIELD_ORDER:
@@ -150,7 +152,7 @@ def side_data_video_elements(marks: StreamSideData | None) -> list[tuple[str, by
 
 
 def side_data_colour_elements(marks: StreamSideData | None) -> bytes:
-    """The contents of a Colour element that tell of the display, beside the numbers of colours."""
+    """Return elements for a Colour element, besides the color codes."""
     told = marks or {}
     content = b""
     if CONTENT_LIGHT in told:
@@ -176,5 +178,5 @@ def _element(identifier: str, body: bytes) -> bytes:
 
 
 def is_dovi_record(record: bytes) -> bool:
-    """Whether bytes can be a Dolby Vision configuration record."""
+    """Return whether bytes have the size of a Dolby Vision configuration record."""
     return len(record) == _DOVI_BYTES

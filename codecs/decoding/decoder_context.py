@@ -25,12 +25,12 @@ _FEW_PIXELS = 1 << 22
 def decoder_context(
     media: MediaInfo, *, threads: int = 1, strict: bool = False
 ) -> VideoCodecContext:
-    """A decoder for the packets of the stream that `media` describes.
+    """Return a decoder for packets of the stream that `media` describes.
 
-    It behaves as FFmpeg's command does by default: damage is concealed where it can be, pictures
-    before the first key picture are dropped.  With more than one thread, several pictures are
-    decoded at a time; concealment may then depend on the number.  When it is `strict`, damage
-    raises `FFmpegError` instead.  Raises `RefusedMediaError` when there is no decoder.
+    It behaves as the ffmpeg command does by default: damage is concealed where possible, and
+    pictures before the first key picture are dropped. With several `threads`, several pictures are
+    decoded at a time, and concealment may depend on their number. If `strict`, damage raises
+    `FFmpegError` instead. Raises `RefusedMediaError` if there is no decoder.
     """
     try:
         context = av.CodecContext.create(DECODERS.get(media.codec, media.codec), "r")
@@ -50,18 +50,21 @@ def decoder_context(
 
 
 def max_pixels(media: MediaInfo) -> int:
-    """Pixels that a picture of a file may have which was examined: what it has, with room for what
-    decoders crop.  A file that lied takes no more memory than that."""
+    """Return the most pixels that a picture of an examined file may have.
+
+    That is its decoded size, with room for the crop of decoders. A file with a false header cannot
+    use more memory.
+    """
     return min(
         MAX_PIXELS, max(_CROP_FACTOR * media.decoded_width * media.decoded_height, _FEW_PIXELS)
     )
 
 
 def needs_first_packet(media: MediaInfo, first: bytes) -> bool:
-    """Whether a decoder that starts in mid-stream must have seen the first packet, `first`.
+    """Return whether a decoder that starts mid-stream must have seen the first packet, `first`.
 
-    Some decoders make up for bugs of the encoder, whose name and version only the first packet
-    tells.  Codecs whose decoders are not known to be free of that are all taken to need it.
+    Some decoders work around bugs of the encoder, and only the first packet has its name and
+    version. All codecs are taken to need it unless their decoders are known not to.
     """
     if media.codec == "h264":
         # Builds before 151 coded 4:4:4 wrongly, those before 34 direct prediction.
@@ -77,11 +80,11 @@ def configure_decoder(
     strict: bool = False,
     pixels: int = MAX_PIXELS,
 ) -> None:
-    """Set the options that all our decoders share on one that is not open yet.
+    """Set the options that all decoders here share, before the decoder is opened.
 
-    Pictures of more than `pixels` are refused.
+    Pictures with more than `pixels` are refused.
     """
-    # Without it FFmpeg moves the left edge of a crop outwards, to a multiple of its alignment.
+    # Without the flag, FFmpeg moves the left edge of a crop outwards to an aligned column.
     context.flags |= Flags.unaligned
     context.thread_type = "FRAME" if threads > 1 else "NONE"
     context.thread_count = threads
@@ -91,7 +94,7 @@ def configure_decoder(
 
 
 def strict_decoder(codec: str, extradata: bytes | None) -> VideoCodecContext:
-    """A decoder with one thread for a stream of our own, to which every damage is an error."""
+    """Return a single-threaded decoder for a stream from this package; any damage is an error."""
     context = new_decoder(codec)
     context.extradata = extradata or None
     configure_decoder(context, strict=True)
@@ -99,9 +102,9 @@ def strict_decoder(codec: str, extradata: bytes | None) -> VideoCodecContext:
 
 
 def numbered_packet(number: int, payload: bytes | memoryview) -> Packet[VideoStream]:
-    """For a decoder, whose picture will have that number.
+    """Return a packet for a decoder; the pts of its picture is `number`.
 
-    It is not flagged as a key packet: no decoder of what we encode goes by that.
+    It has no key flag: no decoder of our own streams depends on that.
     """
     packet = cast("Packet[VideoStream]", Packet(len(payload)))
     packet.update(bytes(payload))  # a copy, with the padding that decoders rely on

@@ -1,6 +1,6 @@
 """Opens stored files for FFmpeg.
 
-`MediaSource` reads by `pread`; one named demuxer gets it, and can open nothing else.
+`MediaSource` reads by `pread`. It is passed to one named demuxer, which cannot open other files.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ _Kind = TypeVar("_Kind", VideoStream, AudioStream)
 
 
 class OpenFile(NamedTuple):
-    """A descriptor that was handed over, with the size of its file.
+    """A descriptor with the size of its file, for a process that must not call fstat on it.
 
-    For who may read it, but not ask for that: FUSE tells nobody but the user who has mounted it,
-    unless it was mounted with allow_other.
+    FUSE refuses fstat to all users except the one who mounted it, unless mounted with allow_other.
     """
 
     fd: int
@@ -39,13 +38,13 @@ class OpenFile(NamedTuple):
 
 
 MediaFile = str | os.PathLike[str] | int | OpenFile | ChecksummedFile
-"""A path, a descriptor, or a file that is open."""
+"""A path, a descriptor, or an open file."""
 
 MAX_PIXELS = 1 << 27
-"""Pictures of more pixels than this are refused by the decoders: 16384 x 8192."""
+"""Most pixels of a picture that decoders accept: 16384 x 8192."""
 
 MAX_STREAMS = 200
-"""A file with more streams is no video."""
+"""Most streams of an accepted file."""
 
 _BUFFER_BYTES = 1 << 18
 _OPEN_SECONDS = 60.0
@@ -54,7 +53,7 @@ _OPTIONS = {
     "protocol_whitelist": "file",
     "probesize": str(5 << 20),
     "analyzeduration": str(10_000_000),
-    # One more than may be: of any others some demuxers say nothing.
+    # One more than is accepted, to notice the excess: some demuxers drop further streams silently.
     "max_streams": str(MAX_STREAMS + 1),
     "max_pixels": str(MAX_PIXELS),
 }
@@ -63,9 +62,9 @@ _OPTIONS = {
 class MediaSource:
     """A file that is read at given offsets.
 
-    Made of a path, which it opens and closes, or of a descriptor or another open file, which stay
-    the caller's: since only `pread` is used, these may serve several sources at a time.  What is
-    read of a `StoredFile` or `ChecksummedFile` is compared with its sums.
+    Opens and closes a path; a descriptor or another open file stays the caller's. Reads use `pread`
+    only, so several sources may share a descriptor. Data of a `StoredFile` or `ChecksummedFile` is
+    checked against its checksums.
     """
 
     def __init__(self, file: MediaFile) -> None:
@@ -86,18 +85,18 @@ class MediaSource:
 
     @property
     def shared(self) -> int | OpenFile | ChecksummedFile:
-        """What other sources can be made of; open as long as this one is."""
+        """The open file, from which other sources can be made as long as this one is open."""
         if self._summed is not None:
             return self._summed
         return self.fd if self._given is None else self._given
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size of the file in bytes."""
         return self._given.size if self._given is not None else os.fstat(self.fd).st_size
 
     def read_at(self, position: int, size: int) -> bytes:
-        """`size` bytes from `position` on; fewer only at the end of the file."""
+        """Return `size` bytes from `position` on; fewer only at the end of the file."""
         data = self.read_some(position, size)
         while len(data) < size:
             more = self.read_some(position + len(data), size - len(data))
@@ -107,16 +106,16 @@ class MediaSource:
         return data
 
     def read_some(self, position: int, size: int) -> bytes:
-        """As `read_at`, or fewer, but one at least where there is one.
+        """Return 1 to `size` bytes from `position` on; empty at the end of the file.
 
-        Raises `DamagedFileError` where that one is damaged.
+        Raises `DamagedFileError` if the first byte is damaged.
         """
         if self._summed is not None:
             return self._summed.read_some(position, size)
         return os.pread(self.fd, size, position)
 
     def check(self) -> None:
-        """Raise what interrupted a read in the middle of FFmpeg, which may have taken no notice."""
+        """Raise the error that interrupted a read inside FFmpeg, which may have ignored it."""
         if self.interrupted_by is not None:
             raise self.interrupted_by
 
@@ -135,7 +134,7 @@ class MediaSource:
 
 
 class _SourceStream:
-    """A source as the file object that PyAV wants, with a position of its own."""
+    """A source as a file object for PyAV, with a position."""
 
     def __init__(self, source: MediaSource) -> None:
         self._source = source
@@ -146,7 +145,7 @@ class _SourceStream:
             data = self._source.read_some(self._at, size)
         except DamagedFileError as error:
             self._source.interrupted_by = error
-            return b""  # to FFmpeg that is the end; it would try an error again and again
+            return b""  # end of file for FFmpeg, which would retry after an error
         except BaseException as error:
             self._source.interrupted_by = error
             raise
@@ -173,23 +172,27 @@ def _open_nothing(url: str, flags: int, options: dict[str, Any]) -> NoReturn:
 
 
 def open_container(source: MediaSource, container: str) -> InputContainer:
-    """`source` demuxed as what `vfsd.codecs.containers.detect_container` calls `container`; see
-    `open_with_demuxer`."""
+    """Return `source` opened by the demuxer of `container`; see `open_with_demuxer`.
+
+    `container` is a name of `vfsd.codecs.containers.detect_container`.
+    """
     return open_with_demuxer(source, container_of(container).demuxer)
 
 
 def open_all_tracks(source: MediaSource, container: str) -> InputContainer:
-    """As `open_container`, with tracks of QuickTime chapters as streams of text, whose packets
-    FFmpeg leaves out otherwise; no chapters then."""
+    """Open as `open_container` does, with QuickTime chapter tracks as text streams.
+
+    FFmpeg omits their packets otherwise. The container has no chapters then.
+    """
     demuxer = container_of(container).demuxer
     told = {"ignore_chapters": "1"} if demuxer == "mov" else {}
     return _open_input(source, demuxer, {**_OPTIONS, **told})
 
 
 def open_with_demuxer(source: MediaSource, demuxer: str) -> InputContainer:
-    """`source` taken apart by FFmpeg's demuxer of that name.
+    """Return `source` opened by FFmpeg's demuxer of that name. Raises `FFmpegError`.
 
-    Time stamps are those of the file: missing ones are not made up.  Raises `FFmpegError`.
+    Timestamps are those of the file; missing ones are not generated.
     """
     return _open_input(source, demuxer, _OPTIONS)
 
@@ -208,14 +211,14 @@ def _open_input(source: MediaSource, demuxer: str, options: Mapping[str, str]) -
 
 
 def runs_out_of_streams(source: MediaSource, container: str) -> bool:
-    """Whether FFmpeg, when it says that memory ran out, means that there are too many streams.
+    """Return whether FFmpeg's error "out of memory" means that there are too many streams.
 
-    It gives both the same number, and tells them apart in its log only; so all of it is demuxed
-    once more.
+    Both have the same error number, and only the log distinguishes them. So the whole file is
+    demuxed again.
     """
     with (
         capture_errors() as told,
-        suppress(FFmpegError, IndexError),  # the latter as in `demuxed`
+        suppress(FFmpegError, IndexError),  # IndexError as in `demux_packets`
         open_container(source, container) as opened,
     ):
         for _ in opened.demux():
@@ -224,13 +227,13 @@ def runs_out_of_streams(source: MediaSource, container: str) -> bool:
 
 
 LogMessage = tuple[int, str, str]
-"""Level, name of what reports it, and text."""
+"""(level, name of the component, text)"""
 
 
 @contextmanager
 def capture_errors() -> Iterator[list[LogMessage]]:
-    """The errors that FFmpeg reports in this thread meanwhile; the caller may take them out."""
-    av.logging.set_skip_repeated(False)  # else what was left of another file is told with this one
+    """Collect the errors that FFmpeg logs in this thread; the caller may remove entries."""
+    av.logging.set_skip_repeated(False)  # otherwise repeats of an earlier file are logged here
     av.logging.set_level(av.logging.ERROR)
     try:
         with av.logging.Capture() as told:
@@ -243,42 +246,42 @@ def capture_errors() -> Iterator[list[LogMessage]]:
 def open_stream(
     source: MediaSource, container: str, stream_index: int
 ) -> tuple[InputContainer, VideoStream]:
-    """The container, and the video stream of that index; all other streams are discarded.
+    """Return the container and the video stream with that index; all other streams are discarded.
 
-    Raises `IntegrityError` when the file no longer has it.
+    Raises `IntegrityError` if the file no longer has it.
     """
     try:
         opened = open_container(source, container)
     except FFmpegError as error:
         source.check()
-        raise IntegrityError(f"{source.name}: cannot be opened any more: {error}") from error
+        raise IntegrityError(f"{source.name}: can no longer be opened: {error}") from error
     for stream in opened.streams:
         if stream.index == stream_index and isinstance(stream, VideoStream):
             discard_other_streams(opened, stream)
             return opened, stream
     opened.close()
-    raise IntegrityError(f"{source.name}: video stream {stream_index} is gone")
+    raise IntegrityError(f"{source.name}: video stream {stream_index} no longer exists")
 
 
 def discard_other_streams(opened: InputContainer, kept: Stream) -> None:
-    """Let the demuxer skip the payload of every stream but one."""
+    """Make the demuxer skip the payload of all streams but one."""
     for stream in opened.streams:
         if stream.index != kept.index:
             stream.discard = Discard.all
 
 
 def demux_packets(opened: InputContainer, stream: _Kind) -> Iterator[Packet[_Kind]]:
-    """The packets of `stream` from where `opened` stands, and no other.  Raises `FFmpegError`."""
+    """Yield the packets of `stream` alone from the current position. Raises `FFmpegError`."""
     try:
         for packet in opened.demux(stream):
-            # An empty one without any time is what PyAV appends to flush a decoder.
+            # PyAV appends an empty packet without timestamps to flush a decoder.
             if packet.size or packet.pts is not None or packet.dts is not None:
                 yield packet
     except IndexError:
-        return  # PyAV, at the end of a file in which streams turned up on the way
+        return  # raised by PyAV at the end of a file in which streams appeared later
 
 
 def demux_until_error(opened: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    """As `demuxed`; an error is the end."""
+    """Yield packets as `demux_packets` does, and stop at an error."""
     with suppress(FFmpegError):
         yield from demux_packets(opened, stream)

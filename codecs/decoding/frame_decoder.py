@@ -32,28 +32,30 @@ from vfsd.core.model import Access, MediaInfo
 from vfsd.errors import IntegrityError
 
 EXTRA_PACKETS = 16
-"""Fed past the end of a run that did not yield all: MPEG-4's packed B-frames put two pictures in
-one packet, and the second comes out with a later one."""
+"""Packets to feed past the end of a run that is incomplete.
+
+MPEG-4's packed B-frames put two pictures into one packet, and the second one comes out later.
+"""
 _CHUNK_FRAMES = 512
 _CHUNK_PACKETS = 512
 _MAX_REORDER = 64
-"""No frame is decoded after more frames that are shown later."""
+"""Most frames between decode order and display order of a frame."""
 _MAX_HELD = 2 * _MAX_REORDER
 
 
 @dataclass(frozen=True, slots=True)
 class _RunRequest:
-    """What is to be decoded for one run, and how."""
+    """A run to decode, and how."""
 
     run: DecodeRun
-    wanted: dict[int, int]  #: of the run, without what has been given: frames by packet
+    wanted: dict[int, int]  #: frame indices by packet, without those already yielded
     threads: int
     passing: OnPassedFrame | None
     before_packet: Callable[[], None] | None
 
 
 class _MissingFrameError(Exception):
-    """A frame did not come out of the decoder."""
+    """The decoder did not return a frame."""
 
     def __init__(self, frame: int) -> None:
         super().__init__(frame)
@@ -61,21 +63,19 @@ class _MissingFrameError(Exception):
 
 
 class FrameDecoder:
-    """Decoded frames of one file.  Not thread-safe: one user at a time; closable.
+    """Decodes frames of one file. Not thread-safe, closable.
 
     `source` is a path, or an open file that stays the caller's and is only read with `pread`.
-    Frames have the pts of the table and its time base.  They come as the codec stores them: not
-    turned upright, in the stream's own pixel format.
+    Frames have the pts and time base of the table. They are as the codec stores them: not rotated,
+    in the pixel format of the stream.
 
-    Damage is noticed, whereupon decoding starts again a key packet earlier with one thread, and
-    conceals it from the same pictures as a decode of the whole file would.  Threads other than one
-    decode several pictures at a time.
+    On damage, decoding restarts one key packet earlier with one thread. It then conceals damage
+    from the same pictures as a decode of the whole file. With several threads, several pictures are
+    decoded at a time.
 
-    `on_damage` is called whenever damage is about to be concealed, or a picture shows some.
-
-    What samples mean is what packets say, or else `media`, wherever decoding starts.
-
-    In a forked child an inherited one can only be closed; to decode raises `UsageError` there.
+    `on_damage` is called whenever damage is about to be concealed, and for each corrupt picture.
+    Colors come from packets, or else from `media`, wherever decoding starts. A forked child can
+    only close an inherited decoder; decoding raises `UsageError` there.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class FrameDecoder:
         self._reader = PacketReader(source, media, access, table)
         self._media = media
         self._table = table
-        # Where sizes may change on the way, packets are not copied, and so read in sequence.
+        # Files with changing sizes are read in sequence, since copied packets would show them.
         is_sized = access is Access.SEQUENTIAL
         size = media.decoded_width, media.decoded_height
         first = FirstSizeScaler(*size, media.pixel_format) if is_sized else None
@@ -99,20 +99,23 @@ class FrameDecoder:
 
     @property
     def origin(self) -> OwnerProcess:
+        """The process that may decode."""
         return self._decoder.origin
 
     @property
     def memory(self) -> int:
-        """About how many bytes the pictures take that it keeps."""
+        """Approximate bytes of the pictures that decoders keep."""
         return self._decoder.memory
 
     @property
     def fed(self) -> int:
-        """One past the last packet that it can go on from; 0 where it must start anew."""
+        """One past the last packet fed, from which decoding can continue; 0 if it must
+        start again.
+        """
         return self._decoder.fed
 
     def lead(self, run: DecodeRun, *, threads: int = 1) -> int:
-        """How many packets of `run` need not be fed again, as the decoder stands beyond them."""
+        """Return how many packets of `run` were already fed and need not be fed again."""
         return self._decoder.lead(run, threads)
 
     def decode(
@@ -123,20 +126,24 @@ class FrameDecoder:
         passing: OnPassedFrame | None = None,
         before_packet: Callable[[], None] | None = None,
     ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """(frame index, frame) of the frames that `run` wants, in display order.
+        """Yield (frame index, frame) for the frames that `run` wants, in display order.
 
-        Packets that nothing refers to are left out where their own frame is not wanted.  A
-        decoder that stands between the key packet and the first wanted one goes on from there
-        (see `lead`).  What else is decoded on the way, and is as good as what is wanted, is handed
-        to `passing`.  `before_packet` is called ahead of each packet, and may raise.  Raises
-        `IntegrityError` naming the frame when the file does not yield it.
+        Unreferenced packets of other frames are skipped. A decoder that is between the key packet
+        and the first wanted packet continues from there (see `lead`). Raises `IntegrityError` with
+        the frame number if the file does not yield a frame.
+
+        Args:
+            run: the packets to decode and the wanted frames
+            threads: threads of the decoder
+            passing: called with other pictures that are decoded on the way without doubt
+            before_packet: called before each packet; may raise to cancel
         """
         wish = _RunRequest(run, dict(run.wanted), threads, passing, before_packet)
         try:
             yield from self._decode(wish)
             return
         except StaleColorsError:
-            pass  # from now on each run has a decoder of its own
+            pass  # from now on each run gets a new decoder
         yield from self._decode(wish)
 
     def _decode(self, wish: _RunRequest) -> Iterator[tuple[int, av.VideoFrame]]:
@@ -163,14 +170,12 @@ class FrameDecoder:
         threads: int = 1,
         before_packet: Callable[[], None] | None = None,
     ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """(frame index, frame) of the frames ``first <= i < stop`` (default: to the end), in order.
+        """Yield (frame index, frame) for ``first <= i < stop`` (default: to the end), in order.
 
-        For long runs: the decoder is not drained between groups of pictures, and nothing is left
-        out but what nothing refers to on the way to the first frame.
-        `before_packet` is called ahead of each, of frames that are only decoded for others too; it
-        may raise.
-        Raises `OutOfRangeError`, and `IntegrityError` naming the frame that the file does not
-        yield.
+        Suited to long runs: the decoder is not drained between GOPs. Only unreferenced packets
+        before the first frame are skipped. `before_packet` is called before each packet, and may
+        raise to cancel. Raises `OutOfRangeError`, and `IntegrityError` with the number of a frame
+        that the file does not yield.
         """
         left = range(first, len(self._table) if stop is None else stop)
         for _ in range(2):
@@ -180,7 +185,7 @@ class FrameDecoder:
                     yield index, frame
                 return
             except StaleColorsError:
-                continue  # from now on each run has a decoder of its own
+                continue  # from now on each run gets a new decoder
 
     def _stream(
         self, left: range, threads: int, before_packet: Callable[[], None] | None
@@ -212,12 +217,12 @@ class FrameDecoder:
     def survey(
         self, first: int, end: int, *, skip: Container[int] = ()
     ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """(packet index, frame) of all that decoding ``first <= p < end`` yields, as it comes.
+        """Yield (packet index, frame) of everything that packets ``first <= p < end`` decode to.
 
-        Packets in `skip` are left out.  Nothing missed is an error, and the pts of the frames mean
-        nothing.
+        Packets in `skip` are left out. Missing frames are not an error, and the pts of frames is
+        undefined.
         """
-        self._decoder.forget()  # what an earlier run left in a decoder must not count
+        self._decoder.forget()  # the result must not depend on earlier runs
         return self._decoder.conceal(self._reader.packets(first, end, skip=skip))
 
     def close(self) -> None:
@@ -231,7 +236,7 @@ class FrameDecoder:
         self.close()
 
     def _attempts(self, wish: _RunRequest) -> Iterator[Iterator[tuple[int, int, av.VideoFrame]]]:
-        """Strict decodes of what is wanted still, to be tried one after the other."""
+        """Yield strict decodes of the frames still wanted, to be tried one after the other."""
         decoder = self._decoder
         if decoder.lead(wish.run, wish.threads):
             leading = self._leading(decoder.first)
@@ -242,13 +247,13 @@ class FrameDecoder:
     def _strictly(
         self, decode: StrictDecode, first: int, leading: range, wish: _RunRequest
     ) -> Iterator[tuple[int, int, av.VideoFrame]]:
-        """From packet `first` on; those in `leading` cannot be decoded, or not well."""
+        """Decode from packet `first` on; packets in `leading` may not be decodable."""
         wanted, passing = wish.wanted, wish.passing
-        # A few packets more push the last frame out, and leave the decoder fit to go on, which
-        # draining would not.  No more are fed than that takes.
+        # A few more packets push the last frame out. Unlike draining, this lets the decoder
+        # continue later. Feeding stops as soon as the frame is out.
         end = max(first, wish.run.end_packet) + 4 * (self._media.reorder_delay + wish.threads)
         end = min(self._table.packets, end)
-        # Those take none out: their pictures may be wanted next.
+        # Packets after the last wanted one are not skipped: the next run may want them.
         skip = self._disposable(first, max(wanted, default=first)).difference(wanted)
         packets = self._reader.packets(first, end, skip=skip)
         if wish.before_packet is not None:
@@ -262,20 +267,20 @@ class FrameDecoder:
         return self._sorted(decoded, iter([list(wanted.items())]))
 
     def _needless(self, first: int, frames: range) -> set[int]:
-        """The packets from `first` on which need not be decoded to have `frames`, all of them."""
+        """Return the packets from `first` on that are not needed to decode all of `frames`."""
         head = self._table.packets_of(frames[:_MAX_REORDER]).tolist()
         return self._disposable(first, head[0]).difference(head)
 
     def _disposable(self, first: int, end: int) -> set[int]:
-        """Of the packets ``first <= p < end`` those that no other needs."""
+        """Return the packets in ``first <= p < end`` that no other packet refers to."""
         flags = self._table.columns(first, max(first, end)).flags
         return set((np.flatnonzero(flags & PacketFlag.DISPOSABLE) + first).tolist())
 
     def _strict_starts(self, key: int) -> list[int]:
-        """Where to start decoding, one attempt after the other.
+        """Return the packets from which to try decoding, in order.
 
-        What follows an open key picture may name pictures before it among its references without
-        using them, which a strict decoder takes for damage unless it has seen them.
+        Pictures after an open key picture may list earlier pictures as references without using
+        them. A strict decoder treats that as damage unless it has seen them.
         """
         return [key, self._earlier(key)] if key and self._leading(key) else [key]
 
@@ -291,18 +296,17 @@ class FrameDecoder:
         except _MissingFrameError as missing:
             raise IntegrityError(
                 f"frame {missing.frame} cannot be decoded: the file is damaged",
-                hint="`vfsd verify` decodes all of it, and corrects what is known of it if that is "
-                "what is wrong",
+                hint="`vfsd verify` decodes the whole file, and corrects a wrong frame table",
             ) from None
 
     def _reach(self, frames: range) -> tuple[int, int]:
-        """The packets ``first <= p < end`` that a decode of all of `frames` takes."""
+        """Return the half-open interval of packets that decoding all of `frames` needs."""
         last = range(max(frames.start, frames.stop - _MAX_REORDER), frames.stop)
         end = max(self._table.decode_run(index).end_packet for index in last)
         return self._table.decode_run(frames.start).first_packet, end
 
     def _earlier(self, key: int) -> int:
-        """The key packet before `key`."""
+        """Return the key packet before `key`; 0 if there is none."""
         for first in range(key - 1, -1, -_CHUNK_PACKETS):
             low = max(0, first + 1 - _CHUNK_PACKETS)
             keys = np.flatnonzero(self._table.columns(low, first + 1).flags & PacketFlag.KEY)
@@ -311,7 +315,7 @@ class FrameDecoder:
         return 0
 
     def _leading(self, key: int) -> range:
-        """The packets that lead a key packet, and cannot be decoded starting there."""
+        """Return the leading packets of a key packet, which are not decodable from there."""
         end = min(self._table.packets, key + _MAX_REORDER)
         flags = self._table.columns(key, end).flags
         keys = np.flatnonzero(flags[1:] & PacketFlag.KEY)
@@ -323,7 +327,9 @@ class FrameDecoder:
         decoded: Iterator[tuple[int, av.VideoFrame]],
         wanted: Iterator[list[tuple[int, int]]],
     ) -> Iterator[tuple[int, int, av.VideoFrame]]:
-        """(packet, frame index, stamped frame) of what is wanted, in the order of `wanted`."""
+        """Yield (packet, frame index, frame with pts) for wanted frames, in the order of
+        `wanted`.
+        """
         expected = _ExpectedFrames(wanted)
         for packet, frame in decoded:
             for source, index, ready in expected.ready(packet, frame):
@@ -339,9 +345,9 @@ class FrameDecoder:
 
 
 class _ExpectedFrames:
-    """Puts frames, as a decoder gives them, into the order in which they are wanted.
+    """Sorts decoded frames into the order in which they are wanted.
 
-    `chunks` are (packet, frame index) lists, in display order.
+    `chunks` are lists of (packet, frame index) in display order.
     """
 
     def __init__(self, chunks: Iterator[list[tuple[int, int]]]) -> None:
@@ -353,16 +359,18 @@ class _ExpectedFrames:
 
     @property
     def next_frame(self) -> int | None:
-        """The frame that comes next; None when all have been."""
+        """The next frame index; None at the end."""
         return self._queue[0][1] if self._queue else None
 
     @property
     def held(self) -> int:
-        """Frames that wait for an earlier one."""
+        """The number of frames that wait for an earlier one."""
         return len(self._frames)
 
     def ready(self, packet: int, frame: av.VideoFrame) -> Iterator[tuple[int, int, av.VideoFrame]]:
-        """Take the frame of a packet; give (packet, frame index, frame) of all whose turn it is."""
+        """Add the frame of a packet; yield (packet, frame index, frame) for all that are now in
+        order.
+        """
         if packet not in self._wanted:
             return
         self._frames[packet] = frame

@@ -1,6 +1,4 @@
-"""Side data of decoded frames, also of kinds that PyAV does not know, and the display matrix that
-says how to rotate a frame.
-"""
+"""Side data of decoded frames, also of kinds that PyAV does not know, and the display matrix."""
 
 from __future__ import annotations
 
@@ -25,23 +23,23 @@ COMPARED_ELSEWHERE = frozenset(
         "DISPLAYMATRIX",  # compared to the bit as the matrix of the file
         "SEI_UNREGISTERED",  # listed in the packets, by the number of each kind
         "GOP_TIMECODE",  # listed in the packets, unless it counts from 0
-        "VIDEO_ENC_PARAMS",  # quantisers of the encoding
-        "MOTION_VECTORS",  # of the encoding
+        "VIDEO_ENC_PARAMS",  # quantizers of the encoding
+        "MOTION_VECTORS",  # specific to the encoding
         "REGIONS_OF_INTEREST",  # hints for encoders
         "VIDEO_HINT",
     )
 )
-"""Kinds that differ between encodings of the same picture, or are compared in other ways."""
+"""Kinds that differ between encodings of the same picture, or that are compared elsewhere."""
 
 UNKNOWN = "UNKNOWN"
 _NAMES = {
-    UNKNOWN: "EXIF, or something else of a newer kind",
+    UNKNOWN: "EXIF, or a newer kind of side data",
     "A53_CC": "closed captions (a53 cc)",
     "DOVI_METADATA": "Dolby Vision metadata",
     "DOVI_RPU_BUFFER": "Dolby Vision RPU",
     "DYNAMIC_HDR_PLUS": "HDR10+ metadata",
     "DYNAMIC_HDR_VIVID": "HDR Vivid metadata",
-    "EXIF": "EXIF",  # known from PyAV 19 on
+    "EXIF": "EXIF",  # PyAV 19 and later
     "ICC_PROFILE": "ICC profile",
     "S12M_TIMECODE": "time code (s12m)",
     "MASTERING_DISPLAY_METADATA": "mastering display",
@@ -50,28 +48,28 @@ _NAMES = {
 }
 
 _PAN_SCAN = struct.Struct("=3i6h")
-"""Number, width and height in 1/16 pixels, and three positions."""
+"""AVPanScan: ID, width and height in 1/16 pixels, and three positions."""
 
 _KINDS = 128
-"""FFmpeg numbers its kinds from 0; it has far fewer."""
+"""Upper bound of FFmpeg's numbers of kinds, which begin at 0."""
 
 
 def known_side_data(frame: av.VideoFrame) -> list[SideData]:
-    """What of it PyAV has a name for."""
+    """Return the side data of kinds that PyAV knows."""
     found = _all_side_data(frame)
     return (_all_side_data(_known_only(frame)) or []) if found is None else found
 
 
 def carried_data(frame: av.VideoFrame) -> dict[str, bytes]:
-    """The data of a picture by kind, less `COMPARED_ELSEWHERE`.
+    """Return the side data of a picture by kind, without `COMPARED_ELSEWHERE`.
 
-    Kinds that PyAV has no name for are listed as one, `UNKNOWN`, without their data.
+    Kinds without a name in PyAV are listed as one, `UNKNOWN`, without data.
     """
     found: dict[str, bytes] = {}
     for entry in known_side_data(frame):
         kind = entry.type.name
         if kind == "PANSCAN" and _shows_all(bytes(entry), frame):
-            continue  # MPEG-2's decoder adds it to all pictures
+            continue  # the MPEG-2 decoder adds it to all pictures
         if kind not in COMPARED_ELSEWHERE:
             found[kind] = found.get(kind, b"") + bytes(entry)
     if has_unknown_side_data(frame):
@@ -80,7 +78,7 @@ def carried_data(frame: av.VideoFrame) -> dict[str, bytes]:
 
 
 def _shows_all(pan_scan: bytes, frame: av.VideoFrame) -> bool:
-    """Whether an AVPanScan is empty, or shows the whole picture."""
+    """Return whether an AVPanScan is empty, or shows the whole picture."""
     if not any(pan_scan):
         return True
     if len(pan_scan) < _PAN_SCAN.size:
@@ -90,17 +88,17 @@ def _shows_all(pan_scan: bytes, frame: av.VideoFrame) -> bool:
 
 
 def side_data_title(kind: str) -> str:
-    """A kind of side data for people."""
+    """Return a readable title for a kind of side data."""
     return _NAMES.get(kind, kind.replace("_", " ").lower())
 
 
 def has_unknown_side_data(frame: av.VideoFrame) -> bool:
-    """Whether there is something that PyAV has no name for."""
+    """Return whether the frame has side data of a kind that PyAV does not know."""
     return _all_side_data(frame) is None
 
 
 def _all_side_data(frame: av.VideoFrame) -> list[SideData] | None:
-    """None: there is something that PyAV has no name for."""
+    """Return all side data; None if PyAV has no name for one of the kinds."""
     try:
         return frame_side_data(frame)
     except ValueError:
@@ -108,10 +106,10 @@ def _all_side_data(frame: av.VideoFrame) -> list[SideData] | None:
 
 
 def _known_only(frame: av.VideoFrame) -> av.VideoFrame:
-    """`frame` with what PyAV has no name for taken off."""
+    """Return `frame` without side data of kinds that PyAV does not know."""
     known: set[Any] = {kind.value for kind in SideDataType}
     graph = Graph()
-    graph.threads = 1  # examining may start no thread
+    graph.threads = 1  # the sandbox of an examination forbids threads
     last = graph.add_buffer(
         width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1)
     )
@@ -130,16 +128,16 @@ def _known_only(frame: av.VideoFrame) -> av.VideoFrame:
 
 
 DisplayMatrix = tuple[int, int, int, int, int, int, int, int, int]
-"""a, b, u, c, d, v, x, y, w: as ISO/IEC 14496-12 has it, row by row, in fixed point."""
+"""(a, b, u, c, d, v, x, y, w) in fixed point, row by row (ISO/IEC 14496-12, 6.2.2)."""
 
 IDENTITY_MATRIX: DisplayMatrix = (1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
-"""That of pictures that are shown as they are stored."""
+"""The matrix of pictures that are displayed as they are stored."""
 
 _LAYOUT = struct.Struct("<9i")
 
 
 def display_matrix(frame: av.VideoFrame) -> DisplayMatrix:
-    """What a decoded picture comes with, to the bit; `IDENTITY_MATRIX` where it comes with none."""
+    """Return the display matrix of a decoded picture; `IDENTITY_MATRIX` if it has none."""
     for data in known_side_data(frame):
         if data.type == SideDataType.DISPLAYMATRIX:
             return _LAYOUT.unpack_from(bytes(data))
@@ -147,13 +145,15 @@ def display_matrix(frame: av.VideoFrame) -> DisplayMatrix:
 
 
 def file_display_matrix(path: str | os.PathLike[str], media: MediaInfo) -> DisplayMatrix:
-    """That of a file: of its first picture that can be decoded.  Raises `OSError`."""
+    """Return the display matrix of the first decodable picture of a file. Raises `OSError`."""
     first = first_picture(path, media)
     return IDENTITY_MATRIX if first is None else display_matrix(first)
 
 
 def first_picture(path: str | os.PathLike[str], media: MediaInfo) -> av.VideoFrame | None:
-    """As the stream's own decoder gives it, with all that it comes with; None: there is none."""
+    """Return the first picture from the decoder of the stream, with side data; None if none
+    decodes.
+    """
     with MediaSource(path) as source:
         opened, stream = open_stream(source, media.container, media.stream_index)
         with opened:

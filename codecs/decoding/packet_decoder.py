@@ -1,5 +1,6 @@
-"""Decodes packets to frames with decoders that are kept between reads: `PacketDecoder` feeds and
-drains them, `Cropper` applies the crop of the container.
+"""Decodes packets to frames with decoders that are kept between reads.
+
+`PacketDecoder` feeds and drains decoders; `Cropper` applies the crop of the container.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ _FrameFormat = tuple[int, int, str]
 
 
 class Cropper:
-    """Not thread-safe."""
+    """Crops pictures by the margins of the container. Not thread-safe."""
 
     def __init__(self, crop: CropMargins) -> None:
-        """Pixels to be taken off each side, whole samples of colour."""
+        """`crop` is in pixels for each side, multiples of a chroma sample."""
         self._crop = crop
         self._form: _FrameFormat | None = None
         self._graph: Graph | None = None
 
     def shown(self, picture: av.VideoFrame) -> av.VideoFrame:
-        """What is left of a picture; the picture itself where nothing is cropped."""
+        """Return the cropped picture; the picture itself if nothing is cropped."""
         if self._crop == NO_CROP_MARGINS:
             return picture
         form = (picture.width, picture.height, picture.format.name)
@@ -58,13 +59,13 @@ class Cropper:
         left, top, right, bottom = self._crop
         width, height, pixel_format = form
         graph = Graph()
-        graph.threads = 1  # examining may start no thread
+        graph.threads = 1  # the sandbox of an examination forbids threads
         source = graph.add_buffer(
             width=width, height=height, format=av.VideoFormat(pixel_format), time_base=Fraction(1)
         )
         size = f"{width - left - right}:{height - top - bottom}"
         crop = graph.add("crop", f"{size}:{left}:{top}:exact=1")
-        # Planes that begin within others would be read beyond their end.
+        # A cropped plane begins within its buffer; readers of whole rows would pass its end.
         copy = graph.add("copy")
         sink = graph.add("buffersink")
         source.link_to(crop)
@@ -75,14 +76,14 @@ class Cropper:
 
 
 Packets = Iterable["Packet[VideoStream]"]
-"""The pts of each is its index."""
+"""Packets whose pts is their index in the table."""
 
 OnPassedFrame = Callable[[int, av.VideoFrame], None]
-"""Is given a packet and the picture that came out for it."""
+"""Called with a packet index and its picture."""
 
 
 class StrictDecode(Protocol):
-    """`PacketDecoder.begin` or `PacketDecoder.go_on`."""
+    """The signature of `PacketDecoder.begin` and `PacketDecoder.go_on`."""
 
     def __call__(
         self,
@@ -97,16 +98,16 @@ class StrictDecode(Protocol):
 
 _MAX_DRAIN_ERRORS = 64
 _REFERENCES = 6
-"""Pictures that a decoder keeps beside those it has yet to show; a guess for the memory's sake."""
+"""Estimate of the reference pictures that a decoder keeps, for `memory`."""
 
 
 class StaleColorsError(Exception):
-    """A decoder may have kept what it was told of colours by packets that others do not follow."""
+    """A reused decoder may have applied the color metadata of earlier packets."""
 
 
 class _DecoderMode(NamedTuple):
     threads: int
-    strict: bool  #: raises at damage, rather than conceal it
+    strict: bool  #: damage raises an error, rather than being concealed
 
 
 _CONCEALING = _DecoderMode(1, strict=False)
@@ -114,12 +115,12 @@ _CONCEALING = _DecoderMode(1, strict=False)
 
 @dataclass(slots=True)
 class _DecoderPosition:
-    """Where a strict decoder stands that was neither drained nor reset."""
+    """The position of a strict decoder that was neither drained nor reset."""
 
-    first: int  #: packet it started from
+    first: int  #: the packet from which it started
     threads: int
-    fed: int  #: one past the last packet it was fed
-    inside: set[int] = field(default_factory=set)  #: fed, and whose picture has not come out
+    fed: int  #: one past the last packet fed
+    inside: set[int] = field(default_factory=set)  #: packets fed without a picture so far
 
     def feed(self, packet: int) -> None:
         self.fed = packet + 1
@@ -127,12 +128,12 @@ class _DecoderPosition:
 
 
 class PacketDecoder:
-    """What comes out of decoders that are fed the packets of one file.  Not thread-safe.
+    """Decodes packets of one file with decoders that are kept. Not thread-safe.
 
-    A strict decoder raises `FFmpegError` at damage, and can go on where it was left; the other one
-    conceals what it can, has one thread, and starts anew each time.  Both give (packet index,
-    picture) in the order in which pictures come out.  Where the file is cut off or cannot be read,
-    `DamagedFileError` comes after all pictures before.  Raises `UsageError` in a forked child.
+    A strict decoder raises `FFmpegError` at damage, and can continue from its position. A
+    concealing decoder hides damage where possible, has one thread, and starts again each time. Both
+    yield (packet index, picture) in output order. If the file is cut off or unreadable,
+    `DamagedFileError` is raised after all earlier pictures. Raises `UsageError` in a forked child.
     """
 
     def __init__(
@@ -144,34 +145,34 @@ class PacketDecoder:
         *,
         on_damage: Callable[[], None] | None = None,
     ) -> None:
-        """`first_size`: pictures of other sizes are brought to that; else they come as they are.
+        """With `first_size`, pictures of other sizes are scaled to it.
 
-        `on_damage` is called where a picture comes out that FFmpeg flags as corrupt.  Pictures
-        that lead the first one are left out: what they refer to was never fed.
+        `on_damage` is called for each picture that FFmpeg flags as corrupt. Leading pictures of the
+        first key packet are not reported, since their references were never fed.
         """
         self._on_damage = on_damage
         self._reader = reader
         self._media = media
         self._table = table
         self._contexts: dict[_DecoderMode, VideoCodecContext] = {}
-        self._flushed: set[_DecoderMode] = set()  # of these, those that were used before
+        self._flushed: set[_DecoderMode] = set()  # decoders that were used and flushed
         self._told = media_coding(media)
         self._first_size = first_size
-        self._is_mixed = False  # pictures mean something else than `media` tells
+        self._is_mixed = False  # some pictures have other colors than `media` declares
         self._place: _DecoderPosition | None = None
         self._cropper = Cropper(media.crop)
         self.origin = OwnerProcess()
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """See `vfsd.core.atfork`."""
-        # To free one waits for its threads, which did not come along through the fork.
+        """Drop inherited decoders after a fork; see `vfsd.core.atfork`."""
+        # Freeing a decoder would wait for its threads, which do not exist in the child.
         for context in self._contexts.values():
             leak(context)
 
     @property
     def memory(self) -> int:
-        """About how many bytes the pictures take that are kept."""
+        """Approximate bytes of the pictures that decoders keep."""
         deep = 2 if self._media.bit_depth > 8 else 1
         threads = max((kind.threads for kind in self._contexts), default=1)
         kept = _REFERENCES + self._media.reorder_delay + threads - 1
@@ -179,16 +180,18 @@ class PacketDecoder:
 
     @property
     def first(self) -> int:
-        """The packet from which it has come to where it stands; 0 where it must start anew."""
+        """The key packet from which the strict decoder started; 0 if it must start again."""
         return self._place.first if self._place else 0
 
     @property
     def fed(self) -> int:
-        """One past the last packet that it can go on from; 0 where it must start anew."""
+        """One past the last packet fed, from which decoding can continue; 0 if it must
+        start again.
+        """
         return self._place.fed if self._place else 0
 
     def lead(self, run: DecodeRun, threads: int) -> int:
-        """How many packets of `run` need not be fed again, as the decoder stands beyond them."""
+        """Return how many packets of `run` were already fed and need not be fed again."""
         place = self._place
         if place is None or place.threads != threads:
             return 0
@@ -206,10 +209,10 @@ class PacketDecoder:
         ignored: range,
         passing: OnPassedFrame | None = None,
     ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """What a strict decoder gives, from a key packet on.
+        """Decode strictly from a key packet on.
 
-        Errors of the packets in `ignored` are no damage.  What comes out is handed to `passing`,
-        too.  Raises `StaleColorsError` when it has to be begun once more.
+        Errors of packets in `ignored` are not damage. Every picture is also passed to `passing`.
+        Raises `StaleColorsError` if the decode must be started once more.
         """
         self.origin.require_same_process("a read")
         self._place = None
@@ -225,7 +228,7 @@ class PacketDecoder:
         ignored: range,
         passing: OnPassedFrame | None = None,
     ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """As `begin`, from the packet on up to which that decoder was `fed`."""
+        """Decode as `begin` does, and continue from the packet `fed`."""
         self.origin.require_same_process("a read")
         place, self._place = self._place, None
         kind = _DecoderMode(threads, strict=True)
@@ -233,19 +236,19 @@ class PacketDecoder:
         yield from self._decoded(run, packets, passing)
 
     def conceal(self, packets: Packets) -> Iterator[tuple[int, av.VideoFrame]]:
-        """What a concealing decoder gives, from a key packet on."""
+        """Decode with concealment from a key packet on."""
         self.origin.require_same_process("a read")
         self._place = None
         run = _DecodeFeed(self._fresh_context(_CONCEALING), _CONCEALING)
         yield from self._decoded(run, packets, None)
 
     def discard(self, threads: int) -> None:
-        """Forget a strict decoder that met with damage."""
+        """Drop a strict decoder that reported damage."""
         self._contexts.pop(_DecoderMode(threads, strict=True), None)
         self._place = None
 
     def forget(self) -> None:
-        """Go on with new decoders only."""
+        """Drop all decoders."""
         self._contexts.clear()
         self._place = None
 
@@ -267,7 +270,7 @@ class PacketDecoder:
     def _recognised(
         self, run: _DecodeFeed, pictures: list[av.VideoFrame], passing: OnPassedFrame | None
     ) -> list[tuple[int, av.VideoFrame]]:
-        """Each with the packet that it came from."""
+        """Return (packet, picture) for each picture, scaled and cropped."""
         if self._first_size is not None:
             pictures = [self._first_size.convert(picture) for picture in pictures]
         shown = self._cropper.shown
@@ -291,16 +294,17 @@ class PacketDecoder:
         return came
 
     def _means_else(self, picture: av.VideoFrame) -> bool:
-        """Whether its samples mean something else than is told of all.
+        """Return whether the samples have another range or matrix than `media` declares.
 
-        Packets need not tell: a decoder goes on with what it was told last, and to flush it does
-        not make it forget.
+        Packets need not signal colors. A decoder keeps the last ones, and flushing does not reset
+        them.
         """
         return frame_coding(picture, self._told) != self._told
 
     def _cut_off(self, last: int) -> int:
-        """The packet whose picture is not whole when packet `last` is the last that can be read;
-        -1: none."""
+        """Return the packet with an incomplete picture if `last` is the last readable packet; else
+        -1.
+        """
         following = last + 1
         if last < 0 or following >= self._table.packets:
             return -1
@@ -312,7 +316,7 @@ class PacketDecoder:
 
     def _fresh_context(self, kind: _DecoderMode) -> VideoCodecContext:
         context = self._contexts.get(kind)
-        # Palettes and JPEG's tables outlast a reset, and would be those of other pictures.
+        # Palettes and JPEG tables survive a flush, and would belong to other pictures.
         keeps = self._media.pixel_format == "pal8" or self._media.codec == "mjpeg"
         if context is None or self._is_mixed or keeps:
             context = self._reader.context(threads=kind.threads, strict=kind.strict)
@@ -322,24 +326,24 @@ class PacketDecoder:
         context.flush_buffers()
         self._flushed.add(kind)
         if self._media.codec == "h264":
-            # Else a stream that does not tell its reordering loses frames in mid-stream.
+            # Otherwise a stream that does not signal its reordering loses frames mid-stream.
             context.reorder_depth = self._media.reorder_delay
         return context
 
 
 @dataclass(slots=True)
 class _DecodeFeed:
-    """Packets on their way through a decoder."""
+    """One pass of packets through a decoder."""
 
     context: VideoCodecContext
     kind: _DecoderMode
-    ignored: range = range(0)  #: packets whose errors are no damage
-    place: _DecoderPosition | None = None  #: of a strict decoder, once it was fed
-    last: int = -1  #: packet that was fed
-    damage: DamagedFileError | None = None  #: for which there are no more packets
+    ignored: range = range(0)  #: packets with errors that are not damage
+    place: _DecoderPosition | None = None  #: position of a strict decoder, once fed
+    last: int = -1  #: last packet fed
+    damage: DamagedFileError | None = None  #: the error that ended the packets
 
     def pictures(self, packets: Packets) -> Iterator[list[av.VideoFrame]]:
-        """What comes out packet by packet, up to the end or `damage`."""
+        """Yield the output of each packet, up to the end or `damage`."""
         for packet in self._readable(packets):
             if packet.pts is not None:
                 self.last = packet.pts
@@ -357,7 +361,7 @@ class _DecodeFeed:
             yield pictures
 
     def drained(self) -> list[av.VideoFrame]:
-        """What is left in the decoder."""
+        """Return the pictures that remain in the decoder."""
         for _ in range(_MAX_DRAIN_ERRORS):
             try:
                 return decode(self.context, None)
@@ -369,7 +373,9 @@ class _DecodeFeed:
         return []
 
     def _readable(self, packets: Packets) -> Iterator[Packet[VideoStream]]:
-        """Pictures that wait for no more packets come before the error that ends these."""
+        """Yield packets. A `DamagedFileError` is kept, so that pictures before it come out
+        first.
+        """
         try:
             yield from packets
         except DamagedFileError as error:

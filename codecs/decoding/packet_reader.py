@@ -1,5 +1,6 @@
-"""Reads the packets of a stored frame table from the file: by byte offset, or through a demuxer
-that is kept open.
+"""Reads the packets of a stored frame table from the file.
+
+Packets are read by byte offset, or through a demuxer that is kept open.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ from vfsd.errors import DamagedFileError, IntegrityError
 
 _CHUNK_PACKETS = 256
 _READ_BYTES = 4 << 20
-"""One read is at most as large, unless a packet is larger."""
+"""Most bytes of one read, unless a packet is larger."""
 _GAP_BYTES = 64 << 10
-"""What lies between two packets is read along with them up to as much."""
+"""A gap between two packets of up to this size is read along with them."""
 _NEAR_PACKETS = 64
-"""The demuxer reads on, rather than seeks, to packets that are as near."""
+"""The demuxer reads on, rather than seeks, to a packet within this distance."""
 _SEEK_BACK = (0, 2, 4, 16, 64)
-"""How many packets before the one wanted a seek aims at, one try after the other."""
+"""Packets before the wanted one that seeks target, in the order of attempts."""
 _MAX_SEEK_BACK = 512
-"""As far back a packet with a position of its own is looked for."""
+"""Most packets to go back for one with a position of its own."""
 _MATCHED_PACKETS = 3
-"""As many packets in a row must be the table's to be sure where a seek has led."""
+"""Consecutive packets that must match the table to identify the target of a seek."""
 
 
 class PacketReader:
-    """The packets of one file.  Not thread-safe; closable, and a context manager.
+    """The packets of one file. Not thread-safe; closable, and a context manager.
 
-    `source` is a path, or a descriptor that stays the caller's and is only ever read with
-    `pread`, so that one descriptor may serve several readers.
+    `source` is a path, or a descriptor that stays the caller's. It is only read with `pread`, so
+    that several readers may share it.
     """
 
     def __init__(
@@ -70,10 +71,10 @@ class PacketReader:
     def read(
         self, first: int, end: int, *, skip: Container[int] = ()
     ) -> Iterator[tuple[int, bytes]]:
-        """(packet index, payload) of the packets ``first <= p < end`` not in `skip`, in order.
+        """Yield (packet index, payload) for packets ``first <= p < end`` not in `skip`, in order.
 
-        Raises `IntegrityError` when the file does not hold what the table says, `OSError` when it
-        cannot be read.
+        Raises `IntegrityError` if the file does not match the table, `OSError` if it cannot be
+        read.
         """
         if self._demuxer is None:
             for index, payload, _ in self._slices(first, end, skip):
@@ -86,9 +87,9 @@ class PacketReader:
     def packets(
         self, first: int, end: int, *, skip: Container[int] = ()
     ) -> Iterator[Packet[VideoStream]]:
-        """As `read`, as packets for a decoder whose pts is the packet index.
+        """Yield packets for a decoder, as `read` does; the pts of each is its index.
 
-        Empty packets, with which some containers say that a picture is repeated, are left out.
+        Empty packets, which mean a repeated picture in some containers, are omitted.
         """
         if self._demuxer is None:
             for index, payload, is_key in self._slices(first, end, skip):
@@ -101,7 +102,7 @@ class PacketReader:
                     yield packet
 
     def context(self, *, threads: int = 1, strict: bool = False) -> VideoCodecContext:
-        """A decoder for these packets, ready for any key packet.
+        """Return a decoder for these packets, ready for any key packet.
 
         See `vfsd.codecs.decoding.decoder_context.decoder_context`.
         """
@@ -109,9 +110,9 @@ class PacketReader:
             context = decoder_context(self._media, threads=threads, strict=strict)
         else:
             context = self._demuxer.context(threads=threads, strict=strict)
-        # Else pictures would mean something else where decoding starts in the midst of a file.
+        # Otherwise colors could differ where decoding starts in the middle of a file.
         set_decoder_colors(context, self._media)
-        # Where it is damaged, nobody knows; few decoders need it.
+        # A damaged first packet is skipped, since few decoders need it.
         with suppress(DamagedFileError):
             for first in self.packets(0, 1):
                 if needs_first_packet(self._media, bytes(first)):
@@ -134,7 +135,7 @@ class PacketReader:
     def _slices(
         self, first: int, end: int, skip: Container[int]
     ) -> Iterator[tuple[int, bytes, bool]]:
-        """(packet index, payload, whether it is a key packet)"""
+        """Yield (packet index, payload, whether it is a key packet)."""
         for start in range(first, end, _CHUNK_PACKETS):
             upto = min(end, start + _CHUNK_PACKETS)
             wanted = [index for index in range(start, upto) if index not in skip]
@@ -148,7 +149,7 @@ class PacketReader:
                 else:
                     yield from data
                     continue
-                for index in group:  # those before what is damaged or cut off are there
+                for index in group:  # packets before the damage are still readable
                     yield from self._read_group([index], start, columns)
 
     def _read_group(
@@ -173,7 +174,7 @@ class PacketReader:
 
 
 def _groups(wanted: list[int], start: int, columns: PacketColumns) -> Iterator[list[int]]:
-    """Runs of packets that one read fetches: near each other, in ascending order."""
+    """Yield runs of packets that one read fetches: close to each other, in ascending order."""
     group: list[int] = []
     base = last_end = 0
     for index in wanted:
@@ -196,12 +197,12 @@ def _new_packet(index: int, payload: bytes, is_key: bool) -> Packet[VideoStream]
     packet = cast("Packet[VideoStream]", Packet(len(payload)))
     packet.update(payload)  # a copy, with the padding that decoders rely on
     packet.pts = packet.dts = index
-    packet.is_keyframe = is_key  # to PNG's decoder all others are differences to the last picture
+    packet.is_keyframe = is_key  # the PNG decoder treats all others as differences
     return packet
 
 
 class _SeekingDemuxer:
-    """A container that is kept open, and the packet that it would give next."""
+    """A container that is kept open, and the index of the packet that it returns next."""
 
     def __init__(self, source: MediaSource, media: MediaInfo, table: FrameTable) -> None:
         self._source = source
@@ -226,7 +227,7 @@ class _SeekingDemuxer:
             packet = next(self._packets, None)
             if packet is None:
                 self._raise_interruption()
-                raise IntegrityError(f"{self._source.name}: ends before packet {index}")
+                raise IntegrityError(f"{self._source.name}: file ends before packet {index}")
             self._next = index + 1
             if packet.size != sizes[index - start]:
                 self._raise_interruption()
@@ -236,7 +237,7 @@ class _SeekingDemuxer:
                 yield index, packet
 
     def context(self, *, threads: int, strict: bool) -> VideoCodecContext:
-        """The decoder that FFmpeg itself would set up for the stream."""
+        """Return the decoder that FFmpeg itself sets up for the stream."""
         opened, stream = open_stream(self._source, self._media.container, self._media.stream_index)
         context = stream.codec_context
         configure_decoder(context, threads=threads, strict=strict, pixels=max_pixels(self._media))
@@ -250,7 +251,7 @@ class _SeekingDemuxer:
         self._next = 0
 
     def _raise_interruption(self) -> None:
-        """Raise what FFmpeg took for the end of the file, as damage is."""
+        """Raise the read error that FFmpeg treated as the end of the file."""
         error, self._source.interrupted_by = self._source.interrupted_by, None
         if error is not None:
             self.close()
@@ -265,7 +266,7 @@ class _SeekingDemuxer:
         self._packets = demux_until_error(self._opened, self._stream)
 
     def _approach(self, first: int, seek: bool) -> None:
-        """Make `first`, or a packet before it, the next one."""
+        """Move to `first` or to a packet before it."""
         reach = _NEAR_PACKETS if seek else self._table.packets
         if self._opened is None:
             self._restart()
@@ -275,11 +276,10 @@ class _SeekingDemuxer:
             self._restart()
 
     def _landmarks(self, first: int) -> Iterator[int]:
-        """Packets at or before `first` that a seek may aim at, best first.
+        """Yield packets at or before `first` that a seek may target, best first.
 
-        Where the container cuts packets out of larger units, several have the position of one or
-        none at all, and one may have begun in the unit before, so that it takes aiming further
-        back.
+        If the container cuts packets out of larger units, several packets share a position or have
+        none. A packet may also begin in the unit before, so that the seek must go further back.
         """
         low = max(1, first - _MAX_SEEK_BACK)
         known = np.flatnonzero(self._table.columns(low, first + 1).position >= 0) + low
@@ -287,10 +287,10 @@ class _SeekingDemuxer:
         yield from dict.fromkeys(known[aims[aims >= 0]].tolist())
 
     def _seek_to(self, start: int, first: int) -> bool:
-        """Seek to the position of packet `start` and find out which packet that gives.
+        """Seek to the position of packet `start`, and identify the packet that the demuxer returns.
 
-        What comes first may be the rest of an earlier packet, so position and size of several in
-        a row must be those of the table.  False when that leads past `first`, or nowhere.
+        The first packet may be the rest of an earlier one. So position and size of several packets
+        in a row must match the table. Returns False if the seek fails, or leads past `first`.
         """
         assert self._opened is not None
         assert self._stream is not None
@@ -308,7 +308,7 @@ class _SeekingDemuxer:
         for skipped in range(len(seen)):
             tail = seen[skipped : skipped + _MATCHED_PACKETS]
             if all(position < 0 for position, _ in tail):
-                continue  # sizes alone may recur
+                continue  # sizes alone may repeat
             for row in range(first - start + 1):
                 if rows[row : row + len(tail)] == tail and len(tail) == _MATCHED_PACKETS:
                     self._packets = chain(met[skipped:], self._packets)
@@ -318,9 +318,9 @@ class _SeekingDemuxer:
 
 
 def _until_located(packets: Iterator[Packet[VideoStream]]) -> Iterator[Packet[VideoStream]]:
-    """The next packets, up to some that follow the second with a position of its own.
+    """Yield packets until some follow the second one that has a position of its own.
 
-    The first may be the rest of one that began before.
+    The first packet may be the rest of one that began before.
     """
     known, last = 0, 2 * _MATCHED_PACKETS - 1
     for number, packet in enumerate(islice(packets, _MAX_SEEK_BACK)):

@@ -38,15 +38,15 @@ from vfsd.errors import IntegrityError, RefusedMediaError, UsageError
 
 
 def frame_error(one: av.VideoFrame, other: av.VideoFrame) -> float:
-    """The error of that plane that differs most; see `vfsd.core.psnr`.
+    """Return the error of the plane that differs most; see `vfsd.core.psnr`.
 
-    Raises `IntegrityError` where the pictures have not the same size and samples.
+    Raises `IntegrityError` if size or format differ.
     """
     planes, others = plane_pixels(one), plane_pixels(other)
     if [plane.shape for plane in planes] != [plane.shape for plane in others]:
         raise IntegrityError(
-            f"a picture of {one.width}x{one.height} {one.format.name} has become one of "
-            f"{other.width}x{other.height} {other.format.name}"
+            f"a picture must have {one.width}x{one.height} {one.format.name}, "
+            f"got {other.width}x{other.height} {other.format.name}"
         )
     squares = (
         float(cv2.norm(a, b, cv2.NORM_L2SQR)) / a.size for a, b in zip(planes, others, strict=True)
@@ -57,24 +57,24 @@ def frame_error(one: av.VideoFrame, other: av.VideoFrame) -> float:
 def frame_pairs(
     source: FrameDecoder, made: FrameDecoder, frames: range
 ) -> Iterator[tuple[int, av.VideoFrame, av.VideoFrame]]:
-    """(number, as it is, as it is in the other file) of each of `frames`.
+    """Yield (number, frame of `source`, frame of `made`) for each of `frames`.
 
-    Raises `IntegrityError` where one of the files does not yield a frame, and `RefusedMediaError`
-    where samples of both do not mean the same, or both do not come with the same side data.
+    Raises `IntegrityError` if one of the files does not yield a frame, and `RefusedMediaError` if
+    the colors or the side data of both differ.
     """
     pictures, others = (each.stream(frames.start, frames.stop) for each in (source, made))
     for (number, one), (other_number, other) in zip(pictures, others, strict=True):
         assert number == other_number
         if frame_colors(one) != frame_colors(other):
-            raise RefusedMediaError(f"the colours of frame {number} would mean something else")
+            raise RefusedMediaError(f"the colors of frame {number} would change")
         _require_same_data(number, carried_data(one), carried_data(other))
         yield number, one, other
 
 
 def require_kept_data(number: int, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> None:
-    """Raises `RefusedMediaError` where side data of a frame would be lost or changed.
+    """Raise `RefusedMediaError` if side data of a frame would be lost or changed.
 
-    Both are of `vfsd.codecs.decoding.frame_side_data.carried_data`.
+    Both mappings come from `vfsd.codecs.decoding.frame_side_data.carried_data`.
     """
     unknown = {UNKNOWN} & before.keys()  # it cannot be compared
     changed = {kind for kind in before.keys() & after.keys() if before[kind] != after[kind]}
@@ -98,9 +98,9 @@ def _require_same_data(
 def blended(
     background: av.VideoFrame, picture: av.VideoFrame, mask: npt.NDArray[np.uint8] | None
 ) -> av.VideoFrame:
-    """A new picture: `picture` where the mask is set, `background` elsewhere.
+    """Return a new picture: `picture` where the mask is set, `background` elsewhere.
 
-    The mask is rows x columns of luma, and whole samples of chroma are set in it or are not.
+    The mask is rows x columns of luma (None: nothing is set), constant over each chroma sample.
     """
     made = av.VideoFrame(picture.width, picture.height, picture.format.name)
     copy_picture(background, made)
@@ -112,7 +112,7 @@ def blended(
 
 
 def low_passed(picture: av.VideoFrame, radius: int) -> av.VideoFrame:
-    """A new picture, each sample the mean of those around it, `radius` of luma to each side."""
+    """Return a new picture with each sample averaged over `radius` luma pixels to each side."""
     made = av.VideoFrame(picture.width, picture.height, picture.format.name)
     copy_colors(picture, made)
     planes = zip(plane_pixels(picture), plane_pixels(made), strict=True)
@@ -126,7 +126,7 @@ def low_passed(picture: av.VideoFrame, radius: int) -> av.VideoFrame:
 def masked_error(
     one: av.VideoFrame, other: av.VideoFrame, mask: npt.NDArray[np.uint8] | None
 ) -> float:
-    """As `frame_error`, where the mask is set only; 0 where it is nowhere."""
+    """Return the error as `frame_error` does, where the mask is set only; 0 for None."""
     if mask is None:
         return 0.0
     worst = 0.0
@@ -147,7 +147,7 @@ def _plane_mask(
 
 
 ErrorMeasure = Callable[[int, av.VideoFrame, av.VideoFrame], float]
-"""The error of a picture of a run, counted from 0: as it was, and as it came out."""
+"""Returns the error of picture number n of a run, from its source and its decoded form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +160,14 @@ class ArchiveCodec:
     quality: int  #: the rate factor to start with
     finest: int
     coarsest: int
-    decibels: float  #: that a step of the rate factor changes, about
-    delay: int  #: packets that a picture may come after its turn
+    decibels: float  #: approximate PSNR change per step of the rate factor
+    delay: int  #: most packets between decode order and display order of a picture
 
 
-# B-frames are allowed here, unlike in tiles and recordings: the file is written once, complete.
+# B-frames are allowed here, unlike in tiles and recordings: the file is written at once.
 _X264 = (
     "bframes=3:keyint=infinite:scenecut=0:open-gop=0:rc-lookahead=20"
-    ":stitchable=1"  # the picture parameter set does not tell the quality
+    ":stitchable=1"  # keeps the quality out of the picture parameter set
 )
 _X265 = (
     "bframes=4:keyint=-1:scenecut=0:open-gop=0:rc-lookahead=20"
@@ -213,54 +213,55 @@ ARCHIVE_CODECS = {
         ),
     )
 }
-"""By name."""
+"""Codecs by name."""
 _EVEN_SIZE_CODECS = ("h264", "hevc")
-"""Whose encoders take no picture that ends in the midst of a sample of chroma."""
+"""Codecs whose encoders refuse sizes that split a chroma sample."""
 
 
 def archive_codec(name: str, media: MediaInfo) -> ArchiveCodec:
-    """The codec of that name, for the pictures of a video.
+    """Return the codec by name for pictures of `media`.
 
-    Raises `UsageError` where there is none, or it cannot keep such pictures as they are.
+    Raises `UsageError` if there is none, or if it cannot store such pictures unchanged in form.
     """
     codec = ARCHIVE_CODECS.get(name)
     if codec is None:
         raise UsageError(
-            f"videos cannot be encoded anew in {name!r}",
-            hint=f"one of {', '.join(ARCHIVE_CODECS)}",
+            f"codec must be one of {', '.join(ARCHIVE_CODECS)}, got {name!r}",
         )
     formats = [each.name for each in av.Codec(codec.encoder, "w").video_formats or ()]
     if media.pixel_format not in formats:
         raise UsageError(
-            f"pictures in {media.pixel_format} cannot be kept in {name}",
-            hint=f"it takes {', '.join(formats)}",
+            f"{name} cannot store pixel format {media.pixel_format}",
+            hint=f"{name} stores {', '.join(formats)}",
         )
     if media.interlaced:
-        raise UsageError("interlaced pictures are not encoded anew")
+        raise UsageError("interlaced videos cannot be re-encoded")
     columns, rows = chroma_subsampling(media.pixel_format)
     if name in _EVEN_SIZE_CODECS and (media.width % columns or media.height % rows):
         raise UsageError(
-            f"pictures of {media.width}x{media.height} in {media.pixel_format} cannot be kept in "
-            f"{name}: its sides are multiples of {columns} and {rows}",
-            hint="av1 takes odd sides, in mp4, mkv and webm",
+            f"{name} cannot store {media.width}x{media.height} in {media.pixel_format}: width and "
+            f"height must be multiples of {columns} and {rows}",
+            hint="av1 stores odd sizes, in mp4, mkv and webm",
         )
     return codec
 
 
 @dataclass(frozen=True, slots=True)
 class RunPacket:
+    """A packet of a re-encoded run."""
+
     payload: bytes
-    shown: int  #: which picture of the run it shows, from 0
+    shown: int  #: number of its picture in the run, in display order from 0
     is_key: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ReencodedRun:
-    """A run of frames as a stream that decodes alone."""
+    """A run of frames as a stream that decodes independently."""
 
-    packets: tuple[RunPacket, ...]  #: in the order in which they are decoded
-    configuration: bytes  #: parameter sets, as the encoder gives them
-    error: float  #: of the worst picture, see `vfsd.codecs.encoding.archive_encoder`; measured
+    packets: tuple[RunPacket, ...]  #: in decode order
+    configuration: bytes  #: extradata of the encoder
+    error: float  #: measured error of the worst picture
 
     @property
     def size(self) -> int:
@@ -271,15 +272,15 @@ class ReencodedRun:
 def archive_encoder_options(
     codec: ArchiveCodec, media: MediaInfo, quality: int, siting: str
 ) -> dict[str, str]:
-    """What FFmpeg's encoder is told; `siting`: where chroma lies, one of `SITINGS`."""
-    # Captions are copied with the messages of the original.
+    """Return the options for FFmpeg's encoder; `siting` is one of `SITINGS`."""
+    # Captions are copied with the SEI messages of the original.
     captions = {} if codec.name == "av1" else {"a53cc": "0"}
     told = {} if siting == SITINGS[0] else {"chroma_sample_location": siting}
     return {"crf": str(quality), **told, **captions, **color_options(media), **codec.options}
 
 
 def prepare_encoder(context: VideoCodecContext, media: MediaInfo) -> None:
-    """What pictures an encoder is to expect."""
+    """Set size, format, rate and pixel aspect ratio of an encoder."""
     context.width, context.height = media.width, media.height
     context.pix_fmt = media.pixel_format
     context.framerate = media.average_rate or NOMINAL_RATE
@@ -288,7 +289,7 @@ def prepare_encoder(context: VideoCodecContext, media: MediaInfo) -> None:
 
 
 def whole_frame_error(_: int, one: av.VideoFrame, other: av.VideoFrame) -> float:
-    """`frame_error`, whichever picture of the run it is."""
+    """Return `frame_error`; an `ErrorMeasure` that ignores the number of the picture."""
     return frame_error(one, other)
 
 
@@ -300,10 +301,10 @@ def encode_run(
     measure: ErrorMeasure = whole_frame_error,
     siting: str = SITINGS[0],
 ) -> ReencodedRun:
-    """Encode a run of pictures of `media`, decode it, and compare each with what it was.
+    """Encode a run of pictures of `media`, decode it, and measure each against its source.
 
-    Raises `UsageError` where the encoder refuses, `IntegrityError` where what comes out is not one
-    packet and one picture for each.
+    Raises `UsageError` if the encoder refuses, `IntegrityError` if the result is not one packet and
+    one picture for each source picture.
     """
     context = new_encoder(codec.encoder)
     prepare_encoder(context, media)
@@ -319,7 +320,7 @@ def encode_run(
     run = _RunEncoder(codec, bytes(context.extradata or b""), measure)
     for ordinal, picture in enumerate(pictures):
         picture.pts, picture.time_base = ordinal, context.time_base
-        picture.pict_type = 0  # else an encoder repeats what the decoder met
+        picture.pict_type = 0  # otherwise the encoder repeats the decoded picture type
         run.put(picture)
         for packet in context.encode(picture):
             run.add(packet)
@@ -329,7 +330,7 @@ def encode_run(
 
 
 def decode_run(codec: ArchiveCodec, run: ReencodedRun) -> Iterator[av.VideoFrame]:
-    """The pictures of a run, in the order in which they are shown."""
+    """Yield the pictures of a run in display order."""
     decoder = strict_decoder(codec.name, run.configuration)
     for packet in run.packets:
         yield from decode(decoder, numbered_packet(packet.shown, packet.payload))
@@ -337,7 +338,7 @@ def decode_run(codec: ArchiveCodec, run: ReencodedRun) -> Iterator[av.VideoFrame
 
 
 class _RunEncoder:
-    """Collects packets, and holds pictures until they have been decoded again."""
+    """Collects packets, and keeps pictures until they are decoded and measured."""
 
     def __init__(self, codec: ArchiveCodec, configuration: bytes, measure: ErrorMeasure) -> None:
         self._codec = codec
@@ -356,20 +357,20 @@ class _RunEncoder:
     def add(self, packet: av.Packet[av.VideoStream]) -> None:
         number, payload = packet.pts, bytes(packet)
         if number is None or len(self._packets) - number > self._codec.delay:
-            raise IntegrityError(f"{self._codec.encoder} has put pictures out of order")
+            raise IntegrityError(f"{self._codec.encoder} reordered pictures unexpectedly")
         self._packets.append(RunPacket(payload, number, packet.is_keyframe))
         try:
             self._compare(decode(self._decoder, numbered_packet(number, payload)))
         except FFmpegError as error:
-            raise IntegrityError("what was encoded does not decode") from error
+            raise IntegrityError("the encoded packets do not decode") from error
 
     def finish(self) -> ReencodedRun:
         self._compare(decode(self._decoder, None))
         numbers = sorted(packet.shown for packet in self._packets)
         if self._waiting or numbers != list(range(self._given)) or not self._packets[0].is_key:
             raise IntegrityError(
-                f"{self._given} pictures became {len(numbers)} packets, and {len(self._waiting)} "
-                "of them do not decode"
+                f"{self._given} pictures gave {len(numbers)} packets, and {len(self._waiting)} "
+                "pictures do not decode"
             )
         return ReencodedRun(tuple(self._packets), self._configuration, self._worst)
 
@@ -378,23 +379,23 @@ class _RunEncoder:
             number = -1 if picture.pts is None else picture.pts
             source = self._waiting.pop(number, None)
             if source is None:
-                raise IntegrityError("a picture came out twice")
+                raise IntegrityError("the decoder returned a picture twice")
             self._worst = max(self._worst, self._measure(number, source, picture))
 
 
 _MAX_TRIES = 8
-"""How often a run is encoded until its quality is right."""
+"""Most encodes of a run in the search for its rate factor."""
 _SPARE_DECIBELS = 1.0
-"""dB above what is wanted from which on a run is encoded coarser."""
+"""A run that exceeds the target by this many dB is encoded coarser."""
 
 
 def coarsest_run(
     codec: ArchiveCodec, quality: int, limit: float, encode: Callable[[int], ReencodedRun]
 ) -> tuple[ReencodedRun, int] | None:
-    """A run whose worst picture has no more than the error `limit`, and its rate factor.
+    """Return the run with the highest rate factor found within the error `limit`, and the factor.
 
-    `encode` makes it with a rate factor, `quality` is the first to try.  None where the finest is
-    not good enough.
+    `encode` makes a run with a rate factor; `quality` is the first one to try. None if even the
+    finest exceeds the limit.
     """
     best: tuple[ReencodedRun, int] | None = None
     for _ in range(_MAX_TRIES):

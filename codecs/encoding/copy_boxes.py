@@ -24,7 +24,7 @@ _WIDE = b"\1"
 
 @dataclass(frozen=True, slots=True)
 class _HeaderBoxes:
-    """Where the headers of a file and of its tracks lie."""
+    """The header boxes of a file and of its tracks."""
 
     movie: Mp4Box | None
     tracks: Mapping[int, tuple[Mp4Box | None, Mp4Box | None]]  #: tkhd and mdhd
@@ -33,10 +33,10 @@ class _HeaderBoxes:
 def copy_header_fields(
     source: MediaSource, target: str | os.PathLike[str], tracks: Mapping[int, int]
 ) -> None:
-    """Write the fields of `source` into the file at `target`.
+    """Copy mvhd, tkhd and mdhd fields of `source` into the file at `target`.
 
-    `tracks` are the track IDs of `target`, each with the number of its track in `source`, counted
-    from 0.  A field that does not fit is left as it is.  Raises `OSError`.
+    `tracks` maps track IDs of `target` to track numbers of `source`, from 0. A field that does not
+    fit is not changed. Raises `OSError`.
     """
     with open(target, "r+b") as file, MediaSource(file.fileno()) as made:
         given, taking = FileWindow(source), FileWindow(made)
@@ -52,9 +52,11 @@ def copy_header_fields(
 
 
 _MOVIE = ((0, 16), (16, 52), (52, 76))
-"""Fields behind the duration of an mvhd box: rate and volume, matrix, and QuickTime's previews."""
+"""Byte ranges after the duration of an mvhd box (ISO/IEC 14496-12, 8.2.2): rate and volume, matrix,
+and the QuickTime preview fields."""
 _TRACK = (((8, 14), (16, 52)), ((0, 4),))
-"""Of a tkhd box: layer, group and volume, and the matrix; of an mdhd box the language."""
+"""Byte ranges after the duration: in a tkhd box (8.3.2) layer, group, volume and matrix; in an mdhd
+box (8.4.2) the language."""
 
 
 def _copy_fields(
@@ -75,7 +77,7 @@ def _copy_fields(
             new[at : at + new_wide] = told.to_bytes(new_wide, "big")
     if after.kind == b"tkhd":
         new[1:4] = old[1:4]
-    # Behind the times: ID and time scale, in an mvhd or mdhd box the latter alone, and a duration.
+    # After the times: track ID and reserved in a tkhd box, timescale in the others; then duration.
     identified = 8 if after.kind == b"tkhd" else 4
     old_rest, new_rest = (4 + 2 * wide + identified + wide for wide in (old_wide, new_wide))
     for start, end in fields:
@@ -104,7 +106,7 @@ _USER_DATA = frozenset(
     b"XMP_ name titl auth perf gnre dscp cprt albm yrrc loci rtng clsf kywd coll date chpl Xtra "
     b"free GPMF FIRM LENS CAME SETT AMBA MUID HMMT BCID GUMI mdln cmnm cmid manu modl".split()
 )
-"""Kinds in a udta box that hold no places; those that begin with © do not either."""
+"""Kinds in a udta box that hold no file offsets, nor do those that begin with ©."""
 _METADATA = frozenset((b"hdlr", b"keys", b"ilst", b"free", b"xml ", b"ID32"))
 _SIDE_DATA_BOXES = frozenset((b"st3d", b"sv3d", b"mdcv", b"clli", b"SmDm", b"CoLL", b"amve"))
 _PROFILES = (b"prof", b"rICC")
@@ -121,18 +123,20 @@ _PARENTS = (b"mdia", b"minf", b"stbl")
 def copy_boxes(
     source: MediaSource, target: str | os.PathLike[str], tracks: Mapping[int, int], pictures: int
 ) -> None:
-    """Put the boxes of `source` into the file at `target`, in which the moov box stands anywhere.
+    """Copy metadata boxes of `source` into the file at `target`; its moov box may be anywhere.
 
-    `tracks` are the track IDs of `target`, each with the number of its track in `source`, counted
-    from 0; `pictures` is the number of the pictures' track there.
+    `tracks` maps track IDs of `target` to track numbers of `source`, from 0. `pictures` is the
+    number of the video track.
 
-    Raises `RefusedMediaError` where chunk offsets of 32 bits do not reach far enough, `OSError`.
+    Raises `RefusedMediaError` if chunk offsets of 32 bits would overflow, and `OSError`.
     """
     with open(target, "r+b") as file, MediaSource(file.fileno()) as made:
         _BoxCopier(FileWindow(source), FileWindow(made), file.fileno(), tracks, pictures).carry()
 
 
 class _BoxCopier:
+    """Builds a moov box from both files and writes it into the new one."""
+
     def __init__(
         self, given: FileWindow, made: FileWindow, fd: int, tracks: Mapping[int, int], pictures: int
     ) -> None:
@@ -173,10 +177,8 @@ class _BoxCopier:
         self._write(new, make_box(b"moov", moov), growth)
         self._append()
 
-    # -- the tree
-
     def _track(self, new: Mp4Box, old: Mp4Box, is_pictures: bool) -> bytes:
-        """A trak box with the boxes of `old`."""
+        """Return a trak box of the new file with metadata boxes of `old`."""
         marks = self._entry_marks(old) if is_pictures else b""
         media = first_mp4_box(self._given, old, b"mdia")
         carry = self._data_media if media and self._is_data(media) else self._media
@@ -190,7 +192,7 @@ class _BoxCopier:
         return make_box(b"trak", _merge_boxes([*parts, self._references(old)], self._safe(old)))
 
     def _references(self, old: Mp4Box) -> bytes:
-        """The tref box of a track with the IDs of the target; nothing where a track is missing."""
+        """Return the tref box of a track with the new track IDs; empty if a track is missing."""
         found = first_mp4_box(self._given, old, b"tref")
         parts = []
         for one in inside(self._given, found) if found is not None else ():
@@ -202,8 +204,10 @@ class _BoxCopier:
         return make_box(b"tref", *parts) if parts else b""
 
     def _is_data(self, media: Mp4Box) -> bool:
-        """Whether a track is neither pictures nor sound nor subtitles that the muxer knows, and has
-        one sample description, of samples that lie in the file."""
+        """Return whether a track holds data that the muxer does not know.
+
+        It must have one sample description, and its samples must lie in the file itself.
+        """
         handler = first_mp4_box(self._given, media, b"hdlr")
         if handler is None or self._given.read(handler.content + 8, 4) not in DATA_HANDLERS:
             return False
@@ -219,13 +223,13 @@ class _BoxCopier:
         return self._given.read(reference.content + 3, 1) == b"\1"  # in the file itself
 
     def _at(self, place: Mp4Box | None, *kinds: bytes) -> Mp4Box | None:
-        """A box of the source below `place`."""
+        """Return a box of the source by its path below `place`."""
         for kind in kinds:
             place = place and first_mp4_box(self._given, place, kind)
         return place
 
     def _data_media(self, new: Mp4Box, old: Mp4Box, marks: bytes) -> bytes:
-        """An mdia box with the handler, the media header and the sample description of `old`."""
+        """Return an mdia box with the handler, media header and sample description of `old`."""
         parts = []
         for one in inside(self._made, new):
             source = first_mp4_box(self._given, old, one.kind)
@@ -238,7 +242,7 @@ class _BoxCopier:
         return make_box(b"mdia", *parts)
 
     def _data_information(self, new: Mp4Box, old: Mp4Box) -> bytes:
-        """A minf box with all of `old` but the places of samples."""
+        """Return a minf box with everything of `old` except the sample tables."""
         parts = []
         for one in inside(self._given, old):
             kept = first_mp4_box(self._made, new, one.kind)
@@ -261,7 +265,7 @@ class _BoxCopier:
         return make_box(b"stbl", *parts)
 
     def _media(self, new: Mp4Box, old: Mp4Box, marks: bytes) -> bytes:
-        """An mdia box with the handler of `old`, which has a name, and with `marks`."""
+        """Return an mdia box with the handler of `old`, which has its name, and with `marks`."""
         handler = first_mp4_box(self._given, old, b"hdlr")
         parts = []
         for one in inside(self._made, new):
@@ -274,12 +278,12 @@ class _BoxCopier:
         return make_box(b"mdia", *parts)
 
     def _are_alike(self, new: Mp4Box, old: Mp4Box) -> bool:
-        """Whether two hdlr boxes are of the same kind of track."""
+        """Return whether two hdlr boxes are of the same kind of track."""
         kinds = self._made.read(new.content + 4, 8), self._given.read(old.content + 4, 8)
         return kinds[0][4:] == kinds[1][4:] and old.end - old.start <= _MAX_HANDLER
 
     def _with_marks(self, parent: Mp4Box, marks: bytes) -> bytes:
-        """A minf box, or one in it, with `marks` in its sample description."""
+        """Return a minf box, or a box in it, with `marks` added to the sample description."""
         if parent.kind == b"stsd":
             head = self._made.read(parent.content, 8)
             entries = [
@@ -298,7 +302,7 @@ class _BoxCopier:
         return make_box(parent.kind, *parts)
 
     def _entry_marks(self, trak: Mp4Box) -> bytes:
-        """The marks in the sample description of a track of the source."""
+        """Return the side data boxes in the sample description of a source track."""
         place = self._at(trak, *_PARENTS, b"stsd")
         if place is None:
             return b""
@@ -312,7 +316,9 @@ class _BoxCopier:
         return b"".join(found)
 
     def _safe(self, parent: Mp4Box) -> dict[bytes, list[bytes]]:
-        """Boxes of metadata right in `parent` that mean the same in another file, by kind."""
+        """Return the metadata boxes directly in `parent` that are valid in another file, by
+        kind.
+        """
         found: dict[bytes, list[bytes]] = {}
         for one in inside(self._given, parent):
             if one.end - one.start <= _MAX_BYTES and self._is_safe(one):
@@ -335,8 +341,6 @@ class _BoxCopier:
             return self._given.read(one.content, 16) in (_XMP, _SPHERICAL)
         return one.kind == b"tapt"
 
-    # -- the file
-
     def _write(self, old: Mp4Box, moov: bytes, growth: int) -> None:
         size = os.fstat(self._fd).st_size
         if growth:
@@ -348,7 +352,7 @@ class _BoxCopier:
         _write_all(self._fd, moov, old.start)
 
     def _append(self) -> None:
-        """XMP that stands outside of the moov box."""
+        """Append XMP boxes that are outside of the moov box."""
         for one in iter_boxes(self._given, 0, self._given.size):
             if one.kind == b"uuid" and self._is_safe(one) and one.end - one.start <= _MAX_BYTES:
                 _write_all(self._fd, _box_bytes(self._given, one), os.fstat(self._fd).st_size)
@@ -358,26 +362,26 @@ _HEAD_BYTES = 8
 
 
 def _merge_boxes(parts: list[bytes], carried: Mapping[bytes, list[bytes]]) -> bytes:
-    """Boxes, in which those of the kinds that are carried are replaced."""
+    """Return boxes, with those of carried kinds replaced."""
     kept = [one for one in parts if one[4:8] not in carried]
     return b"".join((*kept, *(one for found in carried.values() for one in found)))
 
 
 def _shift_chunk_offsets(moov: bytes, growth: int) -> bytes:
-    """The contents of a moov box with all chunk offsets moved.  Raises `RefusedMediaError`."""
+    """Return the content of a moov box with all chunk offsets moved. Raises `RefusedMediaError`."""
     data = bytearray(moov)
     for kind, start, end in _offset_boxes(moov, 0, len(moov)):
         wide = 4 if kind == b"stco" else 8
         for at in range(start + 8, end, wide):
             told = int.from_bytes(data[at : at + wide], "big") + growth
             if told >= 1 << 8 * wide:
-                raise RefusedMediaError("its metadata would move samples beyond 4 GiB")
+                raise RefusedMediaError("metadata would move samples beyond 4 GiB")
             data[at : at + wide] = told.to_bytes(wide, "big")
     return bytes(data)
 
 
 def _offset_boxes(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """(kind, start, end) of the contents of stco and co64 boxes."""
+    """Yield (kind, start, end) of the contents of stco and co64 boxes."""
     at = start
     while at + _HEAD_BYTES <= end:
         size, kind = struct.unpack_from(">I4s", data, at)

@@ -1,4 +1,4 @@
-"""Encodes runs of pictures that decode on their own.
+"""Encodes runs of pictures that decode independently.
 
 The same settings and pictures always give the same bytes.
 """
@@ -36,14 +36,16 @@ from vfsd.errors import UsageError
 _PREFERRED_SLICES = 4
 _MAX_SLICES = 256
 _MAX_ASPECT = 2
-"""Four slices are two beside each other and two below each other."""
+"""FFV1 splits a picture into two columns and two rows of slices."""
 
 
 @lru_cache(1024)
 def ffv1_slices(width: int, height: int, pixel_format: str) -> int:
-    """Four, or else the next number with which every sample is kept.
+    """Return a number of FFV1 slices that keeps every sample: four if possible, else the next that
+    does.
 
-    Takes a few encodes where four will not do, and one where a side does not go into slices evenly.
+    FFmpeg loses samples where slices split chroma samples. If four slices do not fit evenly, this
+    encodes a test picture, and a few more until one number works.
     """
     form = av.VideoFormat(pixel_format)
     across, down = 16 // form.chroma_width(16), 16 // form.chroma_height(16)
@@ -55,17 +57,18 @@ def ffv1_slices(width: int, height: int, pixel_format: str) -> int:
     for number in chain(range(_PREFERRED_SLICES, _MAX_SLICES + 1), range(1, _PREFERRED_SLICES)):
         if _is_lossless(picture, number):
             return number
-    return _PREFERRED_SLICES  # whose refusal is told
+    return _PREFERRED_SLICES  # the encoder reports the error
 
 
 def _is_lossless(picture: av.VideoFrame, slices: int) -> bool:
+    """Return whether FFV1 with so many slices restores every sample."""
     encoder, decoder = new_encoder("ffv1"), new_decoder("ffv1")
     encoder.width, encoder.height = picture.width, picture.height
     encoder.pix_fmt, encoder.time_base = picture.format.name, Fraction(1, 25)
     encoder.options = {"level": "3", "coder": "0", "context": "0", "slices": str(slices)}
     try:
         packets = [*encoder.encode(picture), *encoder.encode(None)]
-    except FFmpegError:  # as it opens
+    except FFmpegError:  # the encoder does not open with this number
         return False
     decoder.extradata = encoder.extradata
     decoder.width, decoder.height = picture.width, picture.height
@@ -75,7 +78,7 @@ def _is_lossless(picture: av.VideoFrame, slices: int) -> bool:
 
 
 PictureInput = av.VideoFrame | npt.NDArray[Any]
-"""A frame, or its planes one after the other as `PixelConverter` gives them."""
+"""A frame, or its planes one after the other as `PixelConverter` returns them."""
 
 MAX_ENCODED_SIDE = 16384
 MIN_ENCODED_SIDE: Mapping[str, int] = MappingProxyType(
@@ -84,74 +87,80 @@ MIN_ENCODED_SIDE: Mapping[str, int] = MappingProxyType(
 WORST_QUALITY: Mapping[str, int] = MappingProxyType(
     {"h264": 51, "hevc": 51, "av1": 63, "mjpeg": 31, "ffv1": 0}
 )
-"""The coarsest quantiser of each."""
+"""The coarsest quantizer of each codec."""
 INTRA_ENCODERS = ("mjpeg", "ffv1")
-"""All of their packets are key packets."""
+"""Codecs in which every packet is a key packet."""
 ODD_SIZE_CODECS = ("av1",)
-"""Their first packets hold what later ones refer to, and do not tell how large others will be."""
+"""Codecs that encode odd sizes.
+
+The first packet holds the reference of all others, so it does not predict their sizes.
+"""
 
 _X264 = (
     "bframes=0:keyint=infinite:scenecut=0:open-gop=0:rc-lookahead=0"
-    ":mbtree=0"  # its results differ from run to run where AVX-512 is used
-    ":stitchable=1"  # the picture parameter set does not tell the quality
+    ":mbtree=0"  # results of mbtree differ from run to run with AVX-512
+    ":stitchable=1"  # keeps the quality out of the picture parameter set
     ":threads=1:lookahead-threads=1:sliced-threads=0"
 )
 _X265 = (
     "bframes=0:keyint=-1:scenecut=0:open-gop=0:rc-lookahead=1"
     ":repeat-headers=0:info=0:log-level=none:frame-threads=1"
-    ":wpp=1:pools=2"  # who waits for a segment alone waits half as long on two cores
+    ":wpp=1:pools=2"  # halves the latency of a single segment on two cores
 )
 _ENCODERS = {
     "h264": ("libx264", {"preset": "veryfast", "x264-params": _X264}),
     "hevc": ("libx265", {"preset": "ultrafast", "x265-params": _X265}),
-    # 30 pictures of 960x540: preset 9 takes 331 kB (40.1 dB) at 99 pictures/s, preset 8 takes 286
-    # kB (40.5 dB) at 59. Presets from 10 on warn of artefacts.
+    # 30 pictures of 960x540: preset 9 gives 331 kB (40.1 dB) at 99 pictures/s, preset 8 gives 286
+    # kB (40.5 dB) at 59 pictures/s. Presets from 10 on warn of artifacts.
     "av1": ("libsvtav1", {"preset": "9", "svtav1-params": "lp=1:keyint=-1:scd=0"}),
     "mjpeg": ("mjpeg", {"huffman": "optimal"}),
-    # Golomb codes: no sample takes more than 20 bits, and pictures take a third less time.
+    # Golomb coding limits a sample to 20 bits, and encodes in two thirds of the time.
     "ffv1": (
         "ffv1",
         {"level": "3", "coder": "0", "context": "0", "g": "1", "slicecrc": "1"},
     ),
 }
 _THREADS = {"ffv1": 4}
-"""As many as it has slices, mostly; the bytes do not depend on it."""
-_TREE_BLOCK = 32  #: of x265's preset
+"""Encoder threads, as many as slices in most cases. The bytes do not depend on them."""
+_TREE_BLOCK = 32  #: coding tree block of x265's preset
 _FFMPEG_FORMATS = {"yuv420p10": "yuv420p10le"}
 _JPEG_FORMAT = "yuvj420p"
 _BT601 = (None, "bt470bg", "smpte170m", "rgb")
-"""Colour spaces that are BT.601 once `PixelConverter` has made pictures of them."""
+"""Color spaces that `PixelConverter` converts by BT.601."""
 _UNKNOWN_TO_ENCODERS = ("ebu3213",)
 _MATRIX_OF_RGB = "smpte170m"
 _H264_SEI = 6
 NOMINAL_RATE = Fraction(25)
-"""What encoders are told: they make pictures finer that are shown for longer, and a low rate would
-take many times the bytes.  The true rate is written into the parameter sets afterwards."""
+"""The frame rate that encoders get.
+
+Encoders spend more bits on pictures that are shown for longer, so a low rate would cost many times
+the bytes. The true rate is written into the parameter sets afterwards.
+"""
 _TICKS_PER_PICTURE = {"h264": 2, "hevc": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderSettings:
-    """How to encode.  Colours are named as in `MediaInfo`; None: not told."""
+    """How to encode. Colors have the names of `MediaInfo`; None means unspecified."""
 
     codec: str  #: one of `vfsd.core.output_formats.CODECS`
-    width: int  #: even, but for FFV1
-    height: int  #: even, but for FFV1
+    width: int  #: even, except for FFV1
+    height: int  #: even, except for FFV1
     quality: int
-    """Constant rate factor, 0 (best) to `WORST_QUALITY`; of JPEG the quantiser, from 2 on."""
-    rate: Fraction  #: frames per second, as the stream claims; times are the container's business
+    """Constant rate factor, 0 (best) to `WORST_QUALITY`; for JPEG the quantizer, from 2 on."""
+    rate: Fraction  #: nominal frames per second in the stream; the container has the timestamps
     sample_aspect_ratio: Fraction | None = None
     color_range: str | None = None
     color_space: str | None = None
     color_primaries: str | None = None
     color_transfer: str | None = None
-    profile: str | None = None  #: H.264: baseline, main or high; None: as it comes
-    number: int = 0  #: H.264 and HEVC: that of the parameter sets, below 32 and 16
+    profile: str | None = None  #: H.264: baseline, main or high; None: the encoder chooses
+    number: int = 0  #: ID of the parameter sets: H.264 below 32, HEVC below 16
     smallest_block: int | None = None
-    """HEVC: side of the smallest coding block, 8, 16 or 32; pictures are coded in whole ones."""
+    """HEVC: MinCbSizeY, 8, 16 or 32 pixels; the coded size is a multiple of it."""
     pixel_format: str = "yuv420p"
-    """One of those that `vfsd.core.output_formats.CODECS` has for the codec; FFV1: of
-    `raw_layout`, too."""
+    """A pixel format of the codec in `vfsd.core.output_formats.CODECS`; FFV1: also of
+    `raw_layout`."""
 
     @property
     def color_codes(self) -> ColorCodes:
@@ -161,11 +170,11 @@ class EncoderSettings:
 
     @property
     def bits(self) -> int:
-        """Of a sample."""
+        """Bits per sample."""
         return int(av.VideoFormat(_encoder_format(self)).components[0].bits)
 
     def with_colors_of(self, media: MediaInfo) -> EncoderSettings:
-        """For pictures of `media` as `PixelConverter` makes them, in planes."""
+        """Return settings for planes of `media` as `PixelConverter` returns them."""
         is_rgb, in_yuv = media.color_space == "rgb", self.pixel_format.startswith(("yuv", "gray"))
         return dataclasses.replace(
             self,
@@ -177,22 +186,22 @@ class EncoderSettings:
 
 
 def require_encodable(codec: str, width: int, height: int) -> None:
-    """Raises `UsageError` for sizes that the encoder does not take."""
+    """Raise `UsageError` if the encoder does not support the size."""
     if min(width, height) < MIN_ENCODED_SIDE[codec] or max(width, height) > MAX_ENCODED_SIDE:
         raise UsageError(
-            f"{width}x{height} cannot be encoded in {codec}: sides of {MIN_ENCODED_SIDE[codec]} to "
-            f"{MAX_ENCODED_SIDE} pixels can"
+            f"width and height must be {MIN_ENCODED_SIDE[codec]} to {MAX_ENCODED_SIDE} pixels for "
+            f"{codec}, got {width}x{height}"
         )
 
 
 def parameter_sets(settings: EncoderSettings) -> tuple[bytes, ...]:
-    """What goes into the header; equal for settings that differ in quality only.
+    """Return the parameter sets of the header; equal for settings that differ in quality only.
 
-    NAL units of H.264 and HEVC, the sequence header of AV1, the configuration of FFV1; JPEG has
-    none.
+    NAL units of H.264 and HEVC, the sequence header of AV1, the configuration of FFV1; empty for
+    JPEG.
     """
     if settings.codec == "av1":
-        # What the encoder tells before it has seen a picture is not what it writes then.
+        # The header of an encoder without pictures differs from the one that it writes later.
         gray = av.VideoFrame(settings.width, settings.height, _encoder_format(settings))
         for plane in plane_samples(gray):
             plane[...] = 0
@@ -208,10 +217,10 @@ def parameter_sets(settings: EncoderSettings) -> tuple[bytes, ...]:
 
 
 def encode_pictures(settings: EncoderSettings, pictures: Iterable[PictureInput]) -> Iterator[bytes]:
-    """The packets of `pictures`, one each, without parameter sets.
+    """Yield one packet for each picture, without parameter sets.
 
-    Those of H.264 and HEVC have start codes.  The first is a key packet, and unless the codec has
-    no others (`INTRA_CODECS`) the only one.  Raises `UsageError` where the encoder refuses.
+    Packets of H.264 and HEVC have start codes. The first is a key packet, and the only one unless
+    the codec is in `INTRA_ENCODERS`. Raises `UsageError` if the encoder refuses the pictures.
     """
     context = _open_context(settings)
     framed = _FrameBuilder(settings, context)
@@ -226,7 +235,7 @@ def encode_pictures(settings: EncoderSettings, pictures: Iterable[PictureInput])
             given += 1
     except GeneratorExit:
         if settings.codec == "av1":
-            # SVT-AV1 complains on stderr of encoders that go without having been told.
+            # SVT-AV1 prints a warning if an encoder is closed without being flushed.
             with suppress(FFmpegError, EOFError):
                 context.encode(None)
         raise
@@ -280,7 +289,7 @@ def _open_context(settings: EncoderSettings) -> VideoCodecContext:
 
 
 def _splice_options(settings: EncoderSettings) -> dict[str, str]:
-    """Options for packets that stand in one file with those of another encoder."""
+    """Return options for packets that share a file with those of another encoder."""
     options = {}
     if settings.profile is not None:
         options["profile"] = settings.profile
@@ -293,7 +302,7 @@ def _splice_options(settings: EncoderSettings) -> dict[str, str]:
 
 
 def _with_rate(codec: str, unit: bytes, rate: Fraction) -> bytes:
-    """A parameter set that tells the nominal rate (as ticks a second), with `rate` instead."""
+    """Return a parameter set with the nominal rate (as ticks per second) replaced by `rate`."""
     ticks = _TICKS_PER_PICTURE[codec]
     nominal = NOMINAL_RATE.denominator << 32 | NOMINAL_RATE.numerator * ticks
     told = rate.denominator << 32 | rate.numerator * ticks
@@ -307,7 +316,7 @@ def _with_rate(codec: str, unit: bytes, rate: Fraction) -> bytes:
 
 
 def color_options(colors: EncoderSettings | MediaInfo) -> dict[str, str]:
-    """What an encoder is to be told of colours, as options."""
+    """Return the declared colors as options of an encoder."""
     told = {
         "color_range": colors.color_range,
         "colorspace": colors.color_space,
@@ -318,7 +327,7 @@ def color_options(colors: EncoderSettings | MediaInfo) -> dict[str, str]:
 
 
 class _FrameBuilder:
-    """Makes pictures into what an encoder takes."""
+    """Converts pictures to frames for an encoder."""
 
     def __init__(self, settings: EncoderSettings, context: VideoCodecContext) -> None:
         self._settings = settings
@@ -333,7 +342,7 @@ class _FrameBuilder:
             picture = self._as_jpeg(picture)
         picture.pts = ordinal
         picture.time_base = self._time_base
-        picture.pict_type = 0  # else an encoder repeats what the decoder met
+        picture.pict_type = 0  # otherwise the encoder repeats the decoded picture type
         return picture
 
     def _as_jpeg(self, picture: av.VideoFrame) -> av.VideoFrame:
@@ -351,7 +360,7 @@ class _FrameBuilder:
 
 
 def _planar_frame(samples: npt.NDArray[Any], settings: EncoderSettings) -> av.VideoFrame:
-    """A frame of planes that lie one after the other."""
+    """Return a frame from planes that follow each other in one array."""
     frame = av.VideoFrame(settings.width, settings.height, _encoder_format(settings))
     flat, at = samples.reshape(-1), 0
     for plane in plane_samples(frame):
@@ -361,7 +370,7 @@ def _planar_frame(samples: npt.NDArray[Any], settings: EncoderSettings) -> av.Vi
 
 
 def _colorspace(name: str | None) -> int:
-    """FFmpeg's scaler knows fewer than there are; BT.601 where none is told, as for frames."""
+    """Return the matrix for FFmpeg's scaler, which knows only some; BT.601 for all others."""
     if name in _BT601:
         return Colorspace.ITU601
     known = {"bt709": 1, "fcc": 4, "smpte240m": 7, "bt2020nc": 9, "bt2020c": 9}
@@ -369,7 +378,7 @@ def _colorspace(name: str | None) -> int:
 
 
 def _packet_payload(settings: EncoderSettings, packet: bytes, ordinal: int) -> bytes:
-    """Without what containers do not want, and what x264 tells of itself in front."""
+    """Remove what containers do not store, and x264's SEI message with its version and options."""
     if settings.codec == "av1":
         return without_temporal_delimiter(packet)
     if settings.codec == "hevc" and settings.number:

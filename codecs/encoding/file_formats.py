@@ -1,5 +1,6 @@
-"""The codecs and containers in which video files can be written, and the pixel format that each
-array format is stored in.
+"""The codecs and containers of written video files.
+
+`FILE_CODECS` lists the pixel formats in which each codec stores arrays.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from vfsd.codecs.registry import SVT_AV1_LOW_DELAY
 from vfsd.errors import UsageError
 
 _TRUE_RATES = range(10, 241)
-"""Rates that encoders are told; others change how fine they make pictures."""
+"""Frame rates that encoders get. Others would change the quality of pictures."""
 
 
 _TEN = {f"yuv{shared}p10": f"yuv{shared}p10le" for shared in ("420", "422", "444")}
@@ -26,40 +27,40 @@ _NONE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class FileCodec:
-    """A codec that files can be written in."""
+    """A codec in which files can be written."""
 
-    name: str  #: FFmpeg's name of the format; raw: bare samples
+    name: str  #: FFmpeg's name of the codec; raw: uncompressed samples
     containers: tuple[str, ...]
-    quality: int | None  #: the rate factor where nothing is said; None: it has none
-    rate_factors: range  #: from the finest to the coarsest
+    quality: int | None  #: default rate factor; None: the codec has none
+    rate_factors: range  #: valid rate factors, from the finest to the coarsest
     options: Mapping[str, str]
-    lossless: Mapping[str, str] | None  #: options instead of a rate factor; None: cannot be
-    encoders: Mapping[str, str]  #: the encoder for each pixel format that it takes (FFmpeg's names)
-    exact: Mapping[str, str]  #: lossless: how arrays of a pixel format are stored, every bit kept
-    lossy: Mapping[str, str]  #: how arrays of a pixel format are stored otherwise
-    is_intra: bool = False  #: all pictures are key pictures
-    measured: bool = False  #: it can be written with a PSNR that is asked for
+    lossless: Mapping[str, str] | None  #: options of lossless encoding; None: always lossy
+    encoders: Mapping[str, str]  #: FFmpeg's encoder by pixel format
+    exact: Mapping[str, str]  #: pixel format of lossless storage by array format
+    lossy: Mapping[str, str]  #: pixel format of lossy storage by array format
+    is_intra: bool = False  #: every picture is a key picture
+    measured: bool = False  #: supports a target PSNR
     names: Mapping[str, str] = field(default_factory=lambda: _DEEP_NAMES)
-    """Pixel formats that it holds, by other names that they have."""
+    """FFmpeg's names of pixel formats, by the names that users may give."""
     narrower: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE)
-    """Where only some of `containers` hold a pixel format: those."""
+    """Containers of a pixel format, if only some of `containers` hold it."""
 
 
 _YUV = ("yuv420p", "yuv422p", "yuv444p", *_TEN.values())
 _YUV_EXACT = {"yuv420p": "yuv420p", "yuv422p": "yuv422p", "yuv444p": "yuv444p", "nv12": "yuv420p"}
 _YUV_EXACT_DEEP = {**_YUV_EXACT, **_TEN}
 _ROUNDED = {twelve: _TEN[f"{twelve[:-1]}0"] for twelve in _TWELVE}
-"""Where there are no more than ten bits."""
+"""Twelve-bit formats rounded to ten bits, for codecs that have no more."""
 _SUBSAMPLED = dict.fromkeys(("rgb24", "bgr24", "gray"), "yuv420p")
 _DEEP_LOSSY = dict.fromkeys(("rgb48", "gray16"), "yuv420p10le")
 _JPEG_NAMES = {"yuv420p": "yuvj420p", "yuv422p": "yuvj422p", "yuv444p": "yuvj444p"}
-"""JPEG's samples have full range, which FFmpeg tells by these names."""
-# FFmpeg's muxers write rawvideo in formats without a code of their own, and then read another
+"""JPEG samples have full range; FFmpeg has separate names for it."""
+# FFmpeg's muxers also write rawvideo in formats without a code of their own, and read another
 # format back. Each value is a format that MOV or Matroska can name.
 _RAW_EXACT = {
-    "rgb24": "bgr24",  # FFmpeg reads other rows of rgb24 in mov than it writes, in some widths
+    "rgb24": "bgr24",  # for some widths, FFmpeg reads rgb24 rows in mov wrongly
     **{name: name for name in ("bgr24", "gray", "yuv420p", "yuv422p", "nv12")},
-    "rgb48": "rgb48be",  # mov has codes for those whose higher byte comes first
+    "rgb48": "rgb48be",  # mov has codes for big-endian samples only
     "gray16": "gray16be",
     "yuv444p": "vyu444",
 }
@@ -162,12 +163,12 @@ FILE_CODECS: Mapping[str, FileCodec] = MappingProxyType(
         )
     }
 )
-"""By name."""
+"""Codecs by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """What a file is written as; made by `file_form`, which checks it."""
+    """The checked options of a file to write; made by `file_form`."""
 
     container: str  #: mp4, mov or matroska
     codec: FileCodec
@@ -175,13 +176,13 @@ class FileOptions:
     height: int
     pixel_format: str  #: FFmpeg's name of the one that is encoded
     time_base: Fraction  #: seconds per tick
-    rate: Fraction  #: frames per second, that the encoder is told
-    key_interval: int  #: a key picture after so many pictures, or earlier
-    quality: int | None  #: the rate factor, of JPEG the quantiser; None: lossless
-    colors: Mapping[str, str]  #: what the stream is to tell of them, as options of an encoder
+    rate: Fraction  #: nominal frames per second for the encoder
+    key_interval: int  #: most pictures from one key picture to the next
+    quality: int | None  #: the rate factor, for JPEG the quantizer; None: lossless
+    colors: Mapping[str, str]  #: colors that the stream declares, as options of an encoder
     sample_aspect_ratio: Fraction | None = None
-    psnr: float | None = None  #: dB of the worst picture, instead of `quality`
-    sound: AudioOptions | None = None  #: beside the pictures
+    psnr: float | None = None  #: target in dB for the worst picture, instead of `quality`
+    sound: AudioOptions | None = None  #: None: the file has no audio
 
 
 COLOR_RANGES = ("limited", "full")
@@ -197,41 +198,40 @@ BT709 = MappingProxyType(
 
 
 def stored_format(codec: FileCodec, given: str, wanted: str | None, lossless: bool) -> str:
-    """The pixel format in which arrays in the format `given` are encoded, in FFmpeg's name.
+    """Return FFmpeg's name of the pixel format in which arrays of format `given` are encoded.
 
-    `wanted`: that one, instead of the one that suits best.  Raises `UsageError` where that cannot
-    be, or not without loss although it must.
+    `wanted` overrides the best one. Raises `UsageError` if that is impossible, or if it is lossy
+    while `lossless` is set.
     """
     if lossless and codec.lossless is None:
-        raise UsageError(f"{codec.name} is not written without loss", hint="take ffv1")
+        raise UsageError(f"{codec.name} cannot be written losslessly", hint="use ffv1")
     fitting = codec.exact if lossless else codec.lossy
     name = codec.names.get(wanted, wanted) if wanted else fitting.get(given)
     if name is None:
         raise UsageError(
-            f"{given} does not go into {codec.name}{' without loss' if lossless else ''}",
-            hint=f"it takes {', '.join(fitting)}; ffv1 takes all",
+            f"{codec.name} cannot store {given}{' losslessly' if lossless else ''}",
+            hint=f"{codec.name} stores {', '.join(fitting)}; ffv1 stores all formats",
         )
     if name not in codec.encoders:
         raise UsageError(
-            f"{codec.name} does not hold {name}", hint=f"it holds {', '.join(codec.encoders)}"
+            f"{codec.name} does not support pixel format {name}",
+            hint=f"use one of {', '.join(codec.encoders)}",
         )
     if lossless and codec.exact.get(given) != name:
-        raise UsageError(f"{given} is not the same any more once it is {name}")
+        raise UsageError(f"{given} cannot be stored losslessly as {name}")
     return name
 
 
 def require_container(codec: FileCodec, pixel_format: str, container: str) -> None:
-    """Raises `UsageError` where pictures in that format cannot go into that container."""
+    """Raise `UsageError` if the container cannot hold the codec in that pixel format."""
     containers = codec.narrower.get(pixel_format, codec.containers)
     if container not in containers:
         what = codec.name if containers == codec.containers else f"{codec.name} {pixel_format}"
-        raise UsageError(
-            f"{what} does not go into {container}", hint=f"it goes into {', '.join(containers)}"
-        )
+        raise UsageError(f"{container} cannot hold {what}", hint=f"use {', '.join(containers)}")
 
 
 def require_size(pixel_format: str, width: int, height: int) -> None:
-    """Raises `UsageError` for a size that cannot be encoded in that pixel format."""
+    """Raise `UsageError` for a size that cannot be encoded in that pixel format."""
     if not (0 < width <= MAX_ENCODED_SIDE and 0 < height <= MAX_ENCODED_SIDE):
         raise UsageError(
             f"width and height must be 1 to {MAX_ENCODED_SIDE} pixels, got {width}x{height}"
@@ -239,11 +239,11 @@ def require_size(pixel_format: str, width: int, height: int) -> None:
     shared = "420" in pixel_format or "422" in pixel_format
     if (width % 2 and shared) or (height % 2 and "420" in pixel_format):
         raise UsageError(
-            f"{width}x{height} is odd, and {pixel_format} has one sample of colour for two pixels",
-            hint="take the codec ffv1, the pixel format yuv444p, or frames of an even size",
+            f"size must be even for {pixel_format}, got {width}x{height}",
+            hint="use codec ffv1, pixel format yuv444p, or frames of an even size",
         )
 
 
 def nominal_rate(rate: Fraction | None) -> Fraction:
-    """The rate that an encoder is told of pictures that come at `rate`, or at none."""
+    """Return the rate that an encoder gets for pictures that come at `rate`; None: unknown."""
     return rate if rate is not None and int(rate) in _TRUE_RATES else NOMINAL_RATE

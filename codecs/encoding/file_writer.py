@@ -39,7 +39,7 @@ from vfsd.core.psnr import error_from_psnr
 from vfsd.errors import UsageError
 
 _MAX_HELD_BYTES = 256 << 20
-"""Pictures that wait for the end of their group take up no more, unless two do."""
+"""Most bytes of pictures in a waiting GOP. Two pictures are always allowed."""
 
 _X264 = "bframes=0:open-gop=0:keyint=infinite:scenecut=0:stitchable=1"
 _X265 = "bframes=0:open-gop=0:keyint=-1:scenecut=0:repeat-headers=0:info=0:log-level=none"
@@ -57,16 +57,19 @@ GOP_CODECS: Mapping[str, ArchiveCodec] = MappingProxyType(
         )
     }
 )
-"""By name."""
+"""Codecs for a target PSNR, by name."""
 
 
 class GopEncoder:
-    """Takes pictures and gives packets, as encoders of PyAV do.  Not thread-safe."""
+    """Encodes pictures to packets GOP by GOP, each as coarsely as the target PSNR allows.
+
+    Offers `encode` as PyAV's encoders do. Not thread-safe.
+    """
 
     def __init__(
         self, codec: ArchiveCodec, media: MediaInfo, psnr: float, key_interval: int
     ) -> None:
-        """`psnr` in dB, of the worst plane of the worst picture, see `fidelity` beside this."""
+        """`psnr` is the least PSNR in dB of the worst plane of the worst picture."""
         self._codec = codec
         self._media = media
         self._psnr = psnr
@@ -80,10 +83,10 @@ class GopEncoder:
         return not self._waiting
 
     def encode(self, picture: av.VideoFrame | None) -> list[Packet[VideoStream]]:
-        """Packets that are complete by now; None: all that are left.
+        """Add a picture (None: flush) and return the packets that are complete.
 
-        Their pts are the pictures' ordinals.  Raises `UsageError` where the codec is not as good as
-        it has to be: nothing has come of that group then, and the next takes its ordinals.
+        Their pts are the ordinals of the pictures. Raises `UsageError` if the codec cannot reach
+        the PSNR. The GOP gives no packets then, and the next GOP takes its ordinals.
         """
         if picture is not None:
             self._waiting.append(picture)
@@ -107,9 +110,9 @@ class GopEncoder:
         if found is None:
             last = self._given + len(pictures) - 1
             raise UsageError(
-                f"{self._codec.name} does not give frames {self._given} to {last} the "
-                f"{self._psnr:g} dB that are asked for",
-                hint="ask for less, or write without loss",
+                f"{self._codec.name} cannot encode frames {self._given} to {last} with "
+                f"{self._psnr:g} dB",
+                hint="use a lower PSNR, or write losslessly",
             )
         run, self._quality = found
         return run
@@ -123,7 +126,7 @@ def gop_media_info(
     colors: Mapping[str, str],
     sample_aspect_ratio: Fraction | None,
 ) -> MediaInfo:
-    """What the encoder of groups is told; `colors` are options of encoders."""
+    """Return the description of the pictures for the GOP encoder; `colors` are encoder options."""
     return MediaInfo(
         container="",
         codec=codec.name,
@@ -150,21 +153,21 @@ def _new_packet(payload: bytes, ordinal: int, is_key: bool) -> Packet[VideoStrea
 
 _BUFFER_BYTES = 1 << 18
 _FRAGMENT_MICROSECONDS = 500_000
-"""A fragment ends with the first group of pictures that ends after so long."""
+"""A fragment ends at the first end of a GOP after this time."""
 _SOUND_OPTIONS = {"max_interleave_delta": "1000000"}
-"""Pictures wait a second at most for sound that has ended, or comes later."""
+"""The muxer holds pictures back for at most a second while audio is missing."""
 _MOV_OPTIONS = {
     "movflags": "hybrid_fragmented+empty_moov+frag_keyframe+default_base_moof",
     "min_frag_duration": str(_FRAGMENT_MICROSECONDS),
 }
 # Without an edit list AAC starts 21 ms late. Edit lists count in ticks of the movie: with the usual
-# milliseconds MP3 was 47 samples off.
+# milliseconds, MP3 was 47 samples off.
 _MOV_SOUND_OPTIONS = {"use_editlist": "1", "movie_timescale": "240000"}
-"""What encoders put before the first sample is cut off, to a quarter of a sample."""
-# FFmpeg writes no edit list into a header that precedes all times. Sound of growing files was late
-# then: AAC by 1024 samples, Opus by 312.
+"""Cuts the encoder delay off the beginning, exact to a quarter of a sample."""
+# FFmpeg writes no edit list into a header that precedes all packets. Audio of growing files was
+# late then: AAC by 1024 samples, Opus by 312.
 _TIMED_MOVIE = {"movflags": _MOV_OPTIONS["movflags"].replace("empty_moov", "delay_moov")}
-"""The first fragment waits for a packet of each stream, so that its movie box has that, too."""
+"""Delays the moov box until each stream has a packet, so that it can hold edit lists."""
 _CONTAINERS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
     {
         "mp4": ("mp4", _MOV_OPTIONS),
@@ -173,28 +176,29 @@ _CONTAINERS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
     }
 )
 GROWING_CONTAINERS = ("mp4", "mov")
-"""Those that can be read while they are written."""
+"""Containers that can be read while they are written."""
 
 
 class FileWriter:
-    """Encodes pictures into a file.  Not thread-safe.
+    """Encodes pictures into a file. Not thread-safe.
 
-    `file` is open for writing at any place, and stays the caller's.  Errors are `UsageError` where
-    the encoder or the container refuses, and `OSError` of the file.
+    `file` must be open for writing and seekable; the caller owns it. Raises `UsageError` if the
+    encoder or the container refuses the input, and `OSError` for the file.
     """
 
     def __init__(self, file: FileIO, form: FileOptions) -> None:
         self._form = form
-        self.times = FileTimestamps(
-            form.container, form.time_base
-        )  #: of the pictures that were given
-        self._pts: dict[int, int] = {}  # of pictures that are in the encoder, in the file's ticks
+        #: Timestamps of the pictures so far.
+        self.times = FileTimestamps(form.container, form.time_base)
+        # Ticks of the file by ordinal, for pictures that are in the encoder.
+        self._pts: dict[int, int] = {}
         self._given = 0
-        self._last = -1  # pts of the picture that came last
-        self._step = 1  # ticks between the last two
+        self._last = -1  # pts of the last picture
+        self._step = 1  # ticks between the last two pictures
         self._groups: GopEncoder | None = None
-        self._before_group = (0, -1, 1)  # these three, before the first picture of its group
-        self._sound_until = 0  # pts of the last picture whose sound may be in the file by now
+        # (_given, _last, _step) before the current GOP, to drop the GOP if it fails.
+        self._before_group = (0, -1, 1)
+        self._sound_until = 0  # audio may be written up to the picture with this pts
         muxer, _ = _CONTAINERS[form.container]
         self._output = open_output(
             file,
@@ -221,28 +225,29 @@ class FileWriter:
 
     @property
     def frames(self) -> int:
-        """Pictures that the file has, or will have when it is finished."""
+        """The number of pictures in the finished file."""
         return self._given
 
     def put(self, picture: av.VideoFrame, pts: int) -> None:
-        """The next picture, which is shown from tick `pts` on.
+        """Add a picture that is shown from tick `pts` on.
 
-        Raises `UsageError` unless that is later than the one before, also in the file's own ticks,
-        and the container can tell it; and where the pictures of a group cannot be as good as the
-        form says: none of these is in the file then (see `frames`), which may go on without them.
+        Raises `UsageError` if `pts` is not later than the last one in the ticks of the file, or if
+        the container cannot represent it. With a target PSNR, it is also raised if a GOP cannot
+        reach it: that GOP is dropped (see `frames`), and writing can go on.
         """
         self.times.require(pts)
         if self._groups is None:
             self._sound_until = pts
         elif self._groups.is_between_groups:
             self._before_group = self._given, self._last, self._step
-            self._sound_until = pts  # the others may be taken back, and sound in the file stays
+            # Only up to the first picture of a GOP: a failed GOP is dropped, but not its audio.
+            self._sound_until = pts
         if self._given:
             self._step = pts - self._last
         self._mux_sound(self._sound_until * self._form.time_base)
         picture.pts = self._given
         picture.time_base = 1 / self._form.rate
-        picture.pict_type = 0  # else an encoder repeats what a decoder met
+        picture.pict_type = 0  # otherwise the encoder repeats the decoded picture type
         self._pts[self._given] = self.times.in_file(pts)
         self._last = pts
         self._given += 1
@@ -250,15 +255,15 @@ class FileWriter:
         self._encode_and_mux(picture)
 
     def put_sound(self, samples: AudioArray | AudioSamples, first: int | None = None) -> int:
-        """The next piece of sound, or that which begins with sample number `first`; how many
-        samples of each channel there are now.
+        """Add audio samples; return the number of samples per channel so far.
 
-        Raises `UsageError` unless the form says that sound comes in pieces, and see `PushedAudio`.
+        `first` is the number of the first sample (None: append). Raises `UsageError` unless the
+        file was opened for pushed audio, and as `PushedAudio.push` does.
         """
         if not isinstance(self._sound, PushedAudio):
-            how = "with all of its sound" if self._sound is not None else "without sound"
+            how = "with complete audio" if self._sound is not None else "without audio"
             raise UsageError(
-                f"it was opened {how}, and not for pieces of it",
+                f"audio cannot be added: the file was opened {how}",
                 hint="open it with sound=SoundFormat(rate, layout, dtype)",
             )
         count = self._sound.push(samples, first, self._end)
@@ -267,12 +272,12 @@ class FileWriter:
         return count
 
     def require_end(self) -> None:
-        """Raises `UsageError` where the pictures have ended long before their sound."""
+        """Raise `UsageError` if the pictures end long before the audio."""
         if isinstance(self._sound, PushedAudio):
             self._sound.require_end(self._end)
 
     def finish(self) -> None:
-        """All pictures have come; afterwards the file is whole.
+        """Write the rest of the file and close it.
 
         Raises `UsageError` as `put` does.
         """
@@ -285,9 +290,9 @@ class FileWriter:
             self._output.close()
 
     def abandon(self) -> None:
-        """No more pictures will come, and nobody wants the file."""
+        """Close the encoders without completing the file."""
         with suppress(FFmpegError, OSError, EOFError, ValueError):
-            # SVT-AV1 complains of encoders that go without having been told.
+            # SVT-AV1 prints a warning if an encoder is closed without being flushed.
             self._stream.encode(None)
         self._close()
 
@@ -299,7 +304,7 @@ class FileWriter:
 
     @property
     def _end(self) -> Fraction:
-        """When the last picture stops being shown, as far as is known; seconds."""
+        """Seconds when the last picture ends, as far as is known."""
         return (self._last + self._step) * self._form.time_base if self._given else Fraction(0)
 
     def _options(self) -> dict[str, str]:
@@ -319,7 +324,7 @@ class FileWriter:
         media = gop_media_info(
             codec, size, form.pixel_format, form.rate, form.colors, form.sample_aspect_ratio
         )
-        # An encoder of its own, which is given nothing, makes the header.
+        # This encoder gets no pictures; it only provides the header.
         options = archive_encoder_options(codec, media, codec.quality, SITINGS[0])
         self._stream = self._added(codec.encoder, options)
         return GopEncoder(codec, media, psnr, form.key_interval)
@@ -360,14 +365,16 @@ class FileWriter:
             raise
 
     def _mux_sound(self, seconds: Fraction) -> None:
-        """What belongs before the picture of that time."""
+        """Write the audio packets that belong before the picture at `seconds`."""
         if self._sound is not None:
             with _refusing_input():
                 for sounding in self._sound.until(seconds):
                     self._output.mux(sounding)
 
     def _time_of(self, packet: Packet[VideoStream]) -> Fraction:
-        """When its picture is shown, to a tick of the file; seconds."""
+        """Return the display time of a packet's picture in seconds, rounded to ticks of the
+        file.
+        """
         assert packet.pts is not None
         return self._pts[packet.pts] * self.times.tick
 
@@ -375,8 +382,8 @@ class FileWriter:
         assert packet.pts is not None
         packet.pts = packet.dts = self._pts.pop(packet.pts)
         packet.time_base = self.times.tick
-        # What a picture lasts follows from the next; of the last nothing else is known.
-        # One of no length would be given another by whoever reads it.
+        # The next picture determines the duration; only the last one needs an estimate. Readers
+        # would replace a duration of 0.
         packet.duration = max(1, self.times.in_file(self._step))
         packet.stream = self._stream
         self._output.mux(packet)
@@ -384,13 +391,13 @@ class FileWriter:
 
 @contextmanager
 def _refusing_input() -> Iterator[None]:
-    """What FFmpeg does not take is the caller's to change; errors of the file are not."""
+    """Convert FFmpeg's errors about the input to `UsageError`; errors of the file pass through."""
     try:
         yield
     except FFmpegError as error:
         if isinstance(error, (OSError, MemoryError)):
             raise
-        raise UsageError(f"this cannot be written: {error.strerror}") from error
+        raise UsageError(f"FFmpeg cannot write this input: {error.strerror}") from error
 
 
 def _muxer_options(form: FileOptions) -> dict[str, str]:

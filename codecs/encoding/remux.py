@@ -1,5 +1,6 @@
-"""Writes a file again with re-encoded pictures, while every other stream, tag and header stays as
-it was.
+"""Writes a file with re-encoded pictures and copies of everything else.
+
+All other streams, tags, chapters and headers stay as they were.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from vfsd.disk.enospc import NO_SPACE
 from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
 
 _MUXERS = {"mp4": "mp4", "mov": "mov", "matroska": "matroska", "webm": "webm"}
-"""FFmpeg's muxer for each container that is written."""
+"""FFmpeg's muxer by container."""
 _BOXED = ("mp4", "mov")
 _CONTAINER_CODECS = {
     "mp4": ("h264", "hevc", "av1"),
@@ -47,11 +48,11 @@ _CONTAINER_CODECS = {
     "matroska": ("h264", "hevc", "av1"),
     "webm": ("av1",),
 }
-"""What goes into each."""
+"""Codecs by container."""
 _MUXER_ERRORS = (FFmpegError, ValueError, NotImplementedError)
-"""What PyAV raises for a stream that a muxer does not take."""
+"""Exceptions of PyAV for a stream that a muxer refuses."""
 _FILE_TAGS = frozenset(("major_brand", "minor_version", "compatible_brands", "encoder"))
-"""What the muxer says itself."""
+"""Tags that the muxer sets itself."""
 _PACKET_TAGS: tuple[str, ...] = (
     "BPS",
     "DURATION",
@@ -60,30 +61,36 @@ _PACKET_TAGS: tuple[str, ...] = (
     "encoder",
     "vendor_id",
 )
-"""What tags of a stream say of packets that are others now: how they begin."""
+"""Prefixes of stream tags that describe the old packets."""
 _MUXER_TAGS: tuple[str, ...] = ("encoder",)
 
 
 def require_remuxable(media: MediaInfo, codec: ArchiveCodec) -> None:
-    """Raises `RefusedMediaError` for a file that cannot be written as it is, with that codec."""
+    """Raise `RefusedMediaError` if a file cannot be written with that codec."""
     if media.container not in _MUXERS:
         raise RefusedMediaError(
-            f"files of {media.container} are not written anew",
-            hint=f"those of {', '.join(_MUXERS)} are",
+            f"{media.container} files cannot be re-encoded",
+            hint=f"supported containers: {', '.join(_MUXERS)}",
         )
     if codec.name not in _CONTAINER_CODECS[media.container]:
-        raise RefusedMediaError(f"{codec.name} does not go into {media.container}")
+        raise RefusedMediaError(f"{media.container} cannot hold {codec.name}")
 
 
 class FileRemuxer:
-    """A new file at `target`, with runs of frames as they come; a context manager.
+    """A new file at `target` with re-encoded runs of frames; a context manager.
 
-    `pts` are the times of all frames in ticks of `media`, in display order, and `end_pts` is when
-    the last one stops being shown; `siting` is where chroma lies in them, and `signalling` what
-    the original tells of their samples.  All other streams of
-    `source` are copied, with chapters and tags.  The file is whole when `finish` has returned.
+    All other streams of `source` are copied, with chapters and tags. The file is complete when
+    `finish` has returned. Raises `RefusedMediaError` if a part of the file cannot be written,
+    `NoSpaceError`.
 
-    Raises `RefusedMediaError` where something of the file cannot be written, `NoSpaceError`.
+    Args:
+        source, target: paths of the original and of the new file
+        media: description of the original
+        codec: encoder of the runs
+        pts: timestamps of all frames in ticks of `media`, in display order
+        end_pts: tick at which the last frame ends
+        siting: chroma location of the pictures
+        signalling: color signalling of the original
     """
 
     def __init__(
@@ -132,9 +139,9 @@ class FileRemuxer:
         self._next = next(self._others, None)
 
     def add(self, first_frame: int, run: ReencodedRun) -> None:
-        """The frames from `first_frame` on, which follow those that were added before."""
+        """Add the frames from `first_frame` on, which must follow the previous ones."""
         if self._configuration not in (None, run.configuration):
-            raise IntegrityError(f"{self._codec.encoder} has changed its parameter sets")
+            raise IntegrityError(f"{self._codec.encoder} changed its parameter sets between runs")
         self._configuration = run.configuration
         for ordinal, coded in enumerate(run.packets):
             frame = first_frame + coded.shown
@@ -150,16 +157,16 @@ class FileRemuxer:
             self._mux(packet)
 
     def finish(self) -> None:
-        """All frames are there; write what is left, and close the file."""
+        """Write the rest of the other streams, and close the file."""
         self._copy_until(None)
         self.finish_here()
 
     def finish_here(self) -> None:
-        """Close the file without the packets of other streams that come later.
+        """Close the file without later packets of other streams.
 
         Its headers are those of the whole file.
         """
-        pictures = self._stream.index  # PyAV 19 does not tell once the file is closed
+        pictures = self._stream.index  # not available in PyAV 19 once the file is closed
         try:
             self._writing.close()
             if self._container in _BOXED:
@@ -173,7 +180,7 @@ class FileRemuxer:
         try:
             self._writing.close()
         except (FFmpegError, OSError):
-            pass  # given up: what there is of it goes
+            pass  # the incomplete file is discarded
         finally:
             self._messages.close()
             self._described.close()
@@ -186,10 +193,8 @@ class FileRemuxer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- streams
-
     def _add_streams(self, media: MediaInfo) -> tuple[VideoStream, dict[int, Stream]]:
-        """The stream of pictures, and the copies of all others by their old numbers."""
+        """Return the video stream, and the copies of all others by their old index."""
         copies: dict[int, Stream] = {}
         pictures: VideoStream | None = None
         for old in self._described.streams:
@@ -207,7 +212,7 @@ class FileRemuxer:
         tags = self._described.metadata
         self._writing.metadata.update({k: v for k, v in tags.items() if k not in _FILE_TAGS})
         chapters = self._described.chapters()
-        # Tracks and boxes of chapters are copied.
+        # In MP4 and MOV, chapters are copied as tracks and boxes.
         if chapters and self._container not in _BOXED:
             self._writing.set_chapters(chapters)
         return pictures, copies
@@ -215,14 +220,14 @@ class FileRemuxer:
     def _add_copy(self, old: Stream) -> Stream:
         if old.type != "data" or self._container not in _BOXED:
             return self._writing.add_stream_from_template(old)
-        # Data of a kind that the muxer takes; `copy_boxes` puts the right description in.
+        # A kind of data that the muxer accepts; `copy_boxes` replaces the description later.
         with av.open(BytesIO(_plain_data()), format="mp4") as opened:
             new = self._writing.add_stream_from_template(opened.streams[0])
         new.time_base = old.time_base
         return new
 
     def _add_pictures(self, media: MediaInfo) -> VideoStream:
-        # An encoder of its own, which is given nothing, makes the header.
+        # This encoder gets no pictures; it only provides the header.
         stream = self._writing.add_stream(
             self._codec.encoder,
             rate=media.average_rate or NOMINAL_RATE,
@@ -232,7 +237,7 @@ class FileRemuxer:
         prepare_encoder(stream.codec_context, media)
         stream.time_base = media.time_base
         if self._matrix != IDENTITY_MATRIX:
-            # Degrees would lose mirroring, scale and offset.
+            # Rotation in degrees would lose mirroring, scale and offset.
             stream.set_display_matrix(self._matrix)
         open_encoder(stream.codec_context)
         sets = bytes(stream.codec_context.extradata or b"")
@@ -244,10 +249,8 @@ class FileRemuxer:
         set_container_colors(stream.codec_context, self._signalling)
         return stream
 
-    # -- packets
-
     def _decoding_time(self, packet: int) -> int:
-        """Ticks at which a packet is decoded: so much earlier that no picture comes too late."""
+        """Return the dts of a packet in ticks, early enough for every picture."""
         number = packet - self._codec.delay
         if number >= 0:
             return self._pts[number]
@@ -255,7 +258,7 @@ class FileRemuxer:
         return self._pts[0] + number * step
 
     def _copy_until(self, seconds: Fraction | None) -> None:
-        """Write what of other streams comes up to that time; all of it for None."""
+        """Write the packets of other streams up to that time; None: all of them."""
         while self._next is not None:
             packet = self._next
             if seconds is not None and _packet_seconds(packet) > seconds:
@@ -268,13 +271,15 @@ class FileRemuxer:
         try:
             self._writing.mux_one(packet)
         except (FFmpegError, OSError) as error:
-            old = self._reading.streams[packet.stream_index]  # all are there, in the same order
+            old = self._reading.streams[packet.stream_index]  # both files have the same order
             raise _write_error(error, f"a packet of {_stream_title(old)}") from error
 
 
 @cache
 def _plain_data() -> bytes:
-    """An MP4 file of nothing but data.  The muxer of mov takes such a stream from a file only."""
+    """Return an MP4 file with one data stream. A mov muxer needs it as a template for data
+    streams.
+    """
     file = BytesIO()
     with open_output(file, format="mp4", options={}) as writing:
         stream = writing.add_data_stream("bin_data")
@@ -292,12 +297,12 @@ def require_same_matrix(
     made: str | os.PathLike[str],
     made_media: MediaInfo,
 ) -> None:
-    """Raises `RefusedMediaError` where pictures of another file would be shown another way up."""
+    """Raise `RefusedMediaError` if the display matrix of the new file differs."""
     before, after = file_display_matrix(source, media), file_display_matrix(made, made_media)
     if before != after:
         raise RefusedMediaError(
             f"the display matrix would become {_matrix_text(after)}; it is {_matrix_text(before)}",
-            hint=f"{media.container} does not tell such a one to the bit",
+            hint=f"{media.container} cannot store this matrix exactly",
         )
 
 
@@ -308,24 +313,26 @@ def _matrix_text(matrix: DisplayMatrix) -> str:
 def _refusal(
     opened: InputContainer, media: MediaInfo, codec: ArchiveCodec, error: Exception
 ) -> RefusedMediaError:
-    """Which of the streams cannot be written.  FFmpeg does not tell, so each is tried alone."""
+    """Return the error that names the refused stream. FFmpeg does not say which, so each is
+    tried.
+    """
     what = getattr(error, "strerror", None) or error
     for stream in opened.streams:
         if stream.index != media.stream_index and not _can_be_copied(stream, media.container):
             return RefusedMediaError(
                 f"{_stream_title(stream)} cannot be written into {media.container}: {what}",
-                hint="a copy without it can be replaced: "
+                hint="make a copy without it, and re-encode that: "
                 f"`ffmpeg -i FILE -map 0 -map -0:{stream.index} -c copy COPY`",
             )
     return RefusedMediaError(
-        f"its pictures, {media.width}x{media.height} in {media.pixel_format}, cannot be written as "
+        f"pictures of {media.width}x{media.height} in {media.pixel_format} cannot be written as "
         f"{codec.name} into {media.container}: {what}",
-        hint="another codec may do",
+        hint="try another codec",
     )
 
 
 def _can_be_copied(stream: Stream, container: str) -> bool:
-    """Whether the muxer takes it, as far as the header tells."""
+    """Return whether the muxer accepts the header of a stream."""
     if stream.type == "data" and container == "mp4":
         return True
     with open_output(BytesIO(), format=_MUXERS[container], options={}) as writing:
@@ -338,14 +345,14 @@ def _can_be_copied(stream: Stream, container: str) -> bool:
 
 
 def _stream_title(stream: Stream) -> str:
-    """Number, kind and codec, as ``ffprobe`` numbers them."""
+    """Return index, kind and codec, with ffprobe's numbering."""
     context = stream.codec_context
     codec = "of an unknown codec" if context is None else context.codec.canonical_name
     return f"stream {stream.index} ({stream.type}, {codec})"
 
 
 def pictures_index(path: str | os.PathLike[str], container: str, codec: str) -> int:
-    """The stream of the pictures in a file that `FileRemuxer` wrote: the first of that codec."""
+    """Return the index of the first stream of that codec in a file written by `FileRemuxer`."""
     with MediaSource(path) as source, open_container(source, container) as opened:
         for stream in opened.streams.video:
             context = stream.codec_context
@@ -360,7 +367,7 @@ def _options(media: MediaInfo) -> dict[str, str]:
     found = {"movflags": "+faststart", "write_tmcd": "0"}
     if media.time_base.numerator == 1:
         found["video_track_timescale"] = str(media.time_base.denominator)
-        # In its ticks it is told when a stream starts.
+        # Edit lists, which say when a stream starts, count in these ticks.
         found["movie_timescale"] = str(media.time_base.denominator)
     return found
 
@@ -383,8 +390,8 @@ def _kept_tags(tags: dict[str, str], skipped: tuple[str, ...]) -> dict[str, str]
     return {key: value for key, value in tags.items() if not key.startswith(skipped)}
 
 
-def _write_error(error: FFmpegError | OSError, part: str = "it") -> Exception:
-    """What to raise where a packet, or the end of the file, could not be written."""
+def _write_error(error: FFmpegError | OSError, part: str = "the new file") -> Exception:
+    """Return the error to raise if a packet or the end of the file could not be written."""
     what = error.strerror or str(error)
     if error.errno in NO_SPACE:
         return NoSpaceError(f"no room for the new file: {what}")

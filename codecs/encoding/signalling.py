@@ -1,5 +1,6 @@
-"""What a new encoding has to repeat from the original stream: colour signalling of the container
-and the VUI, and SEI messages by timestamp.
+"""Signalling that a new encoding repeats from the original stream.
+
+Covers the colors of the container and the VUI, and SEI messages by timestamp.
 """
 
 from __future__ import annotations
@@ -53,38 +54,38 @@ _SIDE_DATA = {
     144: ("CONTENT_LIGHT_LEVEL",),
     148: ("AMBIENT_VIEWING_ENVIRONMENT",),
 }
-"""What decoders make of messages, by their type."""
+"""Kinds of side data that decoders return for SEI messages, by payloadType (H.264 D.1)."""
 _PATH = re.compile(r"pictures/packets/SEI (\d+)\b(?!.*\) b5003b)")
 
 
 def is_carried_message(path: str, before: str, after: str) -> bool:
-    """Whether the item at a path of an inventory is a message that a new file carries."""
+    """Return whether an inventory path is an SEI message that a new file carries."""
     found = _PATH.match(path)
     return found is not None and int(found[1]) in carried_types(before, after)
 
 
 def carried_side_data(before: str, after: str) -> frozenset[str]:
-    """Kinds of side data of pictures that come from messages which a new file carries."""
+    """Return the kinds of frame side data that come from carried SEI messages."""
     kinds = carried_types(before, after)
     return frozenset(name for kind, names in _SIDE_DATA.items() if kind in kinds for name in names)
 
 
 class SeiReader:
-    """The messages of a file's packets by time; a context manager.
+    """The SEI messages of a file's packets by timestamp; a context manager.
 
-    Times have to be asked for roughly in the order of the packets: those that were passed are
-    forgotten.  Raises `IntegrityError`, `OSError`.
+    Ask for times roughly in packet order, since messages of earlier packets are dropped. Raises
+    `IntegrityError`, `OSError`.
     """
 
     def __init__(self, source: MediaSource, media: MediaInfo, codec: str) -> None:
         self._codecs = (media.codec, codec)
         self._found: dict[int, SeiUnits] = {}
-        self._passed: int | None = None  # dts of the packet that was read last
+        self._passed: int | None = None  # dts of the last packet read
         self._opened, stream = open_stream(source, media.container, media.stream_index)
         extradata = bytes(stream.codec_context.extradata or b"")
         self._prefix = nal.prefix_size(media.codec, extradata)
         self._packets: Iterator[Packet[VideoStream]] = iter(())
-        self._lasting: dict[int, bytes] = {}  # payloads that hold by now, by type
+        self._lasting: dict[int, bytes] = {}  # persistent payloads in effect, by type
         if all(one in SEI_CODECS for one in self._codecs):
             self._packets = demux_until_error(self._opened, stream)
             kinds = carried_types(*self._codecs)
@@ -94,9 +95,9 @@ class SeiReader:
                 self._lasting.update(one for one in unit if one[0] in PERSISTENT_TYPES)
 
     def at(self, pts: int, *, is_key: bool) -> SeiUnits:
-        """The messages for a packet of that time, in ticks.
+        """Return the messages for the packet at `pts`, in ticks.
 
-        A key packet repeats those that hold since an earlier one.
+        A key packet repeats persistent messages of earlier packets.
         """
         units = self._of_packet(pts)
         told = [[one for one in unit if one[0] not in PERSISTENT_TYPES] for unit in units]
@@ -129,9 +130,9 @@ _SPS = {"h264": nal.H264_SPS, "hevc": nal.HEVC_SPS}
 
 @dataclass(frozen=True, slots=True)
 class StreamSignalling:
-    """The fields of a stream, from its container or its packets.
+    """Signalling fields of a stream, from its container or its packets.
 
-    Numbers of colours are those of ISO/IEC 23091-2, with 2 for unspecified.
+    Color numbers are those of ISO/IEC 23091-2; 2 means unspecified.
     """
 
     color_range: int  #: AVColorRange: 0 unspecified, 1 limited, 2 full
@@ -140,13 +141,13 @@ class StreamSignalling:
     color_transfer: int
     video_format: int | None  #: index of `VIDEO_FORMATS`
     overscan: bool | None
-    sample_aspect_ratio: Fraction  #: 1 where it is not told
+    sample_aspect_ratio: Fraction  #: 1 if unspecified
 
     def fields(self, codec: str, media: MediaInfo) -> dict[str, int]:
-        """Options of FFmpeg's filter h264_metadata or hevc_metadata that tell the same.
+        """Return equivalent options of FFmpeg's filters h264_metadata and hevc_metadata.
 
-        `media` goes first, as decoders believe packets before the container.  Overscan is left out
-        for HEVC, whose filter has no option for it.
+        `media` takes precedence, since decoders prefer packets to the container. Overscan is
+        omitted for HEVC, whose filter lacks the option.
         """
         told = color_codes(None, media.color_space, media.color_primaries, media.color_transfer)
         found: dict[str, int] = {}
@@ -170,7 +171,7 @@ class StreamSignalling:
 
 
 def file_signalling(path: str | os.PathLike[str], media: MediaInfo) -> StreamSignalling:
-    """The signalling of the pictures of a file.  Raises `OSError`, `IntegrityError`."""
+    """Return the signalling of a file's pictures. Raises `OSError`, `IntegrityError`."""
     with MediaSource(path) as source:
         opened, stream = open_stream(source, media.container, media.stream_index)
         with opened:
@@ -193,7 +194,7 @@ def file_signalling(path: str | os.PathLike[str], media: MediaInfo) -> StreamSig
 
 
 def set_container_colors(context: VideoCodecContext, told: StreamSignalling) -> None:
-    """Have the container of an encoder's stream tell the colours of `told`."""
+    """Make the container of an encoder's stream declare the colors of `told`."""
     if told.color_range:
         context.color_range = told.color_range
     if told.color_space != _UNSPECIFIED:
@@ -205,9 +206,9 @@ def set_container_colors(context: VideoCodecContext, told: StreamSignalling) -> 
 
 
 def packet_signal_type(codec: str, data: bytes, prefix: int | None = None) -> SignalType | None:
-    """From a codec configuration, or from a packet whose units have lengths of `prefix` bytes.
+    """Return the signal type of a codec configuration or packet; None without an SPS.
 
-    None where it has no sequence parameter set.
+    `prefix` is the size of the length prefixes of a packet's units; None for a configuration.
     """
     if codec == "mpeg2video":
         return mpeg2_signal_type(data)
@@ -228,9 +229,9 @@ def packet_signal_type(codec: str, data: bytes, prefix: int | None = None) -> Si
 
 
 def require_same_signalling(before: StreamSignalling, after: StreamSignalling) -> None:
-    """Raises `RefusedMediaError` for fields that a new file does not tell as the old one.
+    """Raise `RefusedMediaError` if a field of the new file differs from the old one.
 
-    An added limited range is the same as none: so samples are taken where nothing is told.
+    A limited range may be added, since it is the default where the range is unspecified.
     """
     ranges = (before.color_range, after.color_range)
     if ranges != (0, LIMITED_RANGE) and ranges[0] != ranges[1]:
@@ -239,7 +240,7 @@ def require_same_signalling(before: StreamSignalling, after: StreamSignalling) -
         raise RefusedMediaError(
             f"sample aspect ratio would become {after.sample_aspect_ratio}; it is "
             f"{before.sample_aspect_ratio}",
-            hint="another codec may keep it",
+            hint="another codec may preserve it",
         )
     for name, names, one, other in (
         ("color space", MATRICES, before.color_space, after.color_space),
@@ -258,5 +259,5 @@ def _refuse_difference(name: str, names: dict[int, str], before: int, after: int
     shown = [names.get(number, text) for number, text in zip((before, after), told, strict=True)]
     raise RefusedMediaError(
         f"{name} would become {shown[1]}; it is {shown[0]}",
-        hint="another codec may keep it",
+        hint="another codec may preserve it",
     )

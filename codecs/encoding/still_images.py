@@ -1,4 +1,4 @@
-"""Single pictures as PNG, JPEG and NumPy files, with the same bytes every time.
+"""Encodes single pictures as PNG, JPEG and NumPy files, with the same bytes every time.
 
 The size of uncompressed PNG and .npy files follows from width and height alone.
 """
@@ -20,7 +20,7 @@ from vfsd.codecs.registry import new_encoder
 from vfsd.errors import UsageError
 
 MIN_JPEG_QUANTISER, MAX_JPEG_QUANTISER = 2, 31
-"""Quantiser scales."""
+"""Bounds of the quantizer scale."""
 
 _PNG_FORMATS = {
     (3, "uint8"): ("rgb24", "rgb24"),
@@ -31,9 +31,9 @@ _PNG_FORMATS = {
 
 
 def encode_png(pixels: npt.NDArray[Any], *, compression: int = 3) -> bytes:
-    """`pixels` (height x width x 3 RGB or x 1 gray, uint8 or uint16) as a PNG file.
+    """Return a PNG file of `pixels`: height x width x 3 RGB or x 1 gray, uint8 or uint16.
 
-    `compression` is zlib's level.  Raises `UsageError` for another shape or type.
+    `compression` is zlib's level. Raises `UsageError` for another shape or type.
     """
     return _encode_still(
         "png",
@@ -44,14 +44,14 @@ def encode_png(pixels: npt.NDArray[Any], *, compression: int = 3) -> bytes:
 
 
 def encode_jpeg(pixels: npt.NDArray[np.uint8], *, quantiser: int = 3) -> bytes:
-    """`pixels` (height x width x 3 RGB or x 1 gray, uint8) as a baseline JPEG (JFIF) file, 4:2:0.
+    """Return a baseline JPEG (JFIF) file of `pixels`: height x width x 3 RGB or x 1 gray, uint8.
 
-    Gray is stored as colours without any colour.  `quantiser` goes from `MIN_JPEG_QUANTISER` to
-    `MAX_JPEG_QUANTISER`.  Raises `UsageError` for another shape or type.
+    The file has 4:2:0 chroma; for gray it is neutral. `quantiser` is `MIN_JPEG_QUANTISER` to
+    `MAX_JPEG_QUANTISER`. Raises `UsageError` for another shape or type.
     """
     channels, dtype = _array_form(pixels)
     if dtype != "uint8":
-        raise UsageError("a JPEG file holds 8 bits a sample")
+        raise UsageError(f"JPEG needs uint8 pixels, got {dtype}")
     options = {"qmin": str(quantiser), "qmax": str(quantiser), "huffman": "optimal"}
     return _encode_still("mjpeg", "rgb24" if channels == 3 else "gray", "yuvj420p", pixels, options)
 
@@ -79,8 +79,8 @@ def _encode_still(
     context.width, context.height, context.pix_fmt = frame.width, frame.height, stored
     context.time_base = Fraction(1, 25)
     context.thread_count = 1
-    context.sample_aspect_ratio = Fraction(1)  # which makes the file a JFIF
-    context.options = {**options, "flags": "+bitexact"}  # no version of the encoder in it
+    context.sample_aspect_ratio = Fraction(1)  # makes FFmpeg write a JFIF header
+    context.options = {**options, "flags": "+bitexact"}  # omits the version of the encoder
     return b"".join(bytes(packet) for packet in [*context.encode(frame), *context.encode(None)])
 
 
@@ -90,20 +90,20 @@ RgbArray = npt.NDArray[np.uint8]
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _STORED_BLOCK = 65535
 _PNG_BYTES = 63
-"""Signature 8, header 25, frame of the data 12 + 2 + 4, end 12."""
+"""Signature 8, IHDR 25, IDAT without data 12 + 2 + 4 (zlib header, Adler-32), IEND 12."""
 _BLOCK_BYTES = 5
 
 
 def uncompressed_png_size(width: int, height: int) -> int:
-    """Bytes of what `png` gives."""
+    """Return the size in bytes of the result of `uncompressed_png`."""
     rows = height * (1 + 3 * width)
     return _PNG_BYTES + rows + _BLOCK_BYTES * -(-rows // _STORED_BLOCK)
 
 
 def uncompressed_png(pixels: RgbArray) -> bytes:
-    """A PNG file, not compressed."""
+    """Return a PNG file of RGB pixels without compression."""
     height, width, _ = pixels.shape
-    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # each begins with its filter: none
+    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # each row begins with filter type 0
     rows[:, 1:] = pixels.reshape(height, -1)
     data = memoryview(rows.reshape(-1).data)
     parts = [b"\x78\x01"]
@@ -119,12 +119,12 @@ def uncompressed_png(pixels: RgbArray) -> bytes:
 
 
 def npy_file_size(width: int, height: int) -> int:
-    """Bytes of what `npy` gives."""
+    """Return the size in bytes of the result of `npy_file`."""
     return len(_npy_header(height, width)) + width * height * 3
 
 
 def npy_file(pixels: RgbArray) -> bytes:
-    """A file with one C-contiguous array of uint8, height x width x 3."""
+    """Return a .npy file of one C-contiguous uint8 array, height x width x 3."""
     height, width, _ = pixels.shape
     return _npy_header(height, width) + pixels.tobytes()
 

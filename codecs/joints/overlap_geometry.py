@@ -1,5 +1,6 @@
-"""Homographies between the pictures of two cameras, the area that both see, and the cut of two
-pictures into left, middle and right pieces.
+"""Homographies between the pictures of two cameras, and the cut of both at a seam.
+
+A `SeamCut` divides two overlapping pictures into left, middle and right pieces.
 """
 
 from __future__ import annotations
@@ -25,32 +26,33 @@ ImageSize = tuple[int, int]
 
 
 def image_size(picture: PixelArray) -> ImageSize:
+    """Return (width, height) of a picture."""
     height, width = picture.shape[:2]
     return width, height
 
 
 def project_points(matrix: Homography, points: PointArray) -> PointArray:
-    """Where a homography takes points."""
+    """Return the points mapped by a homography."""
     moved = cv2.perspectiveTransform(points.reshape(-1, 1, 2), matrix)
     return np.asarray(moved, dtype=np.float64).reshape(-1, 2)
 
 
 def corners(size: ImageSize) -> PointArray:
-    """The outer corners of a picture, clockwise from the left upper one."""
+    """Return the outer corners of a picture, clockwise from the upper left one."""
     width, height = size[0] - 0.5, size[1] - 0.5
     return np.array([[-0.5, -0.5], [width, -0.5], [width, height], [-0.5, height]])
 
 
 def inverse_homography(matrix: Homography) -> Homography:
-    """From the left picture to the right one."""
+    """Return the inverse, which maps the left picture to the right one."""
     return _normalised(np.linalg.inv(matrix))
 
 
 def projected_outline(matrix: Homography, right: ImageSize) -> PointArray | None:
-    """The corners of the right picture in the left one; None where a sane camera sees no picture.
+    """Return the corners of the right picture within the left one; None if implausible.
 
-    That is: a part of it would lie behind the camera, it would be mirrored, folded, or have less
-    than a sixteenth or more than sixteen times as many pixels.
+    It is implausible if a part is behind the camera, if it is mirrored or folded, or if its area
+    changes by more than a factor of 16.
     """
     if not np.isfinite(matrix).all():
         return None
@@ -68,19 +70,19 @@ def projected_outline(matrix: Homography, right: ImageSize) -> PointArray | None
 
 
 def area(polygon: PointArray) -> float:
-    """Square pixels."""
+    """Return the area of a polygon in square pixels."""
     return float(cv2.contourArea(polygon.astype(np.float32))) if len(polygon) > 2 else 0.0
 
 
 def hull_area(points: PointArray) -> float:
-    """Square pixels of the smallest convex polygon around points."""
+    """Return the area of the convex hull of points in square pixels."""
     if len(points) < 3:
         return 0.0
     return area(cv2.convexHull(points.astype(np.float32)).reshape(-1, 2).astype(np.float64))
 
 
 def common_polygon(quad: PointArray, left: ImageSize) -> PointArray:
-    """The polygon of the left picture that a convex one covers; empty where it covers nothing."""
+    """Return the intersection of a convex polygon and the left picture; empty if there is none."""
     found, polygon = cv2.intersectConvexConvex(
         quad.astype(np.float32), corners(left).astype(np.float32)
     )
@@ -90,7 +92,7 @@ def common_polygon(quad: PointArray, left: ImageSize) -> PointArray:
 
 
 def overlap_shares(matrix: Homography, left: ImageSize, right: ImageSize) -> tuple[float, float]:
-    """The parts of the left and of the right picture that the other one sees as well."""
+    """Return the fractions of the left and of the right picture that the other one also shows."""
     result = []
     for one, other, way in ((left, right, matrix), (right, left, inverse_homography(matrix))):
         quad = projected_outline(way, other)
@@ -101,21 +103,21 @@ def overlap_shares(matrix: Homography, left: ImageSize, right: ImageSize) -> tup
 def resize_homography(
     matrix: Homography, left: tuple[ImageSize, ImageSize], right: tuple[ImageSize, ImageSize]
 ) -> Homography:
-    """The same homography between pictures of other sizes; each side is (old size, new size)."""
+    """Return the homography for pictures of other sizes; each side is (old size, new size)."""
     return _normalised(_resizing(*left) @ matrix @ inverse_homography(_resizing(*right)))
 
 
 def corner_displacement(matrix: Homography, left: ImageSize, right: ImageSize) -> float:
-    """How far the corners of the right picture are from those of the left one, at most.
+    """Return the largest distance between corners of both pictures, in widths of the left one.
 
-    In widths of the left picture; 0 where both show the same, if in another size.
+    0 means that both show the same, in any size.
     """
     quad = project_points(matrix, corners(right))
     return float(np.linalg.norm(quad - corners(left), axis=1).max() / left[0])
 
 
 def _resizing(old: ImageSize, new: ImageSize) -> Homography:
-    """From pixels of one size to those of another."""
+    """Return the homography from pixels of one size to those of another."""
     across, down = new[0] / old[0], new[1] / old[1]
     return np.array(
         [[across, 0, (across - 1) / 2], [0, down, (down - 1) / 2], [0, 0, 1]], dtype=np.float64
@@ -123,7 +125,7 @@ def _resizing(old: ImageSize, new: ImageSize) -> Homography:
 
 
 def _normalised(matrix: Any) -> Homography:
-    """The same homography with the factor that makes its last number 1."""
+    """Return the same homography scaled so that its last number is 1."""
     return np.asarray(matrix / matrix[2, 2], dtype=np.float64)
 
 
@@ -132,14 +134,14 @@ def _cross(one: Any, other: Any) -> Any:
 
 
 MIN_OVERLAP_COLUMNS = 32
-"""Columns: a narrower piece costs more than it saves."""
+"""Fewest columns of a piece; a narrower one costs more than it saves."""
 _EXACT = 1e-6
-"""Pixels by which a homography misses whole numbers that it means."""
+"""Rounding error of a homography in pixels."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SeamCut:
-    """How two pictures become three pieces."""
+    """How two pictures are divided into three pieces."""
 
     left: ImageSize
     right: ImageSize
@@ -151,34 +153,33 @@ class SeamCut:
 
     @property
     def to_middle(self) -> Homography:
-        """From the right picture to the middle piece."""
+        """The homography from the right picture to the middle piece."""
         x, y = self.origin
         shift: Homography = np.array([[1, 0, -x], [0, 1, -y], [0, 0, 1]], np.float64)
         return shift @ self.matrix
 
     @property
     def left_in_middle(self) -> Rect:
-        """The part of the left picture from the seam on, in pixels of the middle piece."""
+        """The left picture from the seam on, in pixels of the middle piece."""
         x, y = self.origin
         return Rect(self.seam - x, -y, self.left[0] - x, self.left[1] - y)
 
     @property
     def left_kept(self) -> float:
-        """Pixels of the left and middle pieces together, in left pictures."""
+        """Pixels of the left and the middle piece, as a fraction of a left picture."""
         width, height = self.left
         return (self.seam * height + self.middle[0] * self.middle[1]) / (width * height)
 
     @property
     def right_kept(self) -> float:
-        """Pixels of the right piece, in right pictures."""
+        """Pixels of the right piece, as a fraction of a right picture."""
         return 1 - self.edge / self.right[0]
 
 
 def cut_at_seam(matrix: Homography, left: ImageSize, right: ImageSize) -> SeamCut | None:
-    """The cut that leaves as much as possible to the middle; all its numbers are even, unless they
-    are the pictures' own.
+    """Return the cut with the largest middle piece. Sizes are even, except those of the pictures.
 
-    None where the right picture begins to the left of the left one, or has no columns within it.
+    None if the right picture begins to the left of the left one, or has no columns within it.
     """
     quad = projected_outline(matrix, right)
     polygon = np.zeros((0, 2)) if quad is None else common_polygon(quad, left)
@@ -200,8 +201,7 @@ def cut_at_seam(matrix: Homography, left: ImageSize, right: ImageSize) -> SeamCu
 
 
 def _right_edge(matrix: Homography, left: ImageSize, right: ImageSize) -> int:
-    """How many columns of the right picture have their centres on columns of the left one, or to
-    the left of them."""
+    """Return how many columns of the right picture are within the left one, or to its left."""
     width, height = right
     last = left[0] - 1
     if (project_points(matrix, _outer_centres(width, height))[:, 0] <= last).all():
@@ -216,7 +216,7 @@ def _right_edge(matrix: Homography, left: ImageSize, right: ImageSize) -> int:
 
 
 def _outer_centres(columns: int, rows: int) -> PointArray:
-    """Centres of the outermost pixels of the first columns."""
+    """Return the centers of the corner pixels of the first columns."""
     return np.array([[0, 0], [columns - 1, 0], [columns - 1, rows - 1], [0, rows - 1]], np.float64)
 
 

@@ -1,5 +1,6 @@
-"""Merges two overlapping pictures into three pieces and restores them: warps one picture onto the
-other, matches its exposure, and cuts every plane at the seam.
+"""Merges two overlapping pictures into three pieces, and restores them.
+
+One picture is warped onto the other and matched in exposure, and every plane is cut at the seam.
 """
 
 from __future__ import annotations
@@ -28,21 +29,23 @@ PixelMask = npt.NDArray[np.bool_]
 """height x width."""
 
 MAX_GAIN = 2.0
-"""With more, or less than one part in so many, the two do not show the same."""
+"""Pictures with a larger ratio of gains, in either direction, show different scenes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExposureMatch:
-    """Levels of the left picture from those of the right one: gain x level + offset."""
+    """Maps RGB levels of the right picture to those of the left one: gain x level + offset."""
 
     gains: tuple[float, float, float] = (1.0, 1.0, 1.0)
     offsets: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def to_left(self, picture: PixelArray) -> PixelArray:
+        """Return a picture of the right camera in the exposure of the left one."""
         levels = np.arange(256)[:, np.newaxis]
         return _looked_up(picture, levels * np.array(self.gains) + self.offsets)
 
     def to_right(self, picture: PixelArray) -> PixelArray:
+        """Return a picture of the left camera in the exposure of the right one."""
         levels = np.arange(256)[:, np.newaxis]
         return _looked_up(picture, (levels - np.array(self.offsets)) / self.gains)
 
@@ -51,10 +54,10 @@ SAME_EXPOSURE = ExposureMatch()
 
 
 def exposure(pairs: Sequence[tuple[PixelArray, PixelArray, PixelMask]]) -> ExposureMatch:
-    """From (left picture, right one laid over it, where both are): means and deviations are made
-    equal, which unlike least squares is the same from either side.
+    """Return the exposure match from (left picture, warped right picture, common pixels).
 
-    `SAME_EXPOSURE` where there is next to nothing to see, or the gain is beyond `MAX_GAIN`.
+    Means and deviations are made equal. Unlike least squares, this is symmetric. Returns
+    `SAME_EXPOSURE` if there is hardly any contrast, or if a gain exceeds `MAX_GAIN`.
     """
     seen = [(left[mask], right[mask]) for left, right, mask in pairs if mask.any()]
     if not seen:
@@ -79,24 +82,25 @@ def _looked_up(picture: PixelArray, levels: npt.NDArray[np.float64]) -> PixelArr
 
 
 LOSSLESS_DECIBELS = 100.0
-"""dB that are told of pictures without any difference."""
+"""PSNR in dB of identical pictures."""
 
 _EDGE_PIXELS = 2
-"""Pixels at the edge of a projected picture that are mixed with what is outside: cubic weights
-reach two pixels far."""
+"""Edge pixels of a warped picture that mix with the outside: the cubic filter reaches two
+pixels.
+"""
 
 
 def warp_with_mask(
     picture: PixelArray, matrix: Homography, size: ImageSize
 ) -> tuple[PixelArray, PixelMask]:
-    """`picture` projected into one of `size` pixels, and where it is all there."""
+    """Return `picture` warped to `size` pixels, and a mask of complete pixels."""
     return warp_picture(picture, matrix, size), there(image_size(picture), matrix, size)
 
 
 def warp_picture(picture: PixelArray, matrix: Homography, size: ImageSize) -> PixelArray:
-    """`picture`, which may also be a single plane, projected into one of `size` pixels.
+    """Return `picture`, or a single plane, warped to `size` pixels.
 
-    Outside, its edge goes on: an encoder has little to do there.
+    Outside, the edge is repeated, which encodes cheaply.
     """
     laid = cv2.warpPerspective(
         picture, matrix, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
@@ -105,7 +109,7 @@ def warp_picture(picture: PixelArray, matrix: Homography, size: ImageSize) -> Pi
 
 
 def there(picture: ImageSize, matrix: Homography, size: ImageSize) -> PixelMask:
-    """Where all of a projected picture is there, in one of `size` pixels."""
+    """Return a mask of `size` pixels that a warped picture covers completely."""
     width, height = picture
     inside = np.zeros((height, width), np.uint8)
     inside[_EDGE_PIXELS : height - _EDGE_PIXELS, _EDGE_PIXELS : width - _EDGE_PIXELS] = 255
@@ -114,15 +118,17 @@ def there(picture: ImageSize, matrix: Homography, size: ImageSize) -> PixelMask:
 
 
 def mean_square(one: PixelArray, other: PixelArray, mask: PixelMask | None = None) -> float:
-    """Of the differences of all samples, or those where `mask` is; as bad as can be where it is
-    nowhere, since nothing speaks for it."""
+    """Return the mean square difference, where `mask` is set if given.
+
+    An empty mask gives the worst value.
+    """
     difference = one.astype(np.float32) - other.astype(np.float32)
     squares = np.square(difference if mask is None else difference[mask])
     return float(squares.mean()) if squares.size else 255.0 * 255.0
 
 
 def psnr_of_square(squares: float) -> float:
-    """PSNR of 8-bit samples from their mean square error; `LOSSLESS` at most."""
+    """Return the PSNR of 8-bit samples by their mean square error; at most `LOSSLESS_DECIBELS`."""
     return (
         LOSSLESS_DECIBELS
         if squares <= 0
@@ -131,13 +137,14 @@ def psnr_of_square(squares: float) -> float:
 
 
 MergeFunction = Callable[[PixelArray, PixelArray, PixelMask], PixelArray]
-"""From what the left camera saw, what the right one saw of the same (laid over it, with the left
-one's exposure), and where it saw it."""
+"""Merges the left picture and the warped right one in the left exposure, given a mask of
+the right.
+"""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OverlapPieces:
-    """What is kept of two pictures; a piece may have no columns."""
+    """The three pieces of two pictures; a piece may have no columns."""
 
     left: PixelArray
     middle: PixelArray
@@ -145,23 +152,25 @@ class OverlapPieces:
 
 
 def unprojected(left: PixelArray, right: PixelArray, seen: PixelMask) -> PixelArray:
+    """Return the left picture alone."""
     return left
 
 
 def mean(left: PixelArray, right: PixelArray, seen: PixelMask) -> PixelArray:
+    """Return the mean of both pictures where both are known."""
     both = cv2.addWeighted(left, 0.5, right, 0.5, 0)
     seen = seen if left.ndim == 2 else seen[:, :, np.newaxis]
     return np.where(seen, both, left).astype(np.uint8)
 
 
 MERGES: Mapping[str, MergeFunction] = MappingProxyType({"unprojected": unprojected, "mean": mean})
-"""By name."""
+"""Merge functions by their stored name."""
 
 
 def split_pair(
     left: PixelArray, right: PixelArray, cut: SeamCut, light: ExposureMatch, merge: MergeFunction
 ) -> OverlapPieces:
-    """Cut a pair into pieces."""
+    """Cut a pair of pictures into pieces."""
     laid, seen = warp_with_mask(light.to_left(right), cut.to_middle, cut.middle)
     x1, y1, x2, y2 = _cut_corners(cut)
     middle = laid
@@ -170,13 +179,13 @@ def split_pair(
 
 
 def restore_left(pieces: OverlapPieces, cut: SeamCut) -> PixelArray:
-    """The left picture from the pieces."""
+    """Return the left picture from the pieces."""
     x1, y1, x2, y2 = _cut_corners(cut)
     return np.hstack([pieces.left, pieces.middle[y1:y2, x1:x2]])
 
 
 def restore_right(pieces: OverlapPieces, cut: SeamCut, light: ExposureMatch) -> PixelArray:
-    """The right picture from the pieces."""
+    """Return the right picture from the pieces."""
     size = cut.edge, cut.right[1]
     laid, _ = warp_with_mask(pieces.middle, inverse_homography(cut.to_middle), size)
     return np.hstack([light.to_right(laid), pieces.right])
@@ -194,26 +203,30 @@ Subsampling = tuple[int, int]
 """Columns and rows of pixels that share a sample of a plane."""
 
 PIECE_NAMES = ("left", "middle", "right")
-"""In this order they lie in a pack, so that what either side needs lies together."""
+"""The order in a pack, so that the two pieces of either side are adjacent."""
 
 _FLAT_DEVIATION = 4.0
-"""Levels of deviation below which noise is a good part of it, so that it tells no gain."""
+"""Deviation in levels below which noise dominates, so that gains are unreliable."""
 _SAME_GAIN, _SAME_OFFSET = 0.01, 0.5
-"""What differs by less is the same, and stays as it is."""
+"""Smaller differences in gain and offset are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaneExposure:
-    """Samples of the left picture from those of the right one: gain x sample + offset, by plane."""
+    """Maps samples of the right picture to those of the left one, by plane: gain x sample +
+    offset.
+    """
 
     gains: tuple[float, ...]
     offsets: tuple[float, ...]
 
     def to_left(self, number: int, plane: PlaneArray) -> PlaneArray:
+        """Return a plane of the right camera in the exposure of the left one."""
         levels = np.arange(256) * self.gains[number] + self.offsets[number]
         return self._mapped(number, plane, levels)
 
     def to_right(self, number: int, plane: PlaneArray) -> PlaneArray:
+        """Return a plane of the left camera in the exposure of the right one."""
         levels = (np.arange(256) - self.offsets[number]) / self.gains[number]
         return self._mapped(number, plane, levels)
 
@@ -228,33 +241,34 @@ class PlaneExposure:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlaneJoint:
-    """How the pictures of two cameras are kept as three pieces: the left one's columns before the
-    seam, what both see, and the right one's columns from the edge on."""
+    """How the pictures of two cameras are stored as three pieces.
+
+    These are columns of the left picture before the seam, the common part, and columns of the right
+    picture from the edge on.
+    """
 
     cut: SeamCut
     light: PlaneExposure
     merge: str  #: one of `MERGES`
-    shares: tuple[
-        Subsampling, ...
-    ]  #: by plane; all sizes and places of the cut are multiples of them
+    #: Subsampling by plane; all sizes and offsets of the cut are multiples of it.
+    shares: tuple[Subsampling, ...]
     turned: tuple[int, int] = (0, 0)
-    """Clockwise degrees by which the left and the right video's pictures are turned upright, before
-    anything is done with them."""
+    """Clockwise rotation of the pictures of the left and the right video, in degrees."""
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """Those that have columns, in the order of `PIECE_NAMES`."""
+        """The pieces that have columns, in the order of `PIECE_NAMES`."""
         has = {"left": self.cut.seam > 0, "right": self.cut.edge < self.cut.right[0]}
         return tuple(piece for piece in PIECE_NAMES if has.get(piece, True))
 
     @property
     def is_copy(self) -> bool:
-        """Whether the right picture is nothing but the left one."""
+        """Whether both pictures are identical."""
         same = self.cut.left == self.cut.right and np.array_equal(self.cut.matrix, np.eye(3))
         return bool(same and self.pieces == ("middle",))
 
     def to_record(self) -> dict[str, Any]:
-        """As `from_record` takes it: numbers and names that JSON keeps as they are."""
+        """Return a JSON object for `from_record`."""
         cut = self.cut
         return {
             "left": list(cut.left),
@@ -273,34 +287,37 @@ class PlaneJoint:
 
     @classmethod
     def from_record(cls, found: Mapping[str, Any]) -> PlaneJoint:
-        """Raises `ValueError`, `KeyError` or `TypeError` for what is none."""
+        """Return the joint of a JSON object.
+
+        Raises `ValueError`, `KeyError` or `TypeError` if it is invalid.
+        """
         matrix = np.array(found["matrix"], np.float64).reshape(3, 3)
         if not np.isfinite(matrix).all() or abs(np.linalg.det(matrix)) < 1e-12:
-            raise ValueError("its homography must have an inverse")
+            raise ValueError("the homography must have an inverse")
         left, right, middle, origin = (
             _require_two(found[name]) for name in ("left", "right", "middle", "origin")
         )
         cut = SeamCut(left, right, matrix, int(found["seam"]), int(found["edge"]), origin, middle)
         place = cut.left_in_middle
         if not 0 <= cut.seam < left[0] or not 0 < cut.edge <= right[0]:
-            raise ValueError("it is cut outside of its pictures")
+            raise ValueError("the cut is outside of the pictures")
         if min(place.x1, place.y1) < 0 or place.x2 > middle[0] or place.y2 > middle[1]:
-            raise ValueError("its middle is too small")
+            raise ValueError("the middle piece is too small")
         light = PlaneExposure(
             tuple(float(gain) for gain in found["gains"]),
             tuple(float(offset) for offset in found["offsets"]),
         )
         shares = tuple(_require_two(share) for share in found["shares"])
         if not len(light.gains) == len(light.offsets) == len(shares) or 0 in light.gains:
-            raise ValueError("it has other planes")
+            raise ValueError("numbers of planes differ")
         turned = _require_two(found["turned"])
         if any(degrees not in (0, 90, 180, 270) for degrees in turned):
-            raise ValueError("its pictures are turned by something else")
+            raise ValueError("rotation must be 0, 90, 180 or 270 degrees")
         return cls(cut, light, str(found["merge"]), shares, turned)
 
 
 class PlaneMerger:
-    """Makes pieces of pictures and pictures of pieces, as a joint says.  Thread-safe."""
+    """Makes pieces from pictures, and pictures from pieces. Thread-safe."""
 
     def __init__(self, joint: PlaneJoint) -> None:
         self.joint = joint
@@ -310,7 +327,7 @@ class PlaneMerger:
         self._seen: list[PixelMask] | None = None
 
     def middle(self, left: PlaneArrays, right: PlaneArrays) -> list[PlaneArray]:
-        """What both see, from whole pictures, in the left camera's pixels and exposure."""
+        """Return the common part of whole pictures, in pixels and exposure of the left camera."""
         merge = MERGES[self.joint.merge]
         result = []
         for number, cut in enumerate(self._cuts):
@@ -327,7 +344,7 @@ class PlaneMerger:
         return result
 
     def left(self, piece: PlaneArrays | None, middle: PlaneArrays, out: PlaneArrays) -> None:
-        """Fill `out` with the left picture; `piece` is None where it has no columns."""
+        """Fill `out` with the left picture; `piece` is None if it has no columns."""
         for number, cut in enumerate(self._cuts):
             if piece is not None:
                 out[number][:, : cut.seam] = piece[number]
@@ -335,7 +352,7 @@ class PlaneMerger:
             out[number][:, cut.seam :] = middle[number][place.y1 : place.y2, place.x1 : place.x2]
 
     def right(self, middle: PlaneArrays, piece: PlaneArrays | None, out: PlaneArrays) -> None:
-        """Fill `out` with the right picture; `piece` is None where it has no columns."""
+        """Fill `out` with the right picture; `piece` is None if it has no columns."""
         for number, cut in enumerate(self._cuts):
             size = cut.edge, cut.right[1]
             if self._is_still:
@@ -361,8 +378,10 @@ class PlaneMerger:
 def match_plane_exposure(
     pairs: Sequence[tuple[PlaneArrays, PlaneArrays]], cut: SeamCut, shares: Sequence[Subsampling]
 ) -> PlaneExposure:
-    """The light of pairs of whole pictures: means and deviations of what both see become equal, as
-    in `vfsd.codecs.joints.plane_merge`, which unlike least squares is the same from either side."""
+    """Return the exposure match of pairs of whole pictures, by plane.
+
+    Means and deviations of the common part are made equal, as in `exposure`.
+    """
     gains: list[float] = []
     offsets: list[float] = []
     for number, share in enumerate(shares):
@@ -384,7 +403,7 @@ def match_plane_exposure(
 def _plane_gain_offset(
     left: npt.NDArray[np.float32], right: npt.NDArray[np.float32], otherwise: float
 ) -> tuple[float, float]:
-    """(gain, offset) of one plane; `otherwise`: the gain of one that is flat."""
+    """Return (gain, offset) of one plane; `otherwise` is the gain of a flat plane."""
     if not len(left):
         return 1.0, 0.0
     spread = float(left.std()), float(right.std())
@@ -398,12 +417,12 @@ def _plane_gain_offset(
 
 
 def rotated_planes(planes: PlaneArrays, degrees: int) -> list[PlaneArray]:
-    """Views of planes that are turned clockwise; what is written to them is in the planes."""
+    """Return views of planes that are rotated clockwise; writing to them changes the planes."""
     return [np.rot90(plane, -degrees // 90) for plane in planes]
 
 
 def plane_mean_squares(shown: PlaneArrays, seen: PlaneArrays) -> list[float]:
-    """Mean square errors, by plane."""
+    """Return the mean square error of each plane."""
     return [
         float(cv2.norm(np.ascontiguousarray(one), np.ascontiguousarray(other), cv2.NORM_L2SQR))
         / other.size
@@ -412,12 +431,12 @@ def plane_mean_squares(shown: PlaneArrays, seen: PlaneArrays) -> list[float]:
 
 
 def is_divisible(size: ImageSize, shares: Sequence[Subsampling]) -> bool:
-    """Whether pictures of that size have even sides, and whole samples in every plane."""
+    """Return whether pictures of that size have even sides, and whole samples in every plane."""
     return all(size[0] % max(2, a) == 0 and size[1] % max(2, d) == 0 for a, d in shares)
 
 
 def _plane_cut(cut: SeamCut, share: Subsampling) -> SeamCut:
-    """The same cut, in samples of a plane."""
+    """Return the same cut in samples of a plane."""
     across, down = share
     if share == (1, 1):
         return cut

@@ -33,38 +33,38 @@ from vfsd.core.model import Access, Sound
 _Progress = Callable[[int, int], None]
 
 _CONFIGURED = frozenset({"aac", "opus", "flac", "vorbis", "alac"})
-"""Codecs that need a configuration ahead of all packets."""
+"""Codecs that need a configuration before any packet."""
 _HEAD_BYTES = 16
-"""Of the first packet of AC-3, which is its configuration."""
+"""Bytes of the first AC-3 packet that serve as its configuration."""
 _HEAD_PACKETS = 16
-"""So many are given to muxers that describe a codec by its packets."""
+"""Packets for muxers that derive the description of a codec from its packets."""
 MAX_AUDIO_PACKETS = 1 << 26
-"""A stream of sound with more of them is left out."""
+"""Most packets of an audio stream; larger streams are omitted."""
 _PROGRESS_PACKETS = 4096
 _FINER_TICKS = 64
-"""Ticks into which one is divided where several packets share a time stamp."""
+"""Finer ticks per tick, used if several packets share a timestamp."""
 
 
 @dataclass(frozen=True)
 class AudioScan:
-    """The sound of a file, and its packets; none where there is a reason against it."""
+    """The audio of a file and its packets; no packets if it cannot be used."""
 
     sound: Sound
     columns: PacketColumns
 
 
 class _UnusableAudioError(Exception):
-    """Why the sound of a file is left out of views."""
+    """The reason why views omit the audio of a file."""
 
 
 class _SplitPacketError(Exception):
-    """A packet does not lie in the file in one piece."""
+    """A packet is not contiguous in the file."""
 
 
 def scan_audio(
     source: MediaSource, container: Container, on_progress: _Progress | None = None
 ) -> AudioScan | None:
-    """The sound that views of a file may carry; None where it has no audio stream."""
+    """Return the audio that views of a file may carry; None if there is no audio stream."""
     is_cut = not container.sliced or container.name in SPLITTING_CONTAINERS
     for access in (Access.DEMUX,) if is_cut else (Access.EXTENT, Access.DEMUX):
         try:
@@ -81,12 +81,12 @@ def scan_audio(
                 except _UnusableAudioError as reason:
                     return unusable_audio(_codec_name(stream), stream.index, str(reason))
         except FFmpegError as error:
-            return unusable_audio("unknown", -1, f"it cannot be read: {error.strerror}")
-    raise AssertionError("a demuxer gives packets whole")
+            return unusable_audio("unknown", -1, f"the audio cannot be read: {error.strerror}")
+    raise AssertionError("demuxed packets are complete")
 
 
 def unusable_audio(codec: str, stream_index: int, reason: str) -> AudioScan:
-    """What is told of sound that views do not carry."""
+    """Return the description of audio that views omit."""
     nothing = np.empty(0, np.int64)
     sound = Sound(codec=codec, stream_index=stream_index, reason=reason)
     return AudioScan(
@@ -108,23 +108,23 @@ def _codec_name(stream: AudioStream) -> str:
 def _require_usable(stream: AudioStream) -> None:
     codec, context = _codec_name(stream), stream.codec_context
     if context is None:
-        raise _UnusableAudioError("its codec is not known")
+        raise _UnusableAudioError("the codec is unknown")
     if codec in _CONFIGURED and not (context.extradata or has_adts_headers(stream)):
-        raise _UnusableAudioError(f"{codec} without a configuration ahead of its packets")
+        raise _UnusableAudioError(f"{codec} has no configuration before its packets")
     if not context.sample_rate or not context.channels or not stream.time_base:
-        raise _UnusableAudioError("its sample rate or channels are not told")
+        raise _UnusableAudioError("the sample rate or the channels are unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class _ScannedPacket:
-    """What is noted of a packet of sound; ticks of its stream."""
+    """An audio packet; times are in ticks of its stream."""
 
     pts: int | None
-    duration: int  #: 0: not told
+    duration: int  #: 0: unknown
     position: int
     payload: bytes
-    form: bytes  #: the same for all packets that are decoded in the same way
-    configuration: bytes  #: that was in the packet itself
+    form: bytes  #: equal for packets that are decoded in the same way
+    configuration: bytes  #: configuration within the packet
 
 
 def _sliced_packets(
@@ -133,13 +133,13 @@ def _sliced_packets(
     stream: AudioStream,
     head: list[Packet[AudioStream]],
 ) -> Iterable[_ScannedPacket]:
-    """Packets that lie in the file in one piece.  Raises `_CutUpError` for any other."""
+    """Yield packets that are contiguous in the file. Raises `_SplitPacketError` for any other."""
     if has_adts_headers(stream):
         raise _SplitPacketError
     slices = PayloadLocator(source, True)
     for packet in demux_packets(opened, stream):
         if packet.has_sidedata("encryption_info"):
-            raise _UnusableAudioError("it is encrypted")
+            raise _UnusableAudioError("the audio is encrypted")
         if len(head) < _HEAD_PACKETS:
             head.append(packet)
         payload = bytes(packet)
@@ -185,13 +185,13 @@ def _scan_stream(
             continue
         first = first or packet
         if packet is not first and packet.form != first.form and packet.form:
-            raise _UnusableAudioError("its configuration changes on the way")
+            raise _UnusableAudioError("the configuration changes within the stream")
         pts.append(NO_TIMESTAMP if packet.pts is None else packet.pts)
         lasting.append(packet.duration)
         position.append(packet.position)
         size.append(len(packet.payload))
         if len(pts) > MAX_AUDIO_PACKETS:
-            raise _UnusableAudioError("its packets are too many")
+            raise _UnusableAudioError(f"the stream has more than {MAX_AUDIO_PACKETS} packets")
         if on_progress and len(pts) % _PROGRESS_PACKETS == 0:
             on_progress(min(total, max(0, packet.position)), total)
     if first is None:
@@ -233,23 +233,22 @@ def _audio_description(
 
 
 def _settled_times(pts: Ints, lasting: Ints, base: Fraction) -> tuple[Ints, int, Fraction]:
-    """(when each packet begins, strictly ascending; when the last one has sounded; seconds per
-    tick).
+    """Return (start of each packet, strictly ascending; end of the last; seconds per tick).
 
-    Containers leave time stamps out where one block holds several packets, and repeat them where
-    packets are shorter than a tick.  Such packets are spread evenly up to the next time stamp.
+    Containers omit timestamps where one block holds several packets, and repeat them where packets
+    are shorter than a tick. Such packets are spread evenly up to the next timestamp.
     """
     known = np.flatnonzero(pts != NO_TIMESTAMP)
     if not len(known):
-        raise _UnusableAudioError("its packets have no time stamps")
+        raise _UnusableAudioError("the packets have no timestamps")
     steps = np.diff(pts[known])
     if (steps < 0).any():
-        raise _UnusableAudioError("its time stamps are set back on the way")
+        raise _UnusableAudioError("the timestamps run backwards")
     usual = _usual_step(pts, lasting, known)
     if len(known) == len(pts) and (steps > 0).all():
         last = int(lasting[-1]) or round(usual)
         return pts, int(pts[-1]) + max(1, last), base
-    exact = known[np.concatenate(([True], steps > 0))]  # the first of those with the same time
+    exact = known[np.concatenate(([True], steps > 0))]  # the first packet of each timestamp
     numbers = np.arange(len(pts))
     inside = np.interp(numbers, exact, pts[exact].astype(np.float64) * _FINER_TICKS)
     after = (numbers - exact[-1]).clip(0) * usual * _FINER_TICKS
@@ -257,12 +256,12 @@ def _settled_times(pts: Ints, lasting: Ints, base: Fraction) -> tuple[Ints, int,
     times = np.rint(inside + after - before).astype(np.int64)
     times[exact] = pts[exact] * _FINER_TICKS
     if (np.diff(times) <= 0).any():
-        raise _UnusableAudioError("too many of its packets share one time stamp")
+        raise _UnusableAudioError("too many packets share one timestamp")
     return times, int(times[-1]) + max(1, round(usual * _FINER_TICKS)), base / _FINER_TICKS
 
 
 def _usual_step(pts: Ints, lasting: Ints, known: Ints) -> float:
-    """Ticks from a packet to the next, as a rule."""
+    """Return the average ticks between packets."""
     spread = int(pts[known[-1]] - pts[known[0]])
     if spread > 0:
         return spread / int(known[-1] - known[0])
@@ -271,12 +270,12 @@ def _usual_step(pts: Ints, lasting: Ints, known: Ints) -> float:
 
 
 def _bit_depth(stream: AudioStream, headers: AudioHeaders) -> int:
-    """Bits of a sample as it is stored; 0 for lossy codecs, which have none.
+    """Return bits per stored sample; 0 for lossy codecs.
 
-    TTA packets in Matroska cannot be decoded without it.
+    Packets of TTA in Matroska cannot be decoded without it.
     """
     codec = _codec_name(stream)
-    if codec.startswith("pcm"):  # pcm_s24le is decoded to 32
+    if codec.startswith("pcm"):  # pcm_s24le decodes to 32 bits, so the name decides
         digits = re.search(r"[0-9]+", codec)
         return int(digits[0]) if digits else 8
     return headers.bit_depth if stream.codec_context.codec.lossless else 0

@@ -1,5 +1,6 @@
-"""Finds damaged frames: errors that the decoder reports, gaps in H.264 frame_num, packets that a
-second decoder refuses, and the frames that depend on them.
+"""Finds damaged frames, and the frames that depend on them.
+
+Uses errors of the decoder, gaps in H.264 frame_num, and packets that a second decoder refuses.
 """
 
 from __future__ import annotations
@@ -27,18 +28,19 @@ from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
 
 _HEADER_BYTES = 24
 _RESTARTS = (0, 1)
-"""Numbers after a picture that resets them in mid-stream, which is not looked for."""
+"""frame_num after a memory management control operation 5, which is not parsed (H.264 7.4.3)."""
 
 
 class FrameNumTracker:
-    """Follows the numbers of a stream, packet by packet in decode order."""
+    """Checks frame_num of an H.264 stream, packet by packet in decode order."""
 
     def __init__(self, extradata: bytes) -> None:
         self._prefix = nal.prefix_size("h264", extradata)
-        self._lengths: dict[int, int | None] = {}  # by the set's id: bits; None: gaps are allowed
-        self._sets: dict[int, int] = {}  # picture parameter set -> sequence parameter set
-        self._planes: set[int] = set()  # sequence parameter sets with separate colour planes
-        self._before: int | None = None  # the number of the last reference picture
+        # Bits of frame_num by SPS ID; None: gaps_in_frame_num_value_allowed_flag is set.
+        self._lengths: dict[int, int | None] = {}
+        self._sets: dict[int, int] = {}  # SPS ID by PPS ID
+        self._planes: set[int] = set()  # IDs of SPS with separate_colour_plane_flag
+        self._before: int | None = None  # frame_num of the last reference picture
         try:
             for unit in nal.parameter_sets("h264", extradata):
                 self._learn(unit)
@@ -46,7 +48,7 @@ class FrameNumTracker:
             pass
 
     def follows(self, packet: bytes) -> bool:
-        """Whether no picture is missing before the one in `packet`, as far as its header tells."""
+        """Return whether no picture is missing before the one in `packet`, judged by frame_num."""
         try:
             for start, end in nal.nal_units(packet, self._prefix):
                 kind = packet[start] & 0x1F
@@ -72,13 +74,13 @@ class FrameNumTracker:
                 self._planes.add(number)
             length = reader.golomb() + 4
             nal.skip_display_order(reader)
-            reader.golomb()  # reference frames
+            reader.golomb()  # max_num_ref_frames
             self._lengths[number] = None if reader.flag() else length
 
     def _goes_on(self, head: bytes, kind: int) -> bool:
         reader = BitReader(unescaped(head)[1:])
-        reader.golomb()  # the first macroblock
-        reader.golomb()  # the type of the slice
+        reader.golomb()  # first_mb_in_slice
+        reader.golomb()  # slice_type
         chosen = self._sets.get(reader.golomb(), -1)
         length = self._lengths.get(chosen)
         if length is None:
@@ -95,12 +97,14 @@ class FrameNumTracker:
 
 
 _SECOND_DECODERS = {"vp9": "libvpx-vp9"}
-"""By codec: a decoder that refuses packets whose bits run out too early, as most damage makes them.
-FFmpeg's own decodes such packets without an error."""
+"""Decoders by codec that refuse packets which end too early, as most damage causes.
+
+FFmpeg's own decoders return such pictures without an error.
+"""
 
 
 class PacketDamageChecker:
-    """Examines each packet of a stream in decode order, besides the decoder."""
+    """Checks each packet of a stream in decode order, in addition to the decoder."""
 
     def __init__(self, stream: VideoStream) -> None:
         context = stream.codec_context
@@ -110,9 +114,9 @@ class PacketDamageChecker:
         self._is_proven = False  # the second decoder has decoded a packet
 
     def passes(self, packet: Packet[VideoStream]) -> bool:
-        """Whether nothing is wrong with the next packet, and no picture is missing before it.
+        """Return whether the next packet is intact and no picture is missing before it.
 
-        A key packet needs none of the pictures before.
+        A key packet needs no earlier picture.
         """
         follows = self._numbers is None or self._numbers.follows(bytes(packet))
         return self._is_decoded(packet) and (follows or packet.is_keyframe)
@@ -126,14 +130,14 @@ class PacketDamageChecker:
             raise
         except FFmpegError:
             if not self._is_proven:
-                self._second = None  # it may lack the profile
+                self._second = None  # it may not support the profile
             return not self._is_proven
         self._is_proven = True
         return True
 
 
 def _second_decoder(codec: str, extradata: bytes | None) -> VideoCodecContext | None:
-    """None where there is none; FFmpeg may be built without it."""
+    """Return the second decoder of a codec; None if there is none in this build of FFmpeg."""
     name = _SECOND_DECODERS.get(codec)
     if name is None:
         return None
@@ -148,34 +152,34 @@ def _second_decoder(codec: str, extradata: bytes | None) -> VideoCodecContext | 
 
 
 _HARMLESS_UNITS = ("SEI",)
-"""Errors that name these are about what accompanies pictures, not about pictures."""
+"""Units whose errors do not affect pictures."""
 _UNREFERENCED_B = frozenset(("mpeg1video", "mpeg2video", "mpeg4", "vc1", "wmv3", "rv30", "rv40"))
-"""Codecs in which no picture refers to a B picture."""
+"""Codecs in which B pictures are never references."""
 
 
 class DamageNotes:
-    """Collects damaged packets while a stream is decoded packet by packet, with one thread."""
+    """Collects damaged packets while a stream is decoded packet by packet with one thread."""
 
     def __init__(self, decoder: str, messages: list[LogMessage]) -> None:
-        """`messages` is what FFmpeg reports of errors on the way; they are taken out of it."""
+        """`messages` collects FFmpeg's errors; they are removed once they are evaluated."""
         self.packets: set[int] = set()
-        self.unreferenced: set[int] = set()  #: those that no other packet refers to
+        self.unreferenced: set[int] = set()  #: packets that no other one refers to
         self._decoder = decoder
         self._messages = messages
 
     def fed(self, packet: int, source: Packet[VideoStream]) -> None:
-        """`packet`, from the demuxer, has just been given to the decoder."""
+        """Evaluate errors after `packet`, from the demuxer, was fed to the decoder."""
         if source.is_corrupt or any(map(self._is_of_picture, self._messages)):
             self.packets.add(packet)
         self._messages.clear()
 
     def failed(self, packet: int) -> None:
-        """The decoder has refused `packet`."""
+        """Note that the decoder has refused `packet`."""
         self.packets.add(packet)
         self._messages.clear()
 
     def came(self, pictures: Sequence[av.VideoFrame]) -> None:
-        """Pictures have come out, whose pts are the numbers of their packets."""
+        """Evaluate pictures whose pts is the number of their packet."""
         for one in pictures:
             if one.pts is None:
                 continue
@@ -190,14 +194,17 @@ class DamageNotes:
 
 
 def damaged_frames(codec: str, columns: PacketColumns, order: Ints, notes: DamageNotes) -> Ints:
-    """The numbers of the frames that show damage, ascending.
+    """Return the numbers of damaged frames, ascending.
 
-    `columns` has the flags that the packets' own bytes promise; a proof by decoding may take some
-    back because of the very damage.  `order` is the packet of each frame.
+    Damage of a packet that others refer to affects every frame up to the next key packet. It also
+    affects frames shown before that key packet but decoded after it, since any of them may be
+    predicted from the damaged one.
 
-    Damage of a packet that others refer to reaches every frame up to the next key packet, and the
-    frames that are shown before that one but decoded after it: the decoder may predict any of them
-    from it.
+    Args:
+        codec: FFmpeg's name of the codec
+        columns: packets with flags by their own bytes; decoding may clear flags because of damage
+        order: the packet of each frame
+        notes: the damaged packets
     """
     damaged = np.zeros(len(columns), np.bool_)
     damaged[[packet for packet in notes.packets if packet < len(columns)]] = True
@@ -212,7 +219,7 @@ def _spread_damage(
     keys = np.flatnonzero(columns.flags & PacketFlag.KEY).tolist()
     needed = columns.flags & PacketFlag.DISPOSABLE == 0
     needed[[packet for packet in unreferenced if packet < len(needed)]] = False
-    reached = False  # the group before, to its end
+    reached = False  # damage reached the end of the previous GOP
     for start, end in itertools.pairwise([*({0} - set(keys)), *keys, len(columns)]):
         group = slice(start, end)
         leading = columns.pts[group] < columns.pts[start]

@@ -1,5 +1,6 @@
-"""Builds the columns of a frame table from a packet scan: packet flags, timestamps, reorder delay
-and the nominal frame rate.
+"""Builds the columns of a frame table from a packet scan.
+
+These are packet flags, timestamps, the reorder delay and the nominal frame rate.
 """
 
 from __future__ import annotations
@@ -25,34 +26,34 @@ STANDARD_RATES = tuple(
         + [Fraction(whole * 1000, 1001) for whole in (12, 15, 24, 30, 48, 60, 120, 240)]
     )
 )
-"""Frames per second that cameras and containers use."""
+"""Frame rates that cameras and containers use."""
 
 _NEAR = Fraction(1, 10_000)
-"""A claim this close to a standard rate, relatively, is that rate, written with too few digits."""
+"""A claim this close (relatively) to a standard rate is that rate with too few digits."""
 
 
 class _MinTicks(NamedTuple):
-    """Ticks from frame to frame, at least, for a rate to be believed."""
+    """Least ticks from frame to frame for a rate to be accepted."""
 
-    noisy: float  #: a whole step, if frames deviate by a tick; one tick may be a missing frame
-    claimed: int  #: a step that is not whole, of a rate that the file claims
-    standard: int  #: the same of a standard rate that it does not claim
-    fitted: float  #: the same of any other rate
+    noisy: float  #: integral step, frames deviating by a tick (a tick may be a missing frame)
+    claimed: int  #: fractional step of a rate that the file claims
+    standard: int  #: fractional step of a standard rate that the file does not claim
+    fitted: float  #: fractional step of any other rate
 
 
 _MIN_TICKS = _MinTicks(4, 3, 4, 4)
 _MIN_COARSE_TICKS = _MinTicks(math.inf, 8, 8, math.inf)
-"""2:3 pulldown has such time stamps, with few ticks to a frame, and no constant rate."""
+"""Limits for coarse timestamps. Those of 2:3 pulldown are coarse too, but the rate varies."""
 _DENOMINATORS = (1, 2, 10, 1001, 100_000)
 
 
 def constant_rate(
     shown: Ints, time_base: Fraction, claims: Iterable[Fraction | None]
 ) -> Fraction | None:
-    """Frames per second of pictures that appear at `shown`, in ticks, ascending; None: it varies.
+    """Return the frame rate of pictures at `shown`, in ascending ticks; None: variable.
 
-    A claim that agrees with the time stamps is believed first, then a standard rate, then the
-    simplest rate that fits.  Two frames or more are needed.
+    A claimed rate that matches the timestamps is preferred, then a standard rate, then the simplest
+    rate that fits. Needs at least two frames.
     """
     if len(shown) < 2:
         return None
@@ -102,9 +103,9 @@ def _rate_of_ticks(
 
 
 def _claim_preference(ticks: Ints, time_base: Fraction, rate: Fraction) -> tuple[bool, bool, float]:
-    """Of claims that agree the least is believed: an exact one, then a standard one.
+    """Return a sort key for claims that fit: an exact one is first, then a standard one.
 
-    The mean that demuxers compute over a short file agrees as well, and is neither.
+    The average that demuxers compute over a short file fits as well, and is neither.
     """
     step = 1 / (rate * time_base)
     spread = _tick_spread(ticks, step)
@@ -112,7 +113,7 @@ def _claim_preference(ticks: Ints, time_base: Fraction, rate: Fraction) -> tuple
 
 
 def _nearby_standard_rates(rate: Fraction) -> list[Fraction]:
-    """The standard rates that `rate` may mean, the nearest first."""
+    """Return the standard rates that `rate` may stand for, nearest first."""
     near = [one for one in STANDARD_RATES if abs(one - rate) <= _NEAR * one]
     return sorted(near, key=lambda one: abs(one - rate))
 
@@ -120,9 +121,9 @@ def _nearby_standard_rates(rate: Fraction) -> list[Fraction]:
 def _fits_rate(
     ticks: Ints, time_base: Fraction, rate: Fraction, least_step: float, least_noisy: float
 ) -> bool:
-    """Whether rounding explains how the frames lie."""
+    """Return whether rounding to ticks explains the timestamps."""
     step = 1 / (rate * time_base)
-    # The last frame tells most; looking at that alone rules out most candidates.
+    # The last frame alone rules out most candidates.
     if abs(int(ticks[-1]) - step * (len(ticks) - 1)) > 1:
         return False
     if step.denominator == 1 and step < least_noisy:
@@ -131,7 +132,7 @@ def _fits_rate(
 
 
 def _tick_spread(ticks: Ints, step: Fraction) -> float:
-    """Ticks between the earliest and the latest frame, relative to frames `step` ticks apart."""
+    """Return the spread of deviations from frames `step` ticks apart, in ticks."""
     if step.denominator == 1:
         residuals = ticks - np.arange(len(ticks)) * int(step)
         return int(residuals.max() - residuals.min())
@@ -140,7 +141,7 @@ def _tick_spread(ticks: Ints, step: Fraction) -> float:
 
 
 def _simplest_rate(ticks: Ints, time_base: Fraction, least: _MinTicks) -> Fraction | None:
-    """The simplest rate, by its denominator, that agrees with the time stamps."""
+    """Return the fitting rate with the smallest denominator."""
     last = len(ticks) - 1
     low, high = (int(ticks[-1]) - 1) / last, (int(ticks[-1]) + 1) / last
     if high < least.fitted or last < 2:
@@ -161,9 +162,9 @@ def _simplest_rate(ticks: Ints, time_base: Fraction, least: _MinTicks) -> Fracti
 
 
 def _best_step(ticks: Ints, low: float, high: float) -> float | None:
-    """The step, between two others, with the smallest spread; None where that is over a tick.
+    """Return the step in an interval with the smallest spread; None if that exceeds a tick.
 
-    The spread is convex in the step, so a ternary search finds it.
+    The spread is convex in the step, so a ternary search finds the minimum.
     """
     numbers = np.arange(len(ticks))
 
@@ -171,7 +172,7 @@ def _best_step(ticks: Ints, low: float, high: float) -> float | None:
         deviations = ticks - numbers * step
         return float(deviations.max() - deviations.min())
 
-    if spread((low + high) / 2) > 3:  # the best step is at most a tick away over the whole length
+    if spread((low + high) / 2) > 3:  # the best step differs by a tick at most over all frames
         return None
     for _ in range(48):
         one, other = low + (high - low) / 3, high - (high - low) / 3
@@ -185,7 +186,7 @@ def _best_step(ticks: Ints, low: float, high: float) -> float | None:
 
 @dataclass(frozen=True)
 class TableTimestamps:
-    """Ticks of every packet, and when the last frame stops being shown."""
+    """Timestamps of every packet in ticks, and the end of the last frame."""
 
     pts: Ints
     dts: Ints
@@ -196,10 +197,9 @@ class TableTimestamps:
 
 
 def unwrap_timestamps(scan: PacketScan) -> tuple[Ints, Ints, bool]:
-    """(pts, dts, whether they were changed) of a stream whose clock may be set back on the way.
+    """Return (pts, dts, whether they changed) of a stream in which the clock may be reset.
 
-    Where the decoding times run backwards, all that follows is moved to go on where what came
-    before ends.
+    Where dts run backwards, all later timestamps are shifted to continue the earlier ones.
     """
     dts = scan.dts
     if len(dts) < 2 or (dts == NO_TIMESTAMP).any():
@@ -226,12 +226,17 @@ def settle(
     rate: Fraction | None,
     claims: Sequence[Fraction | None] = (),
 ) -> TableTimestamps:
-    """Complete the time stamps of a table.
+    """Complete the timestamps of a table.
 
-    `order` is the packets that show a frame, in display order; their `pts` must be known and
-    ascending.  Decoding times that are missing are made up so that they ascend and no frame is
-    decoded after it is shown.  `rate` is the one that the container claims; `claims` are further
-    ones, of the codec for example.
+    Missing dts are generated: they ascend, and no frame is decoded after it is shown.
+
+    Args:
+        pts, dts, duration: ticks of each packet, as scanned; dts may be missing
+        order: packets that show a frame, in display order; their pts must be known and ascend
+        reorder_delay: frames that the decoder delays
+        time_base: seconds per tick
+        rate: frame rate that the container claims
+        claims: other claimed frame rates, for example of the codec
     """
     shown = pts[order]
     step = _usual_step(shown, time_base, rate)
@@ -247,7 +252,7 @@ def settle(
 
 
 def _usual_step(shown: Ints, time_base: Fraction, rate: Fraction | None) -> int:
-    """Ticks from a frame to the next, usually."""
+    """Return the median ticks between frames."""
     if len(shown) > 1:
         return max(1, int(np.median(np.diff(shown))))
     return max(1, round(1 / (rate * time_base))) if rate else 1
@@ -259,12 +264,12 @@ def _decode_timestamps(pts: Ints, dts: Ints, order: Ints, delay: int, step: int)
         return dts
     known = np.flatnonzero(~missing)
     if len(known) and missing[: known[0]].sum() == missing.sum():
-        # Only the first are not told: go back from there in usual steps.
+        # Only the first ones are missing: continue backwards in median steps.
         dts = dts.copy()
         dts[: known[0]] = dts[known[0]] - step * np.arange(known[0], 0, -1)
         return dts
-    # A shown packet is decoded when the frame `delay` places before its rank is shown; a hidden
-    # one along with the shown packet that follows it.
+    # A shown packet is decoded when the frame `delay` places before it is shown. A hidden packet
+    # is decoded with the next shown packet.
     shown = np.sort(order)
     times = pts[order]
     rank = np.arange(len(shown)) - delay
@@ -283,7 +288,7 @@ def _average_rate(shown: Ints, end_pts: int, time_base: Fraction) -> Fraction | 
 def initial_packet_flags(
     scanned: PacketScan, hidden: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """What is known before any decoding; where packets are not looked into, the container's."""
+    """Return the flags known before decoding; those of the container if packets are not parsed."""
     traits = scanned.traits
     flags = np.zeros(len(scanned), np.uint8)
     starts = traits & PacketTrait.STARTS != 0
@@ -298,7 +303,7 @@ def initial_packet_flags(
 
 
 def h264_leading(media: MediaInfo, scanned: PacketScan) -> Ints:
-    """H.264 does not mark the pictures that lead an open key picture: they are shown before it."""
+    """Return the leading packets of open key pictures. H.264 does not mark them: pts decides."""
     if media.codec != "h264":
         return np.empty(0, np.int64)
     starts = scanned.traits & PacketTrait.STARTS != 0
@@ -307,8 +312,8 @@ def h264_leading(media: MediaInfo, scanned: PacketScan) -> Ints:
 
 
 def reorder_delay(order: Ints) -> int:
-    """How many frames a decoder must hold back: the most that a frame moves towards the front."""
-    place = np.argsort(order, kind="stable")  # in display order, of each shown packet
+    """Return how many frames a decoder must delay: the most places that a frame moves forward."""
+    place = np.argsort(order, kind="stable")  # position in display order of each shown packet
     return max(0, int((np.arange(len(order)) - place).max()))
 
 
@@ -319,14 +324,14 @@ def proven_timestamps(
     media: MediaInfo,
     notes: list[str],
 ) -> tuple[Ints, Ints, Ints]:
-    """(pts, dts, duration), such that pts are known and ascend along the decoder's output.
+    """Return (pts, dts, duration) with known pts that ascend in the decoder's output order.
 
-    Where no time is told, durations are unknown as well: what demuxers then say of the packets
-    that they have parsed last is one tick.
+    Without any timestamps, durations are unknown as well: demuxers then claim one tick for the
+    packets they parsed last.
     """
     pts, dts, moved = unwrap_timestamps(scanned)
     if moved:
-        notes.append("time stamps are set back on the way; they are read as going on")
+        notes.append("timestamps run backwards; later ones were shifted")
     order = decoded.order
     pts = pts.copy()
     shown = pts[order]
@@ -334,7 +339,9 @@ def proven_timestamps(
         if (np.diff(shown) > 0).all():
             return pts, dts, scanned.duration
         if len(np.unique(shown)) == len(shown):
-            notes.append("pictures do not come in the order of their time stamps; sorted")
+            notes.append(
+                "pictures are not in the order of their timestamps; timestamps were sorted"
+            )
             pts[order] = np.sort(shown)
             return pts, np.full(len(pts), NO_TIMESTAMP, np.int64), scanned.duration
     pts[:] = NO_TIMESTAMP
@@ -342,13 +349,13 @@ def proven_timestamps(
         pts[order] = _output_timestamps(decoded, dts)
         return pts, dts, scanned.duration
     rate = media.average_rate or 25
-    notes.append(f"no time stamps: frames are numbered at {rate} per second")
+    notes.append(f"no timestamps: frames are timed at {rate} per second")
     pts[order] = [round(i / (rate * media.time_base)) for i in range(len(order))]
     return pts, np.full(len(pts), NO_TIMESTAMP, np.int64), np.zeros(len(pts), np.int64)
 
 
 def _output_timestamps(decoded: DecoderOutput, dts: Ints) -> Ints:
-    """Frames shown when the decoder gives them: the decoding time of the packet it is then fed."""
+    """Return the time of each output: the dts of the packet that the decoder is fed next."""
     steps = np.diff(dts)
     step = int(np.median(steps)) if len(steps) else 1
     drained = np.cumsum(decoded.fed >= len(dts))

@@ -1,5 +1,6 @@
-"""Decodes a whole stream to prove its frame table: which frames it yields, in which order, and at
-which key packets decoding may start.
+"""Decodes a whole stream to prove its frame table.
+
+Determines which frames it yields, in which order, and at which key packets decoding may start.
 """
 
 from __future__ import annotations
@@ -33,21 +34,22 @@ _NEEDED = ~np.uint8(PacketFlag.DISPOSABLE)
 _PROGRESS_PACKETS = 16
 _MAX_DRAIN_ERRORS = 64
 _MAX_MERGED = 8
-"""After as many key packets that lead to other pictures, no key packet of the file is believed."""
+"""Failed key packets after which no key packet of the file is trusted."""
 
 
 _CONTINUED_FRAMES = 8
-"""Runs of as many packets are tried with the key packet after them, and one in as many others."""
+"""Runs of at least this many packets also test the next key packet, as does one in this many
+shorter runs."""
 
 
 @dataclass(frozen=True)
 class FullDecode(DecoderOutput):
-    """The outcome of decoding a whole stream in order, as FFmpeg's command does it."""
+    """The output of decoding a whole stream in order, as the ffmpeg command does."""
 
-    prints: dict[int, int]  #: packet -> checksum of its frame
-    first: av.VideoFrame | None  #: as it is coded
-    size: tuple[int, int]  #: (width, height) to which pictures were scaled
-    sizes: frozenset[tuple[int, int]]  #: (width, height) of pictures, as they are coded
+    prints: dict[int, int]  #: fingerprint of the frame by packet
+    first: av.VideoFrame | None  #: the first picture in its coded size
+    size: tuple[int, int]  #: (width, height) after scaling
+    sizes: frozenset[tuple[int, int]]  #: all coded (width, height)
     damage: DamageNotes
 
 
@@ -60,13 +62,12 @@ def decode_all(
     left_out: Collected[int] = (),
     in_largest_size: bool = False,
 ) -> FullDecode:
-    """Decode every packet in order with one thread, with the decoder that FFmpeg sets up.
+    """Decode every packet in order with one thread, by the decoder that FFmpeg sets up.
 
-    Those at the places `left_out` are not there.
-
-    Pictures of another size are scaled to that of the first, or to the largest size; the latter
-    takes a second decode where the first picture does not have it.  Raises `RefusedMediaError`
-    when the picture changes its format on the way, or a packet holds several pictures.
+    Packets at the offsets `left_out` are ignored. Pictures of another size are scaled to the size
+    of the first, or to the largest one. The latter takes a second decode if the first picture is
+    smaller. Raises `RefusedMediaError` if the format changes within the stream, or if a packet
+    holds several pictures.
     """
     once = partial(_decode_once, source, container, stream_index, on_progress, left_out)
     found = once(None)
@@ -84,12 +85,12 @@ def _decode_once(
     left_out: Collected[int],
     size: tuple[int, int] | None,
 ) -> FullDecode:
-    """As `decode_all`, in that size; None: in that of the first picture."""
+    """Decode as `decode_all` does, to one size; None: that of the first picture."""
     opened, stream = open_stream(source, container.name, stream_index)
     context = stream.codec_context
     configure_decoder(context)
     if context.codec.name == "hevc":
-        # It reports pictures that do not match the hashes in the stream, and shows them as before.
+        # Report pictures that do not match the hashes in the stream. Their output is the same.
         context.options["err_detect"] = "crccheck"
     total = source.size
     frames = _DecodedFrames(size)
@@ -109,7 +110,7 @@ def _decode_once(
             try:
                 pictures = decode(context, packet)
             except MemoryError:
-                raise  # it tells of the machine, not of the file
+                raise  # it is about the machine, not the file
             except FFmpegError:
                 notes.failed(index)
                 continue
@@ -141,6 +142,8 @@ def _decode_once(
 
 
 class _DecodedFrames:
+    """Collects the pictures of a full decode."""
+
     def __init__(self, size: tuple[int, int] | None) -> None:
         self.size = size or (0, 0)
         self.order: list[int] = []
@@ -162,13 +165,13 @@ class _DecodedFrames:
                     picture,
                 )
             frame = self._first_size.convert(picture)
-            # What pictures mean may change, of which the one range of levels has names of its own.
+            # The range may change within a stream; full range changes the name of some formats.
             form = (frame.width, frame.height, without_range_name(frame.format.name))
             if self._form is None:
                 self._form = form
             if form != self._form:
                 raise RefusedMediaError(
-                    f"the picture changes on the way, "
+                    f"the picture format changes within the stream, "
                     f"from {_form_text(self._form)} to {_form_text(form)}"
                 )
             if frame.pts is None or frame.pts in self.prints:
@@ -183,20 +186,19 @@ def _form_text(form: tuple[int, int, str]) -> str:
 
 
 def _frame_fingerprint(frame: av.VideoFrame) -> int:
-    """Of its samples, and of what they mean: decoders go on with what they were told last."""
+    """Return a hash of samples and color coding; decoders may keep the colors of earlier
+    packets.
+    """
     return hash((fingerprint(frame), frame_coding(frame, DEFAULT_CODING)))
 
 
-# ----------------------------------------------------------------------------------- key packets
-
-
 class KeyPacketProof:
-    """Tries every key packet of a table by decoding from it, as a read will.
+    """Tests every key packet of a table by decoding from it, as reads do.
 
-    `columns.flags` holds the candidates for KEY and DISPOSABLE.  `flags` is the outcome: KEY where
-    decoding may start, LEADING where it must start one key earlier, DISPOSABLE where nothing
-    changes when the packet is left out.  Packets in `unstable` are not held to anything; where
-    the proof fails, those are added that a decode from the first packet gives other pictures of.
+    `columns.flags` has the candidates for KEY and DISPOSABLE. The result is `flags`: KEY where
+    decoding may start, LEADING where it must start one key packet earlier, DISPOSABLE where
+    dropping the packet changes nothing else. Packets in `unstable` are not compared. If the proof
+    fails, packets that a decode from the first packet reproduces differently are added to it.
     """
 
     def __init__(
@@ -223,9 +225,9 @@ class KeyPacketProof:
         self._alive: Callable[[], None] = lambda: None
 
     def run(self, on_progress: ScanProgress | None, total: int) -> bool:
-        """False when not even a decode from the first packet gives the same pictures again.
+        """Run the proof. Return False if even a decode from the first packet differs.
 
-        `on_progress` is called between pictures, too, with what it was told last.
+        `on_progress` is also called between pictures, with its last values.
         """
         keys = [int(k) for k in np.flatnonzero(self.flags & PacketFlag.KEY)]
         starts = sorted({0, *keys})
@@ -250,13 +252,15 @@ class KeyPacketProof:
         return True
 
     def _accept(self, start: int, end: int, trusted: list[int]) -> bool:
-        """Whether decoding from `start` gives all up to `end`, but for what leads."""
+        """Return whether decoding from `start` gives all frames up to `end`, except leading
+        ones.
+        """
         past = self._past(start, end)
         wrong = self._wrong(start, past, self._shown(start, past))
         beyond = {packet for packet in wrong if packet >= end}
         if beyond and not self._wrong(end, past, beyond):
             return False
-        wrong -= beyond  # damaged, wherever decoding starts
+        wrong -= beyond  # damaged wherever decoding starts
         if not wrong:
             return True
         if not trusted or start not in self._rank:
@@ -268,19 +272,19 @@ class KeyPacketProof:
         return True
 
     def _past(self, start: int, end: int) -> int:
-        """How far to decode from `start`, to try what leads to the key packet `end`.
+        """Return the end of a decode from `start` that also tests the key packet `end`.
 
-        Reads go on over key packets, with a decoder that has seen other pictures: one packet more
-        shows what that makes of packets that are not the demuxer's own.
+        Reads continue over key packets with a decoder that has seen other pictures. One more packet
+        shows what it makes of packets that are not the demuxer's own.
         """
         is_tried = end - start >= _CONTINUED_FRAMES or start % _CONTINUED_FRAMES == 0
         return min(end + (is_tried and not self._is_demuxed), len(self.flags))
 
     def _try_disposing(self, key: int, start: int, end: int) -> None:
-        """Leave all out that nothing is said to refer to; what remains must stay as it is.
+        """Drop all packets flagged as disposable, and check that the other frames do not change.
 
-        Where `start` joins the run of `key`, it needs something of that.  What that is shows by
-        what remains of its own; where nothing does, all of the run may be.
+        If `start` was joined to the run of `key`, it needs a part of that run. The remaining frames
+        of `start` show which part. If none remain, all of the run may be needed.
         """
         flags = self.flags[key:end]
         unneeded = set((np.flatnonzero(flags & PacketFlag.DISPOSABLE) + key).tolist())
@@ -306,7 +310,7 @@ class KeyPacketProof:
     def _wrong(
         self, start: int, end: int, wanted: set[int], skip: Collection[int] = ()
     ) -> set[int]:
-        """Which of the wanted packets' frames differ, or fail, when decoding from `start`."""
+        """Return the packets in `wanted` whose frames differ or fail when decoding from `start`."""
         got = dict(self._surveyed(start, end, skip))
         if not got.keys() >= wanted:
             late = min(len(self.flags), end + EXTRA_PACKETS)
@@ -315,7 +319,7 @@ class KeyPacketProof:
         return {packet for packet in wanted if got.get(packet) != self._decoded.prints[packet]}
 
     def _surveyed(self, start: int, end: int, skip: Collection[int]) -> Iterator[tuple[int, int]]:
-        """(packet, checksum of its frame)"""
+        """Yield (packet, fingerprint of its frame)."""
         for number, (packet, frame) in enumerate(self._decoder.survey(start, end, skip=skip)):
             if number % _PROGRESS_PACKETS == 0:
                 self._alive()

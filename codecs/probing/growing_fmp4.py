@@ -25,54 +25,54 @@ if TYPE_CHECKING:
 _BUFFER = 1 << 18
 _BEFORE_THE_MOVIE = (b"ftyp", b"free", b"skip", b"wide", b"uuid")
 _MAX_BEGINNING = 1 << 24
-"""Bytes of a movie box and what is before it."""
+"""Most bytes up to the end of the moov box."""
 _MAX_BOXES = 100
-"""An ordinary file has no more, beside each other."""
+"""Most top-level boxes of an ordinary file."""
 _HEAD = 24
-"""Bytes of a fragment that tell it from others: size, kind, and its number (mfhd)."""
+"""Bytes that identify a fragment: size, kind, and its sequence number in the mfhd box."""
 _PlaceMarks = tuple[tuple[int, bytes], ...]
-"""Places in a file, and the heads of the fragments that begin there."""
+"""(offset, first bytes) of fragments."""
 
 
 @dataclass(frozen=True)
 class _ScanStart:
-    """Where the demuxer begins when it looks again."""
+    """Where the next scan of the demuxer starts."""
 
-    place: int  #: in the file; of a fragment
-    left_out: frozenset[int] = frozenset()  #: places of packets from there on that do not matter
-    packets: int = 0  #: others from there on that were handed over
-    frames: int = 0  #: that these show
+    place: int  #: offset of a fragment
+    left_out: frozenset[int] = frozenset()  #: offsets of later packets to ignore
+    packets: int = 0  #: other packets from there on that were returned already
+    frames: int = 0  #: frames of these packets
 
 
 class GrowingFmp4:
-    """The packets of a file of fragments, as they come.  Not thread-safe.
+    """The packets of a fragmented file, as they arrive. Not thread-safe.
 
-    What is handed over are frames as the finished video has them.  `fd` stays the caller's.
+    Frames that were returned are final: the finished video has the same. The caller owns `fd`.
     """
 
     def __init__(self, fd: int, name: str) -> None:
         self._fd = fd
         self._name = name
-        self._beginning = b""  # of the file, up to the end of the movie box
-        self._end = 0  # of the fragments that were looked at
-        self._fragments: list[int] = []  # where they begin, from the last one looked at anew on
+        self._beginning = b""  # the file up to the end of the moov box
+        self._end = 0  # end of the scanned fragments
+        self._fragments: list[int] = []  # offsets of fragments, from the next start of a scan on
         self._marks: _PlaceMarks = ()
-        self._packets = self._frames = 0  # that were handed over
-        self._last: tuple[int, ...] = ()  # the last of these packets
+        self._packets = self._frames = 0  # numbers of those returned so far
+        self._last: tuple[int, ...] = ()  # row of the last returned packet
         self._form: tuple[object, ...] = ()
         self._keeps_back = False
-        self._reserved = 0  # the size that it had before its bytes
-        self._passed = 0  # the end of boxes behind the last fragment that belong to none
+        self._reserved = 0  # size of the preallocated file
+        self._passed = 0  # end of boxes after the last fragment that belong to none
         self._start = _ScanStart(0)
 
     @property
     def size(self) -> int:
-        """Bytes of the file up to the end of the fragments that were looked at."""
+        """Bytes of the file up to the end of the scanned fragments."""
         return self._end
 
     @property
     def is_finished(self) -> bool:
-        """Whether it is an ordinary file by now, with an index of all that it holds."""
+        """Whether the file has become an ordinary one with a complete index."""
         at, kinds = 0, set()
         for _ in range(_MAX_BOXES):
             box = self._box(at)
@@ -85,31 +85,31 @@ class GrowingFmp4:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the fragments are where they were.  May be asked while another thread looks."""
+        """Whether the fragments have not moved. Safe to call while another thread scans."""
         return _marks_match(self._fd, self._marks)
 
     def file(self) -> io.BufferedReader:
-        """What of the file was looked at, which is a file as well, and stays what it is.
+        """Return the scanned part as a file that is valid on its own and does not change.
 
-        Empty while there is nothing.  Keeps what it reads open.  Reading it is an `OSError`
-        where the fragments have been moved.
+        It is empty until there are fragments, and has a descriptor of its own. Reading raises
+        `OSError` if the fragments have been moved.
         """
         opened = _PrefixFile(self._fd, self._beginning, self._end, self._marks)
         return io.BufferedReader(opened, _BUFFER)
 
     def advance(self) -> Examination | None:
-        """The packets that have come since it was last asked; None: no new ones.
+        """Return the packets since the last call; None: no new ones.
 
-        Their places are those in the file.  Frames are kept back as long as one that is still to
-        come may be shown before them.  Raises `RefusedMediaError` for what cannot be served, does
-        not go on as it began, or is not where it was.
+        Positions are those in the file. Frames are held back while a later packet may be shown
+        before them. Raises `RefusedMediaError` if the file cannot be served, continues
+        inconsistently, or was moved.
         """
         self._require_in_place()
         end = self._end_of_fragments()
         return self._look(end, _certain_part) if end > self._end else None
 
     def finish(self) -> Examination | None:
-        """As `advance`, when no more can come: nothing is kept back."""
+        """Return the last packets; no more will come, so nothing is held back."""
         self._require_in_place()
         end = self._end_of_fragments(is_all=True)
         return self._look(end, _whole) if end > self._end or self._keeps_back else None
@@ -117,8 +117,8 @@ class GrowingFmp4:
     def _require_in_place(self) -> None:
         if not self.is_in_place:
             raise RefusedMediaError(
-                f"what was there of {self._name!r} has been moved, or written over",
-                hint="it can be read when it is finished",
+                f"{self._name!r} was moved or overwritten while it was written",
+                hint="the file can be read when it is finished",
             )
 
     def _look(self, end: int, certain: Callable[[Examination], int]) -> Examination | None:
@@ -137,13 +137,13 @@ class GrowingFmp4:
         return fresh
 
     def _examined(self, end: int) -> tuple[Examination, _ScanStart]:
-        """What is there up to `end`, and from where on that is."""
+        """Examine the file up to `end`; return the result and where the scan started."""
         whole = _ScanStart(len(self._beginning), packets=self._packets, frames=self._frames)
         if not self._packets:
             return self._examined_from(whole, end), whole
-        # What the demuxer has learned from earlier fragments may matter: of times above all.
+        # The demuxer may need state of earlier fragments, above all their timestamps.
         if self._start != whole:
-            with suppress(RefusedMediaError):  # of a part; the whole may be another matter
+            with suppress(RefusedMediaError):  # a part may be refused where the whole is not
                 found = self._examined_from(self._start, end)
                 if self._is_continued(found, self._start):
                     return found, self._start
@@ -151,8 +151,8 @@ class GrowingFmp4:
         if self._is_continued(found, whole):
             return found, whole
         raise RefusedMediaError(
-            f"{self._name!r} does not go on as it began",
-            hint="it can be read when it is finished",
+            f"{self._name!r} does not continue as it began",
+            hint="the file can be read when it is finished",
         )
 
     def _examined_from(self, start: _ScanStart, end: int) -> Examination:
@@ -163,11 +163,11 @@ class GrowingFmp4:
             return examine_source(part, self._name, left_out=start.left_out)
 
     def _is_listed(self, place: int) -> bool:
-        """Whether the movie box itself lists the packet there, as it lies before all fragments."""
+        """Return whether the packet at `place` is listed by the moov box, before all fragments."""
         return place < self._marks[0][0]
 
     def _is_continued(self, found: Examination, start: _ScanStart) -> bool:
-        """Whether all that was handed over is in it, in its place and before all else."""
+        """Return whether `found` begins with everything that was returned before."""
         if len(found.columns) < start.packets or _media_form(found) != self._form:
             return False
         shown_before, is_clean = page_cuts(found.columns, found.order)
@@ -178,8 +178,11 @@ class GrowingFmp4:
         )
 
     def _next_start(self, found: Examination, start: _ScanStart, upto: int) -> _ScanStart:
-        """Where to look from next, when all before `upto` were handed over: the last key packet,
-        without the pictures that lead it.  What comes needs nothing else of what was before."""
+        """Return where the next scan starts, once all packets before `upto` were returned.
+
+        That is the last key packet, without its leading pictures: later packets need nothing
+        earlier.
+        """
         columns = found.columns
         shown = columns.flags & PacketFlag.HIDDEN == 0
         keys = np.flatnonzero(shown[:upto] & (columns.flags[:upto] & PacketFlag.KEY != 0))
@@ -201,7 +204,7 @@ class GrowingFmp4:
         )
 
     def _found_beginning(self) -> bytes:
-        """Empty while the movie box is not there."""
+        """Return the file up to the end of the moov box; empty while that is incomplete."""
         at, kind = 0, b""
         while kind != b"moov":
             box = self._box(at)
@@ -211,10 +214,10 @@ class GrowingFmp4:
         return os.pread(self._fd, at, 0) if at <= _MAX_BEGINNING else b""
 
     def _end_of_fragments(self, *, is_all: bool = False) -> int:
-        """The end of the last fragment, or of that part of it, whose media data are there.
+        """Return the end of the last fragment, or part of one, with complete media data.
 
-        Whatever else lies between fragments is passed over, as the demuxer does: indexes, a
-        beginning that is told again, boxes that nobody knows.
+        Other boxes between fragments are skipped, as the demuxer does: indexes, repeated headers,
+        unknown boxes.
         """
         if not self._beginning:
             self._beginning = self._found_beginning()
@@ -223,7 +226,7 @@ class GrowingFmp4:
             return 0
         end = self._end
         at = max(end, self._passed)
-        fragment = None  # whose media data come
+        fragment = None  # offset of the moof box whose mdat box follows
         while (box := self._box(at, is_all=is_all)) is not None:
             start, (kind, at) = at, box
             if kind == b"moof":
@@ -231,7 +234,7 @@ class GrowingFmp4:
             elif kind == b"mdat" and (fragment is not None or end > len(self._beginning)):
                 if not (is_all or self._has_come(end, at)):
                     break
-                if fragment is not None:  # else these are more of those before
+                if fragment is not None:  # otherwise more data of the same fragment
                     self._note(end, fragment)
                 end, fragment = at, None
             elif fragment is None and end == self._end:
@@ -239,10 +242,10 @@ class GrowingFmp4:
         return end
 
     def _note(self, place: int, fragment: int) -> None:
-        """That one is there, whose box lies at `fragment`, and what belongs to it from `place` on.
+        """Remember a fragment: its box is at `fragment`, and its data begins at `place`.
 
-        Who puts an index before the fragments moves them, the first ones first; the head of the
-        very first one may be there still until he writes the index over it.
+        A writer that inserts an index moves the fragments, the first ones first. The head of the
+        very first fragment may stay until the index overwrites it.
         """
         if place not in self._fragments[-1:]:
             self._fragments.append(place)
@@ -250,24 +253,24 @@ class GrowingFmp4:
             self._marks = (*self._marks[:2], (fragment, head))
 
     def _has_come(self, start: int, end: int) -> bool:
-        """Whether those bytes were written, of a file whose size may have been set before.
+        """Return whether these bytes were written, in a file whose size may be preallocated.
 
-        Who does so writes on into a hole, which tells to a block how far he is.  So the next block
-        has to be there, too.
+        A writer that preallocates fills a hole, and the hole shows its progress by whole blocks. So
+        the next block must have been written too.
         """
-        about = os.fstat(self._fd)  # before the other question: it may grow in between
+        about = os.fstat(self._fd)  # before lseek, since the file may grow in between
         try:
             hole = os.lseek(self._fd, start, os.SEEK_HOLE)
         except OSError:
-            return True  # the disk tells of none
+            return True  # the file system does not report holes
         if hole < about.st_size:
             self._reserved = about.st_size
         return about.st_size > self._reserved or hole >= end + about.st_blksize
 
     def _box(self, at: int, *, is_all: bool = False) -> tuple[bytes, int] | None:
-        """The kind of a box, and its end; None where it is not there as a whole.
+        """Return kind and end of a box; None if it is incomplete.
 
-        One that goes to the end of the file is when that `is_all`.
+        A box that extends to the end of the file counts only if `is_all`.
         """
         head = os.pread(self._fd, 16, at)
         if len(head) < 8:
@@ -275,21 +278,21 @@ class GrowingFmp4:
         size = int.from_bytes(head[:4])
         if size == 1:
             size = int.from_bytes(head[8:16])
-        all_of_it = os.fstat(self._fd).st_size
+        file_size = os.fstat(self._fd).st_size
         if size == 0 and is_all:
-            size = all_of_it - at
+            size = file_size - at
         end = at + size
-        return (head[4:8], end) if size >= 8 and end <= all_of_it else None
+        return (head[4:8], end) if size >= 8 and end <= file_size else None
 
 
 def _certain_part(found: Examination) -> int:
-    """Of its packets so many that nothing to come is shown before a frame of theirs."""
+    """Return the number of packets whose frames precede those of any later packet."""
     columns = found.columns
     shown_before, is_certain = page_cuts(columns, found.order)
-    # No packet is decoded before one that precedes it, or after it is shown.
+    # dts ascend, and no packet is decoded after it is shown.
     times = columns.pts[found.order]
     is_certain &= shown_before <= np.searchsorted(times, columns.dts[-1], side="right")
-    # What shows no picture of its own may be the second half of the one before.
+    # A packet without a picture may be the second half of the one before.
     is_certain[:-1] &= columns.flags & PacketFlag.HIDDEN == 0
     is_certain[-1] &= not found.verified
     return int(np.flatnonzero(is_certain[1:])[-1]) + 1 if is_certain[1:].any() else 0
@@ -300,19 +303,19 @@ def _whole(found: Examination) -> int:
 
 
 def _examination_part(found: Examination, first: int, upto: int) -> Examination:
-    """Its packets ``first <= p < upto``, and the frames that they show."""
+    """Return packets ``first <= p < upto`` and the frames that they show."""
     columns = found.columns
     shown_before, _ = page_cuts(columns, found.order)
     frames = found.order[shown_before[first] : shown_before[upto]]
     later = columns.pts[found.order[shown_before[upto] :]]
     end_pts = found.end_pts
     if len(frames) and len(later):
-        # What is shown next may be still to come, but not before it is decoded.
+        # The next frame may come later, but it is not shown before it is decoded.
         last = found.end_pts - int(later[-1])
         end_pts = max(int(columns.pts[frames[-1]]) + 1, int(columns.dts[-1]) + last)
         end_pts = min(end_pts, int(later[0]))
     part = columns[first:upto]
-    # What is still to come may refer to any of them.
+    # Later packets may refer to any of them.
     part = replace(part, flags=part.flags & ~np.uint8(PacketFlag.DISPOSABLE))
     return replace(found, columns=part, order=frames - first, end_pts=end_pts)
 
@@ -329,12 +332,12 @@ def _packet_row(found: Examination, packet: int) -> tuple[int, ...]:
 
 
 def _marks_match(fd: int, marks: _PlaceMarks) -> bool:
-    """What was cut off is not somewhere else: who reads it is told."""
+    """Return whether the fragments have not been moved."""
     return all(head.startswith(os.pread(fd, _HEAD, place)) for place, head in marks)
 
 
 class _PrefixFile(io.RawIOBase):
-    """The first bytes of a file, with the beginning that it has while it grows."""
+    """The first bytes of a file, with the header that it has while it grows."""
 
     def __init__(self, fd: int, beginning: bytes, size: int, marks: _PlaceMarks) -> None:
         self._fd = os.dup(fd)
@@ -363,7 +366,7 @@ class _PrefixFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         at = offset + {os.SEEK_CUR: self._at, os.SEEK_END: self._size}.get(whence, 0)
         if at < 0:
-            raise OSError(errno.EINVAL, "a place before the start of the file")
+            raise OSError(errno.EINVAL, "seek before the start of the file")
         self._at = at
         return at
 
@@ -374,8 +377,10 @@ class _PrefixFile(io.RawIOBase):
 
 
 class _PartialSource(MediaSource):
-    """A file of which nothing is between `kept`, the beginning or more, and `start`, and nothing
-    after `end`."""
+    """A source of a file with a gap between `kept` and `start`, which ends at `end`.
+
+    `kept` is the end of the header or of a later part.
+    """
 
     def __init__(self, fd: int, beginning: bytes, kept: int, start: int, end: int) -> None:
         super().__init__(fd)

@@ -1,5 +1,6 @@
-"""The description of a video stream from its container and its first picture, including the crop
-of MP4's clean aperture and Matroska's PixelCrop.
+"""The description of a video stream from its container and its first picture.
+
+Also reads the crop of MP4's clean aperture and Matroska's PixelCrop.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ from vfsd.core.model import NO_CROP_MARGINS, CropMargins, MediaInfo, SideStream
 from vfsd.errors import RefusedMediaError
 
 _VIDEO_ENTRY = 78
-"""Bytes of a sample entry ahead of the boxes in it."""
+"""Bytes of a VisualSampleEntry before its boxes (ISO/IEC 14496-12, 12.1.3)."""
 _CLAP = 32
+# Element IDs of RFC 9559, section 5.1.
 _SEGMENT, _CLUSTER, _TRACKS, _ENTRY, _VIDEO = 0x18538067, 0x1F43B675, 0x1654AE6B, 0xAE, 0xE0
 _LEFT, _TOP, _RIGHT, _BOTTOM = 0x54CC, 0x54BB, 0x54DD, 0x54AA
 
 
 def with_container_crop(source: MediaSource, media: MediaInfo) -> MediaInfo:
-    """`media`, which describes pictures as they are decoded, as these are shown."""
+    """Return `media`, which describes decoded pictures, with the crop of the container applied."""
     if media.container in ("mp4", "mov"):
         told = _clean_aperture(FileWindow(source), media)
     elif media.container in ("matroska", "webm"):
@@ -50,8 +52,7 @@ def with_container_crop(source: MediaSource, media: MediaInfo) -> MediaInfo:
 
 
 def _rounded_crop(told: CropMargins, media: MediaInfo) -> CropMargins:
-    """`told`, rounded to whole samples of colour; `NO_CROP_MARGINS` where that leaves no
-    picture."""
+    """Round to whole chroma samples; `NO_CROP_MARGINS` if nothing would remain."""
     across, down = chroma_subsampling(media.pixel_format)
     left, width = _rounded_side(told[0], told[2], media.width, across)
     top, height = _rounded_side(told[1], told[3], media.height, down)
@@ -61,14 +62,11 @@ def _rounded_crop(told: CropMargins, media: MediaInfo) -> CropMargins:
 
 
 def _rounded_side(before: int, after: int, length: int, grid: int) -> tuple[int, int]:
-    """(how much is cropped ahead, how much is left)"""
+    """Return (pixels cropped before, pixels kept)."""
     if before <= 0 and after <= 0:
         return 0, length
     kept = length - before - after
     return before // grid * grid, kept // grid * grid
-
-
-# ------------------------------------------------------------------------------------------ MP4
 
 
 def _clean_aperture(window: FileWindow, media: MediaInfo) -> CropMargins:
@@ -81,7 +79,7 @@ def _clean_aperture(window: FileWindow, media: MediaInfo) -> CropMargins:
 
 
 def _entry_aperture(window: FileWindow, table: Mp4Box) -> CropMargins:
-    """Of the first sample entry."""
+    """Return the crop of the first sample entry."""
     entry = next(iter_boxes(window, table.content + 8, table.end), None)
     if entry is None:
         return NO_CROP_MARGINS
@@ -98,9 +96,10 @@ def _entry_aperture(window: FileWindow, table: Mp4Box) -> CropMargins:
 
 
 def _aperture_edges(data: bytes, length: int) -> tuple[int, int] | None:
-    """(pixels cropped ahead, and behind), by a size and an offset of the centre.
+    """Return (pixels cropped before, pixels cropped after) for a size and an offset of the center.
 
-    None where what is left does not lie within the picture.
+    None if the result is not within the picture. `data` is four 32-bit numbers of a clap box
+    (ISO/IEC 14496-12, 12.1.4).
     """
     over, under, offset_over, offset_under = (
         int.from_bytes(data[at : at + 4], "big", signed=True) for at in (0, 4, 8, 12)
@@ -127,16 +126,13 @@ def _child_box(window: FileWindow, parent: Mp4Box | None, kind: bytes) -> Iterat
     return (box for box in iter_boxes(window, start, end) if box.kind == kind)
 
 
-# ------------------------------------------------------------------------------------- Matroska
-
-
 def _pixel_crop(window: FileWindow, stream_index: int) -> CropMargins:
     for segment in iter_elements(window, 0, window.size):
         if segment.identifier != _SEGMENT:
             continue
         for part in iter_elements(window, segment.content, segment.end):
             if part.identifier == _CLUSTER and part.is_open:
-                return NO_CROP_MARGINS  # nothing is found beyond
+                return NO_CROP_MARGINS  # a cluster of unknown size hides the rest
             if part.identifier == _TRACKS:
                 return _track_crop(window, part, stream_index)
     return NO_CROP_MARGINS
@@ -165,13 +161,13 @@ def _track_crop(window: FileWindow, tracks: MatroskaElement, stream_index: int) 
 _MAX_TAGS = 64
 _MAX_TAG_LENGTH = 1000
 _NOT_FILMED = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
-_PROGRESSIVE = (0, 1)  # of AVFieldOrder: unknown, progressive
+_PROGRESSIVE = (0, 1)  # AVFieldOrder: unknown, progressive
 
 
 def choose_stream(opened: InputContainer, index: int | None = None) -> VideoStream:
-    """The video stream that FFmpeg takes for the best, cover pictures aside; or that of `index`.
+    """Return the video stream with that index; None: FFmpeg's best one, cover pictures aside.
 
-    Raises `RefusedMediaError` when there is none, or none that can be decoded.
+    Raises `RefusedMediaError` if there is none that can be decoded.
     """
     videos = opened.streams.video
     filmed = [stream for stream in videos if not stream.disposition & _NOT_FILMED]
@@ -181,11 +177,11 @@ def choose_stream(opened: InputContainer, index: int | None = None) -> VideoStre
         if not filmed:
             raise RefusedMediaError(
                 f"stream {index} is not a video stream",
-                hint=f"its video streams: {there}" if there else None,
+                hint=f"video streams of the file: {there}" if there else None,
             )
     if not filmed:
         if videos:
-            raise RefusedMediaError("its only picture is a cover or a still image")
+            raise RefusedMediaError("the only picture is a cover or a still image")
         if opened.streams.audio:
             raise RefusedMediaError("audio only")
         raise RefusedMediaError("the file has no video stream")
@@ -194,7 +190,7 @@ def choose_stream(opened: InputContainer, index: int | None = None) -> VideoStre
         (one for one in filmed if best is not None and one.index == best.index), filmed[0]
     )
     if stream.codec_context is None:
-        raise RefusedMediaError("its video codec is not known")
+        raise RefusedMediaError("the video codec is unknown")
     if _codec_tag(stream.codec_context) in ("encv", "drmi"):
         raise RefusedMediaError("the video is encrypted")
     return stream
@@ -203,10 +199,10 @@ def choose_stream(opened: InputContainer, index: int | None = None) -> VideoStre
 def describe_stream(
     container: Container, opened: InputContainer, stream: VideoStream, frame: av.VideoFrame
 ) -> tuple[MediaInfo, list[str]]:
-    """All that can be told before the frame table is known, and notes for people.
+    """Return all that is known before the frame table, and notes for users.
 
-    `frame` is a picture as the stream's own decoder gives it.  Left at their defaults:
-    `variable_rate` and `edit_list`.
+    `frame` is a picture from the decoder of the stream. `variable_rate` and `edit_list` keep their
+    defaults.
     """
     context = stream.codec_context
     notes: list[str] = []
@@ -241,7 +237,7 @@ def describe_stream(
 
 
 def claimed_rates(stream: VideoStream) -> tuple[Fraction | None, ...]:
-    """Frames per second as the codec's own timing and the demuxer's guess tell them."""
+    """Return the frame rates of the codec's timing information and of the demuxer's estimate."""
     told = (stream.codec_context.framerate, stream.base_rate)
     return tuple(map(exact_fraction, told))
 
@@ -254,21 +250,21 @@ def _codec_tag(context: VideoCodecContext) -> str:
 
 
 def _orientation(frame: av.VideoFrame, notes: list[str]) -> tuple[int, bool]:
-    """(clockwise degrees, whether it is mirrored before): what turns `frame` upright."""
+    """Return (clockwise degrees, whether it is mirrored first) that turn `frame` upright."""
     a, b, _, c, d, *_ = display_matrix(frame)
     determinant = a * d - b * c
     if not determinant:
-        notes.append("the display matrix leaves no picture; it is shown as it is stored")
+        notes.append("the display matrix is degenerate; pictures are shown as stored")
         return 0, False
     mirrored = determinant < 0
     if mirrored:
         a, b = -a, -b
-    # As FFmpeg has it, which takes off by how much either side is scaled.
+    # As in FFmpeg's av_display_rotation_get, which divides out the scale of both axes.
     turned = math.atan2(b / math.hypot(b, d), a / math.hypot(a, c))
     exact = round(math.degrees(turned)) % 360
     upright = (exact + 45) // 90 * 90 % 360
     if upright != exact:
-        notes.append(f"turned by {exact} degrees; shown turned by {upright}")
+        notes.append(f"rotated by {exact} degrees; shown rotated by {upright}")
     return upright, mirrored
 
 

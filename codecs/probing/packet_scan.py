@@ -1,5 +1,6 @@
-"""One demuxer pass over the video of a file: what the container says about each packet, and the
-order in which a decoder is expected to output them.
+"""One demuxer pass over the video packets of a file.
+
+Collects the container's information on each packet, and predicts the output order of a decoder.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from vfsd.errors import RefusedMediaError
 ScanProgress = Callable[[int, int], None]
 
 NO_TIMESTAMP = -(1 << 63)
-"""Stands for a time stamp that the container does not give."""
+"""Marks a timestamp that the container does not provide."""
 
 HEAD_PACKETS = 12
 _MAX_HEAD_PACKETS = 320
@@ -35,10 +36,10 @@ _MAX_HEAD_PACKETS = 320
 _MAX_TICK = 1 << 56
 _PAYLOAD_SEARCH = 64
 _LACE_SEARCH = 8 << 10
-"""Bytes ahead of the first packet of a Matroska block that holds up to 256 of them."""
+"""Most bytes before the first packet of a laced Matroska block (up to 256 frames)."""
 _SPARE_PACKETS = 10_000
 _MIN_PACKET_BYTES = 4
-"""An index that lists more than `_SPARE_PACKETS` packets of fewer bytes on average is made up."""
+"""An index that lists more than `_SPARE_PACKETS` smaller packets on average is forged."""
 _PROGRESS_PACKETS = 512
 
 
@@ -49,35 +50,34 @@ class PacketScan:
     pts: Ints  #: ticks, or `NO_TIMESTAMP`
     dts: Ints  #: ticks, or `NO_TIMESTAMP`
     duration: Ints  #: ticks; 0: unknown
-    position: Ints  #: of the payload where `sliced`, else where the demuxer found the packet
+    position: Ints  #: offset of the payload if `sliced`, else the demuxer's offset
     size: Ints
-    traits: npt.NDArray[np.int64]  #: `PacketTrait`s; all 0 where `inspected` is False
-    key: npt.NDArray[np.bool_]  #: the container calls it a key packet
-    discard: npt.NDArray[np.bool_]  #: the container wants its picture dropped
-    corrupt: npt.NDArray[np.bool_]  #: the demuxer found it damaged
+    traits: npt.NDArray[np.int64]  #: `PacketTrait`s; all 0 if `inspected` is False
+    key: npt.NDArray[np.bool_]  #: the container flags it as a key packet
+    discard: npt.NDArray[np.bool_]  #: the container says to drop its picture
+    corrupt: npt.NDArray[np.bool_]  #: the demuxer flags it as damaged
     inspected: bool
-    sliced: bool  #: every packet lies in the file in one piece, at `position`
-    reconfigured: bool  #: the codec configuration changes on the way
-    error: str | None  #: what ended the pass before the end of the file
-    head: tuple[
-        Packet[VideoStream], ...
-    ]  #: the first, up to `HEAD_PACKETS` that are not empty or discarded
+    sliced: bool  #: every packet is contiguous in the file, at `position`
+    reconfigured: bool  #: the codec configuration changes within the stream
+    error: str | None  #: the error that ended the pass before the end of the file
+    #: The first packets, up to `HEAD_PACKETS` that are neither empty nor discarded.
+    head: tuple[Packet[VideoStream], ...]
 
     def __len__(self) -> int:
         return len(self.pts)
 
 
 class PayloadLocator:
-    """Finds out whether packets are slices of the file, and where their payload starts."""
+    """Checks whether packets are slices of the file, and finds where their payload starts."""
 
     def __init__(self, source: MediaSource, possible: bool) -> None:
         self._source = source
         self._offset = 0
-        self._unit = self._end = -1  # of the packet before: its unit, and where its payload ends
+        self._unit = self._end = -1  # of the last packet: its unit, and the end of its payload
         self.holds = possible
 
     def position(self, packet: Packet[Any], payload: bytes) -> int:
-        """Where `payload` lies; the demuxer's own figure once `holds` is False."""
+        """Return the offset of `payload`; the offset of the demuxer once `holds` is False."""
         found = -1 if packet.pos is None else packet.pos
         if not self.holds:
             return found
@@ -94,7 +94,9 @@ class PayloadLocator:
         return at
 
     def _laced(self, found: int, payload: bytes) -> int | None:
-        """A block of Matroska may hold several packets, one directly after the other."""
+        """Return the offset directly after the last packet, if both are laced in one Matroska
+        block.
+        """
         if found != self._unit:
             return None
         follows = self._source.read_at(self._end, len(payload)) == payload
@@ -124,10 +126,10 @@ def scan(
     *,
     left_out: Collected[int] = (),
 ) -> PacketScan:
-    """Demux all packets of `stream` of the freshly `opened` container, but for those at the places
+    """Demux all packets of `stream` of the freshly `opened` container, except at offsets
     `left_out`.
 
-    Raises `RefusedMediaError` for an encrypted stream, and for an index that is made up.
+    Raises `RefusedMediaError` for an encrypted stream, and for an index with too many packets.
     """
     inspect = inspector(
         stream.codec_context.codec.canonical_name, stream.codec_context.extradata or b""
@@ -153,11 +155,11 @@ def scan(
             size.append(len(payload))
             traits.append(inspect(payload, key) if inspect else 0)
             flags.append(key | packet.is_discard << 1 | packet.is_corrupt << 2)
-            has_side_data = any(True for _ in packet.iter_sidedata())  # names cost more to compare
+            has_side_data = any(True for _ in packet.iter_sidedata())  # cheaper than by name
             if has_side_data and packet.has_sidedata("encryption_info"):
                 raise RefusedMediaError("the video is encrypted")
             if len(pts) > max_packets(total):
-                raise RefusedMediaError("its index lists more packets than the file can hold")
+                raise RefusedMediaError("the index lists more packets than the file can hold")
             if has_side_data and len(pts) > 1 and packet.has_sidedata("new_extradata"):
                 reconfigured = True
             if payload and shown < HEAD_PACKETS and len(head) < _MAX_HEAD_PACKETS:
@@ -166,7 +168,7 @@ def scan(
             if on_progress and len(pts) % _PROGRESS_PACKETS == 0:
                 on_progress(min(total, max(0, found[-1])), total)
     except MemoryError:
-        raise  # it tells of the machine, not of the file
+        raise  # it is about the machine, not the file
     except FFmpegError as failure:
         error = str(failure)
     bits = _int_array(flags)
@@ -189,12 +191,12 @@ def scan(
 
 
 def max_packets(size: int) -> int:
-    """How many packets a file of `size` bytes may list."""
+    """Return the most packets that a file of `size` bytes may list."""
     return _SPARE_PACKETS + size // _MIN_PACKET_BYTES
 
 
 def _sane_tick(told: int | None) -> int:
-    """Time stamps far beyond all that a clock can show are damage."""
+    """Return the timestamp, or `NO_TIMESTAMP` if it is missing or absurdly large."""
     return NO_TIMESTAMP if told is None or abs(told) > _MAX_TICK else told
 
 
@@ -203,28 +205,28 @@ def _int_array(values: array[int]) -> Ints:
 
 
 _DELAYING_CODECS = frozenset({"mpeg1video", "mpeg2video", "mpeg4"})
-"""Codecs whose decoders may hold a picture back until the next one that others refer to."""
+"""Codecs whose decoders may delay a picture until the next reference picture."""
 _KEY_START_CODECS = frozenset({"mpeg1video", "mpeg2video"})
-"""Codecs whose decoders show nothing before the first key picture."""
+"""Codecs whose decoders return nothing before the first key picture."""
 _IMMEDIATE_CODECS = INTRA_CODECS | {"ffv1", "theora", "vp8", "vp9"}
 _IMMEDIATE_CODECS |= {"flv1", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2"}
-"""Codecs whose decoders give a picture for each packet as it comes."""
+"""Codecs whose decoders return a picture for each packet at once."""
 TIMESTAMP_ORDER_CODECS = INTRA_CODECS | {"h264", "hevc", "vp8", "vp9", "av1"}
-"""Codecs whose pictures are shown in the order of their time stamps, where these can be trusted."""
+"""Codecs whose display order follows timestamps, if these can be trusted."""
 
 
 @dataclass(frozen=True)
 class DecoderOutput:
-    """The pictures that a decoder gives, one array element each."""
+    """The output of a decoder, one array element for each picture."""
 
-    order: Ints  #: the packet of each frame, in the order in which they come out
-    fed: Ints  #: the packet that the decoder had just been given; past the last: it was drained
+    order: Ints  #: the packet of each frame, in output order
+    fed: Ints  #: the packet fed just before; past the last packet: the decoder was drained
 
 
 def predict_output(codec: str, scanned: PacketScan) -> list[DecoderOutput]:
-    """What a decode of all packets may give; which of these, or whether any, a trial must tell.
+    """Return the possible outputs of a decode of all packets. A trial decode must choose.
 
-    Empty where nothing is known of the codec.
+    Empty if the behaviour of the codec's decoder is unknown.
     """
     if codec in _DELAYING_CODECS:
         packets, is_reference = _shown_packets(codec, scanned)
@@ -239,7 +241,7 @@ def predict_output(codec: str, scanned: PacketScan) -> list[DecoderOutput]:
 def _shown_packets(
     codec: str, scanned: PacketScan
 ) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    """(packets that show a picture, whether others refer to it)"""
+    """Return (packets that show a picture, mask of those that others refer to)."""
     traits = scanned.traits
     is_shown = (scanned.size > 0) & (traits & PacketTrait.HIDDEN == 0)
     starts = traits & PacketTrait.STARTS != 0
@@ -247,7 +249,7 @@ def _shown_packets(
     first = int(np.argmax(starts)) if starts.any() else 0
     if codec in _KEY_START_CODECS:
         is_shown &= key >= 0
-    # What leads the first key picture refers to one that was never there.
+    # Leading pictures of the first key picture refer to a missing one.
     is_shown &= (traits & PacketTrait.LEADING == 0) | (key > first)
     packets = np.flatnonzero(is_shown)
     return packets, traits[packets] & (PacketTrait.UNREFERENCED | PacketTrait.UNPACKED) == 0
@@ -263,7 +265,7 @@ def _predicted_output(
     if held:
         references = packets[is_reference]
         fed[is_reference] = np.append(references[1:], len(scanned))[: len(references)]
-    # A picture that was held back comes out before one of the packet that pushes it out.
+    # A delayed picture comes out before the picture of the packet that pushes it out.
     ranks = np.lexsort((packets, fed))
     kept = ranks[~scanned.discard[packets[ranks]]]
     return DecoderOutput(packets[kept], fed[kept])

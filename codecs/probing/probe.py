@@ -67,27 +67,27 @@ from vfsd.core.model import Access, MediaInfo
 from vfsd.errors import DamagedFileError, IntegrityError, RefusedMediaError
 
 _SAMPLE_PACKETS = 12
-"""As many are decoded to see whether the container can be believed."""
+"""Packets to decode for a check of the container."""
 _COMPARED = 3
-"""Of these as many pictures are compared, sample by sample, with those of the demuxer's packets."""
+"""Pictures of these to compare by fingerprint with those of the demuxer's packets."""
 _MAX_UNSTABLE = 0.02
-"""Of all frames: those that may look different each time, for damage, in a file that is served."""
+"""Largest fraction of damaged frames that may decode differently each time."""
 
 
 @dataclass(frozen=True)
 class Examination:
-    """Everything that ingest stores about a video file."""
+    """The complete description of a video file, as ingest stores it."""
 
     media: MediaInfo
     access: Access
     columns: PacketColumns  #: packets in decode order
     order: Ints  #: packets that show a frame, in display order
-    end_pts: int  #: when the last frame stops being shown, in ticks
+    end_pts: int  #: tick at which the last frame ends
     verified: bool  #: a full decode has confirmed the table
-    notes: tuple[str, ...]  #: oddities, for people
+    notes: tuple[str, ...]  #: peculiarities, as text for users
     sound: AudioScan | None = None  #: None: there is no audio stream
     damage: tuple[range, ...] | None = None
-    """Frames that show damage, ascending; None: only a full decode tells, and there was none."""
+    """Ranges of damaged frames, ascending; None: unknown, since there was no full decode."""
 
 
 def examine(
@@ -101,15 +101,16 @@ def examine(
 ) -> Examination:
     """Probe a file and build its frame table.
 
-    `on_progress` is told (bytes done, bytes in all) now and then, from the start again for each
-    pass that it takes; it may raise to cancel.  `name` is what messages call the file (default:
-    the last part of `path`).  With `full` every frame is decoded even where the container can be
-    believed.  `stream` is the number of the video stream, counted among all streams (default: the
-    one that FFmpeg takes for the best).  Pictures of several sizes are shown in that of the first,
-    or `in_largest_size`.
+    Raises `RefusedMediaError` if the file is not a video that can be served, `OSError`, and
+    `DamagedFileError` for a damaged original.
 
-    Raises `RefusedMediaError` when the bytes are no video that can be served, `OSError`, and
-    `DamagedFileError` of an original.
+    Args:
+        path: the file
+        on_progress: called with (bytes done, bytes in total); each pass starts from 0; may raise
+        name: name of the file in messages (default: the last part of `path`)
+        full: decode every frame, even if the container can be trusted
+        stream: index of the video stream among all streams (default: FFmpeg's best one)
+        in_largest_size: scale pictures of several sizes to the largest, not to the first
     """
     called = name or os.path.basename(os.fspath(path))
     with MediaSource(path) as source:
@@ -133,9 +134,9 @@ def examine_source(
     left_out: Collected[int] = (),
     in_largest_size: bool = False,
 ) -> Examination:
-    """As `examine`, of what is open already; it stays so.
+    """Examine an open source, as `examine` does; it stays open.
 
-    Packets of the video at the places `left_out` are passed over, as if they were not there.
+    Video packets at the positions `left_out` are ignored.
     """
     try:
         result = _Examiner(source, on_progress, left_out, stream, in_largest_size).examine(full)
@@ -145,7 +146,7 @@ def examine_source(
         _raise_damage(source)
         raise RefusedMediaError(f"{called}: {refusal}", hint=refusal.hint) from refusal
     except MemoryError:
-        raise  # of FFmpeg, too: it tells of the machine, not of the file
+        raise  # also from FFmpeg: it is about the machine, not the file
     except DamagedFileError:
         raise
     except (FFmpegError, IntegrityError) as error:
@@ -154,12 +155,14 @@ def examine_source(
 
 
 def _raise_damage(source: MediaSource) -> None:
-    """What FFmpeg made of damage is not what is wrong."""
+    """Raise the damage behind an error of FFmpeg, if there is any."""
     if isinstance(source.interrupted_by, DamagedFileError):
         raise source.interrupted_by
 
 
 class _Examiner:
+    """One examination: scans packets, and trusts them or decodes the whole file."""
+
     def __init__(
         self,
         source: MediaSource,
@@ -174,8 +177,8 @@ class _Examiner:
         self._on_progress = on_progress
         self._left_out = left_out
         self._container: Container = detect_container(source.read_at(0, HEAD_BYTES))
-        self._scanned: PacketScan | None = None  # what the container says of all packets
-        self._claims: tuple[Fraction | None, ...] = ()  # frames per second
+        self._scanned: PacketScan | None = None
+        self._claims: tuple[Fraction | None, ...] = ()  # frame rates that the file declares
 
     def examine(self, full: bool) -> Examination:
         try:
@@ -187,7 +190,7 @@ class _Examiner:
         result = replace(result, media=with_container_crop(self._source, result.media))
         found = scan_audio(self._source, self._container, self._on_progress)
         if found is not None and found.sound.reason is None and self._was_retimed(result):
-            reason = "the pictures' time stamps had to be set right"
+            reason = "the timestamps of the pictures had to be corrected"
             found = unusable_audio(found.sound.codec, found.sound.stream_index, reason)
         media = replace(
             result.media,
@@ -197,12 +200,12 @@ class _Examiner:
         return replace(result, sound=found, media=media)
 
     def _was_retimed(self, result: Examination) -> bool:
-        """Whether the timeline is no longer the one that the sound goes by."""
+        """Return whether video timestamps were changed, so that audio no longer matches them."""
         told = self._scanned
         if told is None:
             return True
         if not self._container.timed:
-            # Pictures go by the times of decoding, here as in players.
+            # Pictures are timed by dts, here as in players.
             return bool((told.dts == NO_TIMESTAMP).any() or (np.diff(told.dts) <= 0).any())
         known = told.pts[result.order] != NO_TIMESTAMP
         agree = result.columns.pts[result.order] == told.pts[result.order]
@@ -245,7 +248,7 @@ class _Examiner:
                     believed = self._predict(scanned, media, prints, notes)
                 if believed is not None:
                     return believed
-                doubt = doubt or "its first pictures are not those that its packets promise"
+                doubt = doubt or "the first pictures do not match their packets"
             decoded = decode_all(
                 self._source,
                 self._container,
@@ -255,7 +258,7 @@ class _Examiner:
                 in_largest_size=self._in_largest_size,
             )
             if decoded.first is None:
-                raise RefusedMediaError("no picture of it can be decoded")
+                raise RefusedMediaError("no picture can be decoded")
             media, notes = describe_stream(self._container, opened, stream, decoded.first)
             width, height = decoded.size
             media = replace(media, width=width, height=height)
@@ -266,7 +269,7 @@ class _Examiner:
     def _believe(
         self, scanned: PacketScan, media: MediaInfo, first_prints: list[int], notes: list[str]
     ) -> Examination | None:
-        """The table as container and packets tell it; None where a sample contradicts it."""
+        """Return the table by container and packets; None if a sample decode contradicts it."""
         hidden = (scanned.traits & PacketTrait.HIDDEN != 0) | scanned.discard
         shown = np.flatnonzero(~hidden)
         order = shown[np.argsort(scanned.pts[shown], kind="stable")]
@@ -283,7 +286,9 @@ class _Examiner:
     def _predict(
         self, scanned: PacketScan, media: MediaInfo, first_prints: list[int], notes: list[str]
     ) -> Examination | None:
-        """The table as decoders of the codec give it; None where a trial contradicts it."""
+        """Return the table that decoders of the codec should give; None if a trial
+        contradicts it.
+        """
         for output in predict_output(media.codec, scanned):
             if not len(output.order):
                 continue
@@ -308,8 +313,10 @@ class _Examiner:
             self._on_progress(self._source.size, self._source.size)
 
     def _sample_agrees(self, result: Examination, first_prints: list[int]) -> bool:
-        """Whether the first packets show one picture each, in the order of the table, and the
-        first of all are those that they should be."""
+        """Return whether the first packets decode to one picture each, in table order.
+
+        The first pictures must also match `first_prints`.
+        """
         hidden = result.columns.flags & PacketFlag.HIDDEN != 0
         packets = min(int(result.order.min()) + _SAMPLE_PACKETS, len(result.columns))
         expected = [int(packet) for packet in result.order if packet < packets]
@@ -337,7 +344,7 @@ class _Examiner:
     def _prove(
         self, scanned: PacketScan, media: MediaInfo, decoded: FullDecode, notes: list[str]
     ) -> Examination:
-        """The table as a full decode tells it."""
+        """Return the table by a full decode."""
         order = decoded.order
         hidden = _outside_order(order, len(scanned))
         flags = initial_packet_flags(scanned, hidden)
@@ -356,7 +363,7 @@ class _Examiner:
         pts, dts, duration = proven_timestamps(self._container, scanned, decoded, media, notes)
         times = self._times(pts, dts, duration, order, media, delay)
         result = self._examination(scanned, media, order, flags, times, delay, notes)
-        if is_sized:  # copied packets would show other sizes than the video has
+        if is_sized:  # copied packets would show the original sizes
             result = replace(result, access=Access.SEQUENTIAL)
         unstable: set[int] = set()
         for access in (result.access, result.access, Access.SEQUENTIAL):
@@ -382,10 +389,10 @@ class _Examiner:
                     verified=True,
                     damage=tuple(contiguous_ranges(numbers)),
                 )
-            # What is left of a cut-off picture may be whatever was in memory.
+            # The rest of a cut-off picture may be uninitialized memory.
             few = len(proof.unstable) <= max(1, len(order) * _MAX_UNSTABLE)
             unstable = proof.unstable if few else set()
-        raise RefusedMediaError("it is damaged, and each decode gives other pictures")
+        raise RefusedMediaError("the file is damaged, and each decode gives different pictures")
 
     def _times(
         self, pts: Ints, dts: Ints, duration: Ints, order: Ints, media: MediaInfo, delay: int
@@ -441,7 +448,7 @@ def _access(container: Container, scanned: PacketScan) -> Access:
 
 
 def _first_frames(stream: VideoStream, scanned: PacketScan) -> list[av.VideoFrame]:
-    """The first pictures, as the decoder that FFmpeg sets up gives them; none: not at once."""
+    """Return the first pictures from the decoder that FFmpeg sets up; empty if it fails."""
     configure_decoder(stream.codec_context)
     found: list[av.VideoFrame] = []
     for packet in [*scanned.head, None]:
@@ -458,7 +465,7 @@ def _first_frames(stream: VideoStream, scanned: PacketScan) -> list[av.VideoFram
 
 
 def _outside_order(order: Ints, packets: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Of each packet, whether it is not in `order`."""
+    """Return a mask of the packets that are not in `order`."""
     others = np.ones(packets, np.bool_)
     others[order] = False
     return others
@@ -476,7 +483,7 @@ def _frame_table(result: Examination) -> FrameTable:
 
 
 def _too_many_streams_error() -> RefusedMediaError:
-    return RefusedMediaError(f"it has more than {MAX_STREAMS} streams")
+    return RefusedMediaError(f"the file has more than {MAX_STREAMS} streams")
 
 
 def _error_text(error: FFmpegError) -> str:
@@ -496,13 +503,13 @@ Style: Default
 [Events]
 Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
 """
-"""FFmpeg opens no encoder of subtitles without one."""
+"""FFmpeg needs this header to open a subtitle encoder."""
 
 
 def sample_video() -> bytes:
-    """A Matroska file of `_FRAMES` frames of MPEG-4 video, 64x64, and one line of SubRip.
+    """Return a Matroska file of `_SAMPLE_FRAMES` MPEG-4 frames, 64x64, with one line of SubRip.
 
-    Raises what PyAV raises where it does not work.
+    Raises the exceptions of PyAV.
     """
     made = io.BytesIO()
     with av.open(made, "w", format="matroska") as container:

@@ -1,5 +1,6 @@
-"""Decides whether a packet scan can be trusted without a full decode: known reasons for doubt, and
-trial decodes of a few runs of packets.
+"""Decides whether a packet scan can be trusted without a full decode.
+
+Checks known reasons for doubt, and decodes a few runs of packets as a trial.
 """
 
 from __future__ import annotations
@@ -23,60 +24,60 @@ from vfsd.codecs.pyav import decode
 from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
 
 MAX_CUT_PACKETS = 300
-"""Packets that an edit list may leave out at the beginning."""
+"""Most packets that an edit list may drop at the beginning."""
 _DTS_CONTAINERS = ("asf", "mxf", "rm", "nut")
-"""Containers that may tell when pictures are decoded where they should tell when they are shown."""
+"""Containers that may store decoding times in place of display times."""
 _FRAME_CONTAINERS = ("mp4", "mov", "matroska", "webm")
-"""Containers whose packets hold both fields of a picture."""
+"""Containers whose packets always hold both fields of a picture."""
 
 
 def packet_scan_problem(stream: VideoStream, scanned: PacketScan) -> str:
-    """Why no table can be read off these packets; empty where one can be."""
+    """Return why these packets give no frame table; empty if they do."""
     codec = stream.codec_context.codec.canonical_name
     traits = scanned.traits
     if not scanned.inspected:
-        return f"packets of {codec} are not looked into"
+        return f"packets of {codec} are not parsed"
     if scanned.error or scanned.corrupt.any():
         return "the container is damaged"
     if (traits[scanned.size > 0] & PacketTrait.DAMAGED != 0).any():
         return "a packet is damaged"
     if scanned.discard.any() and not _is_single_cut(scanned):
-        return "an edit list that is more than one cut"
+        return "an edit list with more than one cut"
     if scanned.reconfigured or (traits & PacketTrait.FOREIGN != 0).any():
-        return "the codec configuration changes on the way"
+        return "the codec configuration changes within the stream"
     if (traits & PacketTrait.ODD != 0).any():
         return "key pictures that may not be exact"
     return ""
 
 
 def timestamp_order_problem(container: Container, stream: VideoStream, scanned: PacketScan) -> str:
-    """Why the order of pictures is not that of their time stamps; empty where it is.
+    """Return why display order does not follow the timestamps; empty if it does.
 
-    Of packets that a table can be read off.
+    The packets must have passed `packet_scan_problem`.
     """
     codec = stream.codec_context.codec.canonical_name
     if not scanned.size.all():
         return "a packet is damaged"
     if not scanned.traits[0] & PacketTrait.STARTS:
-        return "it does not start with a key picture"
+        return "the stream does not start with a key picture"
     if (scanned.pts == NO_TIMESTAMP).any():
-        return "not every picture has a time stamp"
+        return "some pictures have no timestamp"
     if not container.timed and not (codec in INTRA_CODECS and (np.diff(scanned.pts) > 0).all()):
-        return f"{container.name} files do not time pictures"
+        return f"{container.name} files have no display times"
     is_reordered = stream.codec_context.reorder_depth > 0
     if container.name in _DTS_CONTAINERS and is_reordered and (scanned.pts == scanned.dts).all():
-        return "time stamps that may be those of decoding"
+        return "timestamps may be decoding times"
     if _has_odd_parameters(container, codec, stream.codec_context.extradata or b""):
         return "fields or hidden pictures may have packets of their own"
     if not _keys_separate_frames(scanned):
-        return "time stamps that contradict the key pictures"
+        return "timestamps contradict the key pictures"
     return ""
 
 
 def _is_single_cut(scanned: PacketScan) -> bool:
-    """Whether an edit list leaves pictures out, but repeats none, and keeps their order.
+    """Return whether an edit list drops pictures without repeating or reordering any.
 
-    What is cut off the beginning is so short that a trial can decode it.
+    The part cut off at the beginning must be short enough for a trial decode.
     """
     kept = np.flatnonzero(~scanned.discard)
     return bool(
@@ -102,7 +103,7 @@ def _has_odd_parameters(container: Container, codec: str, extradata: bytes) -> b
 
 
 def _keys_separate_frames(scanned: PacketScan) -> bool:
-    """Whether time stamps are unique, and run over a key picture as its kind allows."""
+    """Return whether timestamps are unique and cross key pictures only as their kind allows."""
     is_shown = (scanned.traits & PacketTrait.HIDDEN == 0) & ~scanned.discard
     pts, traits = scanned.pts[is_shown], scanned.traits[is_shown]
     if len(np.unique(pts)) < len(pts):
@@ -121,15 +122,15 @@ def _keys_separate_frames(scanned: PacketScan) -> bool:
 _RUN_PACKETS = 12
 _ALIVE_PACKETS = 16
 _MAX_RUN_PACKETS = 300
-"""Runs of more packets are left out, but for the first one."""
+"""Longer runs are not decoded, except for the first one."""
 _REPORTED_TRAITS = (PacketTrait.UNREFERENCED, PacketTrait.UNPACKED, PacketTrait.HIDDEN)
 
 _FoundFrames = list[tuple[int, int, int]]
-"""(packet of a picture, packet that it came out at, checksum)"""
+"""(packet of the picture, packet fed before it came out, fingerprint)"""
 
 
 class TrialDecode:
-    """The packets of a table, and what a decoder is thought to make of them."""
+    """Decodes a few runs of packets, and compares them with the predicted output."""
 
     def __init__(
         self,
@@ -151,8 +152,10 @@ class TrialDecode:
         self._keys = np.flatnonzero(columns.flags & PacketFlag.KEY)
 
     def agrees(self, first_prints: Sequence[int]) -> bool:
-        """Whether each run gives the pictures that it should, when it should, and the first
-        pictures of all have these checksums."""
+        """Return whether each run gives the predicted pictures at the predicted times.
+
+        The first pictures of the file must also have the fingerprints `first_prints`.
+        """
         end = min(int(self._output.order[0]) + _RUN_PACKETS, self._packets)
         first = self._decoded(0, end)
         if not self._is_as_thought(0, end, first):
@@ -166,7 +169,7 @@ class TrialDecode:
         return self._second_key_agrees()
 
     def _runs(self) -> Iterator[tuple[int, int]]:
-        """(key packet, end)"""
+        """Yield (key packet, end) of the runs to decode."""
         for trait in _REPORTED_TRAITS:
             places = np.flatnonzero(self._scanned.traits & trait)
             if len(places):
@@ -187,7 +190,9 @@ class TrialDecode:
             yield start, min(packet + _RUN_PACKETS, self._packets)
 
     def _second_key_agrees(self) -> bool:
-        """Whether pictures are the same where decoding starts at a key packet, and goes through."""
+        """Return whether pictures after the second key packet are the same when decoding starts
+        there.
+        """
         keys = self._keys[self._keys > 0]
         if not len(keys) or keys[0] > _MAX_RUN_PACKETS:
             return True
@@ -211,7 +216,7 @@ class TrialDecode:
         return got == thought
 
     def _decoded(self, start: int, end: int) -> _FoundFrames:
-        """What comes out; the decoder is drained where `end` is that of the file."""
+        """Decode a half-open run of packets; the decoder is drained at the end of the file."""
         if self._context is None:
             self._context = self._reader.context()
         else:

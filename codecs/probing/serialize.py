@@ -38,7 +38,7 @@ _MAX_TEXT = 1 << 16
 _MAX_ITEMS = 1000
 _MAX_DIGITS = 64
 _MAX_TICK = 1 << 60
-"""Ticks; no time stamp of a table is farther from 0."""
+"""Largest absolute timestamp of a table, in ticks."""
 _MAX_SIDE = 1 << 16
 _MAX_PACKET_BYTES = 1 << 31
 _FLAGS = int(PacketFlag.KEY | PacketFlag.HIDDEN | PacketFlag.DISPOSABLE | PacketFlag.LEADING)
@@ -51,13 +51,13 @@ _Value = TypeVar("_Value")
 
 
 def max_examination_bytes(size: int) -> int:
-    """The length that the examination of a file of `size` bytes cannot exceed."""
+    """Return the largest length of a packed examination of a file of `size` bytes."""
     packets = max_packets(size) + min(MOST_SOUND_PACKETS, max_packets(size))
     return _HEAD.size + _MAX_HEAD_BYTES + packets * (_COLUMN_BYTES + 8)
 
 
 def pack_examination(found: Examination) -> bytes:
-    """The reverse of `unpack_examination`."""
+    """Return an examination in the wire format; see `unpack_examination`."""
     head: dict[str, Any] = {
         "media": _packed_fields(found.media)
         | {"side_streams": [_packed_fields(s) for s in _packed_streams(found.media)]},
@@ -82,27 +82,27 @@ def pack_examination(found: Examination) -> bytes:
 
 
 def unpack_examination(data: bytes, size: int) -> Examination:
-    """The examination of a file of `size` bytes, whoever wrote it.
+    """Return the examination of a file of `size` bytes from an untrusted sender.
 
-    Raises `IntegrityError` for anything that no examination of such a file can be.
+    Raises `IntegrityError` for data that no examination of such a file can give.
     """
     try:
         return _unpacked_examination(data, size)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error) as error:
-        raise IntegrityError(f"no examination of a file: {error}") from error
+        raise IntegrityError(f"invalid examination: {error}") from error
 
 
 def _unpacked_examination(data: bytes, size: int) -> Examination:
     magic, length = _HEAD.unpack_from(data)
     if magic != _MAGIC or length > _MAX_HEAD_BYTES:
-        raise ValueError("no head")
+        raise ValueError("wrong magic, or header too long")
     head = json.loads(data[_HEAD.size : _HEAD.size + length])
     rest = memoryview(data)[_HEAD.size + length :]
     packets = _checked_int(head["packets"], 1, max_packets(size))
     frames = _checked_int(head["frames"], 1, packets)
     sound_packets = _checked_int(head["sound_packets"], 0, MOST_SOUND_PACKETS)
     if len(rest) != _COLUMN_BYTES * (packets + sound_packets) + 8 * frames:
-        raise ValueError("its length is another")
+        raise ValueError("length does not match the header")
     columns = _unpacked_columns(rest, packets)
     order = np.frombuffer(rest, "<i8", frames, _COLUMN_BYTES * packets).astype(np.int64)
     media = _checked_media(head["media"])
@@ -116,9 +116,9 @@ def _unpacked_examination(data: bytes, size: int) -> Examination:
         if sound_packets:
             _require_columns(heard, sound.sound.access, size)
         if sound.sound.packets != sound_packets:
-            raise ValueError("sound that is counted otherwise")
+            raise ValueError("numbers of audio packets differ")
     elif sound_packets:
-        raise ValueError("packets of no sound")
+        raise ValueError("audio packets without audio")
     return Examination(
         media=media,
         access=access,
@@ -133,19 +133,16 @@ def _unpacked_examination(data: bytes, size: int) -> Examination:
 
 
 def _checked_damage(parts: Any, frames: int) -> tuple[range, ...]:
-    """Ranges of frames that ascend and do not touch."""
+    """Return ranges of frames that ascend and do not touch."""
     found, least = [], 0
     if not isinstance(parts, list):
-        raise ValueError("damage is a list")
+        raise ValueError("damage must be a list")
     for first, end in parts:
         found.append(
             range(_checked_int(first, least, frames - 1), _checked_int(end, first + 1, frames))
         )
         least = end + 1
     return tuple(found)
-
-
-# ------------------------------------------------------------------------------------- columns
 
 
 def _packed_columns(columns: PacketColumns) -> list[bytes]:
@@ -162,17 +159,17 @@ def _unpacked_columns(data: memoryview, count: int) -> PacketColumns:
 def _require_columns(columns: PacketColumns, access: Access, size: int) -> None:
     for ticks in (columns.pts, columns.dts):
         if ticks.min() < -_MAX_TICK or ticks.max() > _MAX_TICK:
-            raise ValueError("a time that cannot be read")
+            raise ValueError("timestamp out of range")
     if columns.size.min() < 0 or columns.size.max() > _MAX_PACKET_BYTES:
-        raise ValueError("a packet of an impossible size")
+        raise ValueError("packet size out of range")
     if columns.position.min() < -1 or columns.position.max() > size:
-        raise ValueError("a packet outside the file")
+        raise ValueError("packet outside the file")
     if access is Access.EXTENT and (
         columns.position.min() < 0 or (columns.position + columns.size).max() > size
     ):
-        raise ValueError("a packet outside the file")
+        raise ValueError("packet outside the file")
     if (columns.flags & ~np.uint8(_FLAGS)).any():
-        raise ValueError("a flag that there is not")
+        raise ValueError("unknown packet flag")
 
 
 def _require_table(
@@ -180,23 +177,20 @@ def _require_table(
 ) -> None:
     _require_columns(columns, access, size)
     if order.min() < 0 or order.max() >= len(columns):
-        raise ValueError("a frame of no packet")
+        raise ValueError("frame without a packet")
     shown = columns.pts[order]
     if len(shown) > 1 and not (np.diff(shown) > 0).all():
         raise ValueError("frames out of order")  # and so no packet shows two
     if end_pts <= int(shown[-1]):
-        raise ValueError("an end before the last frame")
+        raise ValueError("end before the last frame")
     hidden = np.ones(len(columns), np.bool_)
     hidden[order] = False
     if not np.array_equal(hidden, columns.flags & PacketFlag.HIDDEN != 0):
-        raise ValueError("frames of hidden packets")
-
-
-# ----------------------------------------------------------------------------------- the values
+        raise ValueError("hidden packets do not match the frames")
 
 
 def _packed_fields(value: Any) -> dict[str, Any]:
-    """The plain fields of a dataclass; fractions as text, bytes as hexadecimal digits."""
+    """Return the plain fields of a dataclass; fractions as text, bytes as hexadecimal digits."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(value):
         told = getattr(value, field.name)
@@ -221,10 +215,10 @@ def _checked_media(told: Mapping[str, Any]) -> MediaInfo:
     container_of(told["container"])
     width, height = (_checked_int(told[side], 1, _MAX_SIDE) for side in ("width", "height"))
     if width * height > MAX_PIXELS:
-        raise ValueError("pictures that are too large")
+        raise ValueError("pictures too large")
     rotation = _checked_int(told["rotation"], 0, 270)
     if rotation % 90:
-        raise ValueError("pictures that stand askew")
+        raise ValueError(f"rotation must be a multiple of 90 degrees, got {rotation}")
     return MediaInfo(
         container=told["container"],
         codec=_checked_name(told["codec"]),
@@ -260,10 +254,10 @@ def _checked_media(told: Mapping[str, Any]) -> MediaInfo:
 
 
 def _checked_side_data(told: Any) -> dict[str, str]:
-    """Raises `ValueError` also for values that no header can be written from."""
+    """Return side data. Raises `ValueError` also for values that cannot be written to a header."""
     found = {_checked_text(name): _checked_text(value) for name, value in dict(told).items()}
     if len(found) > _MAX_ITEMS:
-        raise ValueError("too many marks")
+        raise ValueError("too many entries of side data")
     for container in ("mp4", "matroska"):
         container_side_data(container, found)
     side_data_boxes(found)
@@ -315,7 +309,7 @@ def _optional(check: Callable[[Any], _Value], told: Any) -> _Value | None:
 
 def _checked_int(told: Any, least: int, most: int) -> int:
     if type(told) is not int or not least <= told <= most:
-        raise ValueError(f"{str(told)[:_MAX_DIGITS]} is not between {least} and {most}")
+        raise ValueError(f"value must be {least} to {most}, got {str(told)[:_MAX_DIGITS]}")
     return told
 
 
@@ -325,38 +319,38 @@ def _small_int(told: Any) -> int:
 
 def _checked_bool(told: Any) -> bool:
     if type(told) is not bool:
-        raise ValueError("neither true nor false")
+        raise ValueError("value must be true or false")
     return told
 
 
 def _checked_text(told: Any) -> str:
     if type(told) is not str or len(told) > _MAX_TEXT:
-        raise ValueError("no text, or too long a one")
+        raise ValueError("value must be a text of limited length")
     return told
 
 
 def _checked_name(told: Any) -> str:
     if type(told) is not str or not _NAME.fullmatch(told):
-        raise ValueError("no name")
+        raise ValueError("value must be a name")
     return told
 
 
 def _positive_fraction(told: Any) -> Fraction:
     if type(told) is not str or not _NUMBER.fullmatch(told):
-        raise ValueError("no fraction")
+        raise ValueError("value must be a fraction")
     number = Fraction(told)
     if number <= 0:
-        raise ValueError("a fraction that is not positive")
+        raise ValueError("fraction must be positive")
     return number
 
 
 def _checked_bytes(told: Any) -> bytes:
     if type(told) is not str:
-        raise ValueError("no bytes")
+        raise ValueError("value must be hexadecimal digits")
     return bytes.fromhex(told)
 
 
 def _checked_list(told: Any) -> list[Any]:
     if type(told) is not list or len(told) > _MAX_ITEMS:
-        raise ValueError("no list, or too long a one")
+        raise ValueError("value must be a list of limited length")
     return told

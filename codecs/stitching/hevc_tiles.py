@@ -1,6 +1,4 @@
-"""HEVC tiles as streams of their own (`TileStream`): the input of stitching, and what extraction
-makes of a tiled stream.
-"""
+"""HEVC tiles as streams of their own (`TileStream`), and their extraction from a tiled stream."""
 
 from __future__ import annotations
 
@@ -25,31 +23,33 @@ from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.tiling.geometry import Rect
 
 STITCHABLE = "stitchable"
-"""The profile of streams whose motion vectors stay within their tile.
+"""The profile of streams with motion vectors that stay within their tile.
 
-Headers do not tell that, and a stream without it would drift unseen: it is known of who made the
-stream (`vfsd.codecs.stitching.kvazaar`), and has to be said by who asks for it to be stitched.
+Headers do not signal this, and without it pictures would drift unnoticed. The encoder
+(`vfsd.codecs.stitching.kvazaar`) guarantees it, and callers of the stitcher must state it.
 """
 
 _DROPPED_UNITS = frozenset((35, 36, 37, 38, 39, 40))
-"""Delimiters, ends, filling, and supplements, which tell of a picture that is no more the same."""
+"""nal_unit_type (H.265 table 7-1) of AUD, EOS, EOB, FD and SEI. SEI may describe the old
+picture.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TileStream:
-    """One tile of one segment: a stream that a decoder can show alone.
+    """One tile of one segment: a stream that decodes on its own.
 
-    The first picture is an IDR picture; pictures are shown in the order in which they are coded.
+    The first picture is an IDR picture; decode order is display order.
     """
 
-    rect: Rect  #: what it shows of the picture
-    parameter_sets: tuple[bytes, ...]  #: NAL units: video, sequence, picture
-    pictures: tuple[bytes, ...] = ()  #: packets with start codes; none: just the sets are known
+    rect: Rect  #: its part of the picture
+    parameter_sets: tuple[bytes, ...]  #: NAL units: VPS, SPS, PPS
+    pictures: tuple[bytes, ...] = ()  #: packets with start codes; empty if only sets are known
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterSets:
-    """The parameter sets of one stream."""
+    """The VPS, SPS and PPS of one stream."""
 
     video: VideoParameterSet
     sequence: SequenceParameterSet
@@ -57,10 +57,13 @@ class ParameterSets:
 
     @classmethod
     def parse(cls, units: tuple[bytes, ...]) -> ParameterSets:
-        """Raises `DamagedError`, and `RefusedMediaError` for what cannot be stitched."""
+        """Parse the units (VPS, SPS, PPS).
+
+        Raises `DamagedError`, and `RefusedMediaError` for streams that cannot be stitched.
+        """
         kinds = [nal.unit_type("hevc", unit) if unit else None for unit in units]
         if kinds != [nal.HEVC_VPS, nal.HEVC_SPS, nal.HEVC_PPS]:
-            raise DamagedError("there has to be one parameter set of each kind")
+            raise DamagedError("the stream must have one VPS, SPS and PPS")
         video, sequence, picture = units
         return cls(
             VideoParameterSet.parse(video),
@@ -69,7 +72,7 @@ class ParameterSets:
         )
 
     def is_like(self, other: ParameterSets) -> bool:
-        """Whether pictures of both may be tiles of one picture."""
+        """Return whether pictures of both may be tiles of one picture."""
         return (
             self.video.is_like(other.video)
             and self.sequence.is_like(other.sequence)
@@ -79,7 +82,7 @@ class ParameterSets:
     def demand(
         self, width: int, height: int, tiles: TileGrid, bits_per_second: int = 0
     ) -> LevelRequirements:
-        """Of pictures of that coded size, made with these settings."""
+        """Return the level requirements of pictures of that coded size with these settings."""
         return LevelRequirements(
             *(width, height, len(tiles.columns), len(tiles.rows)),
             *(self.sequence.buffers, self.sequence.rate, bits_per_second),
@@ -95,9 +98,9 @@ class ParameterSets:
         picture_id: int = 0,
         level_idc: int | None = None,
     ) -> ParameterSets:
-        """For pictures of another coded size and other tiles.
+        """Return parameter sets for another coded size and other tiles.
 
-        The level is the lowest that allows them, whatever their bit rate, unless it is given.
+        Without `level_idc`, the level is the lowest that allows them at any bit rate.
         """
         if level_idc is None:
             level = self.demand(width, height, tiles).lowest_level()
@@ -109,13 +112,14 @@ class ParameterSets:
         )
 
     def write(self) -> tuple[bytes, ...]:
+        """Return the three NAL units."""
         return self.video.write(), self.sequence.write(), self.picture.write()
 
 
 def slices_of(packet: bytes) -> list[bytes]:
-    """The units of `packet` that hold slices.
+    """Return the slice units of `packet`.
 
-    Raises `DamagedError`, and `RefusedMediaError` for units that have no place in a packet.
+    Raises `DamagedError`, and `RefusedMediaError` for other units that matter.
     """
     found = []
     for start, end in nal.nal_units(packet, 0):
@@ -128,17 +132,16 @@ def slices_of(packet: bytes) -> list[bytes]:
 
 
 def require_profile(profile: str) -> None:
-    """Raises `RefusedMediaError` unless motion vectors are known to stay within their tile."""
+    """Raise `RefusedMediaError` unless motion vectors are known to stay within their tile."""
     if profile != STITCHABLE:
         raise RefusedMediaError(
-            f"streams of profile {profile!r} cannot be stitched: their motion vectors leave the "
-            "tile, and pictures would drift"
+            f"streams of profile {profile!r} cannot be stitched: motion vectors may leave the tile"
         )
 
 
 @contextmanager
 def refuse_damaged_streams() -> Iterator[None]:
-    """Damage is what the caller's bytes are refused for."""
+    """Convert `DamagedError` to `RefusedMediaError`."""
     try:
         yield
     except DamagedError as error:
@@ -148,10 +151,10 @@ def refuse_damaged_streams() -> Iterator[None]:
 def extract_tiles(
     parameter_sets: tuple[bytes, ...], pictures: Sequence[bytes], *, profile: str
 ) -> list[TileStream]:
-    """Every tile, row by row.
+    """Return every tile, row by row.
 
-    `pictures` are packets with start codes and without parameter sets; each tile has to be one
-    slice.  Raises `RefusedMediaError` where the stream cannot be taken apart.
+    `pictures` are packets with start codes and without parameter sets. Each tile must be one slice.
+    Raises `RefusedMediaError` if the stream cannot be split.
     """
     require_profile(profile)
     with refuse_damaged_streams():
@@ -164,9 +167,9 @@ def extract_tiles(
 def extract_tile(
     parameter_sets: tuple[bytes, ...], pictures: Sequence[bytes], index: int, *, profile: str
 ) -> TileStream:
-    """The tile numbered `index` from 0, row by row; as `extract_tiles`.
+    """Return tile `index`, counted row by row from 0; see `extract_tiles`.
 
-    Raises `UsageError` where there is no such tile.
+    Raises `UsageError` if it does not exist.
     """
     require_profile(profile)
     with refuse_damaged_streams():
@@ -177,7 +180,7 @@ def extract_tile(
 
 
 class _TileExtractor:
-    """The tiles of pictures with these parameter sets."""
+    """Extracts tiles from pictures with these parameter sets."""
 
     def __init__(self, sets: ParameterSets) -> None:
         self._sets = sets
@@ -188,7 +191,7 @@ class _TileExtractor:
         return len(self._layout.columns) * len(self._layout.rows)
 
     def extract(self, index: int, units: Sequence[Sequence[bytes]]) -> TileStream:
-        """Given the slices of each picture."""
+        """Return tile `index`; `units` are the slices of each picture."""
         row, column = divmod(index, len(self._layout.columns))
         x, y = sum(self._layout.columns[:column]), sum(self._layout.rows[:row])
         address = y * sum(self._layout.columns) + x
@@ -197,15 +200,15 @@ class _TileExtractor:
         pictures = []
         for found in units:
             if len(found) != len(self):
-                raise DamagedError("a picture has not one slice for each tile")
+                raise DamagedError("a picture must have one slice for each tile")
             part = self._reader.parse(found[index])
             if part.address != address:
-                raise DamagedError("a slice does not begin where its tile does")
+                raise DamagedError("a slice does not begin at its tile")
             pictures.append(nal.START_CODE + writer.write(part, 0))
         return TileStream(rect, sets.write(), tuple(pictures))
 
     def _alone(self, row: int, column: int) -> tuple[Rect, ParameterSets]:
-        """Where a tile is, and the parameter sets of its stream."""
+        """Return the rectangle of a tile, and the parameter sets of its stream."""
         sequence, layout = self._sets.sequence, self._layout
         block = sequence.tree_block
         x1, y1 = sum(layout.columns[:column]) * block, sum(layout.rows[:row]) * block

@@ -1,5 +1,6 @@
-"""Encodes stitchable tiles: runs kvazaar in an FFmpeg process, with motion vectors that stay
-within their tile.
+"""Encodes stitchable tiles: kvazaar with motion vectors that stay within their tile.
+
+kvazaar runs in an FFmpeg process.
 """
 
 from __future__ import annotations
@@ -30,43 +31,44 @@ from vfsd.codecs.stitching.hevc_tiles import (
 from vfsd.errors import ExtraMissingError, UsageError, VfsdError
 
 TREE_BLOCK = 64
-"""Inner edges of tiles are multiples of this; kvazaar is built for it."""
+"""Inner edges of tiles are multiples of kvazaar's coding tree block."""
 
 _SIZE_MULTIPLE = 8
-"""Sides that kvazaar encodes are multiples of this; the rest is made up, and not shown."""
+"""Sides that kvazaar encodes are multiples of this; padding is cropped."""
 
 MAX_TILE_COLUMNS, MAX_TILE_ROWS = 20, 22
-"""Of tiles, in any stream of HEVC."""
+"""Most tile columns and rows of any HEVC level (H.265 table A.8)."""
 
 _MAX_SIDE = 8192
 _WORST_QUALITY = 51
 _HINT = "pip install 'vfsd[stitch]'"
 
 _IGNORED = b"Invalid option"
-"""What FFmpeg warns of, and goes on."""
+"""A warning of FFmpeg that must be an error here."""
 
 _PARAMETERS = (
-    # "faster" is where kvazaar begins to search fractions of pixels, which moving cameras need.
+    # The fastest preset that searches fractions of pixels, which moving cameras need.
     "preset=faster",
-    # Groups of four that only look back: pictures are coded in the order in which they are shown.
+    # Low-delay groups of four: decode order is display order.
     "gop=lp-g4d3t1",
     "period=0",
     "open-gop=0",
-    # libde265 mixes up the slices of chroma in this filter; it is worth 0.2 dB.
+    # libde265 handles chroma slices wrongly in this filter. Without it, 0.2 dB are lost.
     "sao=off",
-    # What stitching needs: see `vfsd.codecs.bitstreams.hevc_parameter_sets`.
+    # Required by stitching: see `vfsd.codecs.bitstreams.hevc_parameter_sets`.
     "mv-constraint=frametilemargin",
     "tmvp=0",
     "wpp=0",
-    # Supplements would tell of a picture that is not this one any more.
+    # SEI messages would describe the picture before stitching.
     "hash=none",
     "info=0",
-    # Pictures in flight at a time change what is encoded.
+    # With several pictures in flight, the output would depend on their number.
     "owf=0",
 )
 
 
 def kvazaar_available() -> bool:
+    """Return whether tiles can be encoded here."""
     try:
         require_kvazaar()
     except ExtraMissingError:
@@ -75,13 +77,13 @@ def kvazaar_available() -> bool:
 
 
 def require_kvazaar() -> None:
-    """Raises `ExtraMissingError` unless tiles can be encoded here."""
+    """Raise `ExtraMissingError` unless tiles can be encoded here."""
     _program()
 
 
 @functools.cache
 def _program() -> str:
-    """FFmpeg with kvazaar.  Raises `ExtraMissingError`."""
+    """Return the path of an FFmpeg with kvazaar. Raises `ExtraMissingError`."""
     try:
         import imageio_ffmpeg
     except ImportError:
@@ -102,7 +104,7 @@ def _program() -> str:
         ) from error
     if "Encoder libkvazaar" not in told:
         raise ExtraMissingError(
-            f"{path} has no kvazaar", hint=f"{_HINT}, and leave IMAGEIO_FFMPEG_EXE unset"
+            f"{path} does not include kvazaar", hint=f"{_HINT}, and unset IMAGEIO_FFMPEG_EXE"
         )
     return path
 
@@ -115,9 +117,9 @@ def encode_tile(
     y: int = 0,
     threads: int = 1,
 ) -> TileStream:
-    """One tile of one segment, whose upper left corner is at `x`, `y` of the picture.
+    """Encode one tile of one segment with its upper left corner at `x`, `y` of the picture.
 
-    `settings` are of the tile; see `encode_tiled`.
+    `settings` have the size of the tile; see `encode_tiled`.
     """
     (tile,) = encode_tiled(settings, [settings.width], [settings.height], pictures, threads=threads)
     return TileStream(tile.rect.moved(x, y), tile.parameter_sets, tile.pictures)
@@ -133,14 +135,15 @@ def encode_tiled(
     *,
     threads: int = 1,
 ) -> list[TileStream]:
-    """The tiles of one segment, row by row: one packet a picture, the first an IDR picture.
+    """Return the tiles of one segment, row by row.
 
-    `widths` of columns and `heights` of rows fill the picture; all but the last are multiples of
-    `TREE_BLOCK`.  The quality of `settings` is the quantiser of the first picture.  The same
-    pictures give the same bytes, with any number of threads.
+    Each picture gives one packet; the first is an IDR picture. `widths` of columns and `heights` of
+    rows fill the picture, and all but the last are multiples of `TREE_BLOCK`. The quality of
+    `settings` is the quantizer of the first picture. The same pictures give the same bytes with any
+    number of threads.
 
-    Raises `ExtraMissingError` without kvazaar, `UsageError` for layouts and sizes that it does not
-    take, `VfsdError` where it fails.
+    Raises `ExtraMissingError` without kvazaar, `UsageError` for an unsupported layout or size,
+    `VfsdError` if kvazaar fails.
     """
     _require_tiling(settings, widths, heights)
     command = _command(settings, widths, heights, threads)
@@ -149,11 +152,11 @@ def encode_tiled(
         with refuse_damaged_streams():
             sets, packets = _split_stream(stream)
             if len(packets) != count:
-                raise DamagedError(f"{len(packets)} pictures came of {count}")
+                raise DamagedError(f"{count} pictures gave {len(packets)} packets")
             sets = _cropped_parameter_sets(sets, settings)
         return extract_tiles(sets, packets, profile=STITCHABLE)
     except VfsdError as error:
-        raise VfsdError(f"kvazaar wrote what was not expected: {error}") from error
+        raise VfsdError(f"unexpected output of kvazaar: {error}") from error
 
 
 def _require_tiling(
@@ -161,23 +164,26 @@ def _require_tiling(
 ) -> None:
     width, height = settings.width, settings.height
     if settings.codec != "hevc" or not 0 <= settings.quality <= _WORST_QUALITY:
-        raise UsageError(f"kvazaar encodes hevc with a quality of 0 to {_WORST_QUALITY}")
+        raise UsageError(
+            f"kvazaar needs codec hevc and quality 0 to {_WORST_QUALITY}, "
+            f"got {settings.codec} and {settings.quality}"
+        )
     if width % 2 or height % 2 or not (2 <= min(width, height) <= max(width, height)):
-        raise UsageError(f"{width}x{height} cannot be encoded: sides have to be even")
+        raise UsageError(f"size must be even, got {width}x{height}")
     if max(width, height) > _MAX_SIDE:
-        raise UsageError(f"{width}x{height} cannot be encoded: sides up to {_MAX_SIDE} can")
+        raise UsageError(f"width and height must be at most {_MAX_SIDE}, got {width}x{height}")
     for name, sizes, whole, most in (
         ("columns", widths, width, MAX_TILE_COLUMNS),
         ("rows", heights, height, MAX_TILE_ROWS),
     ):
         if not sizes or min(sizes) < 2 or sum(sizes) != whole:
-            raise UsageError(f"{name} of {list(sizes)} pixels do not fill {whole}")
+            raise UsageError(f"{name} must fill {whole} pixels, got {list(sizes)}")
         if len(sizes) > most:
-            raise UsageError(f"{len(sizes)} {name} are too many: HEVC allows {most}")
+            raise UsageError(f"HEVC allows at most {most} {name} of tiles, got {len(sizes)}")
         if any(size % TREE_BLOCK for size in sizes[:-1]):
             raise UsageError(
-                f"{name} of {list(sizes)} pixels cannot be encoded: all but the last have to be "
-                f"multiples of {TREE_BLOCK}"
+                f"{name} except the last must be multiples of {TREE_BLOCK} pixels, "
+                f"got {list(sizes)}"
             )
 
 
@@ -185,7 +191,7 @@ def _command(
     settings: EncoderSettings, widths: Sequence[int], heights: Sequence[int], threads: int
 ) -> list[str]:
     parameters = [*_PARAMETERS, f"qp={settings.quality}"]
-    parameters.append(f"threads={threads if threads > 1 else 0}")  # 0: none but the caller's
+    parameters.append(f"threads={threads if threads > 1 else 0}")  # 0: no extra threads
     if len(widths) * len(heights) > 1:
         parameters.append("slices=tiles")
     for name, sizes in (("tiles-width-split", widths), ("tiles-height-split", heights)):
@@ -204,7 +210,7 @@ def _command(
 
 
 def _color_filter(settings: EncoderSettings) -> str:
-    """A filter that changes no sample and tells the encoder what they mean."""
+    """Return a filter that passes the color metadata to the encoder without changing samples."""
     told = {
         "range": settings.color_range,
         "colorspace": settings.color_space,
@@ -221,18 +227,17 @@ def _padded_side(side: int) -> int:
     return -(-side // _SIZE_MULTIPLE) * _SIZE_MULTIPLE
 
 
-# ------------------------------------------------------------------------------------ pixels in
-
-
 def _raw_pictures(settings: EncoderSettings, pictures: Iterable[PictureInput]) -> Iterator[bytes]:
-    """The samples of each picture, its last column and row repeated up to the size encoded."""
+    """Yield the samples of each picture; the last column and row are repeated up to the
+    coded size.
+    """
     width, height = settings.width, settings.height
     right, bottom = _padded_side(width) - width, _padded_side(height) - height
     for picture in pictures:
         planes = _planes(picture, width, height)
         sizes = [(height, width), (height // 2, width // 2), (height // 2, width // 2)]
         if [plane.shape for plane in planes] != sizes:
-            raise UsageError(f"a picture is not {width}x{height} in yuv420p")
+            raise UsageError(f"pictures must be {width}x{height} in yuv420p")
         if right or bottom:
             planes = [
                 np.pad(plane, ((0, bottom // part), (0, right // part)), "edge")
@@ -244,12 +249,12 @@ def _raw_pictures(settings: EncoderSettings, pictures: Iterable[PictureInput]) -
 def _planes(picture: PictureInput, width: int, height: int) -> list[npt.NDArray[np.uint8]]:
     if not isinstance(picture, np.ndarray):
         if picture.format.name not in ("yuv420p", "yuvj420p"):
-            raise UsageError(f"a picture is in {picture.format.name}, not in yuv420p")
+            raise UsageError(f"pictures must be in yuv420p, got {picture.format.name}")
         return plane_bytes(picture)
     samples = np.ascontiguousarray(picture).ravel()
     luma, chroma = width * height, width * height // 4
     if picture.dtype != np.uint8 or samples.size != luma + 2 * chroma:
-        raise UsageError(f"a picture is not {width}x{height} in yuv420p")
+        raise UsageError(f"pictures must be {width}x{height} in yuv420p")
     return [
         samples[:luma].reshape(height, width),
         samples[luma : luma + chroma].reshape(height // 2, width // 2),
@@ -257,13 +262,10 @@ def _planes(picture: PictureInput, width: int, height: int) -> list[npt.NDArray[
     ]
 
 
-# ------------------------------------------------------------------------------------ the program
-
-
 def _run_encoder(command: Sequence[str], chunks: Iterable[bytes]) -> tuple[bytes, int]:
-    """What the program writes when it is given `chunks`, and how many they were.
+    """Run the program with `chunks` as input; return its output and the number of chunks.
 
-    It is killed when anything goes wrong here.
+    The program is killed on any error here.
     """
     count = 0
     with subprocess.Popen(
@@ -274,7 +276,7 @@ def _run_encoder(command: Sequence[str], chunks: Iterable[bytes]) -> tuple[bytes
         assert process.stderr
         output, errors = _PipeReader(process.stdout), _PipeReader(process.stderr)
         try:
-            with suppress(BrokenPipeError):  # it has ended; why is told below
+            with suppress(BrokenPipeError):  # the program has ended; the reason is reported below
                 for chunk in chunks:
                     process.stdin.write(chunk)
                     count += 1
@@ -284,20 +286,20 @@ def _run_encoder(command: Sequence[str], chunks: Iterable[bytes]) -> tuple[bytes
             process.kill()
             raise
         finally:
-            with suppress(BrokenPipeError):  # what could not be written
+            with suppress(BrokenPipeError):  # unwritten data remains in the buffer
                 process.stdin.close()
             stream, said = output.finished(), errors.finished()
     if process.returncode or not stream:
         lines = said.decode(errors="replace").strip().splitlines()
         reason = next((line for line in lines if "libkvazaar @" in line), "; ".join(lines[-3:]))
-        raise VfsdError(f"kvazaar failed ({process.returncode}): {reason or 'it wrote nothing'}")
+        raise VfsdError(f"kvazaar failed ({process.returncode}): {reason or 'no output'}")
     if _IGNORED in said:  # a stream without its constraints would drift
-        raise VfsdError("this kvazaar does not know a parameter that stitching needs")
+        raise VfsdError("this version of kvazaar lacks a parameter that stitching needs")
     return stream, count
 
 
 class _PipeReader:
-    """Reads a pipe to its end, in a thread: a program that waits for a reader does not end."""
+    """Reads a pipe to its end in a thread, so that the program never blocks on a full pipe."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
@@ -313,24 +315,21 @@ class _PipeReader:
         return self._data
 
 
-# ------------------------------------------------------------------------------------ packets out
-
-
 def _split_stream(stream: bytes) -> tuple[tuple[bytes, ...], list[bytes]]:
-    """The parameter sets in front, and the slices of each picture."""
+    """Return the parameter sets at the beginning, and the slices of each picture."""
     sets: list[bytes] = []
     pictures: list[list[bytes]] = []
     for start, end in nal.nal_units(stream, 0):
         unit = stream[start:end]
         if nal.is_parameter_set("hevc", nal.unit_type("hevc", unit)):
             if pictures:
-                raise DamagedError("there are parameter sets between pictures")
+                raise DamagedError("parameter sets between pictures")
             sets.append(unit)
         elif holds_slice(unit):
             if begins_picture(unit):
                 pictures.append([])
             elif not pictures:
-                raise DamagedError("a picture lacks its beginning")
+                raise DamagedError("a picture has no first slice")
             pictures[-1] += (nal.START_CODE, unit)
     return tuple(sets), [b"".join(parts) for parts in pictures]
 
@@ -338,14 +337,14 @@ def _split_stream(stream: bytes) -> tuple[tuple[bytes, ...], list[bytes]]:
 def _cropped_parameter_sets(
     units: tuple[bytes, ...], settings: EncoderSettings
 ) -> tuple[bytes, ...]:
-    """The parameter sets, with what was made up not shown."""
+    """Return the parameter sets with a conformance window that hides the padding."""
     sets = ParameterSets.parse(units)
     sequence = sets.sequence
     if (sequence.width, sequence.height) != (
         _padded_side(settings.width),
         _padded_side(settings.height),
     ):
-        raise DamagedError("the size is another")
+        raise DamagedError("the coded size differs from the settings")
     window = ConformanceWindow(sequence.width - settings.width, sequence.height - settings.height)
     resized = sequence.resized(sequence.width, sequence.height, window, sequence.level_idc)
     return units[0], resized.write(), units[2]

@@ -1,5 +1,7 @@
-"""Joins tiles into one HEVC stream without encoding: only parameter sets and slice headers change.
-`StreamHead` plans the parameter sets of a stream with several layouts.
+"""Joins tiles into one HEVC stream without encoding.
+
+Only parameter sets and slice headers change. `StreamHead` plans the parameter sets of a stream with
+several layouts.
 """
 
 from __future__ import annotations
@@ -31,46 +33,53 @@ from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.tiling.geometry import Rect
 
 MAX_PICTURE_SETS = 64
-"""Ids of picture parameter sets: as many layouts fit behind one header."""
+"""Number of PPS IDs (H.265 7.4.3.3), and so of layouts with one header."""
 
 _IDR = (19, 20)
 
 
 @dataclass(frozen=True, slots=True)
 class StitchedSegment:
-    """A segment of one stream."""
+    """A segment of a stitched stream."""
 
-    rect: Rect  #: what it shows of the picture
+    rect: Rect  #: its part of the picture
     level_idc: int  #: 30 times the level
     is_conformant: bool
-    """Whether it is what the Main profile allows: columns of 256 luma samples at least, rows of 64
-    (the last ones count as if they were whole blocks), and some level allows the rest.  FFmpeg and
-    libde265 play it all the same; decoders in hardware need not."""
-    parameter_sets: tuple[bytes, ...]  #: NAL units: video, sequence, picture
+    """Whether it conforms to the Main profile (H.265 A.3.2) and to a level.
+
+    Columns need at least 256 luma samples, rows 64; the last ones count as whole blocks. FFmpeg and
+    libde265 also play other streams; hardware decoders may not.
+    """
+    parameter_sets: tuple[bytes, ...]  #: NAL units: VPS, SPS, PPS
     pictures: tuple[bytes, ...]  #: packets with start codes, without parameter sets
 
     @property
     def packets(self) -> tuple[bytes, ...]:
-        """The pictures, the first with the parameter sets in front of it.
+        """The pictures, with the parameter sets before the first.
 
-        Segments in this form follow each other in one stream, whatever their layouts: an
-        elementary stream, MPEG-TS, or MP4 with a sample entry that allows it (`hev1`).
+        Such segments can follow each other in one stream with any layouts: an elementary stream,
+        MPEG-TS, or MP4 with a sample entry of `hev1`.
         """
         sets = b"".join(nal.START_CODE + unit for unit in self.parameter_sets)
         return (sets + self.pictures[0], *self.pictures[1:])
 
 
 class Stitcher:
-    """Stitches picture by picture.
+    """Stitches tiles picture by picture.
 
-    Of `tiles`, only places and parameter sets are looked at; they may come in any order and have
-    to fill a rectangle, column by column and row by row.  Segments whose sequence parameter sets
-    are to be the same (`common_sets`) are given one `level_idc`, and layouts of their own
-    `picture_id`.  Otherwise the level is the lowest that the size, the rate that the stream tells,
-    the tiles and `bits_per_second` (0: not known) allow.
+    Tiles may be given in any order; they must form a grid. Only their rectangles and parameter sets
+    are used. Without `level_idc`, the level is the lowest that allows size, rate, tiles and bit
+    rate.
 
-    Raises `UsageError` where the tiles do not fit together, `RefusedMediaError` where their streams
+    Raises `UsageError` if the tiles do not fit together, `RefusedMediaError` if their streams
     cannot be stitched.
+
+    Args:
+        tiles: one stream for each tile
+        profile: must be `STITCHABLE`
+        picture_id: ID of the PPS; layouts that share `common_sets` need different ones
+        level_idc: level of the stream; segments that share `common_sets` need the same one
+        bits_per_second: bit rate of the stream; 0: unknown
     """
 
     def __init__(
@@ -92,7 +101,9 @@ class Stitcher:
                 units: ParameterSets.parse(units) for units in {t.parameter_sets for t in tiles}
             }
         sets = [known[tile.parameter_sets] for tile in tiles]
-        require(all(one.is_like(sets[0]) for one in sets), "its tiles were made differently")
+        require(
+            all(one.is_like(sets[0]) for one in sets), "the tiles have different encoder settings"
+        )
         block = sets[0].sequence.tree_block
         window = _hidden_window(tiles, sets, self.rect)
         for tile, one in zip(tiles, sets, strict=True):
@@ -129,26 +140,27 @@ class Stitcher:
         )
 
     def picture(self, packets: Sequence[bytes]) -> bytes:
-        """One picture of the stitched stream, from one packet a tile, in the order of the tiles.
+        """Return a picture of the stitched stream from one packet of each tile, in the order of
+        `tiles`.
 
-        Raises `RefusedMediaError` where they are not of the same kind of picture.
+        Raises `RefusedMediaError` if they are pictures of different kinds.
         """
         written: list[bytes] = []
         traits: PictureFields | None = None
         with refuse_damaged_streams():
             for address, ordinal, reader in self._parts:
                 units = slices_of(packets[ordinal])
-                require(len(units) == 1, "a tile has not one slice in each picture")
+                require(len(units) == 1, "a tile must have one slice in each picture")
                 part = reader.parse(units[0])
-                require(part.address == 0, "a slice does not begin its picture")
+                require(part.address == 0, "a slice must begin its picture")
                 traits = traits or part.traits
-                require(part.traits == traits, "its tiles are pictures of different kinds")
+                require(part.traits == traits, "the tiles are pictures of different kinds")
                 written += (nal.START_CODE, self._target.write(part, address))
         return b"".join(written)
 
 
 def max_stitched_bytes(sizes: Sequence[int]) -> int:
-    """The most that a stitched picture takes whose packets have these sizes."""
+    """Return the largest size of a picture stitched from packets of these sizes."""
     return sum(sizes) + len(sizes) * (MAX_HEADER_GROWTH + len(nal.START_CODE))
 
 
@@ -159,15 +171,14 @@ def stitch(
     picture_id: int = 0,
     level_idc: int | None = None,
 ) -> StitchedSegment:
-    """One segment from the tiles of a segment: of all of the picture, or of any block of columns
-    and rows of it.  See `Stitcher`; the bit rate is that of the segment.
+    """Stitch one segment from the tiles of a block of columns and rows. See `Stitcher`.
 
-    Raises `UsageError` where the tiles do not fit together, `RefusedMediaError` where their streams
-    cannot be stitched.
+    The bit rate is that of the segment. Raises `UsageError` if the tiles do not fit together,
+    `RefusedMediaError` if their streams cannot be stitched.
     """
     counts = {len(tile.pictures) for tile in tiles}
     if len(counts) != 1 or 0 in counts:
-        raise UsageError("tiles of one segment have the same number of pictures, at least one")
+        raise UsageError("tiles of a segment must have the same number of pictures, at least one")
     stitcher = Stitcher(
         tiles,
         profile=profile,
@@ -180,7 +191,7 @@ def stitch(
         for packets in zip(*(tile.pictures for tile in tiles), strict=True)
     )
     kind = nal.unit_type("hevc", pictures[0][len(nal.START_CODE) :])
-    require(kind in _IDR, "a segment does not begin with an IDR picture")
+    require(kind in _IDR, "a segment must begin with an IDR picture")
     return StitchedSegment(
         *(stitcher.rect, stitcher.level_idc, stitcher.is_conformant),
         *(stitcher.parameter_sets, pictures),
@@ -188,10 +199,10 @@ def stitch(
 
 
 def common_sets(segments: Iterable[tuple[bytes, ...]]) -> tuple[bytes, ...]:
-    """Parameter sets for a header that serves all segments (`hvc1`), given those of each.
+    """Return parameter sets for one header of all segments (`hvc1`), from those of each segment.
 
-    Raises `UsageError` where segments differ in more than their layouts, or where two layouts have
-    the same id.
+    Raises `UsageError` if segments differ in more than their layouts, or if two layouts share an
+    ID.
     """
     shared: set[tuple[bytes, ...]] = set()
     pictures: dict[int, bytes] = {}
@@ -200,14 +211,14 @@ def common_sets(segments: Iterable[tuple[bytes, ...]]) -> tuple[bytes, ...]:
         with refuse_damaged_streams():
             ordinal = ParameterSets.parse(units).picture.id
         if pictures.setdefault(ordinal, units[-1]) != units[-1]:
-            raise UsageError(f"two layouts have the id {ordinal}")
+            raise UsageError(f"two layouts have the ID {ordinal}")
     if len(shared) != 1:
-        raise UsageError("segments behind one header have one size, one level and one encoder")
+        raise UsageError("segments with one header must have one size, one level and one encoder")
     return (*shared.pop(), *(pictures[ordinal] for ordinal in sorted(pictures)))
 
 
 def _tile_edges(rects: Sequence[Rect]) -> tuple[list[int], list[int]]:
-    """The edges of the columns and rows that `rects` make."""
+    """Return the edges of the columns and of the rows that `rects` form."""
     if not rects:
         raise UsageError("at least one tile must be given")
     columns = [*sorted({rect.x1 for rect in rects}), max(rect.x2 for rect in rects)]
@@ -224,7 +235,7 @@ def _tile_edges(rects: Sequence[Rect]) -> tuple[list[int], list[int]]:
 def _hidden_window(
     tiles: Sequence[TileStream], sets: Sequence[ParameterSets], whole: Rect
 ) -> ConformanceWindow:
-    """What is not shown of the picture: that of the tile in its lower right corner."""
+    """Return the hidden part of the picture: that of the tile in its lower right corner."""
     corner = (whole.x2, whole.y2)
     found = (
         one.sequence.window
@@ -236,7 +247,7 @@ def _hidden_window(
 
 def _check_tile(rect: Rect, sets: ParameterSets, whole: Rect, window: ConformanceWindow) -> None:
     sequence, picture = sets.sequence, sets.picture
-    require(picture.tiles is None and picture.uniform is None, "a tile is tiled itself")
+    require(picture.tiles is None and picture.uniform is None, "a tile is itself tiled")
     shown = (sequence.width - sequence.window.right, sequence.height - sequence.window.bottom)
     if shown != (rect.width, rect.height):
         raise UsageError(f"the stream of tile {rect} shows {shown[0]}x{shown[1]} pixels")
@@ -253,7 +264,7 @@ def _block_sizes(edges: Sequence[int], block: int) -> tuple[int, ...]:
 
 
 def _bit_rate(tiles: Sequence[TileStream]) -> int:
-    """Bits a second; 0 where the streams do not tell their rate."""
+    """Return bits per second; 0 if the streams do not signal their frame rate."""
     with refuse_damaged_streams():
         rate = ParameterSets.parse(tiles[0].parameter_sets).sequence.rate
     if rate is None:
@@ -263,13 +274,15 @@ def _bit_rate(tiles: Sequence[TileStream]) -> int:
 
 
 TileEdges = tuple[tuple[int, ...], tuple[int, ...]]
-"""Edges of the columns and of the rows of a block of tiles, the outer ones included: luma samples
-from the block's corner.  All but the last are multiples of a coding tree block."""
+"""Edges of the columns and of the rows of a block of tiles, in luma samples from its corner.
+
+The outer edges are included. All but the last are multiples of a coding tree block.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamHead:
-    """The parameter sets of a stream, and what its pictures have to say to refer to them."""
+    """The parameter sets of a stream, and the PPS IDs of its layouts."""
 
     shared: tuple[bytes, ...]  #: NAL units for a header that serves all segments
     parameter_sets: Mapping[TileEdges, tuple[bytes, ...]]  #: NAL units for each layout: three
@@ -277,9 +290,9 @@ class StreamHead:
     level_idc: int
 
     def stitcher(self, grid: TileEdges, tiles: Sequence[TileStream]) -> Stitcher:
-        """For segments in that layout.
+        """Return a stitcher for segments in that layout.
 
-        Raises `RefusedMediaError` where these tiles need another head, or cannot be stitched.
+        Raises `RefusedMediaError` if these tiles need other parameter sets, or cannot be stitched.
         """
         stitcher = Stitcher(
             tiles,
@@ -295,7 +308,7 @@ class StreamHead:
         sizes = [(sets.sequence.width, sets.sequence.height) for sets in (mine, theirs)]
         alike = mine.is_like(theirs) and mine.picture == theirs.picture and sizes[0] == sizes[1]
         if not alike:
-            raise RefusedMediaError("these tiles were made otherwise than those before them")
+            raise RefusedMediaError("the encoder settings of the tiles changed")
         return stitcher
 
 
@@ -307,21 +320,26 @@ def stream_head(
     in_stream: bool,
     bits_per_second: int,
 ) -> StreamHead:
-    """The head of a stream that shows `shown` (width, height) samples of blocks of tiles.
+    """Return the head of a stream that shows blocks of tiles.
 
-    `samples` are the parameter sets of one tile at least of everybody who made tiles of it; what is
-    not shown lies at the right and at the bottom.  With `in_stream` the sets of each segment stand
-    in front of it, and layouts need no ids of their own; without, they are `MAX_PICTURE_SETS` at
-    most.
+    Raises `RefusedMediaError` if the tiles cannot be stitched.
 
-    Raises `RefusedMediaError` where the tiles cannot be stitched.
+    Args:
+        samples: parameter sets of at least one tile from each encoder run
+        shown: (width, height) that is shown; the rest is cropped at the right and the bottom
+        grids: the layouts of the stream
+        in_stream: parameter sets precede each segment, so layouts need no IDs of their own;
+            otherwise there may be `MAX_PICTURE_SETS` layouts
+        bits_per_second: bit rate of the stream
     """
     with refuse_damaged_streams():
         first, *others = [ParameterSets.parse(units) for units in samples]
-    require(all(first.is_like(other) for other in others), "its tiles were made differently")
+    require(
+        all(first.is_like(other) for other in others), "the tiles have different encoder settings"
+    )
     layouts = sorted(set(grids))
     ids = {grid: 0 if in_stream else number for number, grid in enumerate(layouts)}
-    require(max(ids.values()) < MAX_PICTURE_SETS, "it has too many layouts")
+    require(max(ids.values()) < MAX_PICTURE_SETS, "the stream has too many layouts")
     block, grain = first.sequence.tree_block, first.sequence.coding_block
     width, height = (-(-layouts[0][axis][-1] // grain) * grain for axis in (0, 1))
     window = ConformanceWindow(width - shown[0], height - shown[1])

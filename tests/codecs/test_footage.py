@@ -26,7 +26,7 @@ REFUSED = {
     "odd/mp4parse_bipbop_cenc_init_only.mp4": "media data is missing",
     "odd/mp4parse_clusterfuzz-6093954524250112.mp4": "damaged or cut off",
     "odd/mp4parse_invalid_userdata.mp4": "media data is missing",
-    "odd/mp4parse_zero_empty_stsc.mp4": "no picture of it can be decoded",
+    "odd/mp4parse_zero_empty_stsc.mp4": "no picture can be decoded",
     "odd/pano_result_header_only.mp4": "no video stream",
 }
 """What cannot be served, and a part of the reason."""

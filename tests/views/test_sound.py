@@ -303,7 +303,7 @@ def test_unreadable_sound_leaves_the_video_as_it_is(tmp_path: Path) -> None:
     with shelved(tmp_path, clip) as shelf:
         told = json.loads(shelf.read(clip.name, "info.json"))["sound"]
         assert told["packets"] == 0
-        assert told["silence"] == "its codec is not known"
+        assert told["silence"] == "the codec is unknown"
         with av.open(io.BytesIO(shelf.read(clip.name, "full.mp4"))) as opened:
             assert not opened.streams.audio
         assert len(decoded(shelf.read(clip.name, "full.mp4"))) == 75

@@ -133,4 +133,4 @@ def test_a_clock_that_is_set_back_is_told(tmp_path: Path) -> None:
     with shelved(tmp_path, clip) as shelf:
         told = json.loads(shelf.read(clip.name, "info.json"))["sound"]
         assert told["packets"] == 0
-        assert "set back" in told["silence"] or "set right" in told["silence"]
+        assert "run backwards" in told["silence"] or "had to be corrected" in told["silence"]
