@@ -246,9 +246,9 @@ def test_it_is_not_tiled_or_rendered(store: Store, tmp_path: Path, change: str, 
     video = mixed(store, tmp_path, CHANGES[change])
     video.budget.set("none")
     before = video.read(psnr=math.inf).data
-    with pytest.raises(UsageError, match="changes on the way"):
+    with pytest.raises(UsageError, match="changes within the video"):
         video.tiles.retile("uniform:1x2", settings=TileSettings(codec))
-    with pytest.raises(UsageError, match="changes on the way"):
+    with pytest.raises(UsageError, match="changes within the video"):
         video.renditions.make(SIZE, settings=TileSettings(codec))
     assert np.array_equal(video.read().data, before)
     with pytest.raises(RefusedMediaError, match="changes at frame 20"):
@@ -276,7 +276,7 @@ def test_views_become_renditions_only_where_nothing_was_brought_to_it(
     store.tune(on_failed=lambda _, error: failed.append(str(error)))
     made = [one.frames for one in store.catalog.renditions(video.info)]
     assert made
-    assert all("changes on the way" in one for one in failed)
+    assert all("changes within the video" in one for one in failed)
     assert max(frames.stop for frames in made) <= 50
 
 

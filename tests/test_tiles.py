@@ -509,7 +509,7 @@ def test_pictures_that_no_tile_codec_takes_are_refused(store: Store, tmp_path: P
             container.mux(stream.encode(picture))
         container.mux(stream.encode(None))
     video = store.ingest(path)
-    with pytest.raises(UsageError, match="cannot be tiled"):
+    with pytest.raises(UsageError, match="does not support pixel format"):
         video.tiles.retile("uniform:2x2")
     assert store.catalog.segments(video.info) == []
 

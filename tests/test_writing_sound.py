@@ -259,7 +259,7 @@ def test_pictures_may_pause_for_long_beside_sound(store: Store, name: str) -> No
 @pytest.mark.parametrize(
     ("name", "options", "what"),
     [
-        ("a.mp4", {"sound": FOLDER / "portrait.mp4"}, "has no sound"),
+        ("a.mp4", {"sound": FOLDER / "portrait.mp4"}, "has no audio"),
         ("a.mp4", {"sound": Path(__file__)}, "cannot be read"),
         ("a.mp4", {"sound": (TONE, RATE), "sound_codec": "pcm"}, "in mp4"),
         ("a.mp4", {"sound": (TONE.astype(complex), RATE)}, "sound must be"),

@@ -1,7 +1,7 @@
 """Decodes the stored audio of a file at any time.
 
-The samples of a time are the same wherever decoding starts: `AudioDecoder` decodes fixed blocks
-with a lead-in and keeps the last few.
+Samples do not depend on where decoding starts: `AudioDecoder` decodes fixed blocks with a lead-in,
+and caches the last ones.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from vfsd.core.model import MediaInfo, Sound
 from vfsd.errors import IntegrityError
 
 SampleBlock = npt.NDArray[np.float32]
-"""Channels x samples, from -1 to 1."""
+"""channels x samples, from -1 to 1."""
 
 _BLOCK_SECONDS = 10
 _MAX_PACKETS = 8192
-"""Of a block."""
+"""Most packets of a block."""
 _CACHED_BLOCKS = 3
-"""So many are kept."""
+"""Decoded blocks to keep."""
 _LEAD_PACKETS = 32
-"""Decoded before a block for the state of the decoder."""
+"""Packets decoded before a block to restore the state of the decoder."""
 _LEAD_SECONDS = 2
 _GAP_TICKS = 3
 _GAP_SECONDS = Fraction(1, 100)
-"""Seconds by which a time stamp may differ from the end of the samples before it."""
+"""Largest difference in seconds of a timestamp from the end of the previous samples."""
 _TINY_GAP = 16
-"""Samples between blocks that are filled with the last one."""
+"""Missing samples between blocks that are filled by repeating the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SampleRun:
     """Samples without a gap."""
 
-    start: int  #: the number of the first, counted from time 0 of the file
+    start: int  #: number of the first sample, from time 0 of the file
     samples: SampleBlock
 
 
 class AudioDecoder:
-    """The sound of a file, decoded.  Not thread-safe; closable."""
+    """Decodes the audio of a file. Not thread-safe; closable."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class AudioDecoder:
         layout: str,
         damage: Sequence[range] = (),
     ) -> None:
-        """`layout` is FFmpeg's name of the channels that are wanted.  Packets with any of the bytes
-        in `damage` are passed over.
+        """`layout` is FFmpeg's name of the output channels. Packets in `damage` are skipped.
 
-        Raises `IntegrityError` where the file no longer has the stream, `OSError`.
+        `damage` has half-open ranges of bytes. Raises `IntegrityError` if the file no longer has
+        the stream, `OSError`.
         """
         self._sound = sound
         self._table = table
@@ -98,13 +98,13 @@ class AudioDecoder:
         self.channels = av.AudioLayout(layout).nb_channels
 
     def read(self, first: int, stop: int) -> SampleBlock:
-        """The samples ``first <= s < stop``, counted from time 0 of the file; silence where there
-        are none.
+        """Return the samples ``first <= s < stop`` from time 0 of the file, as channels x samples.
 
-        Raises `IntegrityError` where the file does not hold what the table says, `OSError`.
+        Missing samples are silent. Raises `IntegrityError` if the file does not match the table,
+        `OSError`.
         """
         wanted = np.zeros((self.channels, stop - first), np.float32)
-        end: int | None = None  # of the run before
+        end: int | None = None  # end of the previous run
         for run in self._runs(first, stop):
             start, samples = run.start, run.samples
             if end is not None and 0 < start - end <= _TINY_GAP:
@@ -172,9 +172,9 @@ class AudioDecoder:
         return [*runs, _joined_run(parts, places)] if parts else runs
 
     def _frames(self, lead: int, columns: PacketColumns) -> Iterator[tuple[int, SampleBlock]]:
-        """(ticks at which it begins, samples) of what is decoded of the packets.
+        """Yield (start in ticks, samples) for each decoded frame.
 
-        A packet may hold several frames, of which only the first has a time (AMR in 3GP).
+        A packet may hold several frames, and only the first has a timestamp (AMR in 3GP).
         """
         # PyAV miscounts the planes of eight channels, so samples are fetched interleaved.
         resampler = av.AudioResampler("flt", self._layout, self._sound.sample_rate)
@@ -193,7 +193,7 @@ class AudioDecoder:
                         yield pts, float_planes(ready, self.channels)
 
     def _packets(self, lead: int, columns: PacketColumns) -> Iterator[tuple[int, bytes]]:
-        """Those of the table from number `lead` on that are not damaged."""
+        """Yield undamaged packets from number `lead` on."""
         assert self._reader is not None
         whole = np.ones(len(columns), np.bool_)
         for one in self._damage:
@@ -209,19 +209,19 @@ def _joined_run(parts: list[SampleBlock], places: list[float]) -> _SampleRun:
 def _decoder(
     source: MediaSource, media: MediaInfo, sound: Sound
 ) -> tuple[InputContainer, AudioCodecContext]:
-    """As FFmpeg sets it up for the stream; valid while the container is open."""
+    """Return the decoder that FFmpeg sets up, valid while the container is open."""
     try:
         opened = open_container(source, media.container)
     except FFmpegError as error:
         source.check()
-        raise IntegrityError(f"{source.name}: cannot be opened any more: {error}") from error
+        raise IntegrityError(f"{source.name}: can no longer be opened: {error}") from error
     for stream in opened.streams:
         if stream.index == sound.stream_index and isinstance(stream, AudioStream):
             discard_other_streams(opened, stream)
             context = stream.codec_context
             if sound.codec == "aac" and not context.extradata:
-                context.extradata = sound.configuration  # packets have lost their headers
+                context.extradata = sound.configuration  # packets are stored without headers
             context.thread_count = 1
             return opened, context
     opened.close()
-    raise IntegrityError(f"{source.name}: audio stream {sound.stream_index} is gone")
+    raise IntegrityError(f"{source.name}: audio stream {sound.stream_index} no longer exists")

@@ -1,6 +1,7 @@
-"""Audio for a file that is being written: copied packets (`CopiedAudio`), encoded samples, or
-samples that the caller pushes (`PushedAudio`). `open_audio_source` picks one and adds its
-stream to the output.
+"""Audio for a file that is being written.
+
+It is copied (`CopiedAudio`), encoded, or pushed by the caller (`PushedAudio`). `open_audio_source`
+picks one and adds its stream to the output.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from vfsd.codecs.pyav import exact_fraction, tick_seconds
 from vfsd.errors import RefusedMediaError, UsageError
 
 _STORED_SAMPLE_FORMATS = {"u8": "s16", "s16": "s16", "s32": "s32", "flt": "flt", "dbl": "flt"}
-"""In which format samples are kept that come in another; of `s32` 24 bits are."""
+"""Stored sample format by that of the input; of `s32`, 24 bits are stored."""
 _PCM_ENCODERS = {"s16": "pcm_s16le", "s32": "pcm_s24le", "flt": "pcm_f32le"}
 _ENCODERS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
     {
@@ -52,26 +53,25 @@ _ENCODERS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
         "opus": ("libopus", {"s16": "s16", "s32": "flt", "flt": "flt"}),
     }
 )
-"""The encoder, and the format of samples that it is given, by the one that is to be kept."""
+"""(encoder, its sample format by the format to keep) by codec."""
 _OPUS_RATE = 48_000
 _PCM_PACKET_SAMPLES = 1024
-"""Samples in a packet of PCM: Matroska tells packets apart by milliseconds."""
+"""Samples per PCM packet, since Matroska's timestamps are milliseconds."""
 
 
 class AudioEncoder:
-    """A stream of sound in `output`, which has no header yet.  Not thread-safe.
+    """An encoded audio stream in `output`, which has no header yet. Not thread-safe.
 
-    Samples have the times of the frames that bring them, from the first picture on; where there are
-    gaps in what a file brings, there is silence.  Raises `UsageError` for what the codec (aac,
-    flac, opus or pcm) does not take.
+    Samples keep the timestamps of their frames, from the first picture on. Gaps in a file become
+    silence. Raises `UsageError` if the codec (aac, flac, opus or pcm) does not support the samples.
     """
 
     def __init__(
         self, output: OutputContainer, codec: str, rate: int, layout: str, kind: str
     ) -> None:
-        """`kind` is FFmpeg's format of the samples that are to be kept, as far as `codec` can."""
-        self.rate = _OPUS_RATE if codec == "opus" else rate  #: of what is written
-        self.taken = 0  #: samples at that rate that have come so far
+        """`kind` is FFmpeg's sample format to keep, as far as `codec` can."""
+        self.rate = _OPUS_RATE if codec == "opus" else rate  #: sample rate of the stream
+        self.taken = 0  #: samples at that rate that were added so far
         kept = _STORED_SAMPLE_FORMATS.get(kind.removesuffix("p"), "s32")
         encoder, formats = (
             (_PCM_ENCODERS[kept], {kept: kept}) if codec == "pcm" else _ENCODERS[codec]
@@ -87,14 +87,14 @@ class AudioEncoder:
             self._context.open()
         except FFmpegError as error:
             raise UsageError(
-                f"sound of {rate} Hz in {layout} cannot be encoded in {codec}: {error.strerror}"
+                f"audio of {rate} Hz in {layout} cannot be encoded in {codec}: {error.strerror}"
             ) from error
         self._graph: Graph | None = None
         self._fifo = av.AudioFifo()
-        self._given = 0  # samples that the encoder has
+        self._given = 0  # samples passed to the encoder
 
     def take(self, frame: av.AudioFrame | None) -> None:
-        """Samples that come next; None: no more will."""
+        """Add samples; None: no more will come."""
         if self._graph is None:
             if frame is None:
                 return
@@ -106,12 +106,12 @@ class AudioEncoder:
             self._fifo.write(ready)
 
     def packets(self, end: int) -> Iterator[Packet[Stream]]:
-        """Those of samples before number `end`, as far as they have come."""
+        """Yield packets of samples before number `end`, as far as they were added."""
         wanted = min(end, self.taken) - self._given
         yield from self._encoded(wanted - wanted % self._block)
 
     def finish(self, end: int) -> Iterator[Packet[Stream]]:
-        """All that are left, without the samples from number `end` on."""
+        """Yield the remaining packets, without samples from number `end` on."""
         yield from self._encoded(min(end, self.taken) - self._given)
         yield from self._stream.encode(None)
 
@@ -125,7 +125,9 @@ class AudioEncoder:
 
 
 def _resample_graph(frame: av.AudioFrame, context: AudioCodecContext, rate: int) -> Graph:
-    """From frames like that one to what the encoder takes, with silence where there are gaps."""
+    """Return a filter from frames like `frame` to the format of the encoder, with gaps as
+    silence.
+    """
     graph = Graph()
     source = graph.add_abuffer(
         format=frame.format.name,
@@ -156,64 +158,64 @@ def _filtered_frames(graph: Graph) -> Iterator[av.AudioFrame]:
 
 
 # Pictures must not wait for a microphone that stopped, so silence replaces samples that are late.
-# Sound before its pictures waits: it may have to end with a last picture not yet known.
+# Audio ahead of its pictures waits, since it may have to end with a last picture not yet known.
 MAX_OFFSET_SECONDS = 10
-"""Seconds by which sound and pictures may be ahead of each other."""
+"""Largest lead of audio over pictures, or of pictures over audio, in seconds."""
 _MAX_TAIL_SECONDS = 1
-"""Seconds of sound after the last picture that are left out without a word."""
+"""Seconds of audio after the last picture that are dropped silently."""
 
 
 class PushedAudio:
-    """A stream of sound that is pushed.  Not thread-safe.
+    """An audio stream that the caller pushes. Not thread-safe.
 
-    What comes earlier than its pictures waits for them, `MAX_OFFSET_SECONDS` seconds of it; where
-    pictures are as far ahead, there is silence in the place of what has not come.
+    Audio that precedes its pictures is held back, up to `MAX_OFFSET_SECONDS`. Where pictures are
+    that far ahead, silence replaces the missing audio.
     """
 
     def __init__(self, output: OutputContainer, codec: str, told: SoundFormat) -> None:
-        """Raises `UsageError`."""
+        """Raises `UsageError` for an unsupported format."""
         self._form = SampleFramer(told)
         self._encoder = AudioEncoder(
             output, codec, self._form.rate, self._form.layout, self._form.kind
         )
-        self._end = 0  # the number of the sample that is to come next
-        self._missed: int | None = None  # the first for which there is silence, while none came
+        self._end = 0  # number of the next sample
+        self._missed: int | None = None  # first sample that silence replaced since the last push
 
     @property
     def is_prompt(self) -> bool:
-        """There is, if only of silence."""
+        """Always true, since silence replaces missing audio."""
         return True
 
     @property
     def rate(self) -> int:
-        """Samples in a second."""
+        """Samples per second."""
         return self._form.rate
 
     def push(self, given: AudioArray | AudioSamples, first: int | None, shown: Fraction) -> int:
-        """Samples that come next, or from number `first` on; how many there are now.
+        """Add samples from number `first` on (None: append); return the number of samples so far.
 
-        `shown` is for how many seconds there are pictures.  Raises `UsageError`, and takes nothing
-        then, for samples of another form, that come too late, or are too far ahead.
+        `shown` is the duration of the pictures in seconds. Raises `UsageError`, and adds nothing,
+        for samples of another format, too late, or too far ahead.
         """
         samples = self._form.checked(given)
         if first is None:
             if self._missed is not None:
                 raise UsageError(
-                    f"sound from {self._told(self._missed)} on is too late: pictures were "
-                    f"{MAX_OFFSET_SECONDS} s ahead of it, "
-                    f"and up to {self._told(self._end)} it is silent",
-                    hint="say where it goes on, with first",
+                    f"audio from {self._told(self._missed)} on is too late: pictures were "
+                    f"{MAX_OFFSET_SECONDS} s ahead, "
+                    f"and silence was written up to {self._told(self._end)}",
+                    hint="give the number of the next sample as first",
                 )
             first = self._end
         if first < self._end:
             raise UsageError(
-                f"sound from {self._told(first)} on is too late: up to {self._told(self._end)} "
-                "there is some"
+                f"audio from {self._told(first)} on is too late: it was written up to "
+                f"{self._told(self._end)}"
             )
         end = first + len(samples)
         if end > (shown + MAX_OFFSET_SECONDS) * self.rate:
             raise UsageError(
-                f"sound up to {self._told(end)} for pictures up to {float(shown):.3f} s is more "
+                f"audio up to {self._told(end)} for pictures up to {float(shown):.3f} s is more "
                 f"than {MAX_OFFSET_SECONDS} s ahead",
                 hint="write pictures first, or repeat the last one",
             )
@@ -225,6 +227,9 @@ class PushedAudio:
         return end
 
     def until(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
+        """Yield the packets that may be written before the picture at `seconds`. Raises
+        `UsageError`.
+        """
         end = int((seconds - MAX_OFFSET_SECONDS) * self.rate)
         if end > self._end and self._missed is None:
             self._missed = self._end
@@ -235,20 +240,20 @@ class PushedAudio:
         yield from self._packets(seconds)
 
     def require_end(self, shown: Fraction) -> None:
-        """Raises `UsageError` where much is left after pictures of `shown` seconds."""
+        """Raise `UsageError` if much audio remains after pictures of `shown` seconds."""
         if self._end > (shown + _MAX_TAIL_SECONDS) * self.rate:
             raise UsageError(
-                f"there is sound up to {self._told(self._end)}, and pictures up to "
-                f"{float(shown):.3f} s",
-                hint="write pictures for it, or repeat the last one",
+                f"audio ends at {self._told(self._end)}, and pictures end at {float(shown):.3f} s",
+                hint="write more pictures, or repeat the last one",
             )
 
     def finish(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
+        """Yield the remaining packets up to `seconds`."""
         self._encoder.take(None)
         yield from self._encoder.finish(round(seconds * self._encoder.rate))
 
     def close(self) -> None:
-        """There is nothing open."""
+        """Do nothing: there are no open files."""
 
     def _packets(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
         return self._encoder.packets(int(seconds * self._encoder.rate))
@@ -267,13 +272,13 @@ _AUDIO_FILES = (
     (rb"\xff[\xf0\xf1\xf8\xf9]", "aac"),
     (rb"ID3|\xff[\xe2-\xe7\xf2-\xf7\xfa-\xff]", "mp3"),
 )
-"""FFmpeg's demuxer of files that hold sound only, by their first bytes."""
+"""FFmpeg's demuxer of audio files by their first bytes."""
 _PROMPT_SECONDS = 10
-"""Seconds: files wait with their first fragment for sound that begins by then."""
+"""Seconds: the first fragment waits for audio that begins earlier."""
 
 
 class AudioFile:
-    """The sound of a file, open."""
+    """The audio of an open file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
@@ -286,7 +291,7 @@ class AudioFile:
             raise
         if not isinstance(found, AudioStream):
             self.close()
-            raise UsageError(f"{self.name} has no sound")
+            raise UsageError(f"{self.name} has no audio")
         self.stream = found
         self.codec = str(found.codec_context.codec.canonical_name)
         self._origin = self._first_picture()
@@ -294,40 +299,42 @@ class AudioFile:
 
     @property
     def is_configured(self) -> bool:
-        """Whether nothing that decoders have to be told is in its packets only."""
+        """Whether decoders need no configuration from within packets."""
         return self.codec != "aac" or bool(self.stream.codec_context.extradata)
 
     @property
     def rate(self) -> int:
-        """Samples of each channel in a second."""
+        """Samples per second."""
         return self.stream.codec_context.sample_rate
 
     @property
     def layout(self) -> str:
-        """Of what its sound is encoded in.  Raises `UsageError`."""
+        """The channel layout for encoding. Raises `UsageError`."""
         channels = self.stream.codec_context.channels
         if channels not in CHANNEL_LAYOUTS:
-            raise UsageError(f"sound of {channels} channels is not encoded")
+            raise UsageError(
+                f"audio must have one of {tuple(CHANNEL_LAYOUTS)} channels, got {channels}"
+            )
         return CHANNEL_LAYOUTS[channels]
 
     @property
     def kind(self) -> str:
-        """FFmpeg's format of the samples that are worth keeping."""
+        """FFmpeg's sample format that is worth keeping."""
         context = self.stream.codec_context
         return context.format.name if context.codec.lossless else "s16"
 
     def packets(self, is_cut: bool) -> Iterator[tuple[Fraction, Packet[AudioStream]]]:
-        """(when it begins, packet), from the first picture on.
+        """Yield (start in seconds, packet), from the first picture on.
 
-        Unless `is_cut`, with the one before, of which nothing is heard.
+        Unless `is_cut`, this includes the packet before, which is not heard.
         """
         last: int | None = None
         try:
             for packet in demux_packets(self._opened, self.stream):
                 if packet.pts is None or (last is not None and packet.pts <= last):
                     raise UsageError(
-                        f"the packets of the sound of {self.name} do not tell when they begin",
-                        hint="say in which codec it is to be encoded",
+                        f"audio packets of {self.name} have no ascending timestamps",
+                        hint="give a codec, so that the audio is encoded again",
                     )
                 last = packet.pts
                 begin = packet.pts * tick_seconds(packet) - self._origin
@@ -340,24 +347,23 @@ class AudioFile:
     def near(
         self, packets: Iterator[tuple[Fraction, Packet[AudioStream]]]
     ) -> Iterator[tuple[Fraction, Packet[AudioStream]]]:
-        """`packets` as they are, for mp4 and mov.
+        """Yield `packets` unchanged, for mp4 and mov.
 
-        Raises `UsageError` for one that is so late that FFmpeg's muxer would move it.
+        Raises `UsageError` for a packet that is so late that FFmpeg's muxer would move it.
         """
         last: Fraction | None = None
         for begin, packet in packets:
             if last is not None and (begin - last) * self.rate > MAX_STEP:
                 raise UsageError(
-                    f"the sound of {self.name} is missing from {float(last):.3f} s to "
-                    f"{float(begin):.3f} s, for longer than mp4 and mov can tell",
-                    hint="say in which codec it is to be encoded, with silence where it is "
-                    "missing, or let the name end in .mkv",
+                    f"the audio of {self.name} is missing from {float(last):.3f} s to "
+                    f"{float(begin):.3f} s, which is longer than mp4 and mov allow",
+                    hint="give a codec, which encodes the gap as silence, or write .mkv",
                 )
             last = begin
             yield begin, packet
 
     def frames(self) -> Iterator[av.AudioFrame]:
-        """Decoded; pts in ticks from the first picture."""
+        """Yield decoded frames; pts are ticks from the first picture."""
         try:
             for frame in self._opened.decode(self.stream):
                 frame.pts = (frame.pts or 0) - round(self._origin / tick_seconds(frame))
@@ -377,23 +383,25 @@ class AudioFile:
                 self._source, next(found, None) or detect_container(head).demuxer
             )
         except RefusedMediaError as error:
-            raise UsageError(f"the sound of {self.name} cannot be read: {error}") from error
+            raise UsageError(f"the audio of {self.name} cannot be read: {error}") from error
         except FFmpegError as error:
             raise self._unreadable(error) from error
 
     def _first_picture(self) -> Fraction:
-        """Seconds on the file's timeline."""
+        """Return the start of the pictures, or else of the audio, in seconds of the file's
+        timeline.
+        """
         pictures = self._opened.streams.best("video")
         stream = self.stream if pictures is None else pictures
         start, base = stream.start_time, exact_fraction(stream.time_base)
         return Fraction(0) if start is None or base is None else start * base
 
     def _unreadable(self, error: FFmpegError) -> UsageError:
-        return UsageError(f"the sound of {self.name} cannot be read: {error.strerror}")
+        return UsageError(f"the audio of {self.name} cannot be read: {error.strerror}")
 
 
 class CopiedAudio:
-    """Packets as they are."""
+    """An audio stream of copied packets."""
 
     def __init__(
         self,
@@ -408,6 +416,7 @@ class CopiedAudio:
         self.is_prompt = self._next is not None and self._next[0] < _PROMPT_SECONDS
 
     def until(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
+        """Yield the packets before `seconds`."""
         while self._next is not None and self._next[0] < seconds:
             begin, packet = self._next
             packet.pts = packet.dts = round(begin / tick_seconds(packet))
@@ -422,15 +431,15 @@ class CopiedAudio:
 
 
 AudioInput: TypeAlias = str | os.PathLike[str] | AudioSamples | SoundFormat
-"""A file of which sound is taken, samples, or what samples are like that will come in pieces."""
+"""A file with audio, samples, or the format of samples that will be pushed."""
 
 
 @dataclass(frozen=True, slots=True)
 class AudioOptions:
-    """What sound is written."""
+    """The audio of a file to write."""
 
     given: AudioInput
-    codec: str | None  #: one of `SOUND_CODECS`; None: as it is, else aac
+    codec: str | None  #: one of `AUDIO_CODECS`; None: copied if possible, else aac
 
 
 AUDIO_CODECS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -441,7 +450,7 @@ AUDIO_CODECS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "pcm": ("mov", "matroska"),
     }
 )
-"""What sound is encoded in, and the containers that take it; flac and pcm keep every sample."""
+"""Containers by audio codec; flac and pcm are lossless."""
 _COPIED_CODECS = {
     "mp4": frozenset({"aac", "mp3", "mp2", "ac3", "opus", "flac", "alac"}),
     "mov": frozenset(
@@ -452,39 +461,40 @@ _COPIED_CODECS = {
         | {"pcm_s16le", "pcm_s24le", "pcm_s32le", "pcm_f32le"}
     ),
 }
-"""Codecs whose packets are copied into each container."""
+"""Codecs whose packets can be copied, by container."""
 
 
 class AudioPacketSource(Protocol):
-    """Gives the packets of a stream as the pictures go on."""
+    """Yields the packets of an audio stream in step with the pictures."""
 
     @property
     def is_prompt(self) -> bool:
-        """Whether there is a packet among the first seconds, whatever comes."""
+        """Whether there is certainly a packet among the first seconds."""
 
     def until(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
-        """Those that may be written by then.  Raises `UsageError`."""
+        """Yield the packets that may be written before the picture at `seconds`. Raises
+        `UsageError`.
+        """
 
     def finish(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
-        """All that are left of what begins before the last picture ends."""
+        """Yield the remaining packets that begin before `seconds`, the end of the pictures."""
 
     def close(self) -> None:
-        """Of what it reads."""
+        """Close the files that it reads."""
 
 
 def open_audio_source(
     form: AudioOptions, container: str, output: OutputContainer
 ) -> AudioPacketSource:
-    """A stream in `output`, a file of the kind `container` that has no header yet.
+    """Add an audio stream to `output`, a file of kind `container` without a header.
 
-    Of a `SoundFormat` that is `PushedAudio`.  Raises `UsageError` for sound that cannot be read or
+    A `SoundFormat` gives `PushedAudio`. Raises `UsageError` for audio that cannot be read or
     written, `OSError`.
     """
     if form.codec is not None and container not in AUDIO_CODECS.get(form.codec, ()):
         fitting = [name for name, containers in AUDIO_CODECS.items() if container in containers]
         raise UsageError(
-            f"sound is not written as {form.codec} in {container}",
-            hint=f"one of {', '.join(fitting)}",
+            f"audio codec in {container} must be one of {', '.join(fitting)}, got {form.codec}",
         )
     codec = form.codec or "aac"
     if isinstance(form.given, SoundFormat):
@@ -507,7 +517,7 @@ def open_audio_source(
 
 
 class _EncodedAudio:
-    """Samples that are there, or can be decoded; cut where the pictures end."""
+    """Encodes samples of an array or a file; cut at the end of the pictures."""
 
     def __init__(
         self,

@@ -33,36 +33,36 @@ from vfsd.core.model import Access, MediaInfo, Sound
 from vfsd.errors import IntegrityError
 
 SPLITTING_CONTAINERS = frozenset({"mpegts", "mpegps", "avi"})
-"""Containers whose sound always is read through the demuxer, which seeks to a unit in them."""
+"""Containers whose audio is always read through the demuxer, which seeks to a unit."""
 
 _SEEK_BACK_UNITS = (2, 8, 32)
-"""How many units before the packet wanted a seek aims at, one try after the other."""
+"""Units before the wanted packet that seeks target, in the order of attempts."""
 _LOOKED_AT = 256
-"""Packets before the one wanted among which those units are looked for."""
+"""Packets before the wanted one in which these units are searched."""
 _MATCHED_UNITS = 3
-"""As many packets in a row must be the table's to be sure where a seek has led."""
+"""Consecutive packets that must match the table to identify the target of a seek."""
 _MET = 64
-"""Packets after a seek among which they must be."""
+"""Packets after a seek in which the match is searched."""
 _NEAR = 64
-"""The demuxer reads on, rather than seeks, to packets that are as near."""
+"""The demuxer reads on, rather than seeks, to a packet within this distance."""
 _ADTS_FIXED = 0xF0
-"""Of the fourth byte of an ADTS header: with the three before it what must stay the same."""
+"""Mask of the fourth byte of an ADTS header (ISO/IEC 14496-3, 1.A.2.2): the fixed part."""
 
 
 @dataclass(frozen=True, slots=True)
 class AudioUnit:
-    """A packet of sound; ticks of its stream."""
+    """An audio packet; times are ticks of its stream."""
 
     pts: int | None
     duration: int
-    position: int  #: of the unit in which it begins; -1: not known
+    position: int  #: offset of the unit in which it begins; -1: unknown
     payload: bytes
-    form: bytes  #: the same for all packets that are decoded in the same way
-    configuration: bytes  #: that was in the packet itself (AAC with ADTS headers); of the first
+    form: bytes  #: equal for packets that are decoded in the same way
+    configuration: bytes  #: from the ADTS header of the first packet
 
 
 class AudioUnits:
-    """Whole packets of a stream, from where its container stands."""
+    """Iterates over whole packets of a stream, from the current position of its container."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class AudioUnits:
         head: list[Packet[AudioStream]] | None = None,
         most: int = 0,
     ) -> None:
-        """The first `most` packets are added to `head` as the demuxer gives them."""
+        """The first `most` packets are added to `head` as the demuxer returns them."""
         self._opened = opened
         self._stream = stream
         self._head, self._most = head, most
@@ -81,6 +81,7 @@ class AudioUnits:
 
     @property
     def stream(self) -> AudioStream:
+        """The audio stream."""
         return self._stream
 
     @property
@@ -89,11 +90,11 @@ class AudioUnits:
         return exact_fraction(self._stream.time_base) or Fraction(1)
 
     def __iter__(self) -> Iterator[AudioUnit]:
-        """Raises `FFmpegError`."""
+        """Yield packets. Raises `FFmpegError`."""
         return self._packets(is_cut=False)
 
     def after_a_seek(self) -> Iterator[AudioUnit]:
-        """Without what is left of a packet that began before; an error is the end."""
+        """Yield packets, without the rest of an earlier one; an error ends them."""
         with suppress(FFmpegError):
             yield from self._packets(is_cut=True)
 
@@ -122,7 +123,7 @@ class AudioUnits:
         return head[:3] + bytes(byte & _ADTS_FIXED for byte in head[3:])
 
     def _bare(self, packet: Packet[AudioStream]) -> tuple[bytes, bytes]:
-        """(what goes into containers that have the configuration elsewhere, that configuration)."""
+        """Return (payload without ADTS header, configuration from the header)."""
         if self._filter is None:
             return bytes(packet), b""
         (bare,) = self._filter.filter(packet)
@@ -131,15 +132,15 @@ class AudioUnits:
 
 
 def has_adts_headers(stream: AudioStream) -> bool:
-    """Whether each packet begins with the configuration (AAC with ADTS headers)."""
+    """Return whether each packet begins with its configuration (AAC with ADTS headers)."""
     context = stream.codec_context
     return context.codec.canonical_name == "aac" and not context.extradata
 
 
 class AudioUnitReader:
-    """Reads packets of sound that the table names, through the demuxer.
+    """Reads audio packets of a table through the demuxer. Not thread-safe; closable.
 
-    Not thread-safe; closable.  The positions of `table` are those of `AudioUnit`s.
+    The positions of `table` are those of `AudioUnit`s.
     """
 
     def __init__(
@@ -155,9 +156,9 @@ class AudioUnitReader:
         self._next = 0
 
     def read(self, first: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """(number, payload) of the packets ``first <= p < end``.
+        """Yield (number, payload) of the packets ``first <= p < end``.
 
-        Raises `IntegrityError` when the file does not hold what the table says, `OSError`.
+        Raises `IntegrityError` if the file does not match the table, `OSError`.
         """
         self._approach(first)
         sizes = self._table.columns(self._next, max(end, self._next)).size.tolist()
@@ -166,14 +167,14 @@ class AudioUnitReader:
             if packet is None or len(packet.payload) != size:
                 self._let_go()
                 raise IntegrityError(
-                    f"{self._source.name}: packet {number} of its sound is not where it was"
+                    f"{self._source.name}: audio packet {number} is no longer in its place"
                 )
             self._next = number + 1
             if number >= first:
                 yield number, packet.payload
 
     def _following(self) -> AudioUnit | None:
-        """Raises `DamagedFileError`, which FFmpeg takes for the end of the file."""
+        """Return the next packet. Raises `DamagedFileError`, which FFmpeg treats as end of file."""
         try:
             packet = next((one for one in self._packets if one.payload), None)
         except FFmpegError:
@@ -195,7 +196,7 @@ class AudioUnitReader:
         self._packets = iter(())
 
     def _approach(self, first: int) -> None:
-        """Make `first`, or a packet before it, the next one."""
+        """Move to `first` or to a packet before it."""
         if self._units is not None and self._next <= first <= self._next + _NEAR:
             return
         if first <= _NEAR or not self._sought(first):
@@ -212,7 +213,7 @@ class AudioUnitReader:
         except FFmpegError as error:
             self._source.check()
             raise IntegrityError(
-                f"{self._source.name}: cannot be opened any more: {error}"
+                f"{self._source.name}: can no longer be opened: {error}"
             ) from error
         for stream in self._opened.streams.audio:
             if stream.index == self._stream_index:
@@ -220,19 +221,21 @@ class AudioUnitReader:
                 self._units = AudioUnits(self._opened, stream)
                 return self._units
         self._let_go()
-        raise IntegrityError(f"{self._source.name}: audio stream {self._stream_index} is gone")
+        raise IntegrityError(
+            f"{self._source.name}: audio stream {self._stream_index} no longer exists"
+        )
 
     def _sought(self, first: int) -> bool:
-        """Whether a seek has led to `first`, or to a packet before it."""
+        """Return whether a seek has led to `first`, or to a packet before it."""
         if self._container in SPLITTING_CONTAINERS:
             return any(self._seek(first, back) for back in _SEEK_BACK_UNITS)
         return any(self._seek_time(first, back) for back in _SEEK_BACK_UNITS)
 
     def _seek_time(self, first: int, back: int) -> bool:
-        """Seek to the time of the packet so many before `first`; False where that leads nowhere.
+        """Seek to the time of the packet `back` packets before `first`; return False if that fails.
 
-        Time stamps may be missing, or shared by several packets: the first packet of a time stamp,
-        and those after it, must be those of the table.
+        Timestamps may be missing, or shared by several packets. So the first packet of a timestamp
+        and those after it must match the table.
         """
         low = max(0, first - _LOOKED_AT)
         columns = self._table.columns(low, min(first + _MATCHED_UNITS, self._table.packets))
@@ -261,10 +264,10 @@ class AudioUnitReader:
         return False
 
     def _seek(self, first: int, back: int) -> bool:
-        """Seek to so many units before that of `first`; False where that leads nowhere.
+        """Seek to the unit `back` units before that of `first`; return False if that fails.
 
-        What comes first there may be the rest of an earlier packet: the first packet of a later
-        unit, and those after it, must be those of the table.
+        The first packet there may be the rest of an earlier one. So the first packet of a later
+        unit and those after it must match the table.
         """
         low = max(0, first - _LOOKED_AT)
         columns = self._table.columns(low, min(first + _MATCHED_UNITS, self._table.packets))
@@ -300,7 +303,7 @@ AudioPacketReader = PacketReader | AudioUnitReader
 def audio_packet_reader(
     source: MediaFile, media: MediaInfo, sound: Sound, table: FrameTable
 ) -> AudioPacketReader:
-    """A reader of the packets of `table`, which belong to `sound`.  Raises `OSError`."""
+    """Return a reader of the packets of `table`, which belong to `sound`. Raises `OSError`."""
     if sound.access is Access.DEMUX:
         return AudioUnitReader(source, media.container, sound.stream_index, table)
     return PacketReader(source, media, Access.EXTENT, table)

@@ -21,53 +21,54 @@ from vfsd.codecs.audio.sample_arrays import CHANNEL_LAYOUTS, float_planes
 from vfsd.errors import IntegrityError
 
 SEGMENT_AUDIO_CODECS = ("aac", "opus")
-"""What sound of views is encoded in."""
+"""Audio codecs of views."""
 
 _AAC_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
 _USUAL_RATE = 48_000
 _CHANNEL_BITS = 80_000
-"""Bits a second of a channel at 48 kHz."""
+"""Bits per second of a channel at 48 kHz."""
 _MIN_BIT_RATE = 8_000
 _LEAD_PACKETS = 8
-"""Packets encoded before those that are kept."""
+"""Packets encoded before the kept ones, to settle the state of the encoder."""
 _TAIL_PACKETS = 2
-"""And after them, as an encoder looks ahead."""
+"""Packets encoded after the kept ones, for the lookahead of the encoder."""
 _SIZE_MARGIN = Fraction(5, 4)
-"""Bytes that packets are given, by what the bit rate says."""
+"""Reserved bytes of packets, relative to the bit rate."""
 _LARGEST_AAC = 768
-"""Bytes of a packet for each channel."""
+"""Most bytes of a packet per channel (6144 bits, ISO/IEC 14496-3, 4.5.3.1)."""
 _BIT_RATE_STEP = 0.7
 _MARGIN = 0.1
-"""Seconds of samples ahead of those that are resampled."""
+"""Seconds of extra samples on both sides of resampled ones."""
 
 SegmentSamples = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class AudioSegmentFormat:
-    """How sound is encoded."""
+    """How audio of views is encoded."""
 
     codec: str  #: aac or opus
     sample_rate: int
     layout: str  #: FFmpeg's name
-    bit_rate: int  #: bits a second
+    bit_rate: int  #: bits per second
 
     @property
     def channels(self) -> int:
+        """The number of channels."""
         return int(av.AudioLayout(self.layout).nb_channels)
 
     @property
     def samples(self) -> int:
-        """Of a packet."""
+        """Samples per packet and channel."""
         return 1024 if self.codec == "aac" else 960
 
     @property
     def delay(self) -> int:
-        """Samples by which the time of a packet is before that of the first that it is given."""
+        """The encoder delay in samples."""
         return 1024 if self.codec == "aac" else 312
 
     def room(self, packets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Bytes for so many packets in a row."""
+        """Return the bytes to reserve for so many consecutive packets."""
         each = Fraction(self.bit_rate * self.samples, 8 * self.sample_rate)
         if self.codec == "opus":
             return packets * int(each)  # of constant size
@@ -77,19 +78,21 @@ class AudioSegmentFormat:
 
 
 def audio_segment_format(codec: str, sample_rate: int, channels: int) -> AudioSegmentFormat:
-    """How to encode sound of so many samples a second and channels; `codec` is of
-    `SEGMENT_AUDIO_CODECS`."""
+    """Return how to encode audio of that sample rate and number of channels.
+
+    `codec` is one of `SEGMENT_AUDIO_CODECS`.
+    """
     layout = CHANNEL_LAYOUTS.get(channels, "stereo")
     rate = sample_rate if codec == "aac" and sample_rate in _AAC_RATES else _USUAL_RATE
     share = min(Fraction(1), Fraction(3 * rate, 2 * _USUAL_RATE))
     bits = int(_CHANNEL_BITS * share) * int(av.AudioLayout(layout).nb_channels)
-    # So that packets of Opus are a whole number of bytes.
+    # A multiple of 400, so that Opus packets are a whole number of bytes.
     return AudioSegmentFormat(codec, rate, layout, bits // 400 * 400)
 
 
 @lru_cache(maxsize=64)
 def audio_configuration(form: AudioSegmentFormat) -> bytes:
-    """What decoders are told first, as FFmpeg has it."""
+    """Return the decoder configuration, as FFmpeg's extradata."""
     return bytes(_encoder(form).extradata or b"")
 
 
@@ -100,10 +103,10 @@ def encode_audio_packets(
     stop: int,
     room: int,
 ) -> list[bytes]:
-    """The packets ``first <= p < stop``, in `room` bytes together.
+    """Return the packets ``first <= p < stop``, in at most `room` bytes together.
 
-    Packet p begins with sample p * `form.samples`; ``samples(a, b)`` gives those from a to b, which
-    may be negative.  Raises `IntegrityError` where not even silence fits.
+    Packet p begins at sample p * `form.samples`. ``samples(a, b)`` returns samples from a to b,
+    which may be negative. Raises `IntegrityError` if not even silence fits.
     """
     lead = first - _LEAD_PACKETS
     begin = lead * form.samples + form.delay
@@ -118,7 +121,7 @@ def encode_audio_packets(
         at = _with_lower_bit_rate(at, size / room)
     packets = _encode_samples(form, np.zeros_like(heard), begin, first, stop)
     if sum(map(len, packets)) > room:
-        raise IntegrityError("an encoder needs more bytes for silence than it was given")
+        raise IntegrityError("encoded silence exceeds the reserved bytes")
     return packets
 
 
@@ -137,9 +140,10 @@ def resampled(
     first: int,
     stop: int,
 ) -> SegmentSamples:
-    """The samples ``first <= s < stop`` at the rate `wanted` of a source that has another `rate`.
+    """Return the samples ``first <= s < stop`` at the rate `wanted` of a source with another
+    `rate`.
 
-    Sample 0 of both is at the same time.  Pieces made apart go together.
+    Sample 0 of both is at the same time. Pieces that are resampled separately fit together.
     """
     if rate == wanted:
         return source(first, stop)
@@ -163,7 +167,7 @@ def resampled(
 def _encode_samples(
     form: AudioSegmentFormat, heard: SegmentSamples, begin: int, first: int, stop: int
 ) -> list[bytes]:
-    """Of samples from number `begin` on, the packets ``first <= p < stop``."""
+    """Encode samples from number `begin` on; return the packets ``first <= p < stop``."""
     encoder = _encoder(form)
     kept: list[bytes] = []
     for frame in _frames(form, heard, begin):
@@ -172,10 +176,10 @@ def _encode_samples(
             number, rest = divmod(packet.pts, form.samples)
             if first <= number < stop:
                 if rest:
-                    raise IntegrityError(f"a packet of {form.codec} is off its grid by {rest}")
+                    raise IntegrityError(f"a {form.codec} packet is off its grid by {rest} samples")
                 kept.append(bytes(packet))
     if len(kept) != stop - first:
-        raise IntegrityError(f"{len(kept)} packets of {form.codec}, not {stop - first}")
+        raise IntegrityError(f"expected {stop - first} {form.codec} packets, got {len(kept)}")
     return kept
 
 
@@ -189,7 +193,7 @@ def _frames(
 
 
 def _frame(part: SegmentSamples, layout: str, rate: int, number: int) -> av.AudioFrame:
-    """Interleaved: encoders convert it, and PyAV fills planes of eight channels wrongly."""
+    """Return an interleaved frame, since PyAV fills the planes of eight channels wrongly."""
     packed = np.ascontiguousarray(part.T.reshape(1, -1), np.float32)
     frame = av.AudioFrame.from_ndarray(packed, format="flt", layout=layout)
     frame.sample_rate, frame.pts = rate, number

@@ -1,6 +1,6 @@
 """How Matroska and MP4 describe an audio stream of any codec.
 
-FFmpeg's own muxers write a header into memory, and the codec's entry is read from it.
+FFmpeg's own muxers write a header into memory, from which the entry of the codec is read.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MAX_SIZE_BYTES = 8
 
 
 def ebml_elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(id with its marker bits, body) of each element that `data` begins with.
+    """Yield (ID with its marker bits, body) of each element (RFC 8794, section 4 to 6).
 
-    An element of unknown size, or one that is cut off, has all that is left.  Ends where the bytes
-    are no element.
+    An element of unknown size, or one that is cut off, has all remaining bytes. Ends at bytes that
+    are not an element.
     """
     at = 0
     while at < len(data):
@@ -44,7 +44,7 @@ def ebml_elements(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def first(data: bytes, *path: int) -> bytes | None:
-    """The body of the first element at a path of ids; None where there is none."""
+    """Return the body of the first element at a path of IDs; None if there is none."""
     for identifier in path:
         found = next((body for name, body in ebml_elements(data) if name == identifier), None)
         if found is None:
@@ -54,12 +54,12 @@ def first(data: bytes, *path: int) -> bytes | None:
 
 
 def number(body: bytes) -> int:
-    """An unsigned integer."""
+    """Return an unsigned integer."""
     return int.from_bytes(body, "big")
 
 
 def _length(head: int) -> int:
-    """Bytes of a variable-size integer, by its first; 9 where that is none."""
+    """Return the bytes of a variable-size integer by its first byte; 9 if that is invalid."""
     return 9 - head.bit_length()
 
 
@@ -67,26 +67,26 @@ _SEGMENT, _TRACKS, _ENTRY = 0x18538067, 0x1654AE6B, 0xAE
 _CODEC_ID, _CODEC_PRIVATE = 0x86, 0x63A2
 _AUDIO, _BIT_DEPTH = 0xE1, 0x6264
 _ACM = "A_MS/ACM"
-"""Sound whose CodecPrivate is a WAVEFORMATEX structure."""
+"""The CodecID of audio with a WAVEFORMATEX structure as CodecPrivate."""
 _WAVE_HEAD = 12  # RIFF, size, WAVE
 _MP4_CODECS = frozenset({"eac3", "dts", "qcelp"})
-"""Codecs that have a registered form in MP4, apart from those of `soundentries`."""
+"""Codecs with a registered form in MP4, besides those of `audio_entries`."""
 _MP4_OPTIONS = {"movflags": "empty_moov+delay_moov+default_base_moof"}
 _CHUNK_HEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
 class AudioHeaders:
-    """Empty where the container does not take the codec."""
+    """The descriptions of an audio stream; empty if the container does not support the codec."""
 
     matroska_codec: str  #: CodecID
     matroska_private: bytes  #: CodecPrivate
-    mp4_entry: bytes  #: the sample entry, a whole box
+    mp4_entry: bytes  #: the complete sample entry box
     bit_depth: int  #: BitDepth of Matroska; 0: not written
 
 
 def audio_headers(stream: AudioStream, head: Sequence[Packet[AudioStream]]) -> AudioHeaders:
-    """How Matroska and MP4 describe `stream`, which begins with the packets `head`."""
+    """Return how Matroska and MP4 describe `stream`, which begins with the packets `head`."""
     codec, private, depth = _matroska_headers(stream)
     name = stream.codec_context.codec.canonical_name
     entry = _mp4_entry(stream, head) if name in _MP4_CODECS else b""
@@ -94,7 +94,7 @@ def audio_headers(stream: AudioStream, head: Sequence[Packet[AudioStream]]) -> A
 
 
 def _matroska_headers(stream: AudioStream) -> tuple[str, bytes, int]:
-    """(CodecID, CodecPrivate, BitDepth)."""
+    """Return (CodecID, CodecPrivate, BitDepth)."""
     header = _muxer_header(stream, "matroska")
     entry = first(header, _SEGMENT, _TRACKS, _ENTRY)
     if entry is not None:
@@ -102,7 +102,7 @@ def _matroska_headers(stream: AudioStream) -> tuple[str, bytes, int]:
         depth = number(first(entry, _AUDIO, _BIT_DEPTH) or b"")
         private = first(entry, _CODEC_PRIVATE) or b""
         return codec.decode("ascii", "replace"), private, depth
-    # PyAV does not let Matroska's muxer take all that FFmpeg's does: WAV's describes it alike.
+    # PyAV refuses some codecs that Matroska supports. The WAV muxer describes them alike.
     header = _muxer_header(stream, "wav")
     at = _WAVE_HEAD
     while at + _CHUNK_HEAD <= len(header):
@@ -118,7 +118,7 @@ def _mp4_entry(stream: AudioStream, head: Sequence[Packet[AudioStream]]) -> byte
     table = find_box(described, b"moov", b"trak", b"mdia", b"minf", b"stbl", b"stsd")
     if table is None:
         return b""
-    # Version and flags, and how many entries there are, come first.
+    # Version, flags and the number of entries come first.
     return next((make_box(kind, body) for kind, body in parse_boxes(table[8:])), b"")
 
 
@@ -128,7 +128,7 @@ def _muxer_header(
     head: Sequence[Packet[AudioStream]] = (),
     options: dict[str, str] | None = None,
 ) -> bytes:
-    """What a muxer writes ahead of packets; empty where it does not take the codec."""
+    """Return the header that a muxer writes; empty if it refuses the codec."""
     written = io.BytesIO()
     try:
         with open_output(written, format=container, options=options or {}) as output:

@@ -1,5 +1,7 @@
-"""Audio samples as NumPy arrays: `SoundFormat` describes them, `SampleFramer` checks arrays and
-turns them into audio frames for an encoder.
+"""Audio samples as NumPy arrays.
+
+`SoundFormat` describes them. `SampleFramer` checks arrays and converts them to frames for an
+encoder.
 """
 
 from __future__ import annotations
@@ -20,33 +22,33 @@ from vfsd.errors import UsageError
 from vfsd.validation import whole_number
 
 AudioArray: TypeAlias = npt.NDArray[Any]
-"""Samples x channels, or samples of one channel."""
+"""samples x channels, or the samples of one channel."""
 
 AudioSamples: TypeAlias = tuple[AudioArray, int]
-"""Samples of int16, int32 or float (-1 to 1), and how many each channel has in a second."""
+"""(samples, rate): samples of int16, int32 or float (-1 to 1), and the sample rate in Hz."""
 
 SAMPLE_FORMATS: Mapping[str, str] = MappingProxyType(
     {"int16": "s16", "int32": "s32", "float32": "flt", "float64": "dbl"}
 )
-"""FFmpeg's sample formats, by type of an array."""
+"""FFmpeg's sample formats by array type."""
 
 CHANNEL_LAYOUTS = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1"}
-"""By the number of channels."""
+"""FFmpeg's channel layouts by the number of channels."""
 _MAX_SAMPLE_RATE = 1_000_000
 _ACCEPTED_DTYPES = "int16, int32 or float32"
 
 
 @dataclass(frozen=True, slots=True)
 class SoundFormat:
-    """What sound is like that comes piece by piece."""
+    """The format of audio that is written piece by piece."""
 
-    rate: int  #: samples of each channel in a second
-    layout: str | int = "stereo"  #: FFmpeg's name: mono, stereo, 5.1 ...; or how many channels
-    dtype: npt.DTypeLike = "int16"  #: int16, int32 (of which 24 bits are kept) or float32 (-1 to 1)
+    rate: int  #: sample rate in Hz
+    layout: str | int = "stereo"  #: FFmpeg's name (mono, stereo, 5.1 ...), or number of channels
+    dtype: npt.DTypeLike = "int16"  #: int16, int32 (stored with 24 bits) or float32 (-1 to 1)
 
 
 class SampleFramer:
-    """A `SoundFormat` that was checked.  Raises `UsageError`."""
+    """Checks and frames audio samples of a `SoundFormat`. Raises `UsageError`."""
 
     def __init__(self, told: SoundFormat) -> None:
         self.rate = whole_number(told.rate, "sample rate")
@@ -59,32 +61,30 @@ class SampleFramer:
                 f"samples must be {_ACCEPTED_DTYPES}, got {told.dtype}", hint=_ACCEPTED_DTYPES
             ) from error
         if self.dtype.name not in SAMPLE_FORMATS:
-            raise UsageError(
-                f"sound is not written of {self.dtype}", hint=f"give {_ACCEPTED_DTYPES}"
-            )
+            raise UsageError(f"audio samples must be {_ACCEPTED_DTYPES}, got {self.dtype}")
         self.kind = SAMPLE_FORMATS[self.dtype.name]
         self.layout = _channel_layout(told.layout)
         self.channels = AudioLayout(self.layout).nb_channels
 
     def checked(self, given: AudioArray | AudioSamples) -> AudioArray:
-        """As samples x channels.  Raises `UsageError` for what is of another form."""
+        """Return samples x channels. Raises `UsageError` if the samples have another format."""
         if isinstance(given, tuple):
             given, rate = given
             if rate != self.rate:
-                raise UsageError(f"sound of {self.rate} Hz does not go on with {rate} Hz")
+                raise UsageError(f"sample rate must be {self.rate} Hz, got {rate} Hz")
         samples = np.asarray(given)
         if samples.ndim == 1 and self.channels == 1:
             samples = samples[:, None]
         if (samples.shape[1:], samples.dtype.name) != ((self.channels,), self.dtype.name):
             raise UsageError(
-                f"a piece of sound is an array of samples x {self.channels} of {self.dtype.name}, "
-                f"not of {' x '.join(map(str, samples.shape))} of {samples.dtype}"
+                f"audio must be an array of samples x {self.channels} of {self.dtype.name}, "
+                f"got {' x '.join(map(str, samples.shape))} of {samples.dtype}"
             )
         _require_finite(samples)
         return samples
 
     def frames(self, samples: AudioArray, first: int) -> Iterator[av.AudioFrame]:
-        """A second at a time, of which the first sample has the number `first`."""
+        """Yield frames of a second each; the first sample has number `first`."""
         for at in range(0, len(samples), self.rate):
             part = np.ascontiguousarray(samples[at : at + self.rate], dtype=self.dtype.name)
             frame = av.AudioFrame.from_ndarray(
@@ -95,16 +95,16 @@ class SampleFramer:
             yield frame
 
     def silence(self, first: int, end: int) -> Iterator[av.AudioFrame]:
-        """As `frames`, for the samples ``first <= s < end``."""
+        """Yield silent frames for the samples ``first <= s < end``."""
         for at in range(first, end, self.rate):
             nothing = np.zeros((min(self.rate, end - at), self.channels), self.dtype.name)
             yield from self.frames(nothing, at)
 
 
 def framer_for(given: AudioSamples) -> tuple[SampleFramer, AudioArray]:
-    """What samples are that are given as a whole, and as samples x channels.
+    """Return the format of complete samples, and the samples as samples x channels.
 
-    Raises `UsageError` for what is no sound.
+    Raises `UsageError` if they are not audio.
     """
     try:
         data, rate = given
@@ -127,9 +127,9 @@ def framer_for(given: AudioSamples) -> tuple[SampleFramer, AudioArray]:
 
 
 def float_planes(frame: av.AudioFrame, channels: int) -> npt.NDArray[np.float32]:
-    """The samples of a frame of format flt, channels x samples.
+    """Return the samples of a frame of format flt, as channels x samples.
 
-    PyAV takes planar frames of eight channels to have nine planes, and reads beyond the last one.
+    PyAV assumes nine planes for planar frames of eight channels, and reads beyond the last one.
     """
     return frame.to_ndarray().reshape(-1, channels).T.astype(np.float32)
 
@@ -145,11 +145,11 @@ def _channel_layout(told: str | int) -> str:
             ) from error
     if told not in CHANNEL_LAYOUTS:
         raise UsageError(
-            f"{told} channels may be anything", hint="say which: layout='quad', '5.0', '6.1' ..."
+            f"layout of {told} channels is ambiguous", hint="use layout='quad', '5.0', '6.1' ..."
         )
     return CHANNEL_LAYOUTS[told]
 
 
 def _require_finite(samples: AudioArray) -> None:
     if samples.dtype.kind == "f" and not np.isfinite(samples).all():
-        raise UsageError("sound that is not a number, or infinite, cannot be encoded")
+        raise UsageError("audio samples must be finite, got NaN or infinity")

@@ -1,5 +1,6 @@
-"""Codec configuration records, which MP4 and Matroska store once in their headers: avcC, hvcC,
-av1C, vpcC and esds. Also splits AV1 packets into OBUs, from which av1C is made.
+"""Codec configuration records of MP4 and Matroska headers: avcC, hvcC, av1C, vpcC and esds.
+
+Also splits AV1 packets into OBUs, which av1C is made from.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from vfsd.codecs.bitstreams.bit_io import BitReader, DamagedError
 
 _SEQUENCE_HEADER, _TEMPORAL_DELIMITER = 1, 2
 _HIGH_TIER_LEVEL = 8
-"""Sequence level indices from here on come with a tier."""
+"""seq_level_idx from which seq_tier is present (AV1, 5.5.1)."""
 
 
 def obu_units(packet: bytes) -> Iterator[tuple[int, int, int]]:
-    """(type, start, end) of each OBU, its header included.  Raises `DamagedError`."""
+    """Yield (type, start, end) of each OBU, header included (AV1, 5.3). Raises `DamagedError`."""
     at = 0
     while at < len(packet):
         start, head = at, packet[at]
         at += 1 + (head >> 2 & 1)
-        if not head & 2:  # no size: the last one
+        if not head & 2:  # obu_has_size_field is 0: the last OBU
             yield head >> 3 & 15, start, len(packet)
             return
         size = shift = 0
@@ -41,12 +42,12 @@ def obu_units(packet: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def without_temporal_delimiter(packet: bytes) -> bytes:
-    """A temporal unit as containers want it."""
+    """Return a temporal unit without its delimiter, as containers store it."""
     return b"".join(packet[a:b] for kind, a, b in obu_units(packet) if kind != _TEMPORAL_DELIMITER)
 
 
 def av1_sequence_header(packet: bytes) -> bytes:
-    """The first one in a temporal unit.  Raises `DamagedError` where there is none."""
+    """Return the first sequence header of a temporal unit. Raises `DamagedError` without one."""
     for kind, start, end in obu_units(packet):
         if kind == _SEQUENCE_HEADER:
             return packet[start:end]
@@ -54,23 +55,23 @@ def av1_sequence_header(packet: bytes) -> bytes:
 
 
 def av1c(header: bytes, *, is_deep: bool) -> bytes:
-    """The av1C record of a 4:2:0 stream (AV1 in ISOBMFF, 2.3.3) with this sequence header.
+    """Return the av1C record of a 4:2:0 stream with this sequence header (AV1 in ISOBMFF, 2.3.3).
 
-    `is_deep`: samples have 10 bits, not 8.  Raises `DamagedError`.
+    `is_deep`: samples have 10 bits, not 8. Raises `DamagedError`.
     """
     ((_, _, end),) = obu_units(header)
-    reader = BitReader(header[2:end])  # the header of an OBU so small takes two bytes
+    reader = BitReader(header[2:end])  # header and size of so small an OBU take two bytes
     profile = reader.bits(3)
-    reader.flag()  # still picture
+    reader.flag()  # still_picture
     tier = 0
     if reader.flag():
         level = reader.bits(5)
     else:
         if reader.flag():
-            raise DamagedError("timing information is not read")
-        reader.flag()  # initial display delays
-        reader.bits(5)  # number of operating points
-        reader.bits(12)
+            raise DamagedError("timing_info is not supported")
+        reader.flag()  # initial_display_delay_present_flag
+        reader.bits(5)  # operating_points_cnt_minus_1
+        reader.bits(12)  # operating_point_idc
         level = reader.bits(5)
         tier = reader.bits(1) if level >= _HIGH_TIER_LEVEL else 0
     subsampled = 0b1100
@@ -78,20 +79,20 @@ def av1c(header: bytes, *, is_deep: bool) -> bytes:
 
 
 _EXTENDED_H264_PROFILES = frozenset((100, 110, 122, 144, 244))
-"""Profiles whose avcC record also tells the chroma format (ISO/IEC 14496-15, 5.3.3.1.2)."""
+"""Profiles whose avcC record includes the chroma format (ISO/IEC 14496-15, 5.3.3.1.2)."""
 
 _VP9_LEVEL = 50
-"""What a vpcC record must claim and a VP9 stream does not tell: enough for 4096x2176 at 60 Hz."""
+"""The level for vpcC, which VP9 streams do not signal: enough for 4096x2176 at 60 Hz."""
 _VP9_PIXELS = {"yuv420p": (0, 8, 1), "yuv422p": (1, 8, 2), "yuv444p": (1, 8, 3)}
 _UNSPECIFIED = 2
 
 
 def avcc(sets: tuple[bytes, ...], prefix: int) -> bytes:
-    """An AVCDecoderConfigurationRecord of these parameter sets, with their NAL headers.
+    """Return an AVCDecoderConfigurationRecord (ISO/IEC 14496-15, 5.3.3.1) of parameter sets.
 
-    It claims the highest profile and level that any of them does, and the constraints that all do.
-    `prefix` is the number of bytes of the length before each unit of a packet.  Raises
-    `nal.DamagedError` where a set is missing or does not parse.
+    It declares the highest profile and level of all sets, and the constraints that all share.
+    `prefix` is the size of length prefixes in packets. Raises `nal.DamagedError` if a set is
+    missing or damaged.
     """
     sequences = [unit for unit in sets if nal.unit_type("h264", unit) == nal.H264_SPS]
     pictures = [unit for unit in sets if nal.unit_type("h264", unit) == nal.H264_PPS]
@@ -116,15 +117,15 @@ def avcc(sets: tuple[bytes, ...], prefix: int) -> bytes:
 
 
 def hvcc(sets: tuple[bytes, ...], prefix: int, *, is_complete: bool = True) -> bytes:
-    """An HEVCDecoderConfigurationRecord; as `avcc`.
+    """Return an HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1); see `avcc`.
 
-    It is complete unless packets bring further parameter sets along.
+    Unless `is_complete`, packets may contain further parameter sets.
     """
     kinds = (nal.HEVC_VPS, nal.HEVC_SPS, nal.HEVC_PPS)
     arrays = [[unit for unit in sets if nal.unit_type("hevc", unit) == kind] for kind in kinds]
     if not all(arrays):
         raise nal.DamagedError("no usable parameter sets")
-    # Of those of several encoders, the one with the highest profile, else level.
+    # If there are several, the SPS with the highest profile and level.
     all_told = [nal.parse_hevc_sps(unit) for unit in arrays[1]]
     told = max(all_told, key=lambda each: (each.profile_bytes[0] & 0x1F, each.profile_bytes[-1]))
     record = bytearray(b"\x01" + told.profile_bytes + b"\xf0\x00\xfc")
@@ -139,9 +140,9 @@ def hvcc(sets: tuple[bytes, ...], prefix: int, *, is_complete: bool = True) -> b
 
 
 def vpcc(pixel_format: str) -> bytes | None:
-    """The contents of a vpcC box for VP9; None for pixels that we do not describe.
+    """Return the content of a vpcC box for VP9; None for unsupported pixel formats.
 
-    What the packets tell themselves, colours among it, is left unspecified.
+    Colors and other data of the packets are left unspecified.
     """
     told = _VP9_PIXELS.get(pixel_format)
     if told is None:
@@ -152,14 +153,14 @@ def vpcc(pixel_format: str) -> bytes | None:
 
 
 VISUAL_STREAM, AUDIO_STREAM = 0x11, 0x15
-"""Kinds of streams as an esds box tells them, with the bit that is always set."""
+"""streamType of an esds box, with the reserved bit that is always set."""
 
 MPEG4_OBJECT, JPEG_OBJECT = 0x20, 0x6C
 """Object types of ISO/IEC 14496-1, table 5."""
 
 
 def esds(configuration: bytes, object_type: int, kind: int = VISUAL_STREAM) -> bytes:
-    """The contents of an esds box for that object type (ISO/IEC 14496-1, 7.2.6)."""
+    """Return the content of an esds box for that object type (ISO/IEC 14496-1, 7.2.6)."""
     decoder = struct.pack(">BBHBII", object_type, kind, 0, 0, 0, 0)
     if configuration:
         decoder += _descriptor(5, configuration)

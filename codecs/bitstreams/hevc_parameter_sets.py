@@ -1,5 +1,6 @@
-"""HEVC parameter sets (VPS, SPS, PPS), parsed as far as stitching needs them and written again,
-with the level limits of ITU-T H.265 annex A.4.
+"""HEVC parameter sets (VPS, SPS, PPS), parsed as far as stitching needs them, and written again.
+
+Includes the level limits of ITU-T H.265 annex A.4. Clauses in this module refer to H.265.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from vfsd.codecs.bitstreams.bit_io import (
 from vfsd.errors import RefusedMediaError
 
 _NAL_FACTOR = 1100
-"""CpbNalFactor and BrNalFactor of the Main profile (table A.10): bits in a unit of the tables."""
+"""CpbNalFactor and BrNalFactor of the Main profile (table A.10): bits per unit of the tables."""
 _MAX_BUFFERS = 16
 _BUFFERS_AT_FULL_SIZE = 6
 
 MIN_COLUMN_WIDTH, MIN_ROW_HEIGHT = 256, 64
-"""The smallest tiles of the Main profile, luma samples (A.3.2)."""
+"""The smallest tiles of the Main profile in luma samples (A.3.2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class HevcLevel:
-    """A row of the tables A.8 and A.9."""
+    """A row of tables A.8 and A.9."""
 
     idc: int  #: general_level_idc: 30 times the level
-    samples: int  #: luma samples of a picture
-    units: int  #: MaxCPB and MaxBR, which are the same in this tier: 1100 bits (a second)
-    slices: int  #: slice segments of a picture
-    rows: int  #: of tiles
-    columns: int
-    samples_per_second: int
+    samples: int  #: MaxLumaPs
+    units: int  #: MaxCPB and MaxBR of the Main tier, in units of 1100 bits (per second)
+    slices: int  #: MaxSliceSegmentsPerPicture
+    rows: int  #: MaxTileRows
+    columns: int  #: MaxTileCols
+    samples_per_second: int  #: MaxLumaSr
 
     def buffers(self, samples: int) -> int:
-        """How many decoded pictures of `samples` luma samples a decoder keeps (A.4.2)."""
+        """Return MaxDpbSize for pictures of `samples` luma samples (A.4.2)."""
         for shrunk in (4, 2):
             if samples * shrunk <= self.samples:
                 return min(shrunk * _BUFFERS_AT_FULL_SIZE, _MAX_BUFFERS)
@@ -69,18 +70,18 @@ HIGHEST_LEVEL_IDC = HEVC_LEVELS[-1].idc
 
 @dataclass(frozen=True, slots=True)
 class LevelRequirements:
-    """What a stream asks of its decoder."""
+    """The demands of a stream on its decoder."""
 
-    width: int  #: of the coded picture
+    width: int  #: coded width
     height: int
     columns: int  #: of tiles
     rows: int
-    buffers: int  #: decoded pictures that are kept, the current one among them
-    rate: Fraction | None = None  #: pictures a second, where the stream tells
-    bits_per_second: int = 0  #: 0: not known
+    buffers: int  #: decoded pictures that are kept, including the current one
+    rate: Fraction | None = None  #: pictures per second, if signalled
+    bits_per_second: int = 0  #: 0: unknown
 
     def lowest_level(self) -> HevcLevel | None:
-        """The first that allows it; None: none does."""
+        """Return the lowest sufficient level; None if there is none."""
         return next((level for level in HEVC_LEVELS if self._fits(level)), None)
 
     def _fits(self, level: HevcLevel) -> bool:
@@ -97,48 +98,44 @@ class LevelRequirements:
         )
 
 
-HEADER_BITS = 16  #: of each NAL unit
+HEADER_BITS = 16  #: of a NAL unit header (7.3.1.2)
 _MAIN = 1
 _MAX_SHORT_TERM_SETS = 64
 _MAX_REFERENCES = 16
-MAX_HEVC_SIDE = 16888  #: of any level: sqrt(8 * 35651584) luma samples
+MAX_HEVC_SIDE = 16888  #: largest side of any level: sqrt(8 * MaxLumaPs) luma samples (A.4.1)
 
 ReferenceSet = tuple[tuple[int, bool], ...]
-"""Short-term reference pictures: how much later each is shown than the current picture, and
-whether the current one uses it."""
+"""Short-term reference pictures: (display order relative to the current picture, whether used)."""
 
 
 def require(condition: bool, what: str) -> None:
-    """Raises `RefusedMediaError` unless the stream has the property that stitching needs."""
+    """Raise `RefusedMediaError` unless `condition` holds; `what` is the reason."""
     if not condition:
         raise RefusedMediaError(f"this HEVC stream cannot be stitched: {what}")
 
 
 @dataclass(frozen=True, slots=True)
 class ConformanceWindow:
-    """The conformance window: how much of a coded picture is not shown, luma samples."""
+    """The part of a coded picture that is cropped, in luma samples."""
 
     right: int = 0
     bottom: int = 0
-
-
-# ------------------------------------------------------------------------- video parameter sets
 
 
 @dataclass(frozen=True, slots=True)
 class VideoParameterSet:
     """A video parameter set (7.3.2.1)."""
 
-    head: BitString  #: up to general_level_idc
+    head: BitString  #: bits up to general_level_idc
     level_idc: int
-    tail: BitString
+    tail: BitString  #: bits after general_level_idc
 
     @classmethod
     def parse(cls, unit: bytes) -> VideoParameterSet:
         reader = payload_of(unit, nal.HEVC_VPS)
-        reader.bits(4 + 2)  # its id; flags of the base layer
+        reader.bits(4 + 2)  # vps_video_parameter_set_id, base layer flags
         layers, sublayers = reader.bits(6), reader.bits(3)
-        require(layers == 0, "it has layers")
+        require(layers == 0, "it has several layers")
         reader.bits(1 + 16)
         _read_profile(reader)
         head = reader.between(0, reader.position)
@@ -147,18 +144,19 @@ class VideoParameterSet:
         _require_no_sublayer_fields(reader, sublayers)
         _read_buffers(reader, sublayers)
         require(reader.bits(6) == reader.golomb() == 0, "it has layers")
-        if reader.flag():  # timing
+        if reader.flag():  # vps_timing_info_present_flag
             reader.bits(64)
             if reader.flag():
                 reader.golomb()
-            require(reader.golomb() == 0, "it describes a buffer")
-        require(not reader.flag(), "its video parameter set is extended")
+            require(reader.golomb() == 0, "it has HRD parameters")
+        require(not reader.flag(), "it has a VPS extension")
         tail = reader.between(tail_at, reader.position)
         if reader.rest().count:
-            raise DamagedError("the video parameter set does not end where it should")
+            raise DamagedError("the VPS has trailing bits")
         return cls(head, level_idc, tail)
 
     def is_like(self, other: VideoParameterSet) -> bool:
+        """Return whether both are equal except for the level."""
         return (self.head, self.tail) == (other.head, other.tail)
 
     def write(self) -> bytes:
@@ -169,31 +167,28 @@ class VideoParameterSet:
         return escaped(writer.finished())
 
 
-# ---------------------------------------------------------------------- sequence parameter sets
-
-
 @dataclass(frozen=True, slots=True)
 class SequenceParameterSet:
     """A sequence parameter set (7.3.2.2): 4:2:0, 8 bits.
 
-    Of what it leaves out, nothing is in use: temporal motion vector prediction, long-term
-    references, lists of scaling factors, extensions.
+    Tools without a field are not in use: temporal motion vector prediction, long-term references,
+    scaling lists, extensions.
     """
 
-    head: BitString  #: up to general_level_idc
+    head: BitString  #: bits up to general_level_idc
     level_idc: int
-    middle: BitString  #: up to the size
-    width: int  #: of the coded picture, luma samples
+    middle: BitString  #: bits up to the size
+    width: int  #: coded width in luma samples
     height: int
     window: ConformanceWindow
-    tail: BitString  #: behind the conformance window
-    order_bits: int  #: of slice_pic_order_cnt_lsb
+    tail: BitString  #: bits after the conformance window
+    order_bits: int  #: bits of slice_pic_order_cnt_lsb
     buffers: int  #: sps_max_dec_pic_buffering
-    coding_block: int  #: the smallest, luma samples
-    tree_block: int  #: side of a coding tree block, luma samples
-    adaptive_offset: bool
+    coding_block: int  #: MinCbSizeY, luma samples
+    tree_block: int  #: CtbSizeY, luma samples
+    adaptive_offset: bool  #: sample_adaptive_offset_enabled_flag
     reference_sets: tuple[ReferenceSet, ...]
-    rate: Fraction | None  #: pictures a second, where it tells
+    rate: Fraction | None  #: pictures per second, if signalled
 
     @classmethod
     def parse(cls, unit: bytes) -> SequenceParameterSet:
@@ -207,49 +202,49 @@ class SequenceParameterSet:
         middle_at = reader.position
         _require_no_sublayer_fields(reader, sublayers)
         require(reader.golomb() == 0, "it has several sequence parameter sets")
-        require(reader.golomb() == 1, "its chroma is not 4:2:0")
+        require(reader.golomb() == 1, "chroma is not 4:2:0")
         middle = reader.between(middle_at, reader.position)
         width, height = reader.golomb(), reader.golomb()
         if not (0 < width <= MAX_HEVC_SIDE and 0 < height <= MAX_HEVC_SIDE):
-            raise DamagedError("the size is out of bounds")
+            raise DamagedError("picture size out of range")
         window = _read_window(reader, width, height)
         tail_at = reader.position
-        require(reader.golomb() == reader.golomb() == 0, "it has more than 8 bits a sample")
+        require(reader.golomb() == reader.golomb() == 0, "it has more than 8 bits per sample")
         order_bits = reader.golomb() + 4
         buffers = _read_buffers(reader, sublayers)
         coding_log = reader.golomb() + 3
         tree_log = coding_log + reader.golomb()
         if not (tree_log <= 6 and order_bits <= 16 and buffers <= _MAX_REFERENCES):
-            raise DamagedError("the sequence parameter set is out of bounds")
+            raise DamagedError("SPS fields out of range")
         if width % (1 << coding_log) or height % (1 << coding_log):
-            raise DamagedError("the size must be a multiple of the smallest block's")
+            raise DamagedError("picture size must be a multiple of the smallest coding block")
         for _ in range(4):  # sizes and depths of transform blocks
             reader.golomb()
         if reader.flag():
             require(not reader.flag(), "it has scaling lists")
-        reader.flag()  # asymmetric motion partitions
+        reader.flag()  # amp_enabled_flag
         adaptive_offset = reader.flag()
-        if reader.flag():  # samples may be coded as they are
+        if reader.flag():  # pcm_enabled_flag
             reader.bits(8)
             reader.golomb()
             reader.golomb()
             reader.flag()
         sets = _read_reference_sets(reader)
         require(not reader.flag(), "it has long-term references")
-        require(not reader.flag(), "it predicts motion from other pictures")
-        reader.flag()  # strong intra smoothing
+        require(not reader.flag(), "it uses temporal motion vector prediction")
+        reader.flag()  # strong_intra_smoothing_enabled_flag
         rate = _read_vui(reader) if reader.flag() else None
-        require(not reader.flag(), "its sequence parameter set is extended")
+        require(not reader.flag(), "it has an SPS extension")
         tail = reader.between(tail_at, reader.position)
         if reader.rest().count:
-            raise DamagedError("the sequence parameter set does not end where it should")
+            raise DamagedError("the SPS has trailing bits")
         return cls(
             *(head, level_idc, middle, width, height, window, tail, order_bits, buffers),
             *(1 << coding_log, 1 << tree_log, adaptive_offset, sets, rate),
         )
 
     def is_like(self, other: SequenceParameterSet) -> bool:
-        """Whether slices of pictures of the one can be decoded with the other, sizes apart."""
+        """Return whether slices for one can be decoded with the other, apart from the size."""
         return (self.head, self.middle, self.tail) == (other.head, other.middle, other.tail)
 
     def resized(
@@ -269,43 +264,45 @@ class SequenceParameterSet:
         writer.flag(self.window != ConformanceWindow())
         if self.window != ConformanceWindow():
             for samples in (0, self.window.right, 0, self.window.bottom):
-                writer.golomb(samples // 2)  # units of a chroma sample
+                writer.golomb(samples // 2)  # in chroma samples
         writer.append(self.tail)
         return escaped(writer.finished())
 
 
 def payload_of(unit: bytes, kind: int) -> BitReader:
-    """Behind the header of a parameter set of that kind.  Raises `DamagedError`,
-    `RefusedMediaError`."""
+    """Return a reader after the header of a parameter set of that kind.
+
+    Raises `DamagedError`, `RefusedMediaError`.
+    """
     if len(unit) < 3 or nal.unit_type("hevc", unit) != kind:
-        raise DamagedError("a parameter set is of another kind or empty")
+        raise DamagedError("a parameter set is empty or of the wrong kind")
     reader = BitReader(unescaped(unit))
     require(reader.bits(HEADER_BITS) & 0x1FF == 1, "it has layers")
     return reader
 
 
 def _read_profile(reader: BitReader) -> None:
-    """profile_tier_level without the level (7.3.3)."""
+    """Read profile_tier_level without the level (7.3.3)."""
     reader.bits(2)
-    require(not reader.flag(), "it is of the High tier")
-    require(reader.bits(5) == _MAIN, "it is not of the Main profile")
+    require(not reader.flag(), "it has the High tier")
+    require(reader.bits(5) == _MAIN, "it does not have the Main profile")
     reader.bits(32 + 48)
 
 
 def _require_no_sublayer_fields(reader: BitReader, sublayers: int) -> None:
-    """What profile_tier_level says behind the level: nothing of any of the sub-layers."""
+    """Read the end of profile_tier_level (7.3.3), which must not describe sub-layers."""
     if sublayers:
         require(reader.bits(2 * sublayers) == 0, "it describes sub-layers")
         reader.bits(2 * (8 - sublayers))
 
 
 def _read_buffers(reader: BitReader, sublayers: int) -> int:
-    """How many decoded pictures are kept at most, the current one among them."""
+    """Return the most decoded pictures that are kept, including the current one."""
     buffers = 0
     for _ in range(sublayers + 1 if reader.flag() else 1):
         buffers = reader.golomb() + 1
-        require(reader.golomb() == 0, "its pictures are reordered")
-        reader.golomb()  # latency
+        require(reader.golomb() == 0, "pictures are reordered")
+        reader.golomb()  # sps_max_latency_increase_plus1
     return buffers
 
 
@@ -313,7 +310,7 @@ def _read_window(reader: BitReader, width: int, height: int) -> ConformanceWindo
     if not reader.flag():
         return ConformanceWindow()
     left, right, top, bottom = (2 * reader.golomb() for _ in range(4))
-    require(left == top == 0, "its pictures are cut at the left or the top")
+    require(left == top == 0, "pictures are cropped at the left or the top")
     if right >= width or bottom >= height:
         raise DamagedError("the conformance window is empty")
     return ConformanceWindow(right, bottom)
@@ -322,7 +319,7 @@ def _read_window(reader: BitReader, width: int, height: int) -> ConformanceWindo
 def _read_reference_sets(reader: BitReader) -> tuple[ReferenceSet, ...]:
     count = reader.golomb()
     if count > _MAX_SHORT_TERM_SETS:
-        raise DamagedError("there are too many reference picture sets")
+        raise DamagedError("too many reference picture sets")
     sets: list[ReferenceSet] = []
     for index in range(count):
         sets.append(parse_reference_set(reader, index, sets))
@@ -332,12 +329,14 @@ def _read_reference_sets(reader: BitReader) -> tuple[ReferenceSet, ...]:
 def parse_reference_set(
     reader: BitReader, index: int, known: list[ReferenceSet] | tuple[ReferenceSet, ...]
 ) -> ReferenceSet:
-    """st_ref_pic_set(index) (7.3.7, 7.4.8); in a slice header, `index` is the number of `known`."""
+    """Parse st_ref_pic_set(index) (7.3.7, 7.4.8). In a slice header, `index` is the length of
+    `known`.
+    """
     if index and reader.flag():
-        require(False, "a reference picture set is told by another")
+        require(False, "a reference picture set is predicted from another")
     earlier, later = reader.golomb(), reader.golomb()
     if earlier + later > _MAX_REFERENCES:
-        raise DamagedError("there are too many reference pictures")
+        raise DamagedError("too many reference pictures")
     found = []
     for count, sign in ((earlier, -1), (later, 1)):
         distance = 0
@@ -348,16 +347,16 @@ def parse_reference_set(
 
 
 def _read_vui(reader: BitReader) -> Fraction | None:
-    """vui_parameters: the rate, where it is told (E.2.1)."""
-    if reader.flag() and reader.bits(8) == 255:  # aspect ratio of samples
+    """Parse vui_parameters (E.2.1); return the frame rate, or None."""
+    if reader.flag() and reader.bits(8) == 255:  # aspect_ratio_idc
         reader.bits(32)
-    if reader.flag():  # overscan
+    if reader.flag():  # overscan_info_present_flag
         reader.flag()
-    if reader.flag():  # video signal
+    if reader.flag():  # video_signal_type_present_flag
         reader.bits(4)
         if reader.flag():
             reader.bits(24)
-    if reader.flag():  # place of chroma samples
+    if reader.flag():  # chroma_loc_info_present_flag
         reader.golomb()
         reader.golomb()
     reader.flag()
@@ -369,17 +368,17 @@ def _read_vui(reader: BitReader) -> Fraction | None:
         rate = Fraction(scale, ticks) if ticks and scale else None
         if reader.flag():
             reader.golomb()
-        require(not reader.flag(), "it describes a buffer")
-    require(not reader.flag(), "it restricts its bitstream")
+        require(not reader.flag(), "it has HRD parameters")
+    require(not reader.flag(), "it has bitstream restrictions")
     return rate
 
 
-_NEUTRAL_QP = 26  #: which init_qp_minus26 counts from
+_NEUTRAL_QP = 26  #: base of init_qp_minus26
 
 
 @dataclass(frozen=True, slots=True)
 class TileGrid:
-    """Sizes of tiles, in coding tree blocks."""
+    """Sizes of tiles in coding tree blocks."""
 
     columns: tuple[int, ...]
     rows: tuple[int, ...]
@@ -389,26 +388,26 @@ class TileGrid:
 class PictureParameterSet:
     """A picture parameter set (7.3.2.3).
 
-    Of what it leaves out, nothing is in use: dependent slices, wavefronts, weighted prediction,
-    lists of scaling factors, extensions, filters across tiles.
+    Tools without a field are not in use: dependent slices, wavefronts, weighted prediction, scaling
+    lists, extensions, filters across tiles.
     """
 
-    head: BitString  #: between the ids and the quantiser
-    quantiser: int  #: of slices that do not differ
-    middle: BitString  #: up to the tiles
-    uniform: tuple[int, int] | None  #: columns and rows of tiles that are all about as large
+    head: BitString  #: bits between the IDs and init_qp_minus26
+    init_qp: int  #: init_qp_minus26 + 26
+    middle: BitString  #: bits up to the tiles
+    uniform: tuple[int, int] | None  #: columns and rows of uniformly spaced tiles
     tiles: TileGrid | None  #: without the last column and row; None: uniform, or none
-    tail: BitString  #: behind them
+    tail: BitString  #: bits after the tiles
     id: int
-    hides_pictures: bool
-    extra_bits: int  #: of slice headers
-    cabac_init: bool
-    references: tuple[int, int]  #: of each list, unless a slice tells otherwise
-    chroma_offsets: bool
-    filter_across_slices: bool
-    filter_override: bool
-    filter_off: bool
-    modifies_lists: bool
+    hides_pictures: bool  #: output_flag_present_flag
+    extra_bits: int  #: num_extra_slice_header_bits
+    cabac_init: bool  #: cabac_init_present_flag
+    references: tuple[int, int]  #: default active references of list 0 and list 1
+    chroma_offsets: bool  #: pps_slice_chroma_qp_offsets_present_flag
+    filter_across_slices: bool  #: pps_loop_filter_across_slices_enabled_flag
+    filter_override: bool  #: deblocking_filter_override_enabled_flag
+    filter_off: bool  #: pps_deblocking_filter_disabled_flag
+    modifies_lists: bool  #: lists_modification_present_flag
 
     @classmethod
     def parse(cls, unit: bytes) -> PictureParameterSet:
@@ -416,24 +415,24 @@ class PictureParameterSet:
         ordinal, sequence = reader.golomb(), reader.golomb()
         require(sequence == 0, "it has several sequence parameter sets")
         if ordinal > 63:
-            raise DamagedError("the id is out of bounds")
+            raise DamagedError("PPS ID out of range")
         head_at = reader.position
         require(not reader.flag(), "it has dependent slices")
         hides_pictures, extra_bits = reader.flag(), reader.bits(3)
-        reader.flag()  # signs are hidden
+        reader.flag()  # sign_data_hiding_enabled_flag
         cabac_init = reader.flag()
         references = (reader.golomb() + 1, reader.golomb() + 1)
         head = reader.between(head_at, reader.position)
-        quantiser = _NEUTRAL_QP + reader.signed_golomb()
+        init_qp = _NEUTRAL_QP + reader.signed_golomb()
         middle_at = reader.position
         reader.bits(2)  # constrained intra prediction, transform skip
         if reader.flag():
-            reader.golomb()  # depth of quantiser groups
+            reader.golomb()  # diff_cu_qp_delta_depth
         reader.signed_golomb()
         reader.signed_golomb()
         chroma_offsets = reader.flag()
-        require(reader.bits(2) == 0, "it weights predictions")
-        reader.flag()  # lossless blocks
+        require(reader.bits(2) == 0, "it uses weighted prediction")
+        reader.flag()  # transquant_bypass_enabled_flag
         middle = reader.between(middle_at, reader.position)
         tiled = reader.flag()
         require(not reader.flag(), "it has wavefronts")
@@ -448,25 +447,26 @@ class PictureParameterSet:
                 reader.signed_golomb()
         require(not reader.flag(), "it has scaling lists")
         modifies_lists = reader.flag()
-        reader.golomb()  # level of parallel merging
-        require(not reader.flag(), "its slice headers are extended")
-        require(not reader.flag(), "its picture parameter set is extended")
+        reader.golomb()  # log2_parallel_merge_level_minus2
+        require(not reader.flag(), "it has slice header extensions")
+        require(not reader.flag(), "it has a PPS extension")
         tail = reader.between(tail_at, reader.position)
         if reader.rest().count:
-            raise DamagedError("the picture parameter set does not end where it should")
+            raise DamagedError("the PPS has trailing bits")
         return cls(
-            *(head, quantiser, middle, uniform, tiles, tail, ordinal, hides_pictures, extra_bits),
+            *(head, init_qp, middle, uniform, tiles, tail, ordinal, hides_pictures, extra_bits),
             *(cabac_init, references, chroma_offsets, filter_across_slices, override, off),
             modifies_lists,
         )
 
     def is_like(self, other: PictureParameterSet) -> bool:
-        """Whether slices of the one can be decoded with the other, once their quantisers are told
-        anew."""
+        """Return whether slices for one can be decoded with the other, once slice_qp_delta is
+        rewritten.
+        """
         return (self.head, self.middle, self.tail) == (other.head, other.middle, other.tail)
 
     def tiles_of(self, sequence: SequenceParameterSet) -> TileGrid:
-        """Those that pictures of `sequence` have (6.5.1).  Raises `DamagedError`."""
+        """Return the tiles of pictures of `sequence` (6.5.1). Raises `DamagedError`."""
         across = -(-sequence.width // sequence.tree_block)
         down = -(-sequence.height // sequence.tree_block)
         if self.uniform is not None:
@@ -480,28 +480,29 @@ class PictureParameterSet:
         else:
             columns, rows = (across,), (down,)
         if min(*columns, *rows) < 1:
-            raise DamagedError("the tiles do not fit into the picture")
+            raise DamagedError("the tiles do not fit in the picture")
         return TileGrid(columns, rows)
 
     def tiled(self, tiles: TileGrid, ordinal: int) -> PictureParameterSet:
-        """The same, with other tiles (all columns and rows told), another id, and a quantiser that
-        says nothing of the slices': sets are the same for all qualities."""
+        """Return the set with other tiles and another ID.
+
+        `tiles` lists all columns and rows. init_qp becomes neutral, so that sets are equal for all
+        qualities.
+        """
         is_one = len(tiles.columns) == len(tiles.rows) == 1
         told = None if is_one else TileGrid(tiles.columns[:-1], tiles.rows[:-1])
-        return dataclasses.replace(
-            self, uniform=None, tiles=told, id=ordinal, quantiser=_NEUTRAL_QP
-        )
+        return dataclasses.replace(self, uniform=None, tiles=told, id=ordinal, init_qp=_NEUTRAL_QP)
 
     def write(self) -> bytes:
-        """Raises `ValueError` for uniform tiles, which we never write."""
+        """Return the NAL unit. Raises `ValueError` for uniform tiles, which are never written."""
         if self.uniform is not None:
-            raise ValueError("tiles have to be told")
+            raise ValueError("uniform tiles cannot be written")
         writer = BitWriter()
         writer.bits(HEADER_BITS, nal.HEVC_PPS << 9 | 1)
         writer.golomb(self.id)
         writer.golomb(0)
         writer.append(self.head)
-        writer.signed_golomb(self.quantiser - _NEUTRAL_QP)
+        writer.signed_golomb(self.init_qp - _NEUTRAL_QP)
         writer.append(self.middle)
         writer.flag(self.tiles is not None)
         writer.flag(False)  # wavefronts
@@ -519,7 +520,7 @@ class PictureParameterSet:
 def _read_tile_grid(reader: BitReader) -> tuple[tuple[int, int] | None, TileGrid | None]:
     columns, rows = reader.golomb() + 1, reader.golomb() + 1
     if not (columns <= 20 and rows <= 22 and columns * rows > 1):
-        raise DamagedError("the number of tiles is out of bounds")
+        raise DamagedError("number of tiles out of range")
     uniform, tiles = None, None
     if reader.flag():
         uniform = (columns, rows)

@@ -1,5 +1,6 @@
-"""Picture headers of MPEG-1, MPEG-2 and MPEG-4 part 2 video: what each packet shows, and which
-other packets it needs.
+"""Picture headers of MPEG-1, MPEG-2 and MPEG-4 part 2 video.
+
+They say what each packet shows, and which other packets it needs.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ _FIELDS = ({1, 2}, {2, 1})
 _FRAME = 3
 _PICTURE_CODING = 8
 _PLAIN_EXTENSIONS = frozenset({1, 2, 4, 7, _PICTURE_CODING})
-"""Of sequences, displays, copyright, pan-scan and pictures; others change how samples decode."""
+"""extension_start_code_identifier (ITU-T H.262, table 6-2) of sequences, displays, copyright,
+pan-scan and pictures. Other extensions change how samples decode."""
 
 
 class Mpeg12Inspector:
-    """Inspects packets of MPEG-1 and MPEG-2 video: a frame each, or both fields of one."""
+    """Inspects packets of MPEG-1 and MPEG-2 video: one frame each, or both of its fields."""
 
     def __init__(self, extradata: bytes) -> None:
         self._sequence = _sequence_of(extradata)
-        self._leads = False  # B pictures need what lies before the last I picture
+        self._leads = False  # B pictures need pictures before the last I picture
 
     def __call__(self, packet: bytes, key: bool) -> int:
         start = packet.find(_PICTURE)
@@ -66,7 +68,7 @@ class Mpeg12Inspector:
 
 
 def _sequence_of(head: bytes) -> bytes:
-    """The sequence header with its extensions, as it stands there; empty where there is none."""
+    """Return the sequence header with its extensions; empty if there is none."""
     start = head.find(_SEQUENCE)
     if start < 0:
         return b""
@@ -75,7 +77,7 @@ def _sequence_of(head: bytes) -> bytes:
 
 
 def _picture(packet: bytes, start: int) -> tuple[int, int] | None:
-    """(type, structure) of the picture whose header is there; None for what is out of the usual."""
+    """Return (type, structure) of the picture header at `start`; None if it is unusual."""
     head = packet[start : start + 6]
     if len(head) < 6:
         return None
@@ -93,15 +95,13 @@ def _picture(packet: bytes, start: int) -> tuple[int, int] | None:
 
 
 def _is_whole(types: list[int], structures: list[int]) -> bool:
-    """Whether these pictures are one frame, or both fields of one."""
+    """Return whether these pictures are one frame, or both fields of one."""
     if structures == [_FRAME]:
         return True
     if len(types) != 2 or set(structures) != {1, 2}:
         return False
     return types[0] == types[1] or types == [_I, _P]
 
-
-# --------------------------------------------------------------------------------------- MPEG-4
 
 _OBJECT_PICTURE = _PREFIX + b"\xb6"
 _OBJECT_GROUP = _PREFIX + b"\xb3"
@@ -111,7 +111,8 @@ _RECTANGULAR = 0
 _EXTENDED_ASPECT = 15
 _MAX_SECONDS = 64
 _MAX_REST = 7
-"""FFmpeg holds back what a longer packet has, where it shows a picture of the packet before."""
+"""Most bytes of a placeholder packet. FFmpeg delays the content of a longer packet that shows a
+picture of the previous one."""
 
 
 class Mpeg4Inspector:
@@ -121,7 +122,7 @@ class Mpeg4Inspector:
         self._layer = _layer_of(extradata)
         self._clock = _VopClock(self._layer)
         self._leads = False
-        self._is_packed = False  # the packet before holds the picture of this one
+        self._is_packed = False  # the previous packet holds the picture of this one
 
     def __call__(self, packet: bytes, key: bool) -> int:
         try:
@@ -142,11 +143,11 @@ class Mpeg4Inspector:
         if group >= 0:
             self._clock.reset(packet[group + 4 : group + 8])
         following = packet.find(_OBJECT_PICTURE, start + 4)
-        # A decoder never sees the picture that only stands in for one of the packet before.
+        # A decoder never sees the placeholder for a picture of the previous packet.
         clock = copy(self._clock) if self._is_packed else self._clock
         kind, is_coded = clock.picture(packet[start + 4 : start + 16])
         if self._is_packed:
-            # The picture that was held back comes out, and this packet's own is held back.
+            # The delayed picture comes out, and that of this packet is delayed.
             self._is_packed = is_coded
             is_usual = kind == _OBJECT_B if is_coded else len(packet) <= _MAX_REST
             if following >= 0 or not is_usual:
@@ -167,7 +168,7 @@ class Mpeg4Inspector:
 
 
 def _layer_of(head: bytes) -> bytes:
-    """The header of the video object layer, without its start code; empty where there is none."""
+    """Return the video object layer header without its start code; empty if there is none."""
     at = head.find(_PREFIX)
     while at >= 0:
         if head[at + 3 : at + 4] and head[at + 3] in _LAYERS:
@@ -178,7 +179,7 @@ def _layer_of(head: bytes) -> bytes:
 
 
 class _VopClock:
-    """The times that pictures of a layer tell, by which decoders leave some out."""
+    """The display times of pictures in a layer. Decoders drop some pictures because of them."""
 
     def __init__(self, layer: bytes) -> None:
         self._ticks = _ticks_of(layer) if layer else 0
@@ -186,29 +187,29 @@ class _VopClock:
         self._last = self._step = 0
 
     def reset(self, code: bytes) -> None:
-        """A group of pictures begins, with that time code."""
+        """Begin a group of VOPs with that time code."""
         bits = BitReader(code)
         hours, minutes = bits.bits(5), bits.bits(6)
         bits.bits(1)
         self._seconds = 3600 * hours + 60 * minutes + bits.bits(6)
 
     def picture(self, head: bytes) -> tuple[int, bool]:
-        """(type, whether it is coded) of the picture whose header that is.
+        """Return (type, whether it is coded) of the picture with that header.
 
         Raises `DamagedError` for a B picture that is not between its neighbours.
         """
         if not self._ticks:
-            raise DamagedError("a picture of an unknown layer")
+            raise DamagedError("a picture without a layer header")
         bits = BitReader(head)
         kind, seconds = bits.bits(2), 0
         while bits.flag():
             seconds += 1
             if seconds > _MAX_SECONDS:
-                raise DamagedError("a picture of a time too far")
+                raise DamagedError("picture time out of range")
         marked = bits.flag()
         tick = bits.bits(max(1, (self._ticks - 1).bit_length()))
         if not (marked and bits.flag()):
-            raise DamagedError("a picture without its markers")
+            raise DamagedError("a picture header without marker bits")
         is_coded = bits.flag()
         if kind != _OBJECT_B:
             self._seconds_before = self._seconds
@@ -224,7 +225,7 @@ class _VopClock:
 
 
 def _ticks_of(layer: bytes) -> int:
-    """Ticks of a second (vop_time_increment_resolution)."""
+    """Return the ticks per second (vop_time_increment_resolution, ISO/IEC 14496-2, 6.2.3)."""
     bits = BitReader(layer)
     bits.bits(1 + 8)
     version = 1
@@ -240,5 +241,5 @@ def _ticks_of(layer: bytes) -> int:
     if bits.bits(2) != _RECTANGULAR:
         raise DamagedError(f"a layer of version {version} with a shape")
     if not bits.flag():
-        raise DamagedError("a layer without its markers")
+        raise DamagedError("a layer header without marker bits")
     return bits.bits(16)

@@ -1,5 +1,7 @@
-"""NAL units of H.264 and HEVC: splits packets into units, reads parameter sets from codec
-configurations, and reads the few SPS and SEI fields that other modules need.
+"""NAL units of H.264 and HEVC.
+
+Splits packets into units, reads parameter sets from codec configurations, and reads the few SPS and
+SEI fields that other modules need.
 """
 
 from __future__ import annotations
@@ -16,14 +18,11 @@ H264_IDR, H264_SEI, H264_SPS, H264_PPS = 5, 6, 7, 8
 HEVC_VPS, HEVC_SPS, HEVC_PPS = 32, 33, 34
 
 
-# ------------------------------------------------------------------------------------- splitting
-
-
 def prefix_size(codec: str, extradata: bytes) -> int:
-    """Bytes of the length before each unit (1, 2 or 4), or 0 where start codes part them.
+    """Return the bytes of length prefixes (1, 2 or 4), or 0 for start codes.
 
-    Told from the codec configuration: an avcC or hvcC record begins with a 1, or, as early
-    writers of hvcC did, with a 0 that is not part of a start code.
+    An avcC or hvcC record begins with 1. Early writers of hvcC wrote 0, which is then not part of a
+    start code.
     """
     if codec == "h264" and len(extradata) >= 7 and extradata[0] == 1:
         return (extradata[4] & 3) + 1
@@ -33,9 +32,9 @@ def prefix_size(codec: str, extradata: bytes) -> int:
 
 
 def nal_units(packet: bytes, prefix: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of each NAL unit in `packet`, without start codes and trailing zeros.
+    """Yield (start, end) of each NAL unit in `packet`, without start codes and trailing zeros.
 
-    Raises `DamagedError` where the lengths do not fill the packet, or no start code is found.
+    Raises `DamagedError` if the lengths do not fill the packet, or if there is no start code.
     """
     return _prefixed_units(packet, prefix) if prefix else _annexb_units(packet)
 
@@ -46,7 +45,7 @@ def _prefixed_units(packet: bytes, prefix: int) -> Iterator[tuple[int, int]]:
         start = at + prefix
         at = start + int.from_bytes(packet[at:start], "big")
         if start >= end or at > end or at == start:
-            raise DamagedError("a length does not fit")
+            raise DamagedError("a length prefix exceeds the packet")
         yield start, at
 
 
@@ -64,28 +63,28 @@ def _annexb_units(packet: bytes) -> Iterator[tuple[int, int]]:
             yield start, end
 
 
-# ---------------------------------------------------------------------------- parameter sets
-
-
 def unit_type(codec: str, unit: bytes) -> int:
+    """Return nal_unit_type (table 7-1 of both specifications)."""
     return unit[0] >> 1 & 0x3F if codec == "hevc" else unit[0] & 0x1F
 
 
 def is_parameter_set(codec: str, kind: int) -> bool:
+    """Return whether a unit of that type is a VPS, SPS or PPS."""
     if codec == "hevc":
         return HEVC_VPS <= kind <= HEVC_PPS
     return kind in (H264_SPS, H264_PPS)
 
 
 def holds_slice(codec: str, kind: int) -> bool:
+    """Return whether a unit of that type is a slice."""
     return kind < HEVC_VPS if codec == "hevc" else 1 <= kind <= H264_IDR
 
 
 def parameter_sets(codec: str, extradata: bytes) -> tuple[bytes, ...]:
-    """The parameter sets in a codec configuration, in its order; empty where it has none.
+    """Return the parameter sets of a codec configuration, in order; empty if there are none.
 
-    `extradata` is an avcC or hvcC record or, as elementary and transport streams have it, Annex B.
-    Raises `DamagedError`.
+    `extradata` is an avcC or hvcC record, or Annex B as in elementary and transport streams. Raises
+    `DamagedError`.
     """
     if not extradata:
         return ()
@@ -132,7 +131,7 @@ def _length_prefixed_units(record: bytes, at: int) -> tuple[bytes, int]:
 
 @dataclass(frozen=True, slots=True)
 class SpsFields:
-    """What a sequence parameter set says of the pictures."""
+    """The fields of a sequence parameter set that describe pictures."""
 
     profile_bytes: bytes  #: H.264: profile, constraints, level; HEVC: the general profile, 12 bytes
     chroma_format: int  #: 0 gray, 1 4:2:0, 2 4:2:2, 3 4:4:4
@@ -140,29 +139,29 @@ class SpsFields:
     chroma_depth: int
     has_fields: bool  #: H.264: pictures may be coded as two fields
     sublayers: int = 1  #: HEVC: temporal sub-layers
-    nested: bool = False  #: HEVC: temporal sub-layers may be switched to anywhere
+    nested: bool = False  #: HEVC: sps_temporal_id_nesting_flag
 
 
 _H264_HIGH_PROFILES = frozenset((100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135))
 
 
 def parse_h264_sps(unit: bytes) -> SpsFields:
-    """From a sequence parameter set with its NAL header.  Raises `DamagedError`."""
+    """Parse an SPS with its NAL header (H.264 7.3.2.1.1). Raises `DamagedError`."""
     return read_h264_sps(unit)[0]
 
 
 def read_h264_sps(unit: bytes) -> tuple[SpsFields, BitReader]:
-    """As `parse_h264_sps`, and a reader behind frame_mbs_only_flag."""
+    """Parse an SPS as `parse_h264_sps` does; also return a reader after frame_mbs_only_flag."""
     if len(unit) < 5:
         raise DamagedError("the sequence parameter set is too short")
     reader = BitReader(unescaped(unit)[4:])
-    reader.golomb()  # its id
+    reader.golomb()  # seq_parameter_set_id
     samples = read_h264_sample_format(reader, unit[1])
     skip_picture_order(reader)
-    reader.golomb()  # reference frames
-    reader.flag()  # gaps allowed
-    reader.golomb()  # width
-    reader.golomb()  # height
+    reader.golomb()  # max_num_ref_frames
+    reader.flag()  # gaps_in_frame_num_value_allowed_flag
+    reader.golomb()  # pic_width_in_mbs_minus1
+    reader.golomb()  # pic_height_in_map_units_minus1
     has_fields = not reader.flag()
     found = SpsFields(
         unit[1:4], samples.chroma_format, samples.luma_depth, samples.chroma_depth, has_fields
@@ -172,29 +171,29 @@ def read_h264_sps(unit: bytes) -> tuple[SpsFields, BitReader]:
 
 @dataclass(frozen=True, slots=True)
 class H264SampleFormat:
-    """What an H.264 sequence parameter set says of samples."""
+    """The sample format in an H.264 SPS."""
 
     chroma_format: int = 1  #: as in `SpsFields`
     luma_depth: int = 8  #: bits
     chroma_depth: int = 8
-    separate_planes: bool = False  #: each plane of 4:4:4 has slices of its own
+    separate_planes: bool = False  #: separate_colour_plane_flag
 
 
 def read_h264_sample_format(reader: BitReader, profile: int) -> H264SampleFormat:
-    """From an H.264 sequence parameter set of that profile, behind its id."""
+    """Read the sample format of an H.264 SPS of that profile, after its ID."""
     if profile not in _H264_HIGH_PROFILES:
         return H264SampleFormat()
     chroma = reader.golomb()
     separate = chroma == 3 and reader.flag()
     luma_depth, chroma_depth = 8 + reader.golomb(), 8 + reader.golomb()
-    reader.flag()  # lossless bypass
+    reader.flag()  # qpprime_y_zero_transform_bypass_flag
     if reader.flag():
         skip_scaling_lists(reader, 8 if chroma != 3 else 12)
     return H264SampleFormat(chroma, luma_depth, chroma_depth, separate)
 
 
 def skip_scaling_lists(reader: BitReader, lists: int) -> None:
-    """Those of an H.264 sequence parameter set, behind the flag that there are any."""
+    """Skip the scaling lists of an H.264 SPS, after seq_scaling_matrix_present_flag."""
     for ordinal in range(lists):
         if not reader.flag():
             continue
@@ -206,13 +205,13 @@ def skip_scaling_lists(reader: BitReader, lists: int) -> None:
 
 
 def skip_picture_order(reader: BitReader) -> None:
-    """How an H.264 sequence parameter set numbers pictures, in decode and in display order."""
-    reader.golomb()  # frame number length
+    """Skip log2_max_frame_num_minus4 and the picture order count fields of an H.264 SPS."""
+    reader.golomb()  # log2_max_frame_num_minus4
     skip_display_order(reader)
 
 
 def skip_display_order(reader: BitReader) -> None:
-    """How an H.264 sequence parameter set numbers pictures in display order."""
+    """Skip the picture order count fields of an H.264 SPS."""
     order_type = reader.golomb()
     if order_type == 0:
         reader.golomb()
@@ -225,16 +224,16 @@ def skip_display_order(reader: BitReader) -> None:
 
 
 def parse_hevc_sps(unit: bytes) -> SpsFields:
-    """From a sequence parameter set with its NAL header.  Raises `DamagedError`."""
+    """Parse an SPS with its NAL header (H.265 7.3.2.2). Raises `DamagedError`."""
     return read_hevc_sps(unit)[0]
 
 
 def read_hevc_sps(unit: bytes) -> tuple[SpsFields, BitReader]:
-    """As `parse_hevc_sps`, and a reader behind bit_depth_chroma_minus8."""
+    """Parse an SPS as `parse_hevc_sps` does; also return a reader after bit_depth_chroma_minus8."""
     if len(unit) < 15:
         raise DamagedError("the sequence parameter set is too short")
     reader = BitReader(unescaped(unit)[2:])
-    reader.bits(4)  # id of the video parameter set
+    reader.bits(4)  # sps_video_parameter_set_id
     sublayers = reader.bits(3) + 1
     nested = reader.flag()
     profile = bytes(reader.bits(8) for _ in range(12))
@@ -243,7 +242,7 @@ def read_hevc_sps(unit: bytes) -> tuple[SpsFields, BitReader]:
         reader.bits(2 * (9 - sublayers))
     for has_profile, has_level in present:
         reader.bits(88 * has_profile + 8 * has_level)
-    reader.golomb()  # its id
+    reader.golomb()  # sps_seq_parameter_set_id
     chroma = reader.golomb()
     if chroma == 3:
         reader.flag()
@@ -258,16 +257,16 @@ def read_hevc_sps(unit: bytes) -> tuple[SpsFields, BitReader]:
 
 
 def hevc_pps_hides_pictures(unit: bytes) -> bool:
-    """Whether a picture parameter set lets slices mark pictures as not to be output."""
+    """Return output_flag_present_flag of a PPS: slices may mark pictures as not shown."""
     reader = BitReader(unescaped(unit)[2:])
     reader.golomb()
     reader.golomb()
-    reader.flag()  # dependent slices
+    reader.flag()  # dependent_slice_segments_enabled_flag
     return reader.flag()
 
 
 def h264_recovery_is_exact(sei: bytes) -> bool:
-    """Whether a SEI unit says that decoding from its picture on is exact at once."""
+    """Return whether an SEI unit has a recovery point of 0 frames with exact_match_flag (D.1.8)."""
     payload = unescaped(sei)[1:]
     at = 0
     while at + 2 <= len(payload) and payload[at] != 0x80:
@@ -296,7 +295,7 @@ _X264_SEI = bytes.fromhex("dc45e9bde6d948b7962cd820d923eeef") + b"x264 - core "
 
 
 def x264_build(packet: bytes) -> int | None:
-    """The version that x264 writes into the first packet of a stream; None: not x264's."""
+    """Return the build number that x264 writes into the first packet; None for other encoders."""
     found = packet.find(_X264_SEI, 0, 4096)
     if found < 0:
         return None

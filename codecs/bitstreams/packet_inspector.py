@@ -1,5 +1,7 @@
-"""Reads packets without decoding them: whether decoding may start at a packet, and whether other
-packets refer to it. `inspector` returns the function for a codec.
+"""Inspects packets without decoding them.
+
+Reports whether decoding may start at a packet, and whether other packets refer to it. `inspector`
+returns the function for a codec.
 """
 
 from __future__ import annotations
@@ -23,19 +25,20 @@ INTRA_CODECS = frozenset(
     {"mjpeg", "ljpeg", "png", "jpeg2000", "rawvideo", "v210", "v410", "r210", "prores", "dnxhd"}
     | {"cfhd", "dvvideo", "huffyuv", "ffvhuff", "utvideo", "magicyuv"}
 )
-"""Codecs whose pictures all decode alone; of `mjpeg` those which bring their tables along."""
+"""Codecs in which every picture decodes alone; in `mjpeg` only those with their own tables."""
 
 
 _SUBLAYER_UNIT = 0x1000
 
 Inspector = Callable[[bytes, bool], int]
-"""Takes a packet and whether the container calls it a key packet."""
+"""Called with a packet and the key flag of the container; returns `PacketTrait`s."""
 
 
 def settled_traits(traits: Sequence[int]) -> npt.NDArray[np.int64]:
-    """The traits of all packets of a stream, now that all are known.
+    """Return the final traits of all packets of a stream.
 
-    HEVC marks a picture as unreferenced within its sub-layer; higher ones may still refer to it.
+    HEVC marks a picture as unreferenced within its sub-layer. Pictures of higher sub-layers may
+    still refer to it.
     """
     settled = np.array(traits, np.int64)
     sublayers = settled & PacketTrait.SUBLAYER
@@ -45,7 +48,7 @@ def settled_traits(traits: Sequence[int]) -> npt.NDArray[np.int64]:
 
 
 def inspector(codec: str, extradata: bytes) -> Inspector | None:
-    """What reads the packets of `codec`; None when their bytes are not looked into."""
+    """Return the inspector of `codec`; None if its packets are not parsed."""
     inspect, size_of = _new_inspector(codec, extradata), picture_size_reader(codec)
     return inspect if inspect is None or size_of is None else _SizeChangeInspector(inspect, size_of)
 
@@ -60,8 +63,8 @@ def _new_inspector(codec: str, extradata: bytes) -> Inspector | None:
     if codec == "vp9":
         return _vp9
     if codec in ("av1", "png"):
-        # PNG's decoder adds what no key packet is to the last picture, which only the container
-        # tells.
+        # The PNG decoder adds packets that are not key packets to the last picture. Only the
+        # container has the flag.
         return _container_key
     if codec == "mjpeg":
         return _MotionJpegInspector()
@@ -78,7 +81,7 @@ def _new_inspector(codec: str, extradata: bytes) -> Inspector | None:
 
 
 class _SizeChangeInspector:
-    """A picture of another size than the first one's is one that only a decode can judge."""
+    """Marks pictures of another size than the first as odd, since only a decode can judge them."""
 
     def __init__(self, inspect: Inspector, size_of: Callable[[bytes], PictureSize | None]) -> None:
         self._inspect = inspect
@@ -100,6 +103,8 @@ def _parameter_sets(codec: str, extradata: bytes) -> set[bytes]:
 
 
 class _H264Inspector:
+    """Inspects packets of H.264."""
+
     def __init__(self, extradata: bytes) -> None:
         self._prefix = nal.prefix_size("h264", extradata)
         self._known = _parameter_sets("h264", extradata)
@@ -141,6 +146,8 @@ class _H264Inspector:
 
 
 class _HevcInspector:
+    """Inspects packets of HEVC."""
+
     def __init__(self, extradata: bytes) -> None:
         self._prefix = nal.prefix_size("hevc", extradata)
         self._known = _parameter_sets("hevc", extradata)
@@ -162,7 +169,7 @@ class _HevcInspector:
                     unit = packet[start:end]
                     if unit not in self._known:
                         traits |= PacketTrait.FOREIGN
-                elif kind in (36, 37):  # end of sequence: what a CRA does after it is different
+                elif kind in (36, 37):  # EOS or EOB: a CRA picture after it decodes differently
                     traits |= PacketTrait.ODD
         except nal.DamagedError:
             return PacketTrait.DAMAGED
@@ -179,9 +186,9 @@ class _HevcInspector:
     def _coded(self, kind: int) -> int:
         if kind == 20:
             return PacketTrait.STARTS | PacketTrait.RESETS
-        if kind in (19, 21):  # an IDR picture that others may precede on the screen; a CRA picture
+        if kind in (19, 21):  # IDR_W_RADL, CRA_NUT
             return PacketTrait.STARTS
-        if kind >= 16:  # broken links
+        if kind >= 16:  # BLA pictures and reserved types
             return PacketTrait.ODD
         traits = PacketTrait.LEADING if kind in (8, 9) else 0
         return traits if kind & 1 else traits | PacketTrait.UNREFERENCED
@@ -204,7 +211,8 @@ def _vp9(packet: bytes, key: bool) -> int:
     for ordinal, head in enumerate(frames):
         if head >> 6 != 2:
             return PacketTrait.DAMAGED
-        # Two bits of marker, two of profile (and a third for profile 3), existing, type, shown.
+        # frame_marker (2), profile (2, and 1 reserved for profile 3), show_existing_frame,
+        # frame_type, show_frame (VP9, 6.2).
         at = 3 - (head >> 4 & 3 == 3)
         if head >> at & 1:
             shown += 1
@@ -221,7 +229,7 @@ def _vp9(packet: bytes, key: bool) -> int:
 
 
 def _vp9_frames(packet: bytes) -> list[int]:
-    """The first byte of each frame of a packet, which may be a superframe."""
+    """Return the first byte of each frame of a packet, which may be a superframe (VP9, annex B)."""
     if not packet:
         return []
     marker = packet[-1]
@@ -242,15 +250,15 @@ def _vp9_frames(packet: bytes) -> list[int]:
 
 
 class _MotionJpegInspector:
-    """A picture that leaves tables to those before it is one that only a decode can judge, or does
-    not say what they have said.
+    """Inspects JPEG pictures.
 
-    Where none is brought at all, codes are the ones that every decoder begins with.
+    A picture that relies on tables or settings of earlier pictures is odd: only a decode can judge
+    it. Without any Huffman tables, those that every decoder starts with apply.
     """
 
     def __init__(self) -> None:
-        self._size: bytes | None = None  # of the first picture
-        self._has_codes = False  # those that a decoder begins with may have gone
+        self._size: bytes | None = None  # size of the first picture
+        self._has_codes = False  # the default Huffman tables may have been replaced
         self._said = 0
 
     def __call__(self, packet: bytes, key: bool) -> int:
@@ -278,20 +286,22 @@ def _intra(packet: bytes, key: bool) -> int:
 
 
 def _ffv1(packet: bytes, key: bool) -> int:
-    """The first bit, of even odds, of a range coder whose range begins as 0xFF00 (RFC 9043)."""
+    """Read the keyframe bit: the first bit of a range coder that begins at 0xFF00 (RFC
+    9043, 4.4).
+    """
     is_key = int.from_bytes(packet[:2], "big") >= _FFV1_KEY
     return _typed_picture(is_key, key)
 
 
 def _theora(packet: bytes, key: bool) -> int:
-    """A flag for headers, which are no pictures; one for pictures that need others."""
+    """Read the first bits: header packets, which show no picture, and inter frames."""
     if not packet:
         return PacketTrait.HIDDEN
     return PacketTrait.ODD if packet[0] & 0x80 else _typed_picture(not packet[0] & 0x40, key)
 
 
 def _flv1(packet: bytes, key: bool) -> int:
-    """Sorenson's H.263: a start code, a format, the time, and a size of three bits or more."""
+    """Parse Sorenson H.263: start code, format, time, and a size of three bits or more."""
     bits = BitReader(packet[:16])
     try:
         if bits.bits(17) != 1 or bits.bits(5) > 1:
@@ -305,7 +315,7 @@ def _flv1(packet: bytes, key: bool) -> int:
 
 
 def _msmpeg4(packet: bytes, key: bool) -> int:
-    """Of versions 2 and later, and of WMV 1: the kind of the picture comes first."""
+    """Read the picture type, which comes first in versions 2 and later, and in WMV 1."""
     kind = packet[0] >> 6 if packet else 2
     return PacketTrait.DAMAGED if kind > 1 else _typed_picture(kind == 0, key)
 
@@ -315,7 +325,7 @@ def _wmv2(packet: bytes, key: bool) -> int:
 
 
 def _typed_picture(is_key: bool, key: bool) -> int:
-    """Of a codec whose pictures come as they are shown, where packet and container must agree."""
+    """Return the traits for codecs without reordering; packet and container must agree."""
     if is_key != key:
         return PacketTrait.ODD
     return PacketTrait.STARTS | PacketTrait.RESETS if is_key else 0

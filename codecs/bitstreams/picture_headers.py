@@ -1,5 +1,6 @@
-"""What the bytes of one packet say about its picture: its size for each codec, the headers of JPEG
-pictures, and the bits of `PacketTrait` in which inspectors report.
+"""Header fields of a single packet: the size of its picture by codec, and the headers of JPEG.
+
+`PacketTrait` has the bits in which inspectors report.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ from vfsd.codecs.bitstreams.codec_config import av1_sequence_header
 
 
 class PacketTrait:
-    """Bits of a whole number; not an `IntFlag`, which costs more than reading the packet."""
+    """Bits of an integer. An `IntFlag` would cost more than reading the packet."""
 
-    STARTS = 1  #: decoding that starts here is exact, for all that is shown after it
-    RESETS = 2  #: and nothing that follows is shown before it
-    LEADING = 4  #: shown before the key picture it follows, and needs what lies before that
-    UNREFERENCED = 8  #: no other picture needs it
+    STARTS = 1  #: decoding may start here; all pictures shown later are exact
+    RESETS = 2  #: no following packet is shown before it
+    LEADING = 4  #: shown before its key picture, and needs packets before that
+    UNREFERENCED = 8  #: no other picture refers to it
     HIDDEN = 16  #: shows no picture
     PARAMETERS = 32  #: holds every kind of parameter set that decoding needs
-    FOREIGN = 64  #: holds a parameter set that the codec configuration does not
-    ODD = 128  #: something that only a decode can judge
-    DAMAGED = 256  #: does not parse
-    UNPACKED = 512  #: shows a picture that the packet before holds; the decoder needs both
-    SUBLAYER = 0x7000  #: HEVC: a number, that of the temporal sub-layer
+    FOREIGN = 64  #: holds a parameter set that the codec configuration lacks
+    ODD = 128  #: only a decode can judge it
+    DAMAGED = 256  #: cannot be parsed
+    UNPACKED = 512  #: shows a picture of the previous packet; the decoder needs both
+    SUBLAYER = 0x7000  #: HEVC: mask of the number of the temporal sub-layer
 
 
 PictureSize = tuple[int, ...]
-"""Numbers that are the same for pictures of the same size."""
+"""Numbers that are equal for pictures of equal size."""
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_SIZE_BYTES = slice(16, 24)
@@ -45,26 +46,26 @@ _MAGICYUV_SIZE_BYTES = slice(16, 24)
 
 
 def picture_size_reader(codec: str) -> Callable[[bytes], PictureSize | None] | None:
-    """What tells the size of pictures of that codec; it gives None where a packet does not tell."""
+    """Return a function that reads the picture size of a packet, or None without a size in it."""
     return _SIZE_READERS.get(codec)
 
 
 def _vp8_size(packet: bytes) -> PictureSize | None:
-    """Of a key picture (RFC 6386, 9.1)."""
+    """Return the size of a key picture (RFC 6386, 9.1)."""
     if len(packet) < 10 or packet[0] & 1 or packet[3:6] != _VP8_START:
         return None
     return tuple(int.from_bytes(packet[at : at + 2], "little") & 0x3FFF for at in (6, 8))
 
 
 def _vp9_size(packet: bytes) -> PictureSize | None:
-    """Of a key picture (VP9 bitstream specification, 6.2)."""
+    """Return the size of a key picture (VP9 bitstream specification, 6.2)."""
     bits = BitReader(packet[:16])
     try:
         bits.bits(2)
         profile = bits.bits(1) | bits.bits(1) << 1
         if profile == 3:
             bits.bits(1)
-        if bits.flag() or bits.flag():  # one is shown again; it is no key picture
+        if bits.flag() or bits.flag():  # show_existing_frame, or not a key frame
             return None
         bits.bits(2)
         if bits.bits(24) != _VP9_SYNC:
@@ -80,7 +81,7 @@ def _vp9_size(packet: bytes) -> PictureSize | None:
 
 
 def _av1_size(packet: bytes) -> PictureSize | None:
-    """All that is told of a sequence of pictures: encoders tell the same of each."""
+    """Return the whole sequence header, since encoders repeat it unchanged."""
     try:
         return tuple(av1_sequence_header(packet))
     except DamagedError:
@@ -92,14 +93,14 @@ def _png_size(packet: bytes) -> PictureSize | None:
 
 
 def _prores_size(packet: bytes) -> PictureSize | None:
-    """(SMPTE RDD 36, 5.1)"""
+    """Return the size (SMPTE RDD 36, 5.1)."""
     return tuple(packet[16:20]) if packet[4:8] == _PRORES_MAGIC and len(packet) >= 20 else None
 
 
 def _jpeg2000_size(packet: bytes) -> PictureSize | None:
-    """(ISO/IEC 15444-1, A.5.1), whether or not it has a file's boxes around it."""
+    """Return the size (ISO/IEC 15444-1, A.5.1), with or without the boxes of a file."""
     start = packet.find(_JPEG2000_MAGIC)
-    at = start + len(_JPEG2000_MAGIC) + 4  # the length of the segment, what the decoder has to know
+    at = start + len(_JPEG2000_MAGIC) + 4  # after Lsiz and Rsiz
     return tuple(packet[at : at + _JPEG2000_SIZE_AT]) if start >= 0 else None
 
 
@@ -108,7 +109,7 @@ def _magicyuv_size(packet: bytes) -> PictureSize | None:
 
 
 def _flv1_size(packet: bytes) -> PictureSize | None:
-    """Sorenson's H.263: behind a start code, a format and the time."""
+    """Return the size of Sorenson H.263, after start code, format and time."""
     bits = BitReader(packet[:16])
     try:
         bits.bits(17 + 5 + 8)
@@ -119,7 +120,7 @@ def _flv1_size(packet: bytes) -> PictureSize | None:
 
 
 _FLV1_BITS = {0: 16, 1: 32}
-"""That tell the size, where the three bits before do not."""
+"""Bits of an explicit size, by the three bits of the format."""
 _SIZE_READERS = {
     "flv1": _flv1_size,
     "vp8": _vp8_size,
@@ -135,39 +136,39 @@ _SIZE_READERS = {
 _SOI = b"\xff\xd8"
 _EOI, _SOS, _DQT, _DHT, _COM = 0xD9, 0xDA, 0xDB, 0xC4, 0xFE
 _SEQUENTIAL, _PROGRESSIVE = (0xC0, 0xC1), 0xC2
-"""Of others there may be tables of other kinds."""
+"""SOF markers (ISO/IEC 10918-1, table B.1). Others may use other kinds of tables."""
 _COMMENT_MARKER = b"\xff\xfe"
 _MARKER = re.compile(rb"\xff([\x02-\xcf\xd9-\xfe])")
-"""Of a segment; other bytes behind 0xFF have none, or are no marker."""
+"""A marker of a segment; other bytes after 0xFF have no segment, or are not markers."""
 _RANGE, _TURNED, _FIELDS, _AVID, _POLARITY = (1 << bit for bit in range(5))
 _UPSIDE_DOWN = (b"Intel(R) JPEG Library, version 1", b"Metasoft MJPEG Codec")
 _POLARITIES = (b"\x01", b"\x02")
 _SETTINGS_SEARCH_BYTES = 64
-"""Bytes of a comment of which more are nothing that is known."""
+"""Most bytes of a comment to search; known settings are shorter."""
 _SETTINGS_COMMENT = re.compile(
     rb"\xff\xfe(?=..(?:AVID|CS=ITU601|MULTISCOPE II|%s))" % b"|".join(map(re.escape, _UPSIDE_DOWN)),
     re.DOTALL,
 )
-"""Of what `_said` may know, wherever it begins: within another comment, too."""
+"""A comment with settings at any offset, even within another comment."""
 _QUANTISER_BYTES = (64, 128)
 _COUNTS = 16
 _CACHED_SEGMENTS = 32
-"""Results that are kept of each function; a segment is at most 64 KiB long."""
+"""Cached results of each function; segments are at most 64 KiB long."""
 
 
 class JpegHeader(NamedTuple):
-    """What comes beside the samples."""
+    """The header of a JPEG picture."""
 
     size: bytes  #: height and width
-    lacks_quantisers: bool
-    lacks_codes: bool
-    brings_codes: bool
-    said: int  #: a bit for each matter of which decoders go by a comment in later pictures, too
-    is_told: bool  #: whether all that is said so stands before the samples
+    lacks_quantisers: bool  #: a needed quantization table is missing
+    lacks_codes: bool  #: a needed Huffman table is missing
+    brings_codes: bool  #: it has Huffman tables
+    said: int  #: bits of settings in comments, which decoders also apply to later pictures
+    is_told: bool  #: whether all settings precede the samples
 
 
 def parse_jpeg_header(packet: bytes) -> JpegHeader | None:
-    """None of what is no such picture, as far as can be told here."""
+    """Parse the segments of a JPEG picture; None if that fails."""
     size, parts = b"", 0
     is_progressive = is_coded = lacks_codes = False
     wanted: frozenset[int] = frozenset()
@@ -205,8 +206,10 @@ def parse_jpeg_header(packet: bytes) -> JpegHeader | None:
 
 @lru_cache(maxsize=_CACHED_SEGMENTS)
 def _decoder_settings(comment: bytes) -> int:
-    """As FFmpeg's decoder reads comments: which range samples have, which row is the first one,
-    how fields lie, and which is the first."""
+    """Return the settings that FFmpeg's decoder reads from a comment.
+
+    These are the sample range, vertical flip, the layout of fields, and their order.
+    """
     if comment.startswith(b"AVID"):
         return _AVID | (_POLARITY if comment[12:13] in _POLARITIES else 0)
     text = comment.removesuffix(b"\n").partition(b"\0")[0]
@@ -216,9 +219,9 @@ def _decoder_settings(comment: bytes) -> int:
 
 
 def _has_settings_between(packet: bytes, start: int, end: int) -> bool:
-    """Whether anything is said where no header is looked for."""
+    """Return whether there are decoder settings where no header is expected."""
     if packet.find(_COMMENT_MARKER, start, end) < 0:
-        return False  # samples hold none; the search for that is faster than by the expression
+        return False  # samples contain no marker; this search is faster than the expression
     for found in _SETTINGS_COMMENT.finditer(packet, max(start, 0), max(end, 0)):
         at = found.end()
         length = int.from_bytes(packet[at : at + 2])
@@ -228,14 +231,13 @@ def _has_settings_between(packet: bytes, start: int, end: int) -> bool:
 
 
 def _segments(packet: bytes, at: int) -> Iterator[tuple[int, bytes, int]]:
-    """(kind, payload, where it ends), from the start of a picture to its end.  Raises `IndexError`
-    where it does not parse.
+    """Yield (marker, payload, end offset) from the start of a picture to its end.
 
-    Samples between them are passed over.
+    Samples are skipped. Raises `IndexError` if it cannot be parsed.
     """
     if at < 0:
         raise IndexError
-    # Decoders pass over what lies before a marker.
+    # Decoders skip bytes before a marker.
     while (marker := _MARKER.search(packet, at)) and (kind := marker[1][0]) != _EOI:
         at = marker.end()
         size = packet[at] << 8 | packet[at + 1]
@@ -248,7 +250,7 @@ def _segments(packet: bytes, at: int) -> Iterator[tuple[int, bytes, int]]:
 # Most pictures of a stream have the same segments.
 @lru_cache(maxsize=_CACHED_SEGMENTS)
 def _scan_huffman_tables(segment: bytes, is_progressive: bool) -> frozenset[int]:
-    """Numbers of Huffman codes that it is decoded with, as `_codes` gives them."""
+    """Return the numbers of Huffman tables that a scan uses, as `_huffman_tables` numbers them."""
     parts = segment[0]
     tables = segment[2 : 2 * parts + 1 : 2]
     if is_progressive:
@@ -261,13 +263,13 @@ def _scan_huffman_tables(segment: bytes, is_progressive: bool) -> frozenset[int]
 
 @lru_cache(maxsize=_CACHED_SEGMENTS)
 def _component_quantisation_tables(segment: bytes) -> frozenset[int]:
-    """Numbers of the quantisers that the components of a frame are decoded with."""
+    """Return the numbers of quantization tables that the components of a frame use."""
     return frozenset(segment[at + 2] for at in range(6, 6 + 3 * segment[5], 3))
 
 
 @lru_cache(maxsize=_CACHED_SEGMENTS)
 def _quantisation_tables(segment: bytes) -> frozenset[int]:
-    """Numbers of the quantisers that a segment brings."""
+    """Return the numbers of quantization tables in a DQT segment."""
     found, at = set(), 0
     while at < len(segment):
         found.add(segment[at] & 0xF)
@@ -277,7 +279,7 @@ def _quantisation_tables(segment: bytes) -> frozenset[int]:
 
 @lru_cache(maxsize=_CACHED_SEGMENTS)
 def _huffman_tables(segment: bytes) -> frozenset[int]:
-    """Numbers of Huffman codes, those of coefficients other than the first with 0x10 besides."""
+    """Return the numbers of Huffman tables in a DHT segment, plus 0x10 for AC tables."""
     found, at = set(), 0
     while at < len(segment):
         found.add(segment[at])

@@ -1,6 +1,4 @@
-"""SEI messages of H.264 and HEVC (annex D of both) that another encoding of the same pictures can
-carry unchanged.
-"""
+"""SEI messages of H.264 and HEVC (annex D of both) that a re-encoding can carry unchanged."""
 
 from __future__ import annotations
 
@@ -16,16 +14,18 @@ _PREFIX, _SUFFIX = 39, 40
 _H264_SEI = nal.H264_SEI
 
 _SHARED_TYPES = frozenset((USER_DATA_REGISTERED, USER_DATA_UNREGISTERED))
-"""Types that pass between the codecs: ITU-T T.35 and user data."""
+"""Types that both codecs share: ITU-T T.35 and user data."""
 PERSISTENT_TYPES = frozenset((137, 144, 147, 148, 149))
-"""Types that hold until the next key picture, each of which repeats them: mastering display,
-content light level, transfer, ambient light, content colour volume.  Decoders of the two codecs do
-not hold them equally long."""
+"""Types that persist until the next key picture, which repeats them.
+
+Mastering display, content light level, transfer, ambient light, content color volume. Decoders of
+the two codecs keep them for different times.
+"""
 _CODEC_TYPES = {
     "h264": frozenset((2, *PERSISTENT_TYPES)),
     "hevc": frozenset((2, 136, *PERSISTENT_TYPES)),
 }
-"""More types that pass within a codec, pan-scan and time code among them."""
+"""More types that can be carried within a codec, including pan-scan and time code."""
 _ENCODER_UUIDS = (
     bytes.fromhex("dc45e9bde6d948b7962cd820d923eeef"),  # x264
     bytes.fromhex("2ca2de09b51747dbbb55a4fe7fc2fc4e"),  # x265
@@ -33,11 +33,11 @@ _ENCODER_UUIDS = (
 _DOLBY_VISION = bytes.fromhex("b5003b")
 
 SeiMessage = tuple[int, bytes]
-"""Type and payload."""
+"""(payloadType, payload)"""
 
 
 def parse_sei(payload: bytes) -> Iterator[SeiMessage]:
-    """The messages in an unescaped SEI unit without its NAL header."""
+    """Yield the messages of an unescaped SEI unit without its NAL header."""
     payload = payload.rstrip(b"\0").removesuffix(b"\x80")
     at, end = 0, len(payload)
     while at + 2 <= end:
@@ -56,7 +56,7 @@ def parse_sei(payload: bytes) -> Iterator[SeiMessage]:
 
 
 def carried_types(before: str, after: str) -> frozenset[int]:
-    """The types that pass from packets of one codec to those of another."""
+    """Return the payload types that can be carried from one codec to another."""
     if before not in SEI_CODECS or after not in SEI_CODECS:
         return frozenset()
     return _SHARED_TYPES | (_CODEC_TYPES[before] if before == after else frozenset())
@@ -65,9 +65,9 @@ def carried_types(before: str, after: str) -> frozenset[int]:
 def carried_messages(
     before: str, after: str, packet: bytes, prefix: int
 ) -> tuple[tuple[SeiMessage, ...], ...]:
-    """The messages of a packet of codec `before` that a packet of `after` can carry, by unit.
+    """Return the messages of a packet of codec `before` that `after` can carry, by unit.
 
-    `prefix` is the size of the length before each unit, see `nal.prefix_size`.
+    `prefix` is the size of length prefixes; see `nal.prefix_size`.
     """
     kinds = carried_types(before, after)
     try:
@@ -79,7 +79,7 @@ def carried_messages(
 
 
 def carried_unit_messages(codec: str, kinds: frozenset[int], unit: bytes) -> tuple[SeiMessage, ...]:
-    """The messages of `kinds` in a NAL unit; empty for units of other types and layers."""
+    """Return the messages of `kinds` in a NAL unit; empty for other units and layers."""
     head = 2 if codec == "hevc" else 1
     kind = nal.unit_type(codec, unit)
     is_message = kind in (_PREFIX, _SUFFIX) if codec == "hevc" else kind == _H264_SEI
@@ -90,14 +90,14 @@ def carried_unit_messages(codec: str, kinds: frozenset[int], unit: bytes) -> tup
 
 
 def _describes_pictures(kind: int, payload: bytes) -> bool:
-    """Whether a message does not describe the encoding."""
+    """Return whether a message describes the pictures rather than their encoding."""
     if kind == USER_DATA_UNREGISTERED:
         return not payload.startswith(_ENCODER_UUIDS)
     return kind != USER_DATA_REGISTERED or not payload.startswith(_DOLBY_VISION)
 
 
 def sei_unit(codec: str, told: tuple[SeiMessage, ...]) -> bytes:
-    """A NAL unit with messages, without a start code."""
+    """Return a NAL unit with messages, without a start code."""
     body = b"".join(
         _sei_number(kind) + _sei_number(len(payload)) + payload for kind, payload in told
     )
@@ -110,7 +110,7 @@ def _sei_number(value: int) -> bytes:
 
 
 def with_sei_messages(codec: str, packet: bytes, told: tuple[tuple[SeiMessage, ...], ...]) -> bytes:
-    """A packet of Annex B with units of messages in front of its first slice."""
+    """Insert units of messages before the first slice of an Annex B packet."""
     if not told:
         return packet
     added = b"".join(nal.START_CODE + sei_unit(codec, one) for one in told)
@@ -119,4 +119,4 @@ def with_sei_messages(codec: str, packet: bytes, told: tuple[tuple[SeiMessage, .
             at = start - 3
             at -= at > 0 and packet[at - 1] == 0
             return packet[:at] + added + packet[at:]
-    raise DamagedError("a packet without a slice")
+    raise DamagedError("the packet has no slice")

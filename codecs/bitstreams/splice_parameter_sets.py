@@ -1,6 +1,6 @@
 """Parameter sets for streams of two encoders in one file.
 
-H.264 sets take over the VUI of the source; HEVC sets and slices get ids that the source does not
+H.264 sets take over the VUI of the source. HEVC sets and slices get IDs that the source does not
 use.
 """
 
@@ -14,46 +14,45 @@ from vfsd.codecs.bitstreams.bit_io import BitReader, BitString, BitWriter, Damag
 _MACROBLOCK = 16
 _HIGH = 100
 _PROFILES = {66: "baseline", 77: "main", _HIGH: "high"}
-"""Whose pictures are 4:2:0 of 8 bits, by the names that x264 has for them."""
+"""profile_idc with 4:2:0 of 8 bits only, and x264's names."""
 _EXTENDED_RATIO = 255
 _MAX_MOTION = 16
-"""As far as motion vectors may reach: the highest value, which limits nothing."""
+"""The highest log2_max_mv_length, which does not limit motion vectors."""
 _MAX_CPBS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class H264Sequence:
-    """What a sequence parameter set says."""
+    """The fields of an H.264 SPS that matter for splicing."""
 
     profile: int
     constraints: int
     level: int
-    number: int  #: by which picture parameter sets refer to it
+    number: int  #: seq_parameter_set_id
     macroblocks: tuple[int, int]  #: columns and rows
     crop: tuple[int, int, int, int]  #: left, right, top, bottom, in pairs of pixels
-    references: int  #: frames that it lets pictures refer to
-    #: everything from the number on, up to the flag that usability information follows
-    head: BitString
-    looks: BitString | None  #: that information, from the aspect ratio to the timing; None: none
-    reorder: int | None  #: frames that may have to be held back; None: not told
-    buffered: int | None  #: frames that a decoder may have to hold; None: not told
+    references: int  #: max_num_ref_frames
+    head: BitString  #: bits from the ID up to vui_parameters_present_flag
+    looks: BitString | None  #: VUI bits from the aspect ratio to the timing; None: no VUI
+    reorder: int | None  #: max_num_reorder_frames; None: unspecified
+    buffered: int | None  #: max_dec_frame_buffering; None: unspecified
 
     @property
     def profile_name(self) -> str | None:
-        """None for one whose pictures may be more than 4:2:0 of 8 bits."""
+        """x264's name of the profile; None if it may exceed 4:2:0 of 8 bits."""
         return _PROFILES.get(self.profile)
 
     def is_plain(self, width: int, height: int) -> bool:
-        """Whether its pictures are width x height, as x264 would say it."""
+        """Return whether its pictures are width x height, cropped as x264 does."""
         columns, rows = -(-width // _MACROBLOCK), -(-height // _MACROBLOCK)
         right, bottom = columns * _MACROBLOCK - width, rows * _MACROBLOCK - height
         return self.macroblocks == (columns, rows) and self.crop == (0, right // 2, 0, bottom // 2)
 
 
 def parse_h264_sequence(unit: bytes) -> H264Sequence | None:
-    """A sequence parameter set, with its NAL header, of frames in 4:2:0 of 8 bits.
+    """Parse an SPS with its NAL header, of progressive 4:2:0 of 8 bits.
 
-    None for pictures of another kind, and for fields.  Raises `DamagedError`.
+    None for any other kind of pictures. Raises `DamagedError`.
     """
     reader = BitReader(bit_io.unescaped(unit)[1:])
     profile, constraints, level = reader.bits(8), reader.bits(8), reader.bits(8)
@@ -65,16 +64,16 @@ def parse_h264_sequence(unit: bytes) -> H264Sequence | None:
         chroma, luma_depth, chroma_depth = reader.golomb(), reader.golomb(), reader.golomb()
         if (chroma, luma_depth, chroma_depth) != (1, 0, 0):
             return None
-        reader.flag()  # lossless bypass
+        reader.flag()  # qpprime_y_zero_transform_bypass_flag
         if reader.flag():
             nal.skip_scaling_lists(reader, 8)
     nal.skip_picture_order(reader)
     references = reader.golomb()
-    reader.flag()  # gaps allowed
+    reader.flag()  # gaps_in_frame_num_value_allowed_flag
     columns, rows = reader.golomb() + 1, reader.golomb() + 1
     if not reader.flag():
         return None
-    reader.flag()  # direct prediction of 8x8
+    reader.flag()  # direct_8x8_inference_flag
     crop = (0, 0, 0, 0)
     if reader.flag():
         crop = (reader.golomb(), reader.golomb(), reader.golomb(), reader.golomb())
@@ -89,24 +88,23 @@ def parse_h264_sequence(unit: bytes) -> H264Sequence | None:
 
 
 def with_source_vui(unit: bytes, source: H264Sequence, reorder: int) -> bytes:
-    """A set of our own encoder, which tells the looks of `source`, and that `reorder` frames may
-    have to be held back.
+    """Return an SPS of our encoder with the VUI of `source` and max_num_reorder_frames `reorder`.
 
-    It claims the higher level of both.  Raises `DamagedError`.
+    It declares the higher level of both. Raises `DamagedError`.
     """
     own = parse_h264_sequence(unit)
     if own is None:
-        raise bit_io.DamagedError("a sequence parameter set of another kind")
+        raise bit_io.DamagedError("unsupported SPS")
     writer = BitWriter()
     writer.bits(8, own.profile)
     writer.bits(8, own.constraints)
     writer.bits(8, max(own.level, source.level))
     writer.append(own.head)
-    writer.flag(True)  # usability information follows
+    writer.flag(True)  # vui_parameters_present_flag
     writer.append(source.looks or BitString(0, 5))
-    writer.bits(3, 0)  # no buffering in either kind of stream, no structure of pictures
-    writer.flag(True)  # restrictions of the stream
-    writer.flag(True)  # motion vectors over the edges
+    writer.bits(3, 0)  # no NAL and VCL HRD parameters, pic_struct_present_flag
+    writer.flag(True)  # bitstream_restriction_flag
+    writer.flag(True)  # motion_vectors_over_pic_boundaries_flag
     writer.golomb(0)
     writer.golomb(0)
     writer.golomb(_MAX_MOTION)
@@ -117,41 +115,41 @@ def with_source_vui(unit: bytes, source: H264Sequence, reorder: int) -> bytes:
 
 
 def _read_vui(reader: BitReader) -> tuple[BitString, int | None, int | None]:
-    """Annex E.1.1: the part on looks, frames held back, frames held."""
+    """Return (VUI up to timing, max_num_reorder_frames, max_dec_frame_buffering) (E.1.1)."""
     start = reader.position
     if reader.flag() and reader.bits(8) == _EXTENDED_RATIO:
         reader.bits(32)
     if reader.flag():
-        reader.flag()  # overscan
+        reader.flag()  # overscan_appropriate_flag
     if reader.flag():
-        reader.bits(4)  # video format, full range
+        reader.bits(4)  # video_format, video_full_range_flag
         if reader.flag():
-            reader.bits(24)  # colours
+            reader.bits(24)  # primaries, transfer, matrix
     if reader.flag():
-        reader.golomb()  # where chroma samples lie
+        reader.golomb()  # chroma_sample_loc_type
         reader.golomb()
     if reader.flag():
-        reader.bits(65)  # timing
+        reader.bits(65)  # timing info
     looks = reader.between(start, reader.position)
     buffers = [_skip_hrd(reader) for _ in range(2)]
     if any(buffers):
-        reader.flag()  # low delay
-    reader.flag()  # structure of pictures
+        reader.flag()  # low_delay_hrd_flag
+    reader.flag()  # pic_struct_present_flag
     if not reader.flag():
         return looks, None, None
-    reader.flag()  # motion vectors over the edges
+    reader.flag()  # motion_vectors_over_pic_boundaries_flag
     for _ in range(4):
         reader.golomb()
     return looks, reader.golomb(), reader.golomb()
 
 
 def _skip_hrd(reader: BitReader) -> bool:
-    """Annex E.1.2; False where there is nothing."""
+    """Skip hrd_parameters (E.1.2); return False if they are absent."""
     if not reader.flag():
         return False
     count = reader.golomb() + 1
     if count > _MAX_CPBS:
-        raise bit_io.DamagedError("too many buffers")
+        raise bit_io.DamagedError("cpb_cnt_minus1 out of range")
     reader.bits(8)
     for _ in range(count):
         reader.golomb()
@@ -162,38 +160,40 @@ def _skip_hrd(reader: BitReader) -> bool:
 
 
 IDR_W_RADL, IDR_N_LP, CRA_NUT = 19, 20, 21
-BLA_TYPES = (16, 17, 18)  #: BLA pictures, with and without others that may precede them
-_BLA_N_LP = 18  #: a BLA picture that no other precedes on the screen
+BLA_TYPES = (16, 17, 18)  #: BLA_W_LP, BLA_W_RADL, BLA_N_LP (H.265 table 7-1)
+_BLA_N_LP = 18  #: a BLA picture without leading pictures
 _FIRST_RANDOM_ACCESS, _LAST_RANDOM_ACCESS = 16, 23
 _FIRST_WITHOUT_SLICE = 32
 _HEADER_BITS = 16
 _FIRST_PPS_ID = 15
-"""As an Exp-Golomb number, 0 is one bit and 15 to 30 are nine: put in its place, all that follows
-moves by a whole byte, and stays as aligned as it was."""
-_MAX_IDS = 16  #: of video and of sequence parameter sets
+"""As Exp-Golomb numbers, 0 takes one bit and 15 to 30 take nine.
+
+Replacing one by the other moves all that follows by a whole byte, so the alignment stays the same.
+"""
+_MAX_IDS = 16  #: number of VPS IDs and of SPS IDs
 _MAIN, _MAIN10 = 1, 2
-_BLOCKS = (8, 16, 32)  #: that x265 has
+_BLOCKS = (8, 16, 32)  #: smallest coding blocks that x265 supports
 
 
 @dataclass(frozen=True, slots=True)
 class HevcSequence:
-    """What a sequence parameter set says."""
+    """The fields of an HEVC SPS that matter for splicing."""
 
-    number: int
-    video_number: int  #: that of the video parameter set
+    number: int  #: SPS ID
+    video_number: int  #: VPS ID
     profile: int
     is_high_tier: bool
     chroma_format: int
-    depth: int  #: bits of a luma sample; 0: chroma has another depth
-    size: tuple[int, int]  #: of the coded picture, luma samples
-    window: tuple[int, int, int, int]  #: not shown: left, right, top, bottom, luma samples
-    reorder: int  #: frames that may have to be held back
+    depth: int  #: bits per luma sample; 0: chroma has another depth
+    size: tuple[int, int]  #: coded (width, height) in luma samples
+    window: tuple[int, int, int, int]  #: cropped left, right, top, bottom, in luma samples
+    reorder: int  #: sps_max_num_reorder_pics
 
     def block_of(self, width: int, height: int) -> int | None:
-        """The smallest coding block with which x265 codes pictures of width x height in the same
-        size: they are filled up at the right and the bottom to whole blocks.
+        """Return the smallest coding block for x265 that gives the same coded size.
 
-        None where it does not, and for other pictures than 4:2:0 of 8 bits.
+        Pictures of width x height are padded at the right and the bottom to whole blocks. None if
+        no block size fits, and for anything except 4:2:0 of 8 bits.
         """
         if (
             self.profile not in (_MAIN, _MAIN10)
@@ -209,7 +209,7 @@ class HevcSequence:
 
 
 def parse_hevc_sequence(unit: bytes) -> HevcSequence:
-    """A sequence parameter set with its NAL header.  Raises `DamagedError`."""
+    """Parse an SPS with its NAL header. Raises `DamagedError`."""
     reader = BitReader(bit_io.unescaped(unit))
     reader.bits(_HEADER_BITS)
     video_number, sublayers = reader.bits(4), reader.bits(3)
@@ -228,7 +228,7 @@ def parse_hevc_sequence(unit: bytes) -> HevcSequence:
         across, down = 2 if chroma_format in (1, 2) else 1, 2 if chroma_format == 1 else 1
         window = (across * left, across * right, down * top, down * bottom)
     luma, chroma = 8 + reader.golomb(), 8 + reader.golomb()
-    reader.golomb()  # bits of the order of pictures
+    reader.golomb()  # log2_max_pic_order_cnt_lsb_minus4
     reorder = 0
     for _ in range(sublayers + 1 if reader.flag() else 1):
         reader.golomb()
@@ -241,7 +241,7 @@ def parse_hevc_sequence(unit: bytes) -> HevcSequence:
 
 
 def _skip_sublayers(reader: BitReader, sublayers: int) -> None:
-    """Of profile_tier_level (7.3.3), what stands behind the level."""
+    """Skip the end of profile_tier_level (7.3.3), after the level."""
     told = [(reader.flag(), reader.flag()) for _ in range(sublayers)]
     if sublayers:
         reader.bits(2 * (8 - sublayers))
@@ -250,7 +250,7 @@ def _skip_sublayers(reader: BitReader, sublayers: int) -> None:
 
 
 def free_parameter_set_id(sets: tuple[bytes, ...]) -> int | None:
-    """One that `with_parameter_set_id` may give to sets beside these; None where all are taken.
+    """Return an ID for `with_parameter_set_id` that these sets do not use; None if all are used.
 
     Raises `DamagedError`.
     """
@@ -268,9 +268,9 @@ def free_parameter_set_id(sets: tuple[bytes, ...]) -> int | None:
 
 
 def with_parameter_set_id(unit: bytes, number: int) -> bytes:
-    """A parameter set of number 0, of whatever kind, with that number and references to it.
+    """Return a parameter set of ID 0 with another ID, and with references to it.
 
-    `number` is below 16; picture parameter sets get 15 more.  Raises `DamagedError`.
+    `number` is below 16; a PPS gets 15 more. Raises `DamagedError`.
     """
     kind = nal.unit_type("hevc", unit)
     payload = bit_io.unescaped(unit)
@@ -278,12 +278,12 @@ def with_parameter_set_id(unit: bytes, number: int) -> bytes:
     writer.bits(_HEADER_BITS, reader.bits(_HEADER_BITS))
     if kind == nal.HEVC_PPS:
         if (reader.golomb(), reader.golomb()) != (0, 0):
-            raise DamagedError("a picture parameter set has a number already")
+            raise DamagedError("the PPS or its SPS does not have ID 0")
         writer.golomb(_FIRST_PPS_ID + number)
         writer.golomb(number)
     else:
         if reader.bits(4):
-            raise DamagedError("a parameter set refers to another video parameter set")
+            raise DamagedError("the VPS ID is not 0")
         writer.bits(4, number)
         if kind == nal.HEVC_SPS:
             start = reader.position
@@ -292,17 +292,16 @@ def with_parameter_set_id(unit: bytes, number: int) -> bytes:
             _skip_sublayers(reader, sublayers)
             writer.append(reader.between(start, reader.position))
             if reader.golomb():
-                raise DamagedError("a sequence parameter set has a number already")
+                raise DamagedError("the SPS ID is not 0")
             writer.golomb(number)
     writer.append(reader.rest())
     return bit_io.escaped(writer.finished())
 
 
 def with_pps_id(unit: bytes, number: int) -> bytes:
-    """A slice of the picture parameter set 0, with that which `with_parameter_set_id` has made of
-    it.
+    """Return a slice of PPS 0 that refers to the PPS from `with_parameter_set_id`.
 
-    Other units stay as they are.  Raises `DamagedError`.
+    Other units stay unchanged. Raises `DamagedError`.
     """
     kind = nal.unit_type("hevc", unit)
     if kind >= _FIRST_WITHOUT_SLICE:
@@ -313,7 +312,7 @@ def with_pps_id(unit: bytes, number: int) -> bytes:
     before = 2 if _FIRST_RANDOM_ACCESS <= kind <= _LAST_RANDOM_ACCESS else 1
     told, after = payload[2], 7 - before
     if not told >> after & 1:
-        raise DamagedError("a slice refers to another picture parameter set")
+        raise DamagedError("the PPS ID of a slice is not 0")
     value = told >> after + 1
     value = value << 9 | _FIRST_PPS_ID + number + 1
     value = value << after | told & (1 << after) - 1
@@ -321,10 +320,10 @@ def with_pps_id(unit: bytes, number: int) -> bytes:
 
 
 def as_idr_packet(packet: bytes, prefix: int) -> bytes:
-    """A key packet whose picture may follow others on the screen, marked as one that none does.
+    """Return a key packet marked as BLA_N_LP: no picture after it is shown before it.
 
-    Decoders then begin anew with it, whatever came before, and show all of that first (8.1.3,
-    C.5.2.2).  `prefix` is as in `nal.units`.  Raises `DamagedError`.
+    Decoders then start again at it, and first show all earlier pictures (8.1.3, C.5.2.2). `prefix`
+    is as in `nal.nal_units`. Raises `DamagedError`.
     """
     changed = bytearray(packet)
     for start, end in nal.nal_units(packet, prefix):

@@ -1,5 +1,7 @@
-"""What files say about the meaning of samples: the code points of ISO/IEC 23091-2 (`ColorCodes`)
-with FFmpeg's names, and the video signal type in the VUI of H.264 and HEVC (`SignalType`).
+"""The meaning of samples, as files signal it.
+
+`ColorCodes` has the code points of ISO/IEC 23091-2 for FFmpeg's names. `SignalType` is the video
+signal type in the VUI of H.264 and HEVC.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from vfsd.core.model import MediaInfo
 
 _UNSPECIFIED = 2
 LIMITED_RANGE, FULL_RANGE = 1, 2
-"""Numbers of AVColorRange, as pictures and decoders have them."""
+"""Values of AVColorRange in frames and decoders."""
 RANGES = {LIMITED_RANGE: "limited", FULL_RANGE: "full"}
+# FFmpeg's names by MatrixCoefficients, ColourPrimaries and TransferCharacteristics
+# (ISO/IEC 23091-2, 8.1 to 8.3).
 MATRICES = {
     0: "rgb",
     1: "bt709",
@@ -65,7 +69,7 @@ TRANSFERS = {
 
 @dataclass(frozen=True, slots=True)
 class ColorCodes:
-    """What samples mean, in the numbers of ISO/IEC 23091-2; 2: not told."""
+    """The meaning of samples in code points of ISO/IEC 23091-2; 2: unspecified."""
 
     matrix: int
     primaries: int
@@ -76,7 +80,7 @@ class ColorCodes:
 def color_codes(
     color_range: str | None, space: str | None, primaries: str | None, transfer: str | None
 ) -> ColorCodes:
-    """The numbers of names as `MediaInfo` has them; FFmpeg's are those of ISO/IEC 23091-2."""
+    """Return the code points of names in `MediaInfo`, which are FFmpeg's."""
     is_full = None if color_range is None else color_range == "full"
     return ColorCodes(
         _code_point(MATRICES, space),
@@ -87,9 +91,9 @@ def color_codes(
 
 
 def media_color_codes(media: MediaInfo) -> ColorCodes | None:
-    """What a file tells of the colours of its pictures; None where that is nothing.
+    """Return the colors that a file declares; None if it declares none.
 
-    Whether packets tell it or the container does: who copies packets has to say it again.
+    They may come from packets or from the container, so that copies of packets must repeat them.
     """
     codes = color_codes(
         media.color_range, media.color_space, media.color_primaries, media.color_transfer
@@ -104,7 +108,7 @@ def _code_point(names: dict[int, str], name: str | None) -> int:
 
 UNSPECIFIED_FORMAT = 5
 VIDEO_FORMATS = ("component", "PAL", "NTSC", "SECAM", "MAC", "unspecified")
-"""By number, in H.264, HEVC and MPEG-2."""
+"""video_format of H.264 (table E-2), HEVC and MPEG-2."""
 _EXTENDED_RATIO = 255
 _EXTENSION, _DISPLAY = b"\0\0\1\xb5", 2
 _MAX_SETS = 64
@@ -114,7 +118,7 @@ _MAX_DELTAS = 32
 
 @dataclass(frozen=True, slots=True)
 class SignalType:
-    """Fields that the decoder does not need.  None: not told."""
+    """VUI fields that decoding does not need; None: unspecified."""
 
     overscan: bool | None = None  #: whether the picture may be shown with overscan
     video_format: int | None = None  #: index of `VIDEO_FORMATS`; 6 and 7 are reserved
@@ -122,7 +126,7 @@ class SignalType:
 
 
 def parse_signal_type(codec: str, unit: bytes) -> SignalType:
-    """From a sequence parameter set of h264 or hevc with its NAL header.  Raises `DamagedError`."""
+    """Parse an SPS of h264 or hevc with its NAL header. Raises `DamagedError`."""
     reader = _hevc_vui_reader(unit) if codec == "hevc" else _h264_vui_reader(unit)
     if not reader.flag():
         return SignalType()
@@ -135,7 +139,7 @@ def parse_signal_type(codec: str, unit: bytes) -> SignalType:
 
 
 def mpeg2_signal_type(data: bytes) -> SignalType | None:
-    """From the sequence_display_extension of MPEG-2 (ITU-T H.262, 6.2.2.4); None without one."""
+    """Parse the sequence_display_extension of MPEG-2 (ITU-T H.262, 6.2.2.4); None without one."""
     at = data.find(_EXTENSION)
     while at >= 0 and at + 4 < len(data):
         if data[at + 4] >> 4 == _DISPLAY:
@@ -145,17 +149,16 @@ def mpeg2_signal_type(data: bytes) -> SignalType | None:
 
 
 def video_format_name(video_format: int | None) -> str:
-    """The name of a video format for people."""
+    """Return a readable name of a video format."""
     if video_format is None or video_format >= len(VIDEO_FORMATS):
         return f"reserved ({video_format})"
     return VIDEO_FORMATS[video_format]
 
 
 def with_vui_fields(codec: str, extradata: bytes, fields: Mapping[str, int]) -> bytes:
-    """Parameter sets in Annex B with other VUI fields.
+    """Return parameter sets in Annex B with other VUI fields.
 
-    `fields` are options of FFmpeg's filters h264_metadata and hevc_metadata.  Raises
-    `FFmpegError`.
+    `fields` are options of FFmpeg's filters h264_metadata and hevc_metadata. Raises `FFmpegError`.
     """
     told = ":".join(f"{name}={value}" for name, value in fields.items())
     if not told or codec not in ("h264", "hevc"):
@@ -166,19 +169,19 @@ def with_vui_fields(codec: str, extradata: bytes, fields: Mapping[str, int]) -> 
 
 
 def _h264_vui_reader(unit: bytes) -> BitReader:
-    """A reader at vui_parameters_present_flag."""
+    """Return a reader at vui_parameters_present_flag."""
     found, reader = nal.read_h264_sps(unit)
     if found.has_fields:
-        reader.flag()  # macroblocks of a field or a frame
-    reader.flag()  # direct prediction of 8x8
-    if reader.flag():  # crop
+        reader.flag()  # mb_adaptive_frame_field_flag
+    reader.flag()  # direct_8x8_inference_flag
+    if reader.flag():  # frame_cropping_flag
         for _ in range(4):
             reader.golomb()
     return reader
 
 
 def _hevc_vui_reader(unit: bytes) -> BitReader:
-    """A reader at vui_parameters_present_flag."""
+    """Return a reader at vui_parameters_present_flag."""
     found, reader = nal.read_hevc_sps(unit)
     order_bits = reader.golomb() + 4
     for _ in range(found.sublayers if reader.flag() else 1):
@@ -188,9 +191,9 @@ def _hevc_vui_reader(unit: bytes) -> BitReader:
         reader.golomb()
     if reader.flag() and reader.flag():
         _skip_scaling_lists(reader)
-    reader.flag()  # asymmetric motion partitions
-    reader.flag()  # adaptive offset
-    if reader.flag():  # PCM samples
+    reader.flag()  # amp_enabled_flag
+    reader.flag()  # sample_adaptive_offset_enabled_flag
+    if reader.flag():  # pcm_enabled_flag
         reader.bits(8)
         reader.golomb()
         reader.golomb()
@@ -201,13 +204,13 @@ def _hevc_vui_reader(unit: bytes) -> BitReader:
         if count > _MAX_LONG_TERM:
             raise DamagedError("too many long-term reference pictures")
         reader.bits(count * (order_bits + 1))
-    reader.flag()  # temporal motion vector prediction
-    reader.flag()  # strong intra smoothing
+    reader.flag()  # sps_temporal_mvp_enabled_flag
+    reader.flag()  # strong_intra_smoothing_enabled_flag
     return reader
 
 
 def _skip_scaling_lists(reader: BitReader) -> None:
-    """scaling_list_data (7.3.4)."""
+    """Skip scaling_list_data (7.3.4)."""
     for size in range(4):
         for _ in range(0, 6, 3 if size == 3 else 1):
             if not reader.flag():
@@ -220,7 +223,7 @@ def _skip_scaling_lists(reader: BitReader) -> None:
 
 
 def _skip_reference_sets(reader: BitReader) -> None:
-    """Short-term sets (7.3.7); one may be predicted from the one before it."""
+    """Skip short-term sets (7.3.7), which may be predicted from the previous one."""
     count = reader.golomb()
     if count > _MAX_SETS:
         raise DamagedError("too many reference picture sets")

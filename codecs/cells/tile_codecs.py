@@ -156,8 +156,8 @@ class TileCodec:
 
 
 # One thread each, since many tiles are encoded at a time. Without B-frames, packet numbers are
-# frame numbers, and decoders have no delay. `fastdecode` turns off CABAC and deblocking, which halves the
-# decode time for a sixth more bytes.
+# frame numbers, and decoders have no delay. `fastdecode` turns off CABAC and deblocking, which
+# halves the decode time for a sixth more bytes.
 _X264 = {
     "preset": "veryfast",
     "tune": "fastdecode",

@@ -32,8 +32,8 @@ class InventoryItem:
 
     count: int  #: how many pieces there are
     size: int  #: bytes of all pieces
-    digest: str  #: of the pieces and their lengths, in file order
-    text: str = ""  #: the value where all pieces have the same, for messages; else empty
+    digest: str  #: digest of the pieces and their lengths, in file order
+    text: str = ""  #: the common value of all pieces, for messages; empty if they differ
 
     def __str__(self) -> str:
         if self.text:
@@ -52,7 +52,7 @@ class _Digest(Protocol):
 
 
 class ItemAdder(Protocol):
-    """Takes data by path."""
+    """Accepts data by path."""
 
     def add(self, path: str, data: bytes, text: str = "") -> None:
         """Add one piece of data."""
@@ -82,7 +82,7 @@ class ItemCollector:
         self.add(path, text.encode("utf-8", "surrogateescape"), text)
 
     def add_lasting(self, path: str, data: bytes) -> None:
-        """As `add`."""
+        """Add data as `add` does."""
         self.add(path, data)
 
     def add_pieces(self, path: str, pieces: Iterable[bytes], size: int, text: str = "") -> None:
@@ -91,7 +91,7 @@ class ItemCollector:
         digest = self._digests.get(path)
         if digest is None:
             if len(self._digests) >= MAX_ITEMS:
-                raise RefusedMediaError(f"it holds more than {MAX_ITEMS} kinds of data")
+                raise RefusedMediaError(f"the file holds more than {MAX_ITEMS} kinds of data")
             digest = self._digests[path] = blake3()
         digest.update(size.to_bytes(8, "little"))
         for piece in pieces:
@@ -102,11 +102,11 @@ class ItemCollector:
             self._texts[path] = ""
 
     def discard(self, path: str) -> None:
-        """Forget what was added at `path`."""
+        """Remove the data that was added at `path`."""
         self._digests.pop(path, None)
 
     def items(self) -> dict[str, InventoryItem]:
-        """Everything that was added."""
+        """Return all items by path."""
         return {
             path: InventoryItem(
                 self._counts[path],
@@ -123,19 +123,16 @@ def _shortened(text: str) -> str:
     return printable if len(printable) <= _MAX_TEXT else printable[:_MAX_TEXT] + "..."
 
 
-# --------------------------------------------------------------------------------- as plain bytes
-
-
 def pack_inventory(found: Inventory) -> bytes:
-    """The reverse of `unpack_inventory`."""
+    """Return an inventory in the wire format; see `unpack_inventory`."""
     rows = [[path, one.count, one.size, one.digest, one.text] for path, one in found.items()]
     return json.dumps(rows).encode("ascii")
 
 
 def unpack_inventory(data: bytes) -> dict[str, InventoryItem]:
-    """An inventory from a process that is not trusted.
+    """Return an inventory from an untrusted process.
 
-    Raises `IntegrityError` for anything that `pack_inventory` does not write.
+    Raises `IntegrityError` for data that `pack_inventory` does not write.
     """
     try:
         return dict(_unpacked_rows(json.loads(data)))
@@ -148,22 +145,19 @@ def _unpacked_rows(rows: Any) -> Iterator[tuple[str, InventoryItem]]:
         raise ValueError("not a list of items")
     for path, count, size, digest, text in rows:
         if any(type(one) is not str for one in (path, digest, text)):
-            raise ValueError("an item without text")
+            raise ValueError("path, digest and text must be text")
         if any(type(one) is not int or not 0 <= one < 1 << 62 for one in (count, size)):
-            raise ValueError("an item with an impossible size")
+            raise ValueError("count or size out of range")
         if len(path) > _MAX_PATH or len(digest) > _DIGEST_DIGITS or len(text) > _MAX_TEXT + 3:
-            raise ValueError("an item that is too long")
+            raise ValueError("item too long")
         yield path, InventoryItem(count, size, digest, text)
 
 
-# ------------------------------------------------------------------------- data of the pictures
-
-
 class PictureAdder:
-    """Adds data of packets in the order in which the pictures are shown.
+    """Adds data of packets in display order of their pictures.
 
-    Each piece is added with the number of its picture: two encodings of the same pictures, whose
-    packets have another order, give equal items.
+    Each piece is added with the number of its picture. Two encodings of the same pictures with
+    another packet order then give equal items.
     """
 
     def __init__(self, into: ItemCollector) -> None:
@@ -171,11 +165,12 @@ class PictureAdder:
         self._given = 0
         self._shown = 0
         self._lasting: dict[str, bytes] = {}  # the last data by path
-        self._now: list[tuple[str, bytes, str]] | None = None  # None: of the configuration
+        # Data of the current packet; None: data of the configuration is added at once.
+        self._now: list[tuple[str, bytes, str]] | None = None
         self._waiting: list[tuple[int, int, list[tuple[str, bytes, str]]]] = []
 
     def begin(self, pts: int) -> None:
-        """What is added from now on is of the next packet, which is shown at `pts`."""
+        """Start the data of the next packet, whose picture is shown at `pts`."""
         self._now = []
         heappush(self._waiting, (pts, self._given, self._now))
         self._given += 1
@@ -183,21 +178,23 @@ class PictureAdder:
             self._take()
 
     def finish(self) -> None:
-        """There are no more packets."""
+        """Add the data of the remaining packets."""
         while self._waiting:
             self._take()
 
     def add(self, path: str, data: bytes, text: str = "") -> None:
+        """Add data of the current packet, or of the configuration before the first one."""
         if self._now is None:
             self._put(path, data, text, 0)
         else:
             self._now.append((path, data, text))
 
     def add_text(self, path: str, text: str) -> None:
+        """Add a value that is shown as it is."""
         self.add(path, text.encode("utf-8", "surrogateescape"), text)
 
     def add_lasting(self, path: str, data: bytes) -> None:
-        """Add data unless it repeats what was added last at `path`."""
+        """Add data unless it repeats the last data at `path`."""
         self._lasting.setdefault(path, b"")
         self.add(path, data)
 
@@ -215,4 +212,4 @@ class PictureAdder:
 
 
 _MAX_REORDERED = 64
-"""Packets that are held back; no decoder holds back as many pictures."""
+"""Most packets that are held back to sort them; decoders delay fewer pictures."""

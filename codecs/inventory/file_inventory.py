@@ -1,5 +1,6 @@
-"""Takes the inventory of a file: everything in its headers and packets besides samples and what
-decoding needs.
+"""Takes the inventory of a file: everything in its headers and packets except samples.
+
+Data that only decoding needs is left out too.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ def take_inventory(
     stream_index: int,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Inventory:
-    """Everything that a file holds besides samples, in all of its packets and headers.
+    """Return everything that a file holds besides samples, in all its packets and headers.
 
-    `container` is one of `vfsd.codecs.containers.detect_container`, `stream_index` the stream of
-    the pictures. `on_progress` is called with (bytes done, bytes in all); it may raise to cancel.
+    Raises `RefusedMediaError` if the file cannot be read to its end, `OSError`.
 
-    Raises `RefusedMediaError` for a file that cannot be read to its end, `OSError`.
+    Args:
+        source: the file
+        container: a name of `vfsd.codecs.containers.detect_container`
+        stream_index: index of the video stream
+        on_progress: called with (bytes done, bytes in total); may raise to cancel
     """
     into = ItemCollector()
     window = FileWindow(source)
@@ -58,12 +62,12 @@ def take_inventory(
 
 
 def stream_path(stream: Stream, stream_index: int) -> str:
-    """The name of a stream in paths."""
+    """Return the name of a stream in paths."""
     return PICTURES_PATH if stream.index == stream_index else f"stream {stream.index}"
 
 
 def _add_tags(opened: InputContainer, stream_index: int, into: ItemCollector) -> None:
-    """Of containers whose structure is not listed: tags as FFmpeg reads them."""
+    """Add tags as FFmpeg reads them, for containers whose structure is not listed."""
     for key, value in opened.metadata.items():
         into.add_text(f"tags/file/{key}", value)
     for stream in opened.streams:

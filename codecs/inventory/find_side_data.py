@@ -1,5 +1,6 @@
-"""Finds the side data of a stream in its header, first packet and first picture; see
-`vfsd.codecs.containers.stream_side_data`.
+"""Finds the side data of a stream in its header, first packet and first picture.
+
+See `vfsd.codecs.containers.stream_side_data`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LIGHT = struct.Struct("=2I")
 _STEREO = struct.Struct("=2i")
 _SPHERICAL = struct.Struct("=4i4I")
 _STEREO_NAMES = {0: "mono", 1: "side by side", 2: "top and bottom"}
-_EQUIRECTANGULAR = (0, 3)  # in full, and with bounds
+_EQUIRECTANGULAR = (0, 3)  # AVSphericalProjection: full, and with bounds
 _INVERTED = 1
 _FIELD_ORDERS = {2: "top field first", 4: "top field first", 3: "bottom field first"}
 _FIELD_ORDERS |= {5: "bottom field first"}
@@ -44,16 +45,16 @@ _IN_PACKETS = {
 _DOVI_KINDS = (b"dvcC", b"dvvC", b"dvwC")
 _ENTRY_BYTES = 78
 _MAX_VALUE = 64
-"""Bytes that are read of a value; none that is looked for has as many."""
+"""Most bytes to read of a value; relevant values are shorter."""
 _MAX_PACKET = 1 << 22
 _MAX_PACKETS = 64
-"""As many are read until the first picture comes."""
+"""Most packets to read until the first picture."""
 
 
 def find_side_data(source: MediaSource, media: MediaInfo) -> dict[str, str]:
-    """The marks of the pictures of a file, from its header, first packet and first picture.
+    """Return the side data of a file's pictures; empty if no picture decodes.
 
-    Empty where none can be decoded.  Raises `OSError`, `IntegrityError`.
+    Raises `OSError`, `IntegrityError`.
     """
     opened, stream = open_stream(source, media.container, media.stream_index)
     with opened:
@@ -84,7 +85,7 @@ def _all_side_data(
     told = _packet_side_data(context, packet)
     told |= {name for name in found if name not in _WRITTEN_NAMES}
     if media.interlaced:
-        # Coders of fields tell the order in their packets, others in the header alone.
+        # Packets of interlaced codecs also signal the field order; other codecs need the header.
         found[known.FIELD_ORDER] = _FIELD_ORDERS.get(int(context.field_order), known.OTHER)
         told.add(known.FIELD_ORDER)
     if told & found.keys():
@@ -105,7 +106,7 @@ _WRITTEN_NAMES = frozenset(
         *map(side_data_title, ("ICC_PROFILE", "AMBIENT_VIEWING_ENVIRONMENT")),
     )
 )
-"""Marks that a container tells, and packets perhaps; all others are in packets."""
+"""Side data of containers, which packets may repeat; all other side data is in packets."""
 
 
 def _written_name(kind: str) -> str:
@@ -137,7 +138,10 @@ def _frame_side_data(frame: av.VideoFrame) -> Iterator[tuple[str, str]]:
 
 
 def _mastering(data: bytes) -> str:
-    """From red, green, blue and white (x, y), the least and the most light, as fractions."""
+    """Return the mdcv content of an AVMasteringDisplayMetadata.
+
+    That has fractions: red, green, blue and white (x, y), then least and most luminance.
+    """
     if len(data) < _MASTERING.size:
         return known.OTHER
     numbers = _MASTERING.unpack_from(data)
@@ -172,9 +176,6 @@ def _packet_side_data(context: VideoCodecContext, packet: bytes) -> set[str]:
     return {_IN_PACKETS[path] for path in paths if path in _IN_PACKETS}
 
 
-# ---------------------------------------------------------------------------------- containers
-
-
 def _box_side_data(window: FileWindow, stream_index: int) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in _entries(window, stream_index):
@@ -186,7 +187,7 @@ def _box_side_data(window: FileWindow, stream_index: int) -> dict[str, str]:
 
 
 def _entries(window: FileWindow, stream_index: int) -> Iterator[Mp4Box]:
-    """The sample descriptions of a track."""
+    """Yield the sample entries of a track."""
     moov = first_mp4_box(window, None, b"moov")
     traks = [one for one in inside(window, moov) if one.kind == b"trak"] if moov else []
     place = traks[stream_index] if stream_index < len(traks) else None

@@ -1,5 +1,7 @@
-"""Lists the data that encoded pictures carry besides samples: SEI messages, metadata OBUs, MPEG
-user data, JPEG application segments, and units that no plain decoder shows.
+"""Lists the data that encoded pictures carry besides samples.
+
+These are SEI messages, metadata OBUs, MPEG user data, JPEG application segments, and units that
+plain decoders ignore.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ from vfsd.codecs.bitstreams.video_signal import (
 from vfsd.codecs.inventory.collector import ItemAdder
 
 PacketLister = Callable[[bytes], None]
-"""Takes the packets of a stream one after the other."""
+"""Called with the packets of a stream one after the other."""
 
 _H264_PLAIN = frozenset((1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12))
-"""Slices, parameter sets, delimiters, ends and filler."""
+"""nal_unit_type (H.264 table 7-1): slices, parameter sets, delimiters, ends and filler."""
 _HEVC_PLAIN = frozenset((*range(32), 32, 33, 34, 35, 36, 37, 38))
 _H264_NAMES = {
     13: "sequence parameter set extension",
@@ -42,6 +44,7 @@ _HEVC_NAMES = {62: "Dolby Vision RPU", 63: "Dolby Vision enhancement layer"}
 _HEVC_SEI = (39, 40)
 _H264_SEI = 6
 
+# payloadType (H.264 and H.265, annex D).
 SEI_NAMES = {
     0: "buffering period",
     1: "picture timing",
@@ -69,7 +72,9 @@ SEI_NAMES = {
 }
 
 _OBU_PLAIN = frozenset((1, 2, 3, 4, 6, 7, 15))
-"""Sequence header, delimiter, frame headers, tile groups, frames, padding."""
+"""obu_type (AV1, 6.2.2): sequence header, delimiter, frame headers, tile groups, frames,
+padding.
+"""
 _OBU_METADATA = 5
 _OBU_NAMES = {1: "content light level", 2: "mastering display", 3: "scalability"}
 _OBU_NAMES |= {4: "ITU-T T.35 data", 5: "time code"}
@@ -80,10 +85,9 @@ _JPEG_COMMENT = 0xFE
 
 
 def packet_lister(codec: str, extradata: bytes, into: ItemAdder, path: str) -> PacketLister | None:
-    """Adds the data of packets to `into`, below `path`; those of the configuration at once.
+    """Return a function that adds the data of packets to `into` below `path`.
 
-    None for codecs whose packets are not looked into: they carry nothing besides samples, or
-    nothing that is known.
+    Data of the configuration is added at once. None for codecs whose packets are not parsed.
     """
     if codec in ("h264", "hevc"):
         units = _NalLister(codec, nal.prefix_size(codec, extradata), into, path)
@@ -102,7 +106,7 @@ def packet_lister(codec: str, extradata: bytes, into: ItemAdder, path: str) -> P
 
 
 class _NalLister:
-    """NAL units of H.264 and HEVC."""
+    """Lists NAL units of H.264 and HEVC."""
 
     def __init__(self, codec: str, prefix: int, into: ItemAdder, path: str) -> None:
         self._codec = codec
@@ -143,7 +147,7 @@ class _NalLister:
         try:
             told = parse_signal_type(self._codec, unit)
         except (DamagedError, IndexError):
-            return  # no field of it is known
+            return  # the set is damaged or unknown
         if told.overscan is not None:
             self._signal("overscan", "appropriate" if told.overscan else "not appropriate")
         if told.video_format not in (None, UNSPECIFIED_FORMAT):
@@ -193,7 +197,7 @@ class _NalLister:
 
 
 def configured_units(codec: str, extradata: bytes) -> Iterator[bytes]:
-    """The NAL units of a configuration of H.264 or HEVC that are not plain parameter sets."""
+    """Yield the units of an H.264 or HEVC configuration that are not plain parameter sets."""
     if not nal.prefix_size(codec, extradata):
         with suppress(DamagedError):
             for start, end in nal.nal_units(extradata, 0) if extradata else ():
@@ -205,7 +209,7 @@ def configured_units(codec: str, extradata: bytes) -> Iterator[bytes]:
 
 
 def _hvcc_units(record: bytes) -> Iterator[bytes]:
-    """All units in an hvcC record, of any type."""
+    """Yield all units of an hvcC record (ISO/IEC 14496-15, 8.3.3.1), of any type."""
     at = 23
     for _ in range(record[22]):
         count = int.from_bytes(record[at + 1 : at + 3], "big")
@@ -217,7 +221,7 @@ def _hvcc_units(record: bytes) -> Iterator[bytes]:
 
 
 def _avcc_extensions(record: bytes) -> Iterator[bytes]:
-    """The sequence parameter set extensions at the end of an avcC record: those of alpha."""
+    """Yield the SPS extensions at the end of an avcC record (ISO/IEC 14496-15, 5.3.3.1)."""
     at = 5
     for mask in (0x1F, 0xFF):
         count = record[at] & mask if at < len(record) else 0
@@ -230,8 +234,10 @@ def _avcc_extensions(record: bytes) -> Iterator[bytes]:
 
 
 def _sized_units(record: bytes, at: int, count: int) -> list[bytes]:
-    """Units that each follow their size in two bytes; fewer than `count` where one is empty or the
-    record ends."""
+    """Return units that follow their size in two bytes.
+
+    There are fewer than `count` if one is empty or the record ends.
+    """
     units: list[bytes] = []
     for _ in range(count):
         size = int.from_bytes(record[at : at + 2], "big")
@@ -244,7 +250,7 @@ def _sized_units(record: bytes, at: int, count: int) -> list[bytes]:
 
 
 class _ObuLister:
-    """Open bitstream units of AV1."""
+    """Lists open bitstream units of AV1."""
 
     def __init__(self, into: ItemAdder, path: str) -> None:
         self._into = into
@@ -272,7 +278,7 @@ class _ObuLister:
 
 
 class _StartCodeLister:
-    """User data and group headers of MPEG-1, MPEG-2 and MPEG-4 part 2."""
+    """Lists user data and GOP headers of MPEG-1, MPEG-2 and MPEG-4 part 2."""
 
     def __init__(self, is_mpeg4: bool, into: ItemAdder, path: str) -> None:
         self._into = into
@@ -301,7 +307,7 @@ class _StartCodeLister:
             code = following
 
     def _time_code(self, told: int) -> None:
-        """That of the first group, from which encoders count on, unless it is 0."""
+        """Add the time code of the first GOP, unless it is 0. Encoders count on from it."""
         parts = (told >> 19 & 31, told >> 13 & 63, told >> 6 & 63, told & 63)
         if any(parts):
             text = ":".join(f"{part:02}" for part in parts)
@@ -309,7 +315,7 @@ class _StartCodeLister:
 
 
 class _JpegLister:
-    """Application segments and comments of JPEG pictures, up to the samples."""
+    """Lists application segments and comments of JPEG pictures, up to the samples."""
 
     def __init__(self, into: ItemAdder, path: str) -> None:
         self._into = into

@@ -1,5 +1,7 @@
-"""Compares everything besides pictures in two files: their inventories, less differences that a
-new encoding explains, and the packets of all other streams.
+"""Compares everything besides pictures in two files.
+
+Compares inventories, less differences that a new encoding explains, and the packets of all other
+streams.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _ELEMENT = "Segment/Tracks/*"
 _PACKETS = "pictures/packets"
 
 EXPECTED_DIFFERENCES = (
-    # What a new file of the same streams has to say in its own way.
+    # Headers that a new file of the same streams writes in its own way.
     ("ftyp|styp|moov/iods", "brands and profiles name the codecs, which change"),
     ("**/free|**/skip|**/wide", "unused space"),
     ("sidx|ssix|mfra/tfra|mfra/mfro|moof/mfhd|moov/mvex/mehd|moov/mvex/trex", "fragments"),
@@ -82,7 +84,7 @@ EXPECTED_DIFFERENCES = (
     ("Segment/Tags/*/ENCODER|Segment/Tags/*/VENDOR_ID", "the program that wrote the file"),
     ("Segment/Tags/*/DURATION|Segment/Tags/*/BPS*|Segment/Tags/*/NUMBER_OF_*", "statistics"),
     ("Segment/Tags/*/_STATISTICS_*", "statistics"),
-    # What the encoding of the pictures says in its own way.
+    # Data that every encoding of the pictures writes in its own way.
     (f"{_PACKETS}/SEI 0 (buffering period)|{_PACKETS}/SEI 3 (filler)", "rate control"),
     (f"{_PACKETS}/SEI 1 (picture timing)", "time codes in it are compared with pictures"),
     (f"{_PACKETS}/SEI 6 (recovery point)", "where decoding may begin"),
@@ -155,7 +157,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class InventoryDifference:
-    """Data of one file that another one has not, or not unchanged."""
+    """Data of one file that another file lacks or changes."""
 
     path: str
     before: InventoryItem | None  #: None: it was not there
@@ -175,7 +177,7 @@ class InventoryDifference:
 
 
 def plain_name(path: str) -> str | None:
-    """A word for the data at `path`, or None where the path has to do."""
+    """Return a readable name for the data at `path`; None if the path is readable enough."""
     for part in reversed(path.split("/")):
         for start, name in _NAMES.items():
             if part == start or (part.startswith(start) and not part[len(start)].isalpha()):
@@ -184,8 +186,7 @@ def plain_name(path: str) -> str | None:
 
 
 def differences(before: Inventory, after: Inventory) -> list[InventoryDifference]:
-    """Everything that differs although `EXPECTED_DIFFERENCES` does not say so, in the order of the
-    paths."""
+    """Return all differences that `EXPECTED_DIFFERENCES` does not explain, sorted by path."""
     return [
         InventoryDifference(path, before.get(path), after.get(path))
         for path in sorted(before.keys() | after.keys())
@@ -195,7 +196,7 @@ def differences(before: Inventory, after: Inventory) -> list[InventoryDifference
 
 
 def is_expected(path: str, item: InventoryItem) -> bool:
-    """Whether `item` at `path` may be lost, added or replaced."""
+    """Return whether `item` at `path` may be lost, added or replaced."""
     if _EXPECTED_PATTERNS.fullmatch(path):
         return True
     if path in _WRITER_PLACES:
@@ -209,7 +210,7 @@ _DEFAULTS = {
     "hdlr": ("mdir",),
     "disposition": ("0",),
 }
-"""Values that say no more than their absence does."""
+"""Values that mean the same as their absence."""
 
 
 def _compiled_patterns() -> re.Pattern[str]:
@@ -230,10 +231,10 @@ _EXPECTED_PATTERNS = _compiled_patterns()
 def foreseen_differences(
     before: Inventory, begun: Inventory, is_carried: Callable[[str], bool]
 ) -> list[InventoryDifference]:
-    """The differences that a file of the first picture shows already.
+    """Return the differences that a file with the first picture already shows.
 
-    `begun` has the headers of the new file, and little of the other streams.  `is_carried` says of
-    a path whether its data comes with later pictures.
+    `begun` has the headers of the new file, and few packets of other streams. `is_carried` says
+    whether the data at a path comes with later pictures.
     """
     found = differences(before, begun)
     return [one for one in found if _is_foreseen(one) and not is_carried(one.path)]
@@ -246,21 +247,22 @@ def _is_foreseen(one: InventoryDifference) -> bool:
 
 
 _LATE_PATHS = re.compile(r"(^|/)(stream \d+|streams|tref|chapters|Chapters|chapter \d+)(/|$)")
-"""Other streams, of which there may be no packet yet, references to them, and chapters, which may
-begin later."""
+"""Other streams and references to them, without packets yet, and chapters, which may begin
+later.
+"""
 _REPEATED_PATHS = re.compile(r"pictures/packet|Segment/Cluster/|moof/")
-"""Data that come with pictures: fewer of them in a file that has one picture."""
+"""Data that comes with pictures, so that a file with one picture has less of it."""
 
 
 def require_no_differences(found: list[InventoryDifference]) -> None:
-    """Raises `RefusedMediaError` that names the differences; nothing without any."""
+    """Raise `RefusedMediaError` with the differences, if there are any."""
     if found:
         named = [str(one) for one in found[:_MAX_NAMED]]
         if len(found) > _MAX_NAMED:
             named.append(f"{len(found) - _MAX_NAMED} more")
         raise RefusedMediaError(
-            f"the new file would not hold the same: {'; '.join(named)}",
-            hint="the original stays; a copy without that data can be replaced",
+            f"the new file would differ: {'; '.join(named)}",
+            hint="the original stays; make a copy without that data, and re-encode that",
         )
 
 
@@ -268,16 +270,16 @@ _MAX_NAMED = 6
 
 
 _TIMED_KINDS = ("subtitle", "data")
-"""Kinds of streams whose packets are shown for as long as they say."""
+"""Kinds of streams whose packets have a meaningful duration."""
 _NO_TIMESTAMP = -(1 << 63)
-"""In the place of a time that is not told."""
+"""Marks a missing timestamp."""
 _ROUNDING = 1.001
-"""Seconds as floats are exact enough for a thousandth of a tick."""
+"""Factor on the tolerance of a tick, for rounding of floats."""
 
 
 @dataclass(slots=True)
 class _StreamContent:
-    """Of one stream."""
+    """The packets of one stream."""
 
     name: str
     checksum: int = 0
@@ -292,29 +294,29 @@ def require_same_streams(
     made: str | os.PathLike[str],
     made_media: MediaInfo,
 ) -> None:
-    """Compare all streams but the pictures, byte for byte; times may differ by a tick.
+    """Compare all other streams byte for byte; timestamps may differ by a tick.
 
     Raises `RefusedMediaError`.
     """
     if [replace(one, index=0) for one in media.side_streams] != [
         replace(one, index=0) for one in made_media.side_streams
     ]:
-        raise RefusedMediaError("not every stream beside the pictures could be kept")
+        raise RefusedMediaError("not every other stream could be kept")
     old, new = _stream_contents(source, media), _stream_contents(made, made_media)
     for one, other in zip(old, new, strict=True):
         changed = _changed_part(one, other)
         if changed is not None:
-            raise RefusedMediaError(f"{one.name} would not be the same: {changed} would change")
+            raise RefusedMediaError(f"{one.name} would change: {changed} would differ")
 
 
 def _changed_part(one: _StreamContent, other: _StreamContent) -> str | None:
-    """The part of a stream that is not the same in two files; None: all of it is."""
+    """Return the part of a stream that differs between two files; None if there is none."""
     if (len(one.times), one.checksum) != (len(other.times), other.checksum):
         return "its packets"
     tick = float(max(one.tick, other.tick)) * _ROUNDING
     for name, before, after in (
         ("their times", one.times, other.times),
-        ("how long they last", one.durations, other.durations),
+        ("their durations", one.durations, other.durations),
     ):
         ticks, others = np.frombuffer(before, np.int64), np.frombuffer(after, np.int64)
         told = ticks != _NO_TIMESTAMP
@@ -325,7 +327,7 @@ def _changed_part(one: _StreamContent, other: _StreamContent) -> str | None:
 
 
 def _stream_contents(path: str | os.PathLike[str], media: MediaInfo) -> list[_StreamContent]:
-    """By the number of the stream."""
+    """Return the contents of all other streams, by index."""
     if not media.side_streams:
         return []
     with MediaSource(path) as source, open_all_tracks(source, media.container) as opened:

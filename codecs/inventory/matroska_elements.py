@@ -36,7 +36,7 @@ _MASTERS = {
     0x80: "ChapterDisplay",
     0x8F: "ChapterTrack",
 }
-"""Elements that hold others and nothing else; of those with a walk of their own not all."""
+"""Master elements (RFC 9559, 5.1), except some with a method of their own."""
 
 _SKIPPED = frozenset(
     (
@@ -55,7 +55,7 @@ _SKIPPED = frozenset(
         0x75A2,  # DiscardPadding, compared as side data of packets
     )
 )
-"""Where data lie, and when packets are shown, which is compared as times of packets."""
+"""Offsets of data, and timestamps, which are compared as those of packets."""
 
 _UINT, _INT, _FLOAT, _TEXT, _DATA = "u", "i", "f", "s", "b"
 _NUMBERS = (_UINT, _INT, _FLOAT)
@@ -203,7 +203,7 @@ _LEAVES: dict[int, tuple[str, str, int | float | str | None]] = {
     0x4487: ("TagString", _TEXT, None),
     0x4485: ("TagBinary", _DATA, None),
 }
-"""Name, type and the value that absence stands for."""
+"""(name, type, default value) by element ID (RFC 9559, 5.1)."""
 
 _LANGUAGE, _LANGUAGE_TAG = 0x22B59C, 0x22B59D
 _TAGS = {
@@ -223,17 +223,17 @@ _INVISIBLE = 0x08
 
 @dataclass(frozen=True, slots=True)
 class MatroskaElement:
-    """Where an element lies in a file."""
+    """The position of an element in a file."""
 
     identifier: int
     start: int
     content: int
     end: int
-    is_open: bool = False  #: its size is not known: it ends where its parent does
+    is_open: bool = False  #: its size is unknown, so it ends with its parent
 
 
 def iter_elements(window: FileWindow, start: int, end: int) -> Iterator[MatroskaElement]:
-    """The elements from `start` to before `end`, up to the first that does not fit."""
+    """Yield the elements in ``start <= offset < end``, up to the first that does not fit."""
     at = start
     while at < end:
         head = window.read(at, 12)
@@ -251,7 +251,7 @@ def iter_elements(window: FileWindow, start: int, end: int) -> Iterator[Matroska
 
 
 def _element_head(head: bytes) -> tuple[int, int, int] | None:
-    """(identifier, size, bytes of both), or None where there is no element."""
+    """Return (identifier, size, bytes of both); None if there is no element."""
     if not head or not head[0]:
         return None
     length = 9 - head[0].bit_length()
@@ -267,17 +267,19 @@ def _element_head(head: bytes) -> tuple[int, int, int] | None:
 
 
 def element_name(identifier: int) -> str:
-    """The name of an element, or its hexadecimal identifier."""
+    """Return the name of an element, or its hexadecimal identifier."""
     known = _LEAVES.get(identifier)
     return known[0] if known else _MASTERS.get(identifier, f"element 0x{identifier:X}")
 
 
 def add_elements(window: FileWindow, stream_index: int, into: ItemCollector) -> None:
-    """Add all elements of a file; the pictures are the track with the number `stream_index`."""
+    """Add all elements of a file; track number `stream_index`, from 0, has the pictures."""
     _ElementWalker(window, stream_index, into).file()
 
 
 class _ElementWalker:
+    """Walks the elements of a file and adds their data."""
+
     def __init__(self, window: FileWindow, stream_index: int, into: ItemCollector) -> None:
         self._window = window
         self._stream_index = stream_index
@@ -304,7 +306,7 @@ class _ElementWalker:
         self._rest(at, parent.end, path)
 
     def _open_clusters(self, element: MatroskaElement, path: str, depth: int) -> int:
-        """Clusters of unknown size and what lies between them; returns where they end."""
+        """Add clusters of unknown size and elements between them; return their end."""
         at = element.content
         for inner in iter_elements(self._window, element.content, element.end):
             if inner.is_open and inner.identifier == _CLUSTER:
@@ -317,7 +319,7 @@ class _ElementWalker:
         return at
 
     def _open_clusters_from(self, element: MatroskaElement, path: str, depth: int) -> int:
-        """The same without a call for each cluster."""
+        """Add further clusters of unknown size in a loop, to avoid deep recursion."""
         at, end = element.content, element.end
         while at < end:
             found = next(iter_elements(self._window, at, end), None)
@@ -363,8 +365,6 @@ class _ElementWalker:
         else:
             self._leaf(element, path)
 
-    # -- values
-
     def _leaf(self, element: MatroskaElement, path: str) -> None:
         known = _LEAVES.get(element.identifier)
         where = f"{path}/{element_name(element.identifier)}".lstrip("/")
@@ -395,8 +395,6 @@ class _ElementWalker:
                 return int(self._value(one))
         return 0
 
-    # -- tracks, chapters, attachments and tags
-
     def _track(self, element: MatroskaElement, path: str, depth: int) -> None:
         number = len(self._numbers)
         name = PICTURES_PATH if number == self._stream_index else f"stream {number}"
@@ -407,7 +405,7 @@ class _ElementWalker:
             self._into.discard(f"{path}/{name}/LanguageBCP47")
 
     def _says_no_more(self, track: MatroskaElement) -> bool:
-        """Whether LanguageBCP47 says just what Language does."""
+        """Return whether LanguageBCP47 repeats Language."""
         told = {
             one.identifier: str(self._value(one))
             for one in iter_elements(self._window, track.content, track.end)
@@ -417,7 +415,7 @@ class _ElementWalker:
         return tag == "und" or _TAGS.get(tag) == told.get(_LANGUAGE, "eng")
 
     def _numbered(self, element: MatroskaElement, path: str, depth: int) -> None:
-        """An edition or a chapter, by the order in which they come."""
+        """Add an edition or a chapter, named by its order."""
         if element.identifier == _EDITION:
             self._editions += 1
             name = f"edition {self._editions}"
@@ -487,8 +485,6 @@ class _ElementWalker:
             elif one.identifier != 0x45A3:
                 self._one(one, where, depth)
 
-    # -- clusters
-
     def _in_cluster(self, element: MatroskaElement, path: str, depth: int) -> None:
         if element.identifier == _SIMPLE_BLOCK:
             self._block_flags(element, path)
@@ -498,7 +494,7 @@ class _ElementWalker:
             self._one(element, path, depth)
 
     def _block_flags(self, element: MatroskaElement, path: str) -> str:
-        """The name of the block's track; adds what its flags say that packets do not."""
+        """Return the name of the block's track; add flags that packets do not show."""
         head = self._window.read(element.content, 12)
         wide = 9 - head[0].bit_length() if head and head[0] else 1
         number = int.from_bytes(head[:wide], "big") & (1 << 7 * wide) - 1

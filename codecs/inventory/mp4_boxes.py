@@ -17,7 +17,7 @@ _CHUNK = 1 << 20
 
 
 class FileWindow:
-    """The bytes of a source at any position.  Not thread-safe."""
+    """Buffered reads of a source at any position. Not thread-safe."""
 
     def __init__(self, source: MediaSource) -> None:
         self._source = source
@@ -26,7 +26,7 @@ class FileWindow:
         self._data = b""
 
     def read(self, position: int, size: int) -> bytes:
-        """`size` bytes from `position` on; fewer only at the end of the file."""
+        """Return `size` bytes from `position` on; fewer only at the end of the file."""
         offset = position - self._start
         if offset < 0 or offset + size > len(self._data):
             self._start, offset = position, 0
@@ -34,7 +34,7 @@ class FileWindow:
         return self._data[offset : offset + size]
 
     def chunks(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes from `start` to before `end`, in parts."""
+        """Yield the bytes in ``start <= offset < end``, in parts."""
         while start < end:
             part = self._source.read_at(start, min(_CHUNK, end - start))
             if not part:
@@ -48,7 +48,7 @@ PICTURES_PATH = "pictures"
 
 _MAX_DEPTH = 16
 _MAX_LEAF = 1 << 20
-"""Leaves up to so many bytes are held in memory, larger ones are only digested."""
+"""Most bytes of a leaf to hold in memory; larger ones are only digested."""
 _HEAD = 8
 
 CONTAINER_BOXES = frozenset(b"moov mdia minf stbl edts dinf mvex moof mfra".split())
@@ -61,16 +61,16 @@ _RATE_BYTES = 20
 
 @dataclass(frozen=True, slots=True)
 class Mp4Box:
-    """Where a box lies in a file."""
+    """The position of a box in a file."""
 
     kind: bytes  #: four characters
-    start: int  #: of its header
+    start: int  #: offset of the header
     content: int
     end: int
 
 
 def iter_boxes(window: FileWindow, start: int, end: int) -> Iterator[Mp4Box]:
-    """The boxes from `start` to before `end`, up to the first that does not fit."""
+    """Yield the boxes in ``start <= offset < end``, up to the first that does not fit."""
     at = start
     while at + _HEAD <= end:
         head = window.read(at, 16)
@@ -90,18 +90,18 @@ def iter_boxes(window: FileWindow, start: int, end: int) -> Iterator[Mp4Box]:
 
 
 def inside(window: FileWindow, parent: Mp4Box) -> Iterator[Mp4Box]:
-    """The boxes in one that holds nothing else."""
+    """Yield the boxes in a box that holds nothing else."""
     return iter_boxes(window, parent.content, parent.end)
 
 
 def first_mp4_box(window: FileWindow, parent: Mp4Box | None, kind: bytes) -> Mp4Box | None:
-    """The first box of a kind in `parent`, or in the file for None; None where there is none."""
+    """Return the first box of a kind in `parent` (None: in the file); None if there is none."""
     start, end = (0, window.size) if parent is None else (parent.content, parent.end)
     return next((one for one in iter_boxes(window, start, end) if one.kind == kind), None)
 
 
 def track_id(window: FileWindow, header: Mp4Box | None) -> int:
-    """The ID in a tkhd box; 0 without one."""
+    """Return the ID in a tkhd box; 0 without one."""
     if header is None:
         return 0
     wide = 8 if window.read(header.content, 1) == b"\1" else 4
@@ -109,17 +109,19 @@ def track_id(window: FileWindow, header: Mp4Box | None) -> int:
 
 
 def kind_name(kind: bytes) -> str:
-    """A box type for people: hexadecimal where it is not printable."""
+    """Return a printable box type: hexadecimal if needed."""
     text = kind.decode("latin-1")
     return text if text.isprintable() else f"0x{kind.hex()}"
 
 
 def add_boxes(window: FileWindow, stream_index: int, into: ItemCollector) -> None:
-    """Add all boxes of a file; the pictures are the track with the number `stream_index`."""
+    """Add all boxes of a file; track number `stream_index`, from 0, has the pictures."""
     _BoxWalker(window, stream_index, into).file()
 
 
 class _BoxWalker:
+    """Walks the boxes of a file and adds their data."""
+
     def __init__(self, window: FileWindow, stream_index: int, into: ItemCollector) -> None:
         self._window = window
         self._stream_index = stream_index
@@ -158,8 +160,6 @@ class _BoxWalker:
             named = ", ".join(self._tracks.get(one, f"track {one}") for one in tracks)
             self._into.add_text(path, named)
 
-    # -- the tree
-
     def _children(self, start: int, end: int, path: str, depth: int) -> None:
         at = start
         for box in iter_boxes(self._window, start, end):
@@ -168,7 +168,7 @@ class _BoxWalker:
         self._rest(at, end, path)
 
     def _rest(self, start: int, end: int, path: str) -> None:
-        """Bytes behind the last box: vendors append data there."""
+        """Add bytes after the last box, where some vendors append data."""
         size = end - start
         if size > _MAX_LEAF or self._window.read(start, size).strip(b"\0"):
             self._digest(start, end, f"{path}/bytes behind the last box".lstrip("/"))
@@ -192,9 +192,7 @@ class _BoxWalker:
         return self._window.read(box.content, min(box.end - box.content, _MAX_LEAF))
 
     def _nothing(self, box: Mp4Box, path: str, depth: int) -> None:
-        """Samples are compared as packets."""
-
-    # -- tracks
+        """Do nothing: samples are compared as packets."""
 
     def _trak(self, box: Mp4Box, path: str, depth: int) -> None:
         is_pictures = self._count == self._stream_index
@@ -213,8 +211,6 @@ class _BoxWalker:
     def _tref(self, box: Mp4Box, path: str, depth: int) -> None:
         for inner in iter_boxes(self._window, box.content, box.end):
             self._references.append((f"{path}/{kind_name(inner.kind)}", self._bytes(inner)))
-
-    # -- headers
 
     def _mvhd(self, box: Mp4Box, path: str, depth: int) -> None:
         data = self._bytes(box)
@@ -257,12 +253,12 @@ class _BoxWalker:
     def _hdlr(self, box: Mp4Box, path: str, depth: int) -> None:
         data = self._bytes(box)
         if len(data) < 24 or path.endswith("minf/hdlr"):
-            return  # QuickTime's handler of data, which says that they lie in the file
+            return  # QuickTime's data handler, which says that samples are in the file
         self._handler = data[8:12]
         self._into.add_text(f"{path}/type", kind_name(data[8:12]))
         name = data[24:]
         if name and name[0] == len(name) - 1:
-            name = name[1:]  # QuickTime counts its characters
+            name = name[1:]  # QuickTime stores a Pascal string
         name = name.rstrip(b"\0")
         if name:
             self._into.add(f"{path}/name", name, name.decode("utf-8", "replace"))
@@ -272,7 +268,7 @@ class _BoxWalker:
         self._into.add_text(f"{path}/graphics mode", f"{mode:#x}")
 
     def _tapt(self, box: Mp4Box, path: str, depth: int) -> None:
-        """Apertures of QuickTime, where they are not the size that the track has anyway."""
+        """Add QuickTime apertures, unless they equal the size of the track."""
         sizes = {
             struct.unpack_from(">II", data, 4)
             for data in map(self._bytes, iter_boxes(self._window, box.content, box.end))
@@ -288,8 +284,6 @@ class _BoxWalker:
     def _uuid(self, box: Mp4Box, path: str, depth: int) -> None:
         number = self._window.read(box.content, 16)
         self._digest(box.content, box.end, f"{path} {number.hex()}")
-
-    # -- sample descriptions
 
     def _stsd(self, box: Mp4Box, path: str, depth: int) -> None:
         count = 0
@@ -321,8 +315,6 @@ class _BoxWalker:
                 name = f"uuid {data[:16].hex()}"
             self._digest(inner.content, inner.end, f"{path}/{name}")
 
-    # -- metadata
-
     def _udta(self, box: Mp4Box, path: str, depth: int) -> None:
         end = box.end
         at = box.content
@@ -332,7 +324,7 @@ class _BoxWalker:
         self._rest(at, end, path)
 
     def _meta(self, box: Mp4Box, path: str, depth: int) -> None:
-        # In MP4 it has a version and flags, in QuickTime it has none.
+        # A full box in MP4, a plain box in QuickTime.
         is_plain = self._window.read(box.content + 4, 4) == b"hdlr"
         start = box.content + (0 if is_plain else 4)
         outer, self._keys = self._keys, []
@@ -369,7 +361,7 @@ class _BoxWalker:
         return ":".join(("----", *told))
 
     def _value(self, box: Mp4Box) -> str:
-        """The text of a value, where it is text."""
+        """Return a value if it is text; else an empty string."""
         for inner in iter_boxes(self._window, box.content, box.end):
             data = self._bytes(inner)
             if inner.kind == b"data" and data[:4] == b"\0\0\0\1":
@@ -378,7 +370,7 @@ class _BoxWalker:
 
 
 def _keys(data: bytes) -> Iterator[str]:
-    """The names in a keys box."""
+    """Yield the names in a keys box."""
     at = 8
     while at + _HEAD <= len(data):
         size = int.from_bytes(data[at : at + 4], "big")
@@ -398,7 +390,7 @@ def _language(data: bytes) -> str:
 
 
 def without_rates(entry: bytes) -> bytes:
-    """A sample description without the bit rates that writers append, one more each time."""
+    """Return a sample entry without bit rate boxes, since each writer appends one."""
     while len(entry) > _RATE_BYTES and entry[-_RATE_BYTES:].startswith(b"\0\0\0\x14btrt"):
         entry = entry[:-_RATE_BYTES]
     return entry

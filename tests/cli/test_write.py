@@ -126,7 +126,7 @@ def test_a_video_is_kept_as_it_is(run: Run, place: Path) -> None:
         (("pixels.rgb", "--size", "64x48", "--fps", "5", "--codec", "vp9"), 2, "vp9"),
         (("pixels.rgb", "--size", "64x48", "--fps", "5", "--encode-as", "nv12"), 2, "nv12"),
         (("pixels.rgb", "--quality", "3"), 2, "stored unchanged"),
-        (("pixels.rgb",), 5, "no video format"),
+        (("pixels.rgb",), 5, "no supported video format"),
         (("clip.y4m", "--pix", "gray"), 2, "--pix"),
         (("stills/%06d.png",), 2, "--fps"),
         (("nothing.rgb", "--size", "64x48", "--fps", "5"), 3, "file not found"),

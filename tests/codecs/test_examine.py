@@ -32,8 +32,8 @@ TRAFFIC = FOLDER / "traffic.mp4"
     ("content", "reason"),
     [
         (b"", "empty"),
-        (b"\0", "no video format"),
-        (b"hello, world\n" * 50, "no video format"),
+        (b"\0", "no supported video format"),
+        (b"hello, world\n" * 50, "no supported video format"),
         (b"ffconcat version 1.0\nfile /etc/passwd\n", "playlist"),
         (b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n", "playlist"),
         (b"<?xml version='1.0'?><MPD/>", "XML"),

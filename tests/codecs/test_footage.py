@@ -20,7 +20,7 @@ from vfsd.errors import RefusedMediaError
 REFUSED = {
     "odd/dv_audio_only.mp4": "audio only",
     "odd/dv_hostile_concat.txt.mp4": "a playlist",
-    "odd/dv_random_bytes.mp4": "no video format",
+    "odd/dv_random_bytes.mp4": "no supported video format",
     "odd/dv_truncated_no_moov.mp4": "damaged or cut off",
     "odd/empty_0bytes.avi": "empty",
     "odd/mp4parse_bipbop_cenc_init_only.mp4": "media data is missing",

@@ -101,9 +101,9 @@ def test_any_bytes_are_slices_or_damaged_or_refused(data: bytes) -> None:
             continue
         again = syntax.parse(syntax.write(part, part.address))
         assert again.traits == part.traits
-        assert (again.before, again.quantiser, again.after) == (
+        assert (again.before, again.slice_qp, again.after) == (
             part.before,
-            part.quantiser,
+            part.slice_qp,
             part.after,
         )
         assert again.unit[again.data_at :] == part.unit[part.data_at :]

@@ -282,7 +282,7 @@ def test_a_decoder_goes_from_cell_to_cell() -> None:
     decoder.decode(memoryview(one.packets[0]))
     assert decoder.fits(packed(other))
     decoder.restart(packed(other))
-    with pytest.raises(IntegrityError, match="lacks the one before"):
+    with pytest.raises(IntegrityError, match="previous picture is missing"):
         decoder.decode(memoryview(other.packets[1]))
     decoder.restart(packed(other))
     came = [decoder.decode(memoryview(packet))[0] for packet in other.packets[:1]]

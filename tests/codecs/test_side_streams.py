@@ -18,7 +18,7 @@ BLOCK_DURATION = b"\x9b\x81\xc8"  # 200 ms
     ("old", "new", "changed"),
     [
         (BLOCK_DURATION, b"\x9b\x81\xc7", None),  # by a tick
-        (BLOCK_DURATION, b"\x9b\x81\xf0", "how long they last"),
+        (BLOCK_DURATION, b"\x9b\x81\xf0", "their durations"),
         ("Grüße".encode(), "Größe".encode(), "its packets"),
     ],
 )

@@ -159,8 +159,8 @@ def test_ticks_are_made_no_coarser_than_a_millisecond(talking: Shelf) -> None:
             assert opened.streams.video[0].time_base == tick
             assert opened.duration == 999_999_999 * av.time_base
     for rate in ("0.000000123456789123", "0.000000000000000001"):
-        with pytest.raises(UsageError, match="2147483 s at most"):
+        with pytest.raises(UsageError, match="at most 2147483 s"):
             talking.read("talking.mp4", f"fps={rate}.mp4")
     assert talking.read("talking.mp4", "fps=0.000000123456789123.mkv")
-    with pytest.raises(UsageError, match="times of mkv"):
+    with pytest.raises(UsageError, match="mkv allows at most"):
         talking.read("talking.mp4", "fps=0.000000000000000001.mkv")
