@@ -95,7 +95,7 @@ def test_sound_of_pictures_that_are_not_good_enough_is_left_out(
         writer.write(picture)
         if in_pieces:
             writer.write_sound(samples[number * RATE // 25 : (number + 1) * RATE // 25])
-    with pytest.raises(UsageError, match="frames 25 to 48 the 60 dB"):
+    with pytest.raises(UsageError, match="frames 25 to 48 with 60 dB"):
         writer.close()
     video = store.recover(store.recordings()[0])
     assert len(video) == 25
