@@ -164,10 +164,10 @@ def test_what_nobody_has_used_for_long_is_given_up(store: Store, clip: str, fed:
     before = [video[index].data for index in indices]
     held = pool.memory
     assert held > 0
-    pool.cool(3600)
+    pool.evict_idle(3600)
     assert pool.memory == held
     fed.clear()
-    pool.cool(0)
+    pool.evict_idle(0)
     assert pool.memory == 0
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 8  # those of the catalog
     for index, data in zip(indices, before, strict=True):

@@ -257,7 +257,7 @@ def test_whose_pid_says_nothing_is_known_by_the_lock_on_the_file(
         # A child that lives longer than its parent does not hold the file.
         held = writer.unfinished.held
         assert held is not None
-        assert exit_code_of_child(lambda: os._exit(not held.is_let_go)) == 0
+        assert exit_code_of_child(lambda: os._exit(not held.is_unlocked)) == 0
         assert fsck.collect(parts).files == []
     assert len(store["live.mp4"]) == 8
 

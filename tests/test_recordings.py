@@ -159,7 +159,7 @@ def test_what_shows_no_picture_is_refused_and_stays(store: Store) -> None:
     file = create_partial(store.parts.objects, "live.mp4")
     file.path.write_bytes(b"not much of a video")
     assert store.recordings() == []  # it is being written
-    file.leave()
+    file.keep_for_recovery()
     (one,) = store.recordings()
     with pytest.raises(RefusedMediaError):
         store.recover(one)
@@ -236,7 +236,7 @@ def test_what_was_published_is_no_recording_any_more(store: Store) -> None:
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     publish_file(store.parts, file, False)
-    file.leave()
+    file.keep_for_recovery()
     assert store.recordings() == []
     assert recover(store.parts).stray == 2
     assert is_as_before(store, ["a.mp4"])
@@ -247,10 +247,10 @@ def test_what_was_published_and_removed_is_no_recording_either(store: Store) -> 
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     publish_file(store.parts, file, False)
-    file.leave()
+    file.keep_for_recovery()
     other = create_partial(store.parts.objects, "b.mp4")
     other.path.write_bytes(CLIP.read_bytes())
-    other.leave()
+    other.keep_for_recovery()
     store.remove("a.mp4")
     (one,) = store.recordings()
     assert one.name == "b.mp4"
@@ -263,7 +263,7 @@ def test_what_was_never_published_stays_one(store: Store) -> None:
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     store.parts.objects.adopt(file.path, digest_file(file.path).key)
-    file.leave()
+    file.keep_for_recovery()
     assert len(fsck.collect(store.parts).objects) == 1
     (one,) = store.recordings()
     store.recover(one)
@@ -286,14 +286,14 @@ def test_what_is_a_video_under_another_name_is_no_recording(store: Store, what: 
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     if what == "recovered":
-        file.leave()
+        file.keep_for_recovery()
         (one,) = store.recordings()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(UnfinishedRecording, "forget", lambda _: None)
             store.recover(one, "b.mp4")
     else:
         publish_file(store.parts, file, False)
-        file.leave()
+        file.keep_for_recovery()
         store.move("a.mp4", "b.mp4")
     assert store.recordings() == []
     assert recover(store.parts).stray == 2

@@ -342,7 +342,7 @@ def test_decoders_of_tiles_that_nobody_has_used_for_long_are_given_up(
     assert made
     for seconds, anew in ((3600, False), (0, True)):
         made.clear()
-        store.tools.cool(seconds)
+        store.tools.evict_idle(seconds)
         assert np.array_equal(video.frames([3], region=region).data, before)
         assert bool(made) is anew
 

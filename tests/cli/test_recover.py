@@ -44,7 +44,7 @@ def test_what_cannot_be_recovered_is_told(run: Run, place: Path) -> None:
     with Store.open(place / "videos") as store:
         file = create_partial(store.parts.objects, "bad.mp4")
         file.path.write_bytes(b"not much of a video")
-        file.leave()
+        file.keep_for_recovery()
     killed_recording(place / "videos", "good.mp4")
     missing = run("recover", "other.mp4")
     assert missing.code == NotFoundError.exit_code

@@ -140,7 +140,7 @@ def test_read_on_by_another_decoder_after_it_went(shelf: Shelf) -> None:
     shelf.store.remove(NAME)
     beside.readinto(memoryview(bytearray(beside.size)), 0)
     beside.close()
-    shelf.views.cool(0)
+    shelf.views.evict_idle(0)
     pool.empty()
     found = bytearray(file.size)
     file.readinto(memoryview(found), 0)
@@ -208,13 +208,13 @@ def test_what_a_mount_has_for_the_kernel(shelf: Shelf) -> None:
         end = time.monotonic() + 20
         while nameless(cache) < 2 and time.monotonic() < end:
             time.sleep(0.02)
-        views.cool(30)
+        views.evict_idle(30)
         assert nameless(cache) == 2
         store.remove(NAME)
-        views.cool(30)
+        views.evict_idle(30)
         assert nameless(cache) == 1
         store.remove(OTHER)
-        views.cool(30)
+        views.evict_idle(30)
         assert nameless(cache) == 0
 
 

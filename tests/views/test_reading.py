@@ -81,10 +81,10 @@ def test_a_slot_is_made_once_however_many_wait(
     made: list[int] = []
     make = TranscodedView.make
 
-    def counting(self: TranscodedView, slot: int, workshop: RenderContext) -> bytes:
+    def counting(self: TranscodedView, slot: int, context: RenderContext) -> bytes:
         made.append(slot)
         time.sleep(0.05)
-        return make(self, slot, workshop)
+        return make(self, slot, context)
 
     monkeypatch.setattr(TranscodedView, "make", counting)
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
@@ -111,7 +111,7 @@ def test_who_waits_for_a_failure_hears_of_it_and_may_try_again(
 ) -> None:
     make = TranscodedView.make
 
-    def failing(self: TranscodedView, slot: int, workshop: RenderContext) -> bytes:
+    def failing(self: TranscodedView, slot: int, context: RenderContext) -> bytes:
         time.sleep(0.05)
         raise OSError("the disk is on fire")
 
@@ -154,10 +154,10 @@ def test_a_sequential_reader_finds_the_next_slots_made(fresh: Shelf) -> None:
 def test_nothing_is_made_ahead_for_who_jumps(fresh: Shelf) -> None:
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
     assert isinstance(file, RenderedFile)
-    runner = file._runner
+    runner = file._prefetcher
     for slot in (1, 4):
         touch(file, slot)
-        assert runner._claim() is None
+        assert runner._next_slot() is None
     touch(file, 5)
     assert runner._position == 5
     file.close()
@@ -166,7 +166,7 @@ def test_nothing_is_made_ahead_for_who_jumps(fresh: Shelf) -> None:
 def test_who_writes_a_file_has_slots_made_from_the_beginning(fresh: Shelf) -> None:
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
     assert isinstance(file, RenderedFile)
-    file.read_on(1)
+    file.read_sequentially(1)
     assert all_are_made(file, 1, 2, 3, 4, 5)
     file.close()
 
@@ -175,14 +175,14 @@ def test_what_was_asked_for_before_a_jump_is_no_reason_to_go_on_there(fresh: She
     """The kernel asks for more than its reader, and gets some of it after that has jumped."""
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
     assert isinstance(file, RenderedFile)
-    runner = file._runner
-    runner.asked_for(1, 3)
-    runner.follow(1)
-    runner.asked_for(5, 5)
-    runner.follow(2)
-    runner.follow(3)
-    assert runner._claim() is None
-    runner.follow(5)
+    runner = file._prefetcher
+    runner.note_request(1, 3)
+    runner.note_received(1)
+    runner.note_request(5, 5)
+    runner.note_received(2)
+    runner.note_received(3)
+    assert runner._next_slot() is None
+    runner.note_received(5)
     assert runner._position == 5
     file.close()
 

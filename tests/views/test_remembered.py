@@ -74,8 +74,8 @@ def test_what_others_read_does_not_make_views_anew(fresh: Shelf) -> None:
     fresh.video(NAME).labels.add([Detection(4, "car", (10, 20, 60, 50))], "test")
     other = ViewResolver(fresh.store.parts, fresh.store.tools, lambda made, _ino, _path: made)
     ino = fresh.video(NAME).info.ino
-    before = other.known(ino)
+    before = other.lookup(ino)
     fresh.video(NAME)[0]
     assert len(remembered(fresh)) == 1
-    assert other.known(ino) is before
+    assert other.lookup(ino) is before
     other.close()

@@ -78,7 +78,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
         accused: list[bool] = []
         deference = PriorityControl(lambda: False)
         process = RenderProcess(starter, lambda: accused.append(True), deference)
-        views = Views(store.parts, store.tools, elsewhere=process)
+        views = Views(store.parts, store.tools, remote=process)
         yield Made(Shelf(store, views), process, accused)
         views.close()
         process.close()
@@ -447,7 +447,7 @@ def test_what_is_made_after_long_is_the_same(fresh: Shelf, seconds: float) -> No
         assert maker.make(order, nobody_gives_up, lambda _: next(places)) == size
         if number == 7:
             assert pool.memory > 0
-            maker.cool(seconds)
+            maker.evict_idle(seconds)
             assert (pool.memory > 0) is (seconds > 0)
     assert made.tobytes() == right
     maker.close()

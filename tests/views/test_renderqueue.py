@@ -44,16 +44,16 @@ def until_given_up(begun: threading.Event, seen: list[str]) -> Callable[[Checkpo
 def test_what_the_last_one_does_not_want_any_more_ends(lane: RenderPool) -> None:
     begun, landed, seen = threading.Event(), threading.Event(), list[str]()
     render = RenderTask(until_given_up(begun, seen), nothing)
-    assert render.want()
-    assert render.want(landed.set)
+    assert render.add_reader()
+    assert render.add_reader(landed.set)
     lane.submit(render)
     assert begun.wait(10)
-    render.unwant()
+    render.remove_reader()
     assert not landed.wait(0.05)
-    render.unwant()
+    render.remove_reader()
     assert landed.wait(10)
     assert (seen, render.data, render.error) == (["given up"], None, None)
-    assert not render.want()
+    assert not render.add_reader()
     lane.close()
 
 
@@ -72,11 +72,11 @@ def test_who_waits_is_served_before_what_is_made_ahead(lane: RenderPool) -> None
             return b"%d" % number
 
         render = RenderTask(work, nothing)
-        render.want()
+        render.add_reader()
         return render
 
     blocking = RenderTask(first, nothing)
-    blocking.want()
+    blocking.add_reader()
     lane.submit(blocking)
     assert begun.wait(10)
     ahead, wanted = numbered(1), numbered(2)
@@ -84,7 +84,7 @@ def test_who_waits_is_served_before_what_is_made_ahead(lane: RenderPool) -> None
     lane.submit(wanted)
     waiter = threading.Thread(target=wanted.wait, args=(None,))
     waiter.start()
-    while not wanted.is_waited_for:
+    while not wanted.has_waiting_reader:
         pass
     go.set()
     waiter.join()
@@ -136,7 +136,7 @@ def test_what_was_given_up_is_made_anew_for_who_comes_next(lane: RenderPool) -> 
 def test_a_closed_lane_makes_nothing(lane: RenderPool) -> None:
     lane.close()
     render = RenderTask(lambda check: b"x", nothing)
-    render.want()
+    render.add_reader()
     lane.submit(render)
     render.wait(None)
     assert render.data is None
@@ -146,7 +146,7 @@ def test_a_closed_lane_makes_nothing(lane: RenderPool) -> None:
 def test_a_lane_after_a_fork(lane: RenderPool) -> None:
     def made() -> bytes | memoryview | None:
         render = RenderTask(lambda check: b"x", nothing)
-        render.want()
+        render.add_reader()
         lane.submit(render)
         render.wait(None)
         return render.data
@@ -184,12 +184,12 @@ def test_nobody_waits_for_a_thread_that_the_system_does_not_give(
     with monkeypatch.context() as patched:
         patched.setattr(threading, "Thread", Refused)
         refused = RenderTask(lambda _: b"", nothing)
-        assert refused.want()
+        assert refused.add_reader()
         lane.submit(refused)
         refused.wait(None)
         assert isinstance(refused.error, OSError)
     later = RenderTask(lambda _: b"later", nothing)
-    assert later.want()
+    assert later.add_reader()
     lane.submit(later)
     later.wait(None)
     assert later.data == b"later"

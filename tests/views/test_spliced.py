@@ -69,7 +69,7 @@ def keep(tmp_path: Path, clip: Path) -> Kept:
     return Kept(Shelf(store, Views(store.parts, store.tools)), clip.name)
 
 
-def let_go(kept: Kept) -> None:
+def release(kept: Kept) -> None:
     kept.shelf.views.close()
     kept.shelf.store.close()
 
@@ -226,7 +226,7 @@ def test_encoders_of_all_kinds_are_spliced(
         assert _counted_by_opencv(file) == len(wanted)
         if suffix == "mp4":
             _check_configuration(file, profile)
-    let_go(kept)
+    release(kept)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_hevc_of_all_kinds_is_spliced(tmp_path: Path, size: tuple[int, int], opt
         file = tmp_path / f"view.{suffix}"
         file.write_bytes(kept.shelf.read(kept.name, path))
         assert _counted_by_opencv(file) == _counted_by_ffprobe(file) == len(wanted)
-    let_go(kept)
+    release(kept)
 
 
 def test_why_nothing_is_copied_is_told(shelf: Shelf) -> None:
@@ -323,7 +323,7 @@ def test_packets_that_only_a_later_one_makes_whole_are_not_the_last(tmp_path: Pa
         assert len(frames) == stop
         exact = [fingerprint(frame) for frame in frames][: stop - 3]
         assert exact == wanted[: stop - 3]
-    let_go(kept)
+    release(kept)
 
 
 def test_its_size_is_told_before_anything_is_made(fresh: Shelf) -> None:
@@ -377,4 +377,4 @@ def test_footage_is_spliced(
                 assert fingerprint(frame) == fingerprint(right)
             else:
                 assert psnr(frame.to_ndarray(format="gray"), right.to_ndarray(format="gray")) > 33
-    let_go(kept)
+    release(kept)

@@ -169,7 +169,7 @@ def test_a_span_begins_where_a_segment_does_and_ends_anywhere(tiled: Shelf) -> N
 def is_stitched(shelf: Shelf, name: str, path: str) -> bool:
     store = shelf.store
     renditions = ViewResolver(store.parts, store.tools, lambda made, _ino, _path: made)
-    rendition = renditions.at(renditions.known(shelf.video(name).info.ino), path)
+    rendition = renditions.resolve(renditions.lookup(shelf.video(name).info.ino), path)
     renditions.close()
     return isinstance(rendition, stitch.StitchedView)
 

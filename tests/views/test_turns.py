@@ -19,16 +19,16 @@ def test_the_foremost_comes_first() -> None:
     order: list[int] = []
 
     def wait(place: int) -> None:
-        with turns.turn("a", place):
+        with turns.acquire("a", place):
             order.append(place)
 
     threads = [threading.Thread(target=wait, args=(place,)) for place in (3, 1, 2)]
-    with turns.turn("a", 0):
+    with turns.acquire("a", 0):
         for thread in threads:
             thread.start()
         while len(turns._waiting) < 3:
             time.sleep(0.001)
-        with turns.turn("b", 7):  # another file does not wait for this one
+        with turns.acquire("b", 7):  # another file does not wait for this one
             assert not order
     for thread in threads:
         thread.join()
@@ -38,7 +38,7 @@ def test_the_foremost_comes_first() -> None:
 def test_who_is_far_from_all_others_does_not_wait() -> None:
     """Or who jumps would wait until all is decoded that was wanted before."""
     turns = DecodeLocks()
-    with turns.turn("a", 0), turns.turn("a", 100_000):
+    with turns.acquire("a", 0), turns.acquire("a", 100_000):
         pass
 
 
@@ -46,7 +46,7 @@ def test_an_error_ends_a_turn() -> None:
     turns = DecodeLocks()
     for _ in range(2):
         try:
-            with turns.turn("a", 0):
+            with turns.acquire("a", 0):
                 raise OSError
         except OSError:
             continue

@@ -16,11 +16,11 @@ WAIT = 30.0
 
 
 def test_several_at_a_time_where_nobody_is_in_a_hurry() -> None:
-    turnstile = RateLimiter(lambda: False)
+    rate_limiter = RateLimiter(lambda: False)
     met = threading.Barrier(2, timeout=WAIT)
 
     def meet() -> None:
-        with turnstile.turn(1 << 20):
+        with rate_limiter.limit(1 << 20):
             met.wait()
 
     other = threading.Thread(target=meet)
@@ -31,14 +31,14 @@ def test_several_at_a_time_where_nobody_is_in_a_hurry() -> None:
 
 
 def test_one_at_a_time_where_somebody_is() -> None:
-    turnstile = RateLimiter(lambda: True)
+    rate_limiter = RateLimiter(lambda: True)
     inside: list[int] = []
     most = 0
 
     def enter(number: int) -> None:
         nonlocal most
         for _ in range(50):
-            with turnstile.turn(4096):
+            with rate_limiter.limit(4096):
                 inside.append(number)
                 most = max(most, len(inside))
                 time.sleep(0)
@@ -54,10 +54,10 @@ def test_one_at_a_time_where_somebody_is() -> None:
 
 @pytest.mark.parametrize(("parts", "size"), [(11, 10 << 20), (6400, 16 << 10)])
 def test_many_bytes_take_their_time_in_few_parts_as_in_many(parts: int, size: int) -> None:
-    turnstile = RateLimiter(lambda: True)
+    rate_limiter = RateLimiter(lambda: True)
     began = time.perf_counter()
     for _ in range(parts):
-        with turnstile.turn(size):
+        with rate_limiter.limit(size):
             pass
     assert time.perf_counter() - began > 100 * 2**20 / 1.5e9
 
@@ -65,15 +65,15 @@ def test_many_bytes_take_their_time_in_few_parts_as_in_many(parts: int, size: in
 def test_who_is_alone_does_not_wait() -> None:
     lone = RateLimiter(lambda: True)
     began = time.perf_counter()
-    with lone.turn(64 << 30):  # which is 45 seconds' worth where others wait
+    with lone.limit(64 << 30):  # which is 45 seconds' worth where others wait
         pass
     assert time.perf_counter() - began < 20
 
 
 def test_an_error_lets_the_next_one_in() -> None:
-    turnstile = RateLimiter(lambda: True)
+    rate_limiter = RateLimiter(lambda: True)
     for _ in range(2):
-        with pytest.raises(OSError, match="gone"), turnstile.turn(1):
+        with pytest.raises(OSError, match="gone"), rate_limiter.limit(1):
             raise OSError("gone")
 
 
@@ -86,7 +86,7 @@ def test_views_are_handed_out_that_way(fresh: Shelf, are_hurried: bool) -> None:
         asked += 1
         return are_hurried
 
-    views = Views(fresh.store.parts, fresh.store.tools, are_others_hurried=ask)
+    views = Views(fresh.store.parts, fresh.store.tools, are_reads_waiting=ask)
     try:
         for path in ("t=0-0.2.rgb", "size=96x54.mp4"):
             asked = 0

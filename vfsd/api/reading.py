@@ -290,7 +290,7 @@ def _without_damaged(
     """The tiles that remain; None: the original alone."""
     # A missing tile may just as well have been replaced by another process.
     _log.warning("%s: a read is served from the original, not from tiles: %s", video.name, error)
-    video.tools.mender.note(error)
+    video.tools.damage_handler.report(error)
     if tiles is not None and isinstance(error, DamagedPackError) and tiles.unreadable:
         return tiles.without(error.object_key)
     return None
@@ -476,7 +476,7 @@ def _damage_of(
 ) -> npt.NDArray[np.bool_]:
     """One bool for each frame: known to be damaged.  The first one of a video is logged."""
     found = in_ranges(numbers, snapshot.original.damage or ())
-    if found.any() and video.tools.pool.warned(snapshot.original.id):
+    if found.any() and video.tools.pool.should_warn(snapshot.original.id):
         _log.warning("%s", _told(snapshot))
     return found
 

@@ -54,33 +54,33 @@ class ViewPromoter:
         settings = TileSettings(codec, quality=0)
         self._work = _PromotionMaker(parts, pool, video, table, found, settings, between)
 
-    def admit(
+    def promote(
         self,
         plan: PlannedSegment,
         stream: CellStream,
         quality: int,
         *,
-        beside: OnPublish | None = None,
+        on_publish: OnPublish | None = None,
         worth: float | None = None,
     ) -> Segment:
         """Publish `stream`, the whole picture of the planned frames.
 
-        `quality` is the encoder's setting.  `beside` and `worth` are as for
+        `quality` is the encoder's setting.  `on_publish` and `worth` are as for
         `vfsd.derive.retile.Retiler`.  Raises `IntegrityError` if it or the original cannot be
         decoded, `NoSpaceError`, `OverBudgetError`.  On an error the store is unchanged.
         """
-        return self._work.admit(plan, stream, quality, beside, worth)
+        return self._work.promote(plan, stream, quality, on_publish, worth)
 
 
 class _PromotionMaker(SegmentMaker):
     """Measures and publishes existing packets."""
 
-    def admit(
+    def promote(
         self,
         plan: PlannedSegment,
         stream: CellStream,
         quality: int,
-        beside: OnPublish | None,
+        on_publish: OnPublish | None,
         worth: float | None,
     ) -> Segment:
         media = self._media_of(plan.layout)
@@ -96,7 +96,7 @@ class _PromotionMaker(SegmentMaker):
         against_first = self._against_first(likeness, plan.layout)
         cell = Cell(0, plan.layout.tile(0), 0, 0, quality, *against_first.as_tuple)
         sited = replace(stream, siting=comparer.siting)
-        return self._publish(plan, [sited], [cell], beside, worth)
+        return self._publish(plan, [sited], [cell], on_publish, worth)
 
     def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
         """Decode each run separately, because these segments need not start at a key frame."""
@@ -143,12 +143,12 @@ class CandidatePromoter:
                 f"the cached view segment of {video.name} was evicted",
                 hint="ask for proposals again",
             )
-        admission = self._admission(video, made.codec)
+        promoter = self._promoter_for(video, made.codec)
 
-        def admit(beside: OnPublish) -> Segment:
+        def promote(on_publish: OnPublish) -> Segment:
             try:
-                segment = admission.admit(
-                    proposal.plan, stream, made.quality, beside=beside, worth=proposal.saved
+                segment = promoter.promote(
+                    proposal.plan, stream, made.quality, on_publish=on_publish, worth=proposal.saved
                 )
             except DamagedFileError:
                 raise  # damage of the original: the cached segment may be all that is left of it
@@ -159,9 +159,9 @@ class CandidatePromoter:
             self._candidates.drop(candidate)
             return segment
 
-        return admit
+        return promote
 
-    def _admission(self, video: VideoContext, codec: str) -> ViewPromoter:
+    def _promoter_for(self, video: VideoContext, codec: str) -> ViewPromoter:
         key = video.original.id, codec
         if key not in self._of:
             self._of[key] = ViewPromoter(

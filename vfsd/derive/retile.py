@@ -191,7 +191,7 @@ def retile(
     codec = _codec_for(video, planned, settings)
     work = SegmentMaker(parts, pool, video, table, codec, settings)
     wanted, there = _compare_with_stored(parts, video, planned, settings)
-    work.spare(there)
+    work.protect(there)
     # a single segment is checked when it is published
     if codec.name == LOSSLESS and len(wanted) > 1:
         _require_room(parts, video, work, wanted, there)
@@ -252,17 +252,17 @@ class Retiler:
         self,
         plan: PlannedSegment,
         *,
-        beside: OnPublish | None = None,
+        on_publish: OnPublish | None = None,
         worth: float | None = None,
     ) -> Segment:
         """Encode and publish a segment, regardless of existing ones.
 
-        `beside` is called in the transaction that publishes it.  With `worth` in CPU seconds, only
-        segments worth less are evicted.  Raises as `retile` does; on an error the store is
+        `on_publish` is called in the transaction that publishes it.  With `worth` in CPU seconds,
+        only segments worth less are evicted.  Raises as `retile` does; on an error the store is
         unchanged.
         """
         _codec_for(self._video, [plan], self._settings)
-        return self._work.make(plan, beside, worth)
+        return self._work.make(plan, on_publish, worth)
 
 
 def _report_progress(

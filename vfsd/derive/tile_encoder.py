@@ -140,7 +140,7 @@ class SegmentMaker:
         self._made: set[int] = set()  # ids of segments that must not evict each other
         self._publishing = threading.Lock()
 
-    def spare(self, segment_ids: Iterable[int]) -> None:
+    def protect(self, segment_ids: Iterable[int]) -> None:
         """Protect these segments from eviction by new ones, and the new ones from each other."""
         self._made.update(segment_ids)
 
@@ -149,7 +149,7 @@ class SegmentMaker:
         return self._encode(plan, self._pictures(plan.frames))
 
     def make(
-        self, plan: PlannedSegment, beside: OnPublish | None = None, worth: float | None = None
+        self, plan: PlannedSegment, on_publish: OnPublish | None = None, worth: float | None = None
     ) -> Segment:
         """Encode and publish a segment.
 
@@ -158,7 +158,7 @@ class SegmentMaker:
         """
         with closing(self._pictures(plan.frames)) as pictures:
             streams, cells = self._encode(plan, pictures)
-        return self._publish(plan, streams, cells, beside, worth)
+        return self._publish(plan, streams, cells, on_publish, worth)
 
     def note_cost(self, frames: range) -> None:
         """Store the factor of the original's decode cost relative to the cost model.
@@ -265,7 +265,7 @@ class SegmentMaker:
         plan: PlannedSegment,
         streams: Sequence[CellStream],
         cells: Sequence[Cell],
-        beside: OnPublish | None = None,
+        on_publish: OnPublish | None = None,
         worth: float | None = None,
     ) -> Segment:
         """Store the bytes, then publish in one transaction that also makes room."""
@@ -296,8 +296,8 @@ class SegmentMaker:
                         cells=placed,
                     )
                 )
-                if beside is not None:
-                    beside(change, segment)
+                if on_publish is not None:
+                    on_publish(change, segment)
                 expected = self._making(plan, arrival.size) if worth is None else worth
                 change.holdings.note_made(segment.id, expected=expected, gain=gain)
                 make_room(

@@ -99,7 +99,7 @@ class Tuner:
         self._pictures: int | None = None  # pictures processed of the current segment
         self._on_picture: Callable[[int], None] | None = None
         self._retilers: dict[tuple[int, TileSettings], Retiler] = {}
-        self._admissions = CandidatePromoter(parts, tools, self._pause)
+        self._promoter = CandidatePromoter(parts, tools, self._pause)
         # bytes to find room for at the next attempt
         self._refused: dict[tuple[int, PlannedSegment], int] = {}
 
@@ -112,10 +112,10 @@ class Tuner:
         return by_value(
             proposal
             for video in self._videos()
-            for proposal in self.that_fit(proposals_for(self._parts, video, self._terms))
+            for proposal in self.fitting(proposals_for(self._parts, video, self._terms))
         )
 
-    def that_fit(self, proposals: list[Proposal]) -> list[Proposal]:
+    def fitting(self, proposals: list[Proposal]) -> list[Proposal]:
         """Return those proposals of one video that fit the budget, each considered separately."""
         if not proposals:
             return []
@@ -136,7 +136,7 @@ class Tuner:
         make room, what `between` raises, and as `retile` does.  On an error the store is unchanged.
         """
         self._parts.require_writable()
-        with self._unless_outdated(proposal.video):
+        with self._detect_outdated(proposal.video):
             return self._made(proposal)
 
     def _made(self, proposal: Proposal) -> TilingDecision:
@@ -146,18 +146,18 @@ class Tuner:
         if proposal.candidate is None:
             publish = self._to_encode(video, proposal)
         else:
-            publish = self._admissions.of(video, proposal.candidate, proposal)
+            publish = self._promoter.of(video, proposal.candidate, proposal)
         began, self._paused, self._pictures = time.perf_counter(), 0.0, 0
         made: list[TilingDecision] = []
 
-        def beside(change: Transaction, segment: Segment) -> None:
+        def on_publish(change: Transaction, segment: Segment) -> None:
             _require_present(change, proposal, segment)
             seconds = time.perf_counter() - began - self._paused
             decision = _decision(proposal, segment, self._maker, seconds)
             made.append(change.decisions.add(decision))
 
         try:
-            publish(beside)
+            publish(on_publish)
         except OverBudgetError:
             # It is larger than predicted: do not encode it again only to fail.
             self._refused[_key(proposal)] = 2 * self._bytes_of(proposal)
@@ -215,7 +215,7 @@ class Tuner:
         return made
 
     @contextmanager
-    def _unless_outdated(self, info: LogicalVideo) -> Iterator[None]:
+    def _detect_outdated(self, info: LogicalVideo) -> Iterator[None]:
         """Convert missing bytes to `OutdatedError` if the original was replaced."""
         try:
             yield
@@ -228,7 +228,9 @@ class Tuner:
         retiler = self._retiler(video, proposal.settings)
         if self._parts.catalog.cost_factor(video.info) is None:
             retiler.note_cost(proposal.plan.frames)
-        return lambda beside: retiler.make(proposal.plan, beside=beside, worth=proposal.saved)
+        return lambda on_publish: retiler.make(
+            proposal.plan, on_publish=on_publish, worth=proposal.saved
+        )
 
     def _bytes_of(self, proposal: Proposal) -> int:
         """Return the minimum number of bytes to find room for."""
@@ -237,11 +239,11 @@ class Tuner:
     def _verified(self, info: LogicalVideo) -> VideoContext:
         """Verify the frame table first, because tiles refer to frame numbers."""
         video = self._open_video(info)
-        if not info.original.verified and verify(video, on_progress=self._heed):
+        if not info.original.verified and verify(video, on_progress=self._pause_verifying):
             raise OutdatedError(f"the frame table of {info.name} was corrected", hint="ask again")
         return video
 
-    def _heed(self, done: int, total: int) -> None:
+    def _pause_verifying(self, done: int, total: int) -> None:
         self._pause()
 
     def _pause(self) -> None:

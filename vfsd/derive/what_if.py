@@ -163,7 +163,7 @@ class StrategyContext:
         world = BoxWorld(case.footage, case.rates, made, case.reading)
         return _CachingWorld(world, case.footage.sots)
 
-    def in_patches(self, policy: TilingPolicy) -> TilingPolicy:
+    def with_clusters(self, policy: TilingPolicy) -> TilingPolicy:
         return ClusteredRegions(policy, self.patches)
 
     def foreseen(self, world: World) -> TilingPolicy:
@@ -221,20 +221,22 @@ STRATEGIES = (
     ),
     TilingStrategy("all", "all objects", lambda world, ground: all_objects(world)),
     TilingStrategy(
-        "lazy", "lazy", lambda world, ground: ground.in_patches(TileOnFirstQuery(world))
+        "lazy", "lazy", lambda world, ground: ground.with_clusters(TileOnFirstQuery(world))
     ),
     TilingStrategy(
-        "more", "incremental, more", lambda world, ground: ground.in_patches(IncrementalMore(world))
+        "more",
+        "incremental, more",
+        lambda world, ground: ground.with_clusters(IncrementalMore(world)),
     ),
     TilingStrategy(
         "regret",
         "incremental, regret",
-        lambda world, ground: ground.in_patches(IncrementalRegret(world)),
+        lambda world, ground: ground.with_clusters(IncrementalRegret(world)),
     ),
     TilingStrategy(
         "ledger",
         "ours, query by query",
-        lambda world, ground: ground.in_patches(Ledger(world)),
+        lambda world, ground: ground.with_clusters(Ledger(world)),
         is_ours=True,
     ),
     TilingStrategy(

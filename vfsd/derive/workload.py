@@ -65,8 +65,8 @@ class WorkloadQuery:
             start, end = span_ends(self.span)
             if seconds(start) < 0 or (end is not None and seconds(end) <= seconds(start)):
                 raise UsageError(
-                    f'"span" must not be empty, got {_parse_seconds(start)} to '
-                    f"{_parse_seconds(end)}"
+                    f'"span" must not be empty, got {_format_seconds(start)} to '
+                    f"{_format_seconds(end)}"
                 )
         if self.frames is not None and not (
             0 <= self.frames.start < self.frames.stop and self.frames.step == 1
@@ -211,7 +211,7 @@ def _parse_text(given: Any) -> str:
     return given
 
 
-def _parse_seconds(given: Seconds | None) -> str:
+def _format_seconds(given: Seconds | None) -> str:
     return "the end" if given is None else f"{float(seconds(given)):g}"
 
 

@@ -130,7 +130,7 @@ def _serve(
         counters = OperationCounters()
         renders = stack.enter_context(_render_process(starter, store, counters))
         views = stack.enter_context(closing(_views(store, parsed, renders, counters)))
-        stack.enter_context(closing(MallocTrimmer(views.cool)))
+        stack.enter_context(closing(MallocTrimmer(views.evict_idle)))
         foreground = ForegroundReads()
         tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
         standings = StatsCollector(counters)
@@ -274,10 +274,10 @@ def _views(
     return Views(
         store.parts,
         store.tools,
-        elsewhere=renders,
+        remote=renders,
         open_sink=lambda info: VideoContext(store.parts, store.tools, info),
         whole_bytes=whole_bytes,
-        are_others_hurried=counters.are_files_read,
+        are_reads_waiting=counters.are_files_read,
     )
 
 

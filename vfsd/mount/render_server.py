@@ -193,7 +193,7 @@ def _make_views(orders: socket.socket, directory: StoreDirectory, read_only: boo
             note = store.parts.directory.rendering_note
             stack.enter_context(store.parts.quarantine.record_decoding(note))
         maker = SlotRenderer(store.parts, store.tools)
-        stack.enter_context(closing(MallocTrimmer(maker.cool)))
+        stack.enter_context(closing(MallocTrimmer(maker.evict_idle)))
         crew = _RenderThreads(store, maker)
         waiting = select.poll()
         waiting.register(orders, select.POLLIN)

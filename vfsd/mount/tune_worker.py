@@ -171,7 +171,7 @@ class TuneLoop:
         for video in self._videos():
             self._obey()
             try:
-                found += self._tuner.that_fit(proposals_for(self._store.parts, context_of(video)))
+                found += self._tuner.fitting(proposals_for(self._store.parts, context_of(video)))
             except NotFoundError:
                 pass  # it is gone, or others have changed it
             except (VfsdError, OSError) as error:

@@ -29,7 +29,7 @@ class DamageHandler:
     def __init__(self, parts: StoreContext) -> None:
         self._parts = parts
 
-    def note(self, error: Exception) -> None:
+    def report(self, error: Exception) -> None:
         """Drop the tiles of the pack that `error` is about if the pack is damaged.
 
         Other errors are ignored, and so are all errors of a read-only store.  Never raises.

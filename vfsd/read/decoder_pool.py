@@ -168,7 +168,7 @@ class DecoderPool:
         """Approximate bytes in use, including lent ones."""
         return self._memory + self._lent + sum(warm.memory for warm in self._idle)
 
-    def warned(self, video: int) -> bool:
+    def should_warn(self, video: int) -> bool:
         """Return whether to warn about damage of that encoding: True once, then False."""
         is_due = video not in self._warned
         self._warned.add(video)
@@ -180,7 +180,7 @@ class DecoderPool:
             self._lent += size
             if not self._fits(0):
                 self._forget_spare()
-            surplus = [] if self._fits(0) else self._make_room()
+            surplus = [] if self._fits(0) else self._evict()
         for old in surplus:
             old.close()
 
@@ -246,7 +246,7 @@ class DecoderPool:
             self._keep_picture(video, packet, picture, int(efforts[place]))
 
         with self._guard:
-            passing = keep if self._comes_back(video, run.first_packet) else None
+            passing = keep if self._is_revisited(video, run.first_packet) else None
         run = replace(run, wanted=left)
         packet_of = {frame: packet for packet, frame in left.items()}
         with self.decoder(physical, table, run, threads=threads) as decoder:
@@ -282,7 +282,7 @@ class DecoderPool:
         if workers is not None:
             workers.close()
 
-    def cool(self, seconds: float) -> None:
+    def evict_idle(self, seconds: float) -> None:
         """Drop everything that has been idle for `seconds`."""
         with self._guard:
             before = time.monotonic() - seconds
@@ -335,9 +335,9 @@ class DecoderPool:
         self._idle.append(warm)
         if not self._fits(0):
             self._forget_spare()
-        surplus = [] if self._fits(0) else self._make_room()
+        surplus = [] if self._fits(0) else self._evict()
         if len(self._idle) > _MAX_IDLE_DECODERS:
-            surplus.append(self._least())
+            surplus.append(self._evict_least())
         return surplus
 
     def _take_decoder(
@@ -353,14 +353,14 @@ class DecoderPool:
                 best = max(leads, key=leads.__getitem__, default=None)
                 if best is not None and not leads[best]:
                     # They may help the next reader at their present position.
-                    more = self._comes_back(video, run.first_packet) and self._fits(best.memory)
+                    more = self._is_revisited(video, run.first_packet) and self._fits(best.memory)
                     best = None if more else min(mine, key=lambda one: one.credit)
-                self._has_come(video, run.first_packet)
+                self._note_visit(video, run.first_packet)
             if best is not None:
                 self._idle.remove(best)
             return best
 
-    def _comes_back(self, video: int, key: int) -> bool:
+    def _is_revisited(self, video: int, key: int) -> bool:
         """Return whether readers are likely to return to that group of pictures.
 
         With scattered reads in a long video they are not, and keeping pictures would be useless.
@@ -369,7 +369,7 @@ class DecoderPool:
             sum(one == video for one, _ in self._groups) < _MIN_GOPS_TO_JUDGE
         )
 
-    def _has_come(self, video: int, key: int) -> None:
+    def _note_visit(self, video: int, key: int) -> None:
         self._groups[video, key] = None
         self._groups.move_to_end((video, key))
         if len(self._groups) > _GOP_HISTORY:
@@ -401,12 +401,12 @@ class DecoderPool:
             if (video, packet) in self._pictures:
                 self._pictures[video, packet].credit = self._level + worth
                 return
-            if self._spare and not self._can_hold(video, picture):
+            if self._spare and not self._fits_spare(video, picture):
                 self._forget_spare()
             if not self._spare and not self._fits(size):
                 if self._level + worth < self._floor:
                     return  # it would be evicted first
-                surplus = self._make_room(like=(video, picture))
+                surplus = self._evict(like=(video, picture))
             copy = None
             if self._spare:
                 spare = self._spare.pop()
@@ -421,14 +421,14 @@ class DecoderPool:
             copy_picture(picture, copy)
         self._return_picture(_CachedPicture(video, packet, copy, picture_bytes(copy), worth))
 
-    def _can_hold(self, video: int, picture: VideoFrame) -> bool:
+    def _fits_spare(self, video: int, picture: VideoFrame) -> bool:
         spare = self._spare[-1]
         return spare.video == video and is_copyable(spare.frame, picture)
 
     def _fits(self, more: int) -> bool:
         return self.memory + more <= self._parts.settings.decoder_memory
 
-    def _make_room(self, like: tuple[int, VideoFrame] | None = None) -> list[_PooledDecoder]:
+    def _evict(self, like: tuple[int, VideoFrame] | None = None) -> list[_PooledDecoder]:
         """Evict the entries with the least credit and return the decoders to close.
 
         Pictures of the same video in the format of `like` become spare ones.
@@ -454,7 +454,7 @@ class DecoderPool:
         self._floor = kept[0].credit if kept else 0.0
         return surplus
 
-    def _least(self) -> _PooledDecoder:
+    def _evict_least(self) -> _PooledDecoder:
         """Remove and return the decoder with the least credit."""
         least = min(self._idle, key=lambda warm: warm.credit)
         self._level = max(self._level, least.credit)

@@ -41,19 +41,19 @@ class JoinedSide:
     """One of two joined cameras.  Thread-safe."""
 
     profile: str  #: one of `vfsd.tiling.cost.JOINED_SIDES`
-    weaver: PlaneMerger
+    merger: PlaneMerger
     pieces: tuple[str, ...]  #: pieces of its pictures
     places: tuple[int, ...]  #: their indices in the cells of the pack
 
     @property
     def turned(self) -> int:
         """Clockwise rotation in degrees that turns its pictures upright."""
-        return self.weaver.joint.turned[self.profile == JOINED_RIGHT]
+        return self.merger.joint.turned[self.profile == JOINED_RIGHT]
 
     @property
     def size(self) -> ImageSize:
         """Size of its pictures before they are turned upright."""
-        cut = self.weaver.joint.cut
+        cut = self.merger.joint.cut
         size = cut.left if self.profile == JOINED_LEFT else cut.right
         return size if self.turned % 180 == 0 else size[::-1]
 
@@ -70,7 +70,7 @@ class JoinedSide:
         """
         # For the left camera the middle piece has the properties of the pictures.
         like = decoded[0 if self.profile == JOINED_LEFT else -1]
-        if subsampling_of_planes(like) != self.weaver.joint.shares:
+        if subsampling_of_planes(like) != self.merger.joint.shares:
             raise IntegrityError(f"pieces of a joint have the pixel format {like.format.name}")
         made = blank_like(like, *self.size)
         planes = {
@@ -79,9 +79,9 @@ class JoinedSide:
         }
         out = self.upright(made)
         if self.profile == JOINED_LEFT:
-            self.weaver.left(planes.get("left"), planes["middle"], out)
+            self.merger.left(planes.get("left"), planes["middle"], out)
         else:
-            self.weaver.right(planes["middle"], planes.get("right"), out)
+            self.merger.right(planes["middle"], planes.get("right"), out)
         return made
 
     def upright(self, picture: VideoFrame) -> list[PlaneArray]:
@@ -235,7 +235,7 @@ class PackPool:
         pack = self._pack(segment.object_key)
         numbers = [frame - segment.first_frame for frame in wanted]
         if segment.is_joined:
-            pictures = self._woven(segment, pack, numbers)
+            pictures = self._joined_pictures(segment, pack, numbers)
         else:
             pictures = self._decoded(segment, pack, segment.place(tile), numbers, note)
         scanning = (
@@ -245,7 +245,7 @@ class PackPool:
             shown = picture if scanning is None else scanning.convert(picture)
             yield segment.first_frame + number, shown
 
-    def _woven(
+    def _joined_pictures(
         self, segment: Segment, pack: OpenPack, numbers: Sequence[int]
     ) -> Iterator[tuple[int, VideoFrame]]:
         """Yield (index in the segment, picture) of one of two joined cameras.
@@ -316,7 +316,7 @@ class PackPool:
         cell = self.cells(segment)[segment.place(tile)]
         return [bytes(part) for part in self._pack(segment.object_key).packets(cell, 0, frames)]
 
-    def cool(self, seconds: float) -> None:
+    def evict_idle(self, seconds: float) -> None:
         """Close decoders that have been idle for `seconds`."""
         with self._guard:
             before = monotonic() - seconds

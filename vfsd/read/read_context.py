@@ -75,7 +75,7 @@ class TileIndex:
             changes = self._changes
             known, found = self._videos.get(key, (-1, None))
         if found is None or known != changes:
-            found = self._asked(video, found)
+            found = self._load(video, found)
         with self._guard:
             self._measured = found.measured
             self._videos[key] = (changes, found)
@@ -87,7 +87,7 @@ class TileIndex:
         costs = DecodeCosts(found.measured, factors, self._threads)
         return AvailableTiles(found.segments, costs, wanted, found.joined, tuple(found.unreadable))
 
-    def _asked(self, video: LogicalVideo, before: _VideoTiles | None) -> _VideoTiles:
+    def _load(self, video: LogicalVideo, before: _VideoTiles | None) -> _VideoTiles:
         """Query the catalog.
 
         An unchanged result is returned as the same object, because cached plans and views refer to
@@ -126,7 +126,7 @@ class ReadContext:
     packs: PackPool
     sources: TileIndex
     reads: ReadRecorder
-    mender: DamageHandler
+    damage_handler: DamageHandler
 
     @classmethod
     def of(cls, parts: StoreContext, threads: int | None = None) -> ReadContext:
@@ -138,10 +138,10 @@ class ReadContext:
         sources = TileIndex(parts.catalog, pool.threads)
         return cls(pool, PackPool(parts.objects), sources, reads, DamageHandler(parts))
 
-    def cool(self, seconds: float) -> None:
+    def evict_idle(self, seconds: float) -> None:
         """Drop decoders and pictures that have been idle for `seconds`."""
-        self.pool.cool(seconds)
-        self.packs.cool(seconds)
+        self.pool.evict_idle(seconds)
+        self.packs.evict_idle(seconds)
 
     def close(self) -> None:
         self.reads.close()

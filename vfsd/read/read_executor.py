@@ -94,7 +94,7 @@ class TileReader:
         self._packs = tools.packs
         self._note = tools.sources.note
 
-    def hands(
+    def fillers(
         self, run: TileRun, frames: list[int], plan: ReadPlan, pixel_format: str
     ) -> Sequence[FrameFiller]:
         """Return fillers for pictures of `frames`; all of them together fill a picture."""
@@ -222,7 +222,7 @@ class PlanExecutor:
         data = np.empty((len(plan.frames), *form.shape), form.dtype)
         result = _ResultBuffer(list(data), plan.frames)
         jobs = [*self._original_jobs(plan, pixel_format, result)]
-        jobs += self._tile_jobs(plan, pixel_format, result, hands=self._pool.threads - len(jobs))
+        jobs += self._tile_jobs(plan, pixel_format, result, workers=self._pool.threads - len(jobs))
         if len(jobs) <= 1:
             for job in jobs:
                 job()
@@ -257,8 +257,8 @@ class PlanExecutor:
         if run is None:
             # Its decoder has threads of its own, and continues from the previous frames.
             return InlineRun(places, partial(self._converted, plan, frames, pixel_format))
-        hands = partial(self._tiles.hands, run, frames, plan, pixel_format)
-        return PrefetchRun(run.segment.object_key, places, hands)
+        fillers = partial(self._tiles.fillers, run, frames, plan, pixel_format)
+        return PrefetchRun(run.segment.object_key, places, fillers)
 
     def _converted(
         self, plan: ReadPlan, frames: list[int], pixel_format: str
@@ -299,9 +299,11 @@ class PlanExecutor:
             threads = self._pool.threads_for(plan.physical.media)
             yield partial(self._decode_runs, plan, runs, pixel_format, result, threads)
         else:
-            hands = min(len(runs), self._pool.threads)
-            for hand in range(hands):
-                yield partial(self._decode_runs, plan, runs[hand::hands], pixel_format, result, 1)
+            workers = min(len(runs), self._pool.threads)
+            for worker in range(workers):
+                yield partial(
+                    self._decode_runs, plan, runs[worker::workers], pixel_format, result, 1
+                )
 
     def _decode_runs(
         self,
@@ -342,13 +344,13 @@ class PlanExecutor:
                 yield from decoder.decode(run)
 
     def _tile_jobs(
-        self, plan: ReadPlan, pixel_format: str, result: _ResultBuffer, *, hands: int
+        self, plan: ReadPlan, pixel_format: str, result: _ResultBuffer, *, workers: int
     ) -> list[Job]:
         if not plan.tiled:
             return []
         # Each tile is converted by the job that decodes it.  If there are few segments, their tiles
         # are shared out so that every core is busy.
-        pieces = 1 if len(plan.tiled) >= hands else -(-hands // len(plan.tiled))
+        pieces = 1 if len(plan.tiled) >= workers else -(-workers // len(plan.tiled))
         jobs: list[Job] = []
         for run in plan.tiled:
             if run_converter(plan, run, pixel_format).is_local:

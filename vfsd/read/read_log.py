@@ -189,7 +189,7 @@ MakeEntry = Callable[[], LoggedRead]
 class ReadRecorder(Protocol):
     """Records reads.  Thread-safe, and usable after a fork."""
 
-    def note(self, digest: str, account: MakeEntry) -> None:
+    def note(self, digest: str, make_entry: MakeEntry) -> None:
         """Record a read of the video with that digest.  Never blocks, never raises."""
 
     def flush(self) -> None:
@@ -201,7 +201,7 @@ class ReadRecorder(Protocol):
 class NullReadLog:
     """Records nothing: for read-only stores."""
 
-    def note(self, digest: str, account: MakeEntry) -> None:
+    def note(self, digest: str, make_entry: MakeEntry) -> None:
         pass
 
     def flush(self) -> None:
@@ -234,8 +234,8 @@ class ReadLog:
         """Number of entries that were never written."""
         return self._writing.dropped
 
-    def note(self, digest: str, account: MakeEntry) -> None:
-        self._writing.add(digest, account)
+    def note(self, digest: str, make_entry: MakeEntry) -> None:
+        self._writing.add(digest, make_entry)
         if self._thread is None:
             self._start()
 
@@ -292,10 +292,10 @@ class _LogWriter:
         self._queue: deque[tuple[str, MakeEntry]] = deque(maxlen=_MAX_QUEUED)
         self.dropped = 0
 
-    def add(self, digest: str, account: MakeEntry) -> None:
+    def add(self, digest: str, make_entry: MakeEntry) -> None:
         if len(self._queue) == _MAX_QUEUED:
             self.dropped += 1  # concurrent threads may lose a count
-        self._queue.append((digest, account))
+        self._queue.append((digest, make_entry))
         if not self._told:
             self._told = True
             self._signals.put(False)
@@ -318,9 +318,9 @@ class _LogWriter:
         done: list[tuple[str, LoggedRead]] = []
         lost = 0
         while self._queue and len(done) < _MAX_QUEUED:
-            digest, account = self._queue.popleft()
+            digest, make_entry = self._queue.popleft()
             try:
-                done.append((digest, account()))
+                done.append((digest, make_entry()))
             except Exception:  # an error here must not reach a reader
                 _log.debug("a read could not be described", exc_info=True)
                 lost += 1

@@ -48,11 +48,11 @@ class AvailableTiles:
         """All segments, including joined ones."""
         return [*self.segments, *self.joined] if self.joined else self.segments
 
-    def avoiding(self, frames: Sequence[range]) -> AvailableTiles:
+    def excluding_frames(self, frames: Sequence[range]) -> AvailableTiles:
         """Return a copy with further frames that the original has lost."""
         return replace(self, unreadable=tuple(merged([*self.unreadable, *frames])))
 
-    def asking(self, psnr: float) -> AvailableTiles:
+    def requiring(self, psnr: float) -> AvailableTiles:
         """Return a copy for a reader that requires `psnr` dB instead of the store's minimum
         luma.
         """
@@ -85,7 +85,7 @@ def tiles_avoiding_damage(tiles: AvailableTiles | None, error: DamagedFileError)
     """
     if tiles is None or not tiles.stored:
         raise error
-    found = tiles.avoiding(error.frames or ())
+    found = tiles.excluding_frames(error.frames or ())
     if found == tiles:
         raise error
     return found

@@ -98,7 +98,9 @@ class PrefetchRun:
     """Runs of one source are decoded one after the other, because a decoder continues from one to
     the next."""
     places: Mapping[int, Sequence[int]]  #: by frame, ascending: indices in the result
-    open_hands: Callable[[], Sequence[FrameFiller]]  #: returns fillers that together fill a picture
+    open_fillers: Callable[
+        [], Sequence[FrameFiller]
+    ]  #: returns fillers that together fill a picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +134,13 @@ class _OpenRun:
     """A run in progress."""
 
     def __init__(
-        self, stretch: PrefetchRun, hands: Sequence[FrameFiller], strands: Sequence[SerialExecutor]
+        self,
+        stretch: PrefetchRun,
+        fillers: Sequence[FrameFiller],
+        strands: Sequence[SerialExecutor],
     ) -> None:
         self.stretch = stretch
-        self.hands = hands
+        self.fillers = fillers
         self.strands = strands
         self._frames = list(stretch.places)
         self._given = 0
@@ -159,8 +164,8 @@ class _OpenRun:
         pictures = [np.empty(shape, dtype) for _ in frames]
         fill = _fill_and_finish if self.is_given else _fill
         self._last = [
-            strand.submit(partial(fill, hand, pictures))
-            for strand, hand in zip(self.strands, self.hands, strict=True)
+            strand.submit(partial(fill, filler, pictures))
+            for strand, filler in zip(self.strands, self.fillers, strict=True)
         ]
         return _Batch(frames, self.stretch.places, pictures, self._last)
 
@@ -200,21 +205,21 @@ class ReadAhead:
         child that continues the iteration.
         """
         try:
-            self._fill_up()
+            self._start_batches()
             while self._ahead:
                 now = self._ahead.popleft()
                 if isinstance(now, _Batch):
                     self._frames_ahead -= len(now.frames)
                 for frame, data in now.pictures():
                     self._taken += 1
-                    self._fill_up()
+                    self._start_batches()
                     for place in now.places[frame]:
                         yield place, data
                         self._origin.require_same_process("a read")
         finally:
             self._stop()
 
-    def _fill_up(self) -> None:
+    def _start_batches(self) -> None:
         while self._has_room():
             following = self._next_part()
             if following is None:
@@ -245,12 +250,12 @@ class ReadAhead:
         return self._opened[-1].give(most, self._shape, self._dtype)
 
     def _open(self, stretch: PrefetchRun) -> _OpenRun:
-        hands = stretch.open_hands()
-        strands = [SerialExecutor(self._workers) for _ in hands]
+        fillers = stretch.open_fillers()
+        strands = [SerialExecutor(self._workers) for _ in fillers]
         for other in self._opened:
             if other.stretch.source == stretch.source:
-                strands = [*other.strands, *strands][: len(hands)]
-        return _OpenRun(stretch, hands, strands)
+                strands = [*other.strands, *strands][: len(fillers)]
+        return _OpenRun(stretch, fillers, strands)
 
     def _stop(self) -> None:
         """Cancel pending work without waiting for running jobs."""
@@ -261,17 +266,17 @@ class ReadAhead:
                 for job in part.jobs:
                     job.cancel()
         for opened in self._opened:
-            for strand, hand in zip(opened.strands, opened.hands, strict=True):
+            for strand, filler in zip(opened.strands, opened.fillers, strict=True):
                 try:
-                    strand.submit(hand.close)
+                    strand.submit(filler.close)
                 except RuntimeError:  # the workers are shut down
-                    hand.close()
+                    filler.close()
 
 
-def _fill(hand: FrameFiller, pictures: Sequence[Pixels]) -> None:
-    hand.fill(pictures)
+def _fill(filler: FrameFiller, pictures: Sequence[Pixels]) -> None:
+    filler.fill(pictures)
 
 
-def _fill_and_finish(hand: FrameFiller, pictures: Sequence[Pixels]) -> None:
-    hand.fill(pictures)
-    hand.finish()
+def _fill_and_finish(filler: FrameFiller, pictures: Sequence[Pixels]) -> None:
+    filler.fill(pictures)
+    filler.finish()

@@ -284,10 +284,10 @@ class _IntervalCosts:
         segment = way[0]
         start = self._starts.get(segment.id)
         if start is None:
-            start = self._look_at(*way)
+            start = self._measure(*way)
         return start + self._pictures[segment.id] * (last - segment.first_frame + 1)
 
-    def _look_at(self, segment: Segment, tiles: Sequence[int]) -> float:
+    def _measure(self, segment: Segment, tiles: Sequence[int]) -> float:
         """Compute the cost of a start, which is returned, and of each picture."""
         work, together = tile_work(segment, tiles, segment.end_frame - 1), len(tiles)
         start = self._costs.of_tiles(segment).start * work.starts
@@ -326,12 +326,12 @@ class _IntervalCosts:
                     frames = self._wanted[part.start : part.end].tolist()
                     work = original_work(self._physical, self._table, frames)
                     alone[number] = self._own.seconds(work)
-                if self._unreadable and self._has_lost(part):
+                if self._unreadable and self._is_unreadable(part):
                     alone[number] += _LOST_FRAME_SECONDS
                 yield alone[number], done[number] if begun == head or head < ended else 0.0
             tail = first[-1], end[-1]
 
-    def _has_lost(self, part: _Interval) -> bool:
+    def _is_unreadable(self, part: _Interval) -> bool:
         return any(lost.start <= part.last and part.first < lost.stop for lost in self._unreadable)
 
     def _seconds(self, first: Sequence[int], end: Sequence[int]) -> list[float]:

@@ -201,7 +201,7 @@ class VideoContext:
         if wanted == inf:
             return None
         tiles = self.usual_tiles(info)
-        return tiles if wanted is None else tiles.asking(wanted)
+        return tiles if wanted is None else tiles.requiring(wanted)
 
     def note(
         self, kind: str, snapshot: VideoSnapshot, plan: Callable[[], ReadPlan], timing: ReadTiming

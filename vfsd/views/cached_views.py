@@ -93,13 +93,13 @@ class CachedSlotCounts:
         # length of the cached prefix
         self._found: WeakKeyDictionary[RenderedView, int] = WeakKeyDictionary()
 
-    def are_all_of(self, rendition: RenderedView) -> bool:
+    def is_complete(self, rendition: RenderedView) -> bool:
         """Return whether all slots worth a file were cached at the last `refresh`; False without
         any.
         """
         return 0 < len(rendition.storable) == self._found.get(rendition)
 
-    def look(self, rendition: RenderedView) -> None:
+    def refresh(self, rendition: RenderedView) -> None:
         """Extend the count from the first slot that was missing."""
         found = self._found.get(rendition, 0)
         if found == len(rendition.storable):
@@ -159,7 +159,7 @@ class MaterialisedViews:
             self._files.move_to_end(key)
             return os.dup(found.fd)
 
-    def want(self, rendition: RenderedView) -> None:
+    def request(self, rendition: RenderedView) -> None:
         """Schedule a file for a view that was read completely, unless it is too large.
 
         Raw pictures and stills get none: no cache file holds them, so they would have to be decoded

@@ -119,7 +119,7 @@ class CursorPool:
         self._guard = threading.Lock()
 
     @contextmanager
-    def at(
+    def borrow(
         self,
         key: str,
         footage: ViewInput,
@@ -147,11 +147,11 @@ class CursorPool:
             raise
         if cursor.place < len(frames):
             cursor.check = _never_cancelled
-            self._give_back(key, cursor)
+            self._return(key, cursor)
         else:
             cursor.close()
 
-    def cool(self, seconds: float) -> None:
+    def evict_idle(self, seconds: float) -> None:
         """Close the cursors that have been idle for `seconds`."""
         with self._guard:
             before = time.monotonic() - seconds
@@ -181,7 +181,7 @@ class CursorPool:
         self._tools.pool.lend(-cursor.memory)
         return cursor
 
-    def _give_back(self, key: str, cursor: DecodeCursor) -> None:
+    def _return(self, key: str, cursor: DecodeCursor) -> None:
         surplus = []
         self._tools.pool.lend(cursor.memory)
         cursor.used = time.monotonic()
@@ -244,7 +244,7 @@ def _decoded_pictures(
             if not is_tiled:
                 raise
             _log.warning("a view is rendered from the original, not from tiles: %s", error)
-            tools.mender.note(error)
+            tools.damage_handler.report(error)
             tiles = None
 
 

@@ -404,7 +404,7 @@ class LayoutView:
         self._draw = draw
         self._data: bytes | None = None
 
-    def make(self, slot: int, workshop: RenderContext) -> bytes:
+    def make(self, slot: int, context: RenderContext) -> bytes:
         if not slot:
             return b""
         if self._data is None:  # the cache may have evicted it before the end of the read

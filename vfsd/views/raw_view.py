@@ -41,26 +41,26 @@ class RawView:
     is_work = True
 
     def __init__(
-        self, key: str, footage: ViewInput, view: View, form: ViewForm, showing: ViewTimeline
+        self, key: str, footage: ViewInput, view: View, form: ViewForm, timeline: ViewTimeline
     ) -> None:
         self.key = key
         self.digest = footage.digest
-        self.memory = showing.memory
+        self.memory = timeline.memory
         self._footage = footage
-        self._showing = showing
+        self._timeline = timeline
         self._pictures = decoded_picture_form(footage.physical.media, view, form)
         self._header = self._prefix = b""
         if form.container == "y4m":
             self._header, self._prefix = self._y4m_header(), _Y4M_FRAME
         each = len(self._prefix) + self._pictures.bytes
-        self.slots: Slots = FixedSizeSlots(len(self._header), each, len(showing))
+        self.slots: Slots = FixedSizeSlots(len(self._header), each, len(timeline))
 
-    def make(self, slot: int, workshop: RenderContext) -> Bytes:
+    def make(self, slot: int, context: RenderContext) -> Bytes:
         whole = np.empty(self.slots[slot].size, np.uint8)
-        self.fill(slot, workshop, whole)
+        self.fill(slot, context, whole)
         return whole.data
 
-    def fill(self, slot: int, workshop: RenderContext, place: ByteBuffer) -> None:
+    def fill(self, slot: int, context: RenderContext, place: ByteBuffer) -> None:
         """Like `make`, but writes into `place`, which has exactly the size of the slot."""
         if not slot:
             place[:] = np.frombuffer(self._header, np.uint8)
@@ -68,19 +68,19 @@ class RawView:
         number = slot - 1
         converter = PictureConverter(self._pictures)
         samples = self._samples(place, converter)
-        with self._cursor(workshop, converter, number) as cursor:
+        with self._cursor(context, converter, number) as cursor:
             ((picture, held),) = cursor.pictures(number, number + 1)
             converter.convert(picture, held, samples)
 
-    def stream(self, workshop: RenderContext) -> Generator[Bytes, None, None]:
+    def stream(self, context: RenderContext) -> Generator[Bytes, None, None]:
         """Yield the bytes of each slot in order; each buffer is valid until the next iteration."""
         yield self._header
         converter = PictureConverter(self._pictures)
         # One buffer for all pictures: allocating memory takes as long as filling it.
         whole = np.empty(len(self._prefix) + converter.bytes, np.uint8)
         samples = self._samples(whole, converter)
-        with self._cursor(workshop, converter, 0) as cursor:
-            for picture, held in cursor.pictures(0, len(self._showing)):
+        with self._cursor(context, converter, 0) as cursor:
+            for picture, held in cursor.pictures(0, len(self._timeline)):
                 converter.convert(picture, held, samples)
                 yield whole.data
 
@@ -88,20 +88,20 @@ class RawView:
         places = [slot - 1 for slot in slots if slot]
         if not places:
             return None
-        return DecodedFrames(self._footage, self._showing.frames[places], self._pictures)
+        return DecodedFrames(self._footage, self._timeline.frames[places], self._pictures)
 
     @property
     def parts(self) -> Sequence[ViewPart]:
-        shown = DecodedFrames(self._footage, self._showing.frames, self._pictures)
+        shown = DecodedFrames(self._footage, self._timeline.frames, self._pictures)
         return [RenderedPart(shown, None, self.slots.size)]
 
     def _cursor(
-        self, workshop: RenderContext, converter: PictureConverter, place: int
+        self, context: RenderContext, converter: PictureConverter, place: int
     ) -> AbstractContextManager[DecodeCursor]:
         """Return a cursor with threads that decode ahead while a picture is copied and written."""
-        footage, frames = self._footage, self._showing.frames
-        threads = workshop.pool.threads_ahead(footage.physical.media)
-        return workshop.cursor(self.key, footage, converter, frames, place, threads)
+        footage, frames = self._footage, self._timeline.frames
+        threads = context.pool.threads_ahead(footage.physical.media)
+        return context.cursor(self.key, footage, converter, frames, place, threads)
 
     def _samples(self, place: ByteBuffer, converter: PictureConverter) -> Pixels:
         """Write the frame prefix and return the part of `place` for the samples."""
@@ -110,7 +110,7 @@ class RawView:
 
     def _y4m_header(self) -> bytes:
         width, height = self._pictures.size
-        rate = self._showing.mean_rate
+        rate = self._timeline.mean_rate
         full = media_coding(self._pictures.media).is_full
         ratio = self._pictures.sample_aspect_ratio
         shape = "0:0" if ratio is None else f"{ratio.numerator}:{ratio.denominator}"

@@ -47,8 +47,8 @@ class RemoteRenderer(Protocol):
 class RemoteViews:
     """Views whose slots a `RemoteRenderer` renders.  Thread-safe."""
 
-    def __init__(self, elsewhere: RemoteRenderer) -> None:
-        self._elsewhere = elsewhere
+    def __init__(self, remote: RemoteRenderer) -> None:
+        self._remote = remote
         self._places: WeakKeyDictionary[RenderedView, tuple[int, str]] = WeakKeyDictionary()
 
     def add(self, rendition: RenderedView, ino: int, path: str) -> None:
@@ -62,7 +62,7 @@ class RemoteViews:
         if place is None or not slot:
             return None
         room = rendition.slots[slot].size
-        return self._elsewhere.make(SlotRequest(*place, rendition.key, slot, room), check)
+        return self._remote.make(SlotRequest(*place, rendition.key, slot, room), check)
 
 
 AllocateBuffer = Callable[[int], ByteBuffer]
@@ -77,9 +77,9 @@ class SlotRenderer:
         if not parts.read_only and parts.settings.admit_views:
             candidates = CandidateIndex.of_store(parts)
         memory = parts.settings.decoder_memory // 2
-        self._workshop = RenderContext(tools, memory, parts.quarantine, candidates)
+        self._context = RenderContext(tools, memory, parts.quarantine, candidates)
         self._parts = parts
-        self._renditions = ViewResolver(parts, tools, lambda rendition, _ino, _path: rendition)
+        self._resolver = ViewResolver(parts, tools, lambda rendition, _ino, _path: rendition)
         self._made_of = RecentViews[str]()  # by key
 
     def make(self, order: SlotRequest, check: Checkpoint, place: AllocateBuffer) -> int | None:
@@ -91,25 +91,25 @@ class SlotRenderer:
         rendition = self._rendition(order)
         if rendition is None or not order.slot < len(rendition.slots):
             return None
-        workshop = self._workshop.checked(check)
+        context = self._context.checked(check)
         if isinstance(rendition, InPlaceView):
             size = rendition.slots[order.slot].size
             if size:
-                rendition.fill(order.slot, workshop, place(size))
+                rendition.fill(order.slot, context, place(size))
             return size
-        made = np.frombuffer(rendition.make(order.slot, workshop), np.uint8)
+        made = np.frombuffer(rendition.make(order.slot, context), np.uint8)
         if len(made):
             place(len(made))[:] = made
         return len(made)
 
-    def cool(self, seconds: float) -> None:
+    def evict_idle(self, seconds: float) -> None:
         """See `RenderContext.evict_idle`."""
-        self._workshop.cool(seconds)
-        store_encode_times(self._parts, self._workshop.times)
+        self._context.evict_idle(seconds)
+        store_encode_times(self._parts, self._context.times)
 
     def close(self) -> None:
-        self._workshop.close()
-        self._renditions.close()
+        self._context.close()
+        self._resolver.close()
 
     def _rendition(self, order: SlotRequest) -> RenderedView | None:
         """Return the requested view; an open file keeps its view even if the path has another one
@@ -118,7 +118,7 @@ class SlotRenderer:
         found = self._made_of.get(order.key)
         if found is None:
             try:
-                found = self._renditions.at(*self._renditions.located(order.ino, order.path))
+                found = self._resolver.resolve(*self._resolver.locate(order.ino, order.path))
             except NotFoundError:
                 return None  # the video was removed or replaced
             if found.key != order.key:

@@ -54,10 +54,10 @@ class RenderTask:
         self._then: list[Callable[[], None]] = []
 
     @property
-    def is_waited_for(self) -> bool:
+    def has_waiting_reader(self) -> bool:
         return self._waiting > 0
 
-    def want(self, then: Callable[[], None] | None = None) -> bool:
+    def add_reader(self, then: Callable[[], None] | None = None) -> bool:
         """Register a reader until `remove_reader`; return False if the task is already done.
 
         `then` is called when the task is done, by the thread that ran it.
@@ -70,7 +70,7 @@ class RenderTask:
                 self._then.append(then)
             return True
 
-    def unwant(self) -> None:
+    def remove_reader(self) -> None:
         with self._guard:
             self._wants -= 1
 
@@ -103,9 +103,9 @@ class RenderTask:
         except Exception as error:
             self.error = error
         finally:
-            self.land()
+            self.finish()
 
-    def land(self) -> None:
+    def finish(self) -> None:
         """Mark the task as done and notify its readers."""
         self._first(self)
         with self._guard:
@@ -121,10 +121,10 @@ class RenderPool:
     After a fork the child has no threads and starts its own.
     """
 
-    def __init__(self, name: str, hands: int) -> None:
-        """Start at most `hands` threads, when they are needed."""
+    def __init__(self, name: str, max_threads: int) -> None:
+        """Start at most `max_threads` threads, when they are needed."""
         self._name = name
-        self._hands = hands
+        self._max_threads = max_threads
         self._closed = False
         self.after_fork()
         reset_after_fork(self)
@@ -132,13 +132,13 @@ class RenderPool:
     def submit(self, render: RenderTask) -> None:
         """Queue a task.  It is cancelled after `close`, and fails if no thread can be started."""
         with self._guard:
-            if not self._closed and self._has_hands():
+            if not self._closed and self._ensure_thread():
                 self._queue.append(render)
                 self._changed.notify()
                 return
             if not self._closed:
                 render.error = OSError(errno.EAGAIN, "cannot start a new thread")
-        render.land()
+        render.finish()
 
     def close(self) -> None:
         """Cancel queued tasks and wait for running ones.
@@ -153,7 +153,7 @@ class RenderPool:
             self._queue.clear()
             self._changed.notify_all()
         for render in left:
-            render.land()
+            render.finish()
         end = time.monotonic() + _CLOSE_SECONDS
         for thread in self._threads:
             with suppress(RuntimeError):  # raised for a thread that was not started
@@ -168,9 +168,9 @@ class RenderPool:
         self._threads: list[threading.Thread] = []
         self._idle = 0
 
-    def _has_hands(self) -> bool:
+    def _ensure_thread(self) -> bool:
         """Return whether there is a thread, after starting one more if all are busy."""
-        if self._idle <= len(self._queue) and len(self._threads) < self._hands:
+        if self._idle <= len(self._queue) and len(self._threads) < self._max_threads:
             name = f"{self._name}-{len(self._threads)}"
             thread = threading.Thread(target=self._serve, name=name, daemon=True)
             self._threads.append(thread)
@@ -195,7 +195,7 @@ class RenderPool:
                 self._idle -= 1
             if not self._queue:
                 return None
-            foremost = next((one for one in self._queue if one.is_waited_for), self._queue[0])
+            foremost = next((one for one in self._queue if one.has_waiting_reader), self._queue[0])
             self._queue.remove(foremost)
             return foremost
 
@@ -264,12 +264,12 @@ class RenderCache:
         self,
         key: str,
         make: RenderSlot,
-        lane: RenderPool,
+        pool: RenderPool,
         *,
         keep: bool,
         patience: CancelCheck | None = None,
     ) -> Bytes:
-        """Return what `make` returns, or has returned before; one thread of `lane` calls it.
+        """Return what `make` returns, or has returned before; one thread of `pool` calls it.
 
         Args:
             keep: the result is worth a file.
@@ -279,27 +279,27 @@ class RenderCache:
         stopped.
         """
         while True:
-            found = self._wanted(key, make, lane, keep)
+            found = self._wanted(key, make, pool, keep)
             if not isinstance(found, RenderTask):
                 return found
             try:
                 found.wait(patience)
             finally:
-                found.unwant()
+                found.remove_reader()
             if found.error is not None:
                 raise found.error
             if found.data is not None:
                 return found.data
 
-    def ahead(
-        self, key: str, make: RenderSlot, lane: RenderPool, then: Callable[[], None], *, keep: bool
+    def prefetch(
+        self, key: str, make: RenderSlot, pool: RenderPool, then: Callable[[], None], *, keep: bool
     ) -> RenderTask | None:
         """Start rendering without waiting; the caller has to call `remove_reader` of the task.
 
         `then` is called by another thread when the task is done or cancelled.  None means that the
         bytes are already there, and `then` is not called.
         """
-        found = self._wanted(key, make, lane, keep, then)
+        found = self._wanted(key, make, pool, keep, then)
         return found if isinstance(found, RenderTask) else None
 
     def has(self, key: str) -> bool:
@@ -322,7 +322,7 @@ class RenderCache:
         self,
         key: str,
         make: RenderSlot,
-        lane: RenderPool,
+        pool: RenderPool,
         keep: bool,
         then: Callable[[], None] | None = None,
     ) -> Bytes | RenderTask:
@@ -332,14 +332,14 @@ class RenderCache:
             if data is not None:
                 return data
             render = self._renders.get(key)
-            if render is not None and render.want(then):
+            if render is not None and render.add_reader(then):
                 return render
             render = RenderTask(
                 lambda check: self._made(key, make, check, keep), partial(self._forget, key)
             )
-            render.want(then)
+            render.add_reader(then)
             self._renders[key] = render
-        lane.submit(render)
+        pool.submit(render)
         return render
 
     def _made(self, key: str, make: RenderSlot, check: Checkpoint, keep: bool) -> Bytes:

@@ -116,12 +116,12 @@ class PacketReaders:
         def make() -> PacketReader:
             return PacketReader(footage.path, physical.media, physical.access, footage.table)
 
-        with self._lent(physical, footage.key, make) as reader:
+        with self._borrowed(physical, footage.key, make) as reader:
             assert isinstance(reader, PacketReader)
             yield reader
 
     @contextmanager
-    def reader_of_sound(
+    def audio_reader(
         self, footage: ViewInput, sound: Sound, table: FrameTable
     ) -> Iterator[AudioPacketReader]:
         """Lend a reader of audio packets."""
@@ -129,12 +129,12 @@ class PacketReaders:
         def make() -> ViewAudioReader:
             return audio_packet_reader(footage.path, footage.physical.media, sound, table)
 
-        with self._lent(footage.physical, f"{footage.key}/sound", make) as reader:
+        with self._borrowed(footage.physical, f"{footage.key}/sound", make) as reader:
             assert not isinstance(reader, AudioDecoder)
             yield reader
 
     @contextmanager
-    def samples_of_sound(
+    def audio_samples(
         self, footage: ViewInput, sound: Sound, table: FrameTable, layout: str
     ) -> Iterator[AudioDecoder]:
         """Lend a decoder of audio samples in the given channel layout."""
@@ -143,12 +143,12 @@ class PacketReaders:
             media = footage.physical.media
             return AudioDecoder(footage.path, media, sound, table, layout, footage.damage)
 
-        with self._lent(footage.physical, f"{footage.key}/samples/{layout}", make) as reader:
+        with self._borrowed(footage.physical, f"{footage.key}/samples/{layout}", make) as reader:
             assert isinstance(reader, AudioDecoder)
             yield reader
 
     @contextmanager
-    def _lent(
+    def _borrowed(
         self, physical: PhysicalVideo, key: str, make: Callable[[], ViewAudioReader]
     ) -> Iterator[ViewAudioReader]:
         with self._suspects.decoding(physical):  # FFmpeg demuxes some containers
@@ -193,7 +193,7 @@ class DecodeLocks:
         self._waiting: list[tuple[str, int]] = []
 
     @contextmanager
-    def turn(self, key: str, place: int, check: Checkpoint = _never_cancelled) -> Iterator[None]:
+    def acquire(self, key: str, place: int, check: Checkpoint = _never_cancelled) -> Iterator[None]:
         """Hold the lock around picture `place` for the block.  Raises what `check` raises."""
         me = (key, place)
         with self._changed:
@@ -241,12 +241,12 @@ class RenderContext:
         self.times = EncodeTimes()  #: shared with the copies of `checked`
         self.pool = tools.pool
         self.packs = tools.packs
-        self.mender = tools.mender
+        self.damage_handler = tools.damage_handler
         self.check: Checkpoint = _never_cancelled
         self.readers = PacketReaders(suspects)
         self._tools = tools
         self._cursors = CursorPool(tools, memory)
-        self._turns = DecodeLocks()
+        self._locks = DecodeLocks()
 
     def checked(self, check: Checkpoint) -> RenderContext:
         """Return the same context with another cancel check, for one task."""
@@ -264,16 +264,16 @@ class RenderContext:
         threads: int,
     ) -> AbstractContextManager[DecodeCursor]:
         """See `CursorPool.borrow`."""
-        return self._cursors.at(key, footage, wanted, frames, place, self.check, threads)
+        return self._cursors.borrow(key, footage, wanted, frames, place, self.check, threads)
 
-    def turn(self, key: str, place: int) -> AbstractContextManager[None]:
+    def decode_lock(self, key: str, place: int) -> AbstractContextManager[None]:
         """See `DecodeLocks.acquire`."""
-        return self._turns.turn(key, place, self.check)
+        return self._locks.acquire(key, place, self.check)
 
-    def cool(self, seconds: float) -> None:
+    def evict_idle(self, seconds: float) -> None:
         """Close decoders and drop pictures that have been idle for `seconds`."""
-        self._cursors.cool(seconds)
-        self._tools.cool(seconds)
+        self._cursors.evict_idle(seconds)
+        self._tools.evict_idle(seconds)
 
     def close(self) -> None:
         self._cursors.close()

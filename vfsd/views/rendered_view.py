@@ -84,7 +84,7 @@ class RenderedView(Protocol):
     def memory(self) -> int:
         """Approximate bytes of memory that it uses."""
 
-    def make(self, slot: int, workshop: RenderContext) -> Bytes:
+    def make(self, slot: int, context: RenderContext) -> Bytes:
         """Return the bytes of a slot without its zero padding.
 
         Slow.  Thread-safe.  Raises `IntegrityError`, `OSError`, and what `workshop.check` raises,
@@ -121,7 +121,7 @@ class PaddedView(RenderedView, Protocol):
     def trimmed(self, slot: int, data: bytes) -> bytes:
         """Return what `make` returned for a slot other than the header, without padding."""
 
-    def header_of(self, sizes: Ints) -> bytes:
+    def header_for(self, sizes: Ints) -> bytes:
         """Return a header of the same size for segments of the given sizes."""
 
 
@@ -129,7 +129,7 @@ class PaddedView(RenderedView, Protocol):
 class InPlaceView(RenderedView, Protocol):
     """A view that can render slots into a given buffer."""
 
-    def fill(self, slot: int, workshop: RenderContext, place: ByteBuffer) -> None:
+    def fill(self, slot: int, context: RenderContext, place: ByteBuffer) -> None:
         """Write the bytes of a slot to `place`, which has exactly its size."""
 
 
@@ -137,7 +137,7 @@ class InPlaceView(RenderedView, Protocol):
 class StreamableView(RenderedView, Protocol):
     """A view that is cheapest to render in order."""
 
-    def stream(self, workshop: RenderContext) -> Generator[Bytes, None, None]:
+    def stream(self, context: RenderContext) -> Generator[Bytes, None, None]:
         """Yield the bytes of each slot in order; each buffer is valid until the next iteration."""
 
 
@@ -157,27 +157,27 @@ def plan_view(footage: ViewInput, request: ViewSpec, packs: PackPool) -> Planned
     form = request.form
     key = view_key(footage, format_view_path(request))
     pictures = decoded_picture_form(media, view, form)  # raises before any work is done
-    showing = timeline_of_view(view, footage.physical, footage.table)
+    timeline = timeline_of_view(view, footage.physical, footage.table)
     if form.is_raw:
-        return RawView(key, footage, view, form, showing)
-    found = find_audio(footage, view, form, showing)
+        return RawView(key, footage, view, form, timeline)
+    found = find_audio(footage, view, form, timeline)
     sound = None if isinstance(found, str) else found
-    whole = find_copy(key, footage, view, form, showing, sound) or find_stitch(
-        key, footage, view, form, showing, packs, sound
+    whole = find_copy(key, footage, view, form, timeline, sound) or find_stitch(
+        key, footage, view, form, timeline, packs, sound
     )
     if whole is not None:
         return whole
-    spliced = find_smart_cut(key, footage, view, form, showing, sound)
+    spliced = find_smart_cut(key, footage, view, form, timeline, sound)
     if not isinstance(spliced, str):
         return spliced
     # Tiles that the view cannot use may change without invalidating its cached segments.
-    frames = range(int(showing.frames[0]), int(showing.frames[-1]) + 1)
-    footage = footage.serving(PictureConverter(pictures), frames)
+    frames = range(int(timeline.frames[0]), int(timeline.frames[-1]) + 1)
+    footage = footage.usable_for(PictureConverter(pictures), frames)
     keys = (
         view_key(footage, format_view_path(request)),
         view_key(replace(footage, tiles=None), format_view_path(request)),
     )
-    return TranscodedView(keys, footage, view, form, showing, sound, why=spliced)
+    return TranscodedView(keys, footage, view, form, timeline, sound, why=spliced)
 
 
 def view_input_for(request: ViewSpec, footage: ViewInput) -> ViewInput:
@@ -185,7 +185,7 @@ def view_input_for(request: ViewSpec, footage: ViewInput) -> ViewInput:
     psnr = request.psnr
     if psnr is None and request.form.codec is not None and is_lossless(request.form.codec):
         psnr = math.inf  # no loss is allowed
-    return footage if psnr is None else footage.of_quality(psnr)
+    return footage if psnr is None else footage.with_quality(psnr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +273,8 @@ class StillView:
             self._footage, self._frame, self._region, self._suffix, size, labels=self._labels
         )
 
-    def make(self, slot: int, workshop: RenderContext) -> bytes:
-        pixels = self._pixels(workshop)
+    def make(self, slot: int, context: RenderContext) -> bytes:
+        pixels = self._pixels(context)
         if self._suffix == "jpg":
             return encode_jpeg(pixels, quantiser=MIN_JPEG_QUANTISER)
         return npy_file(pixels) if self._suffix == "npy" else uncompressed_png(pixels)
@@ -288,12 +288,12 @@ class StillView:
     def _form(self) -> PictureForm:
         return picture_form(self._footage.physical.media, View(region=self._region), "rgb24")
 
-    def _pixels(self, workshop: RenderContext) -> Pixels:
+    def _pixels(self, context: RenderContext) -> Pixels:
         """Return height x width x 3, RGB."""
         converter = PictureConverter(self._form())
         footage, frames = self._footage, np.array([self._frame])
-        threads = workshop.pool.threads_for(footage.physical.media)
-        with workshop.cursor(self.key, footage, converter, frames, 0, threads) as cursor:
+        threads = context.pool.threads_for(footage.physical.media)
+        with context.cursor(self.key, footage, converter, frames, 0, threads) as cursor:
             ((picture, held),) = cursor.pictures(0, 1)
             return converter.convert(picture, held)
 
@@ -311,7 +311,7 @@ class TextView:
         self.memory = len(data)
         self._data = data
 
-    def make(self, slot: int, workshop: RenderContext) -> bytes:
+    def make(self, slot: int, context: RenderContext) -> bytes:
         return self._data
 
     def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:

@@ -54,7 +54,7 @@ class RateLimiter:
         self._next = 0.0  # earliest start, by `time.perf_counter`
 
     @contextmanager
-    def turn(self, count: int) -> Iterator[None]:
+    def limit(self, count: int) -> Iterator[None]:
         """Copy `count` bytes within the block."""
         if not self._is_needed():
             yield
@@ -83,11 +83,13 @@ class Prefetcher:
     looks at the middle of a file does not wait for slots that are never read.
     """
 
-    def __init__(self, slots: Slots, ahead: PrefetchSlot, *, hands: int, most_bytes: int) -> None:
-        """Render at most `hands` slots at a time, with `most_bytes` of slot sizes in total."""
+    def __init__(
+        self, slots: Slots, ahead: PrefetchSlot, *, max_running: int, most_bytes: int
+    ) -> None:
+        """Render at most `max_running` slots at a time, of `most_bytes` in total."""
         self._slots = slots
         self._make = ahead
-        self._hands = hands
+        self._max_running = max_running
         self._most_bytes = most_bytes
         self._guard = threading.Lock()
         self._begin = 0  # first slot of the sequential run
@@ -99,7 +101,7 @@ class Prefetcher:
         self._making: dict[int, RenderTask | None] = {}  # None while the task is being submitted
         self._closed = False
 
-    def begin(self, slot: int) -> None:
+    def start_at(self, slot: int) -> None:
         """Prepare for a sequential read of all slots from `slot` on.  Call it before the first
         read.
         """
@@ -107,9 +109,9 @@ class Prefetcher:
             self._begin = self._next = slot
             self._position = self._asked = slot - 1
             self._ahead = self._least = _MAX_PREFETCH_SLOTS
-        self._go_on()
+        self._start_tasks()
 
-    def asked_for(self, first: int, last: int) -> None:
+    def note_request(self, first: int, last: int) -> None:
         """Note that the reader requests the slots ``first <= slot <= last``.
 
         After a jump nothing more is rendered at the old position, because the reader waits for the
@@ -120,11 +122,11 @@ class Prefetcher:
             if not self._begin <= first <= self._asked + 1:
                 self._begin, self._position, self._asked = first, first - 1, last
                 self._next, self._ahead, self._least = first + 1, 0, 0
-                given_up = self._give_up()
+                given_up = self._take_tasks()
             self._asked = max(self._asked, last)
         _release_tasks(given_up)
 
-    def follow(self, slot: int) -> None:
+    def note_received(self, slot: int) -> None:
         """Note that the reader has received `slot`."""
         with self._guard:
             # A slot outside this range was requested before a jump.
@@ -135,17 +137,17 @@ class Prefetcher:
             ahead = 2 * (slot - self._begin) if slot else 2
             self._ahead = min(_MAX_PREFETCH_SLOTS, max(self._least, ahead))
             self._next = max(self._next, slot + 1)
-        self._go_on()
+        self._start_tasks()
 
     def close(self) -> None:
         with self._guard:
             self._closed = True
-            given_up = self._give_up()
+            given_up = self._take_tasks()
         _release_tasks(given_up)
 
-    def _go_on(self) -> None:
+    def _start_tasks(self) -> None:
         """Start rendering up to the allowed number of slots."""
-        while (slot := self._claim()) is not None:
+        while (slot := self._next_slot()) is not None:
             render = self._make(slot, partial(self._made, slot))
             with self._guard:
                 if slot in self._making:
@@ -160,16 +162,20 @@ class Prefetcher:
         with self._guard:
             render = self._making.pop(slot, None)
         _release_tasks([render])
-        self._go_on()
+        self._start_tasks()
 
-    def _give_up(self) -> list[RenderTask | None]:
+    def _take_tasks(self) -> list[RenderTask | None]:
         """Return the tasks to release; the caller holds the lock."""
         making, self._making = self._making, {}
         return list(making.values())
 
-    def _claim(self) -> int | None:
+    def _next_slot(self) -> int | None:
         with self._guard:
-            if self._closed or len(self._making) >= self._hands or self._next >= self._limit():
+            if (
+                self._closed
+                or len(self._making) >= self._max_running
+                or self._next >= self._limit()
+            ):
                 return None
             self._next += 1
             self._making[self._next - 1] = None
@@ -191,7 +197,7 @@ class Prefetcher:
 def _release_tasks(renders: Iterable[RenderTask | None]) -> None:
     for render in renders:
         if render is not None:
-            render.unwant()
+            render.remove_reader()
 
 
 _MEMORY_BYTES = 64 << 20
@@ -219,9 +225,9 @@ class Renderer:
         self,
         parts: StoreContext,
         tools: ReadContext,
-        elsewhere: RemoteViews | None = None,
+        remote: RemoteViews | None = None,
         whole_bytes: int = 0,
-        are_others_hurried: Callable[[], bool] = lambda: False,
+        are_reads_waiting: Callable[[], bool] = lambda: False,
     ) -> None:
         """Set up the caches and thread pools.
 
@@ -236,19 +242,19 @@ class Renderer:
             files = FileCache.of_store(parts)
             candidates = CandidateIndex(files) if parts.settings.admit_views else None
         memory = parts.settings.decoder_memory // 2
-        self.workshop = RenderContext(tools, memory, parts.quarantine, candidates)
+        self.context = RenderContext(tools, memory, parts.quarantine, candidates)
         self._parts = parts
         self._reads = tools.reads
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
-        self._made_slots = CachedSlotCounts(self._is_in_cache)
-        self._elsewhere = elsewhere
-        self.turnstile = RateLimiter(are_others_hurried)
-        self.hands = encoder_threads()  #: threads that render segments
-        self._segments = RenderPool("encode", self.hands)
+        self._cached_slots = CachedSlotCounts(self._is_in_cache)
+        self._remote = remote
+        self.rate_limiter = RateLimiter(are_reads_waiting)
+        self.encoder_count = encoder_threads()  #: threads that render segments
+        self._segments = RenderPool("encode", self.encoder_count)
         self._pictures = RenderPool("render", DECODERS_PER_CORE * available_cores())
-        self._wholes = None
+        self._materialised = None
         if whole_bytes:
-            self._wholes = MaterialisedViews(parts.directory.cache, whole_bytes, self.slot)
+            self._materialised = MaterialisedViews(parts.directory.cache, whole_bytes, self.slot)
 
     def slot(
         self, rendition: RenderedView, slot: int, patience: CancelCheck | None = None
@@ -260,36 +266,36 @@ class Renderer:
         return self._cache.get(
             cached_slot_name(rendition, slot),
             partial(self._make, rendition, slot),
-            self._lane(rendition, slot),
+            self._pool_for(rendition, slot),
             keep=slot in rendition.storable,
             patience=patience,
         )
 
-    def ahead(
+    def prefetch(
         self, rendition: RenderedView, slot: int, then: Callable[[], None]
     ) -> RenderTask | None:
         """Start to render a slot; see `RenderCache.prefetch`."""
-        return self._cache.ahead(
+        return self._cache.prefetch(
             cached_slot_name(rendition, slot),
             partial(self._make, rendition, slot),
-            self._lane(rendition, slot),
+            self._pool_for(rendition, slot),
             then,
             keep=slot in rendition.storable,
         )
 
     def _make(self, rendition: RenderedView, slot: int, check: Checkpoint) -> Bytes:
         if slot in rendition.storable:
-            self._made_slots.forget(rendition)
-        if self._elsewhere is not None:
-            made = self._elsewhere.make(rendition, slot, check)
+            self._cached_slots.forget(rendition)
+        if self._remote is not None:
+            made = self._remote.make(rendition, slot, check)
             if made is not None:
                 return made
-        return rendition.make(slot, self.workshop.checked(check))
+        return rendition.make(slot, self.context.checked(check))
 
     def _is_in_cache(self, rendition: RenderedView, slot: int) -> bool:
         return self._cache.has(cached_slot_name(rendition, slot))
 
-    def _lane(self, rendition: RenderedView, slot: int) -> RenderPool:
+    def _pool_for(self, rendition: RenderedView, slot: int) -> RenderPool:
         is_segment = slot in rendition.storable and not isinstance(rendition, StillView)
         return self._segments if is_segment else self._pictures
 
@@ -299,45 +305,45 @@ class Renderer:
 
     def is_made(self, rendition: RenderedView) -> bool:
         """Return whether all slots that take work were cached when last checked."""
-        return self._made_slots.are_all_of(rendition)
+        return self._cached_slots.is_complete(rendition)
 
     def note(self, rendition: RenderedView, read: SlotReadLog, timing: ReadTiming) -> None:
         """Add a read of these slots to the read log."""
         slots = read.sorted()
         pictures = rendition.pictures(slots) if slots else None
         if pictures is not None:
-            self._reads.note(pictures.footage.digest, partial(pictures.account, timing))
+            self._reads.note(pictures.footage.digest, partial(pictures.log_entry, timing))
 
     def whole(self, rendition: RenderedView) -> int | None:
         """Return a new descriptor of a file with exactly the bytes of the view, or None."""
-        return None if self._wholes is None else self._wholes.open(rendition.key)
+        return None if self._materialised is None else self._materialised.open(rendition.key)
 
-    def was_read(self, rendition: RenderedView, read: SlotReadLog) -> None:
+    def reader_closed(self, rendition: RenderedView, read: SlotReadLog) -> None:
         """Update the caches after a reader of these slots has closed the view."""
-        self._made_slots.look(rendition)
-        if self._wholes is not None and read.is_all_of(len(rendition.slots)):
-            self._wholes.want(rendition)
+        self._cached_slots.refresh(rendition)
+        if self._materialised is not None and read.covers(len(rendition.slots)):
+            self._materialised.request(rendition)
 
-    def cool(self, seconds: float) -> None:
+    def evict_idle(self, seconds: float) -> None:
         """See `RenderContext.evict_idle`; also drops cached bytes of videos that were removed."""
-        self.workshop.cool(seconds)
-        store_encode_times(self._parts, self.workshop.times)
+        self.context.evict_idle(seconds)
+        store_encode_times(self._parts, self.context.times)
         held = self._cache.digests()
-        if self._wholes is not None:
-            held |= self._wholes.digests()
+        if self._materialised is not None:
+            held |= self._materialised.digests()
         gone = held - digests_in_use(self._parts, held) if held else set()
         if gone:
             self._cache.forget(gone)
-            if self._wholes is not None:
-                self._wholes.forget(gone)
+            if self._materialised is not None:
+                self._materialised.forget(gone)
 
     def close(self) -> None:
-        if self._wholes is not None:
-            self._wholes.close()
+        if self._materialised is not None:
+            self._materialised.close()
         self._segments.close()
         self._pictures.close()
-        store_encode_times(self._parts, self.workshop.times)
-        self.workshop.close()
+        store_encode_times(self._parts, self.context.times)
+        self.context.close()
 
 
 class RenderedFile:
@@ -348,11 +354,11 @@ class RenderedFile:
         self._rendition = rendition
         self._slots = rendition.slots
         is_kept = bool(rendition.storable)
-        self._runner = Prefetcher(
+        self._prefetcher = Prefetcher(
             self._slots,
-            partial(renderer.ahead, rendition),
+            partial(renderer.prefetch, rendition),
             # A decoder without an encoder continues where the last slot ended.
-            hands=renderer.hands if is_kept else 1,
+            max_running=renderer.encoder_count if is_kept else 1,
             most_bytes=_PREFETCH_CACHED_BYTES if is_kept else _PREFETCH_BYTES,
         )
         self._whole = renderer.whole(rendition)
@@ -391,7 +397,7 @@ class RenderedFile:
         wanted = max(0, min(len(buffer), self.size - offset))
         if wanted:
             first, last = self._slots.at(offset), self._slots.at(offset + wanted - 1)
-            self._runner.asked_for(first.slot, last.slot)
+            self._prefetcher.note_request(first.slot, last.slot)
         done = 0
         while done < wanted:
             place = self._slots.at(offset + done)
@@ -399,9 +405,9 @@ class RenderedFile:
             count = min(wanted - done, place.size - within)
             data = self._renderer.slot(self._rendition, place.slot, patience)
             self._read.add(place.slot)
-            self._runner.follow(place.slot)
+            self._prefetcher.note_received(place.slot)
             part = np.frombuffer(data, np.uint8)[within : within + count]
-            with self._renderer.turnstile.turn(count):
+            with self._renderer.rate_limiter.limit(count):
                 # Numpy releases the GIL while it copies.
                 target[done : done + len(part)] = part
                 target[done + len(part) : done + count] = 0
@@ -409,26 +415,26 @@ class RenderedFile:
         self._waited += time.perf_counter() - began
         return done
 
-    def read_on(self, slot: int) -> None:
+    def read_sequentially(self, slot: int) -> None:
         """Prepare for a sequential read of all slots from `slot` on."""
-        self._runner.begin(slot)
+        self._prefetcher.start_at(slot)
 
     def slot(self, slot: int) -> Bytes:
         """Return the bytes of a slot without its zero padding.  Raises as `readinto` does."""
-        self._runner.asked_for(slot, slot)
+        self._prefetcher.note_request(slot, slot)
         began = time.perf_counter()
         data = self._renderer.slot(self._rendition, slot)
         self._read.add(slot)
-        self._runner.follow(slot)
+        self._prefetcher.note_received(slot)
         self._waited += time.perf_counter() - began
         return data
 
     def close(self) -> None:
-        self._runner.close()
+        self._prefetcher.close()
         if self._whole is not None:
             os.close(self._whole)
             self._whole = None
-        self._renderer.was_read(self._rendition, self._read)
+        self._renderer.reader_closed(self._rendition, self._read)
         self._renderer.note(self._rendition, self._read, ReadTiming(self._opened_ns, self._waited))
 
 
@@ -448,7 +454,7 @@ def write_view(
     buffer = memoryview(bytearray(_CHUNK))
     at = 0
     try:
-        file.read_on(0)
+        file.read_sequentially(0)
         while count := file.readinto(buffer, at):
             out.write(buffer[:count])
             at += count
@@ -470,7 +476,7 @@ def _write_streamed(
     read = SlotReadLog()
     size = 0
     try:
-        with closing(rendition.stream(renderer.workshop)) as stream:
+        with closing(rendition.stream(renderer.context)) as stream:
             for slot, data in enumerate(stream):
                 seconds += time.perf_counter() - resumed
                 out.write(data)
@@ -494,7 +500,7 @@ def _write_trimmed(
     sizes = np.zeros(len(slots) - 1, np.int64)
     out.write(bytes(slots[0].size))
     try:
-        file.read_on(1)
+        file.read_sequentially(1)
         for slot in range(1, len(slots)):
             data = rendition.trimmed(slot, bytes(file.slot(slot)))
             out.write(data)
@@ -504,5 +510,5 @@ def _write_trimmed(
     finally:
         file.close()
     out.seek(start)
-    out.write(rendition.header_of(sizes))
+    out.write(rendition.header_for(sizes))
     return int(out.seek(0, os.SEEK_END)) - start

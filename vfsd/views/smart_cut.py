@@ -80,18 +80,18 @@ class SmartCutSource(Protocol):
     def settings(self, settings: EncoderSettings) -> EncoderSettings:
         """Return settings for pictures that are encoded next to the copied ones."""
 
-    def own_sets(self, settings: EncoderSettings, reorder: int) -> tuple[bytes, ...]:
+    def encoded_sets(self, settings: EncoderSettings, reorder: int) -> tuple[bytes, ...]:
         """Return the parameter sets of the encoded part; decoders may hold back `reorder`
         frames.
         """
 
-    def record(self, own: tuple[bytes, ...]) -> bytes:
+    def codec_configuration(self, own: tuple[bytes, ...]) -> bytes:
         """Return the codec configuration with both groups of parameter sets."""
 
-    def begins(self, kinds: set[int]) -> bool:
+    def is_random_access(self, kinds: set[int]) -> bool:
         """Return whether a picture with slices of these types is a random access point."""
 
-    def opening(self, packet: bytes) -> bytes:
+    def convert_first(self, packet: bytes) -> bytes:
         """Return the first copied packet in the form that starts a sequence."""
 
 
@@ -114,7 +114,7 @@ class H264SmartCutSource:
             settings, profile=self.sequence.profile_name, number=self.free_number
         )
 
-    def own_sets(self, settings: EncoderSettings, reorder: int) -> tuple[bytes, ...]:
+    def encoded_sets(self, settings: EncoderSettings, reorder: int) -> tuple[bytes, ...]:
         """Describe pictures with the VUI of the source, so that decoders are not reset."""
         return tuple(
             splice_parameter_sets.with_source_vui(unit, self.sequence, reorder)
@@ -123,14 +123,14 @@ class H264SmartCutSource:
             for unit in parameter_sets(settings)
         )
 
-    def record(self, own: tuple[bytes, ...]) -> bytes:
+    def codec_configuration(self, own: tuple[bytes, ...]) -> bytes:
         return codec_config.avcc((*self.sets, *own), _LENGTH_BYTES)
 
-    def begins(self, kinds: set[int]) -> bool:
+    def is_random_access(self, kinds: set[int]) -> bool:
         """Other types may be key pictures too, but only an IDR picture resets the decoder."""
         return kinds == {nal.H264_IDR}
 
-    def opening(self, packet: bytes) -> bytes:
+    def convert_first(self, packet: bytes) -> bytes:
         return packet
 
 
@@ -153,16 +153,16 @@ class HevcSmartCutSource:
         """Code pictures in the same size, so that decoders keep their buffers."""
         return dataclasses.replace(settings, number=self.free_number, smallest_block=self.block)
 
-    def own_sets(self, settings: EncoderSettings, reorder: int) -> tuple[bytes, ...]:
+    def encoded_sets(self, settings: EncoderSettings, reorder: int) -> tuple[bytes, ...]:
         """Ignore `reorder`: a decoder outputs all frames of one sequence before those of the next
         (C.5.2.2).
         """
         return parameter_sets(settings)
 
-    def record(self, own: tuple[bytes, ...]) -> bytes:
+    def codec_configuration(self, own: tuple[bytes, ...]) -> bytes:
         return codec_config.hvcc((*self.sets, *own), _LENGTH_BYTES)
 
-    def begins(self, kinds: set[int]) -> bool:
+    def is_random_access(self, kinds: set[int]) -> bool:
         known = (
             {splice_parameter_sets.IDR_W_RADL},
             {splice_parameter_sets.IDR_N_LP},
@@ -170,7 +170,7 @@ class HevcSmartCutSource:
         )
         return kinds in known or (len(kinds) == 1 and kinds <= set(splice_parameter_sets.BLA_TYPES))
 
-    def opening(self, packet: bytes) -> bytes:
+    def convert_first(self, packet: bytes) -> bytes:
         return splice_parameter_sets.as_idr_packet(packet, self.prefix)
 
 
@@ -246,7 +246,7 @@ def find_smart_cut(
     footage: ViewInput,
     view: View,
     form: ViewForm,
-    showing: ViewTimeline,
+    timeline: ViewTimeline,
     sound: ViewAudio | None = None,
 ) -> SmartCutView | str:
     """Return `view` with all but its ends copied, or the reason why it has to be encoded.
@@ -266,9 +266,9 @@ def find_smart_cut(
     source = smart_cut_source(media)
     if isinstance(source, str):
         return source
-    damaged = lost_frames_in_tiles(footage, showing.frames)
+    damaged = lost_frames_in_tiles(footage, timeline.frames)
     whole = longest_undamaged_range(damaged)
-    cut = _find_copy_range(footage, showing, whole, source) if whole else None
+    cut = _find_copy_range(footage, timeline, whole, source) if whole else None
     if cut is None and damaged.any():
         return "its packets are damaged on disk, and tiles show the lost frames"
     if cut is None:
@@ -284,32 +284,32 @@ def find_smart_cut(
         framing = stream_packet_format(media)
     if framing is None:
         return "its parameter sets are not available"
-    opening = RunStart(cut.left_out, source.opening)
-    part = showing.part(cut.first, cut.stop)
+    opening = RunStart(cut.left_out, source.convert_first)
+    part = timeline.part(cut.first, cut.stop)
     copied = CopiedRun(footage, part, cut.packets, columns, framing, opening)
     reorder = _reorder_depth(copied, media, source)
     if reorder > _MAX_REORDER:
         return "its packets are reordered by too many frames"
     runs: list[CopiedRun | SegmentedEncode] = [copied]
     if cut.first:
-        runs.insert(0, _encoded_end(f"{key}/head", footage, showing.part(0, cut.first), source))
-    if cut.stop < len(showing):
+        runs.insert(0, _encoded_end(f"{key}/head", footage, timeline.part(0, cut.first), source))
+    if cut.stop < len(timeline):
         runs.append(
-            _encoded_end(f"{key}/tail", footage, showing.part(cut.stop, len(showing)), source)
+            _encoded_end(f"{key}/tail", footage, timeline.part(cut.stop, len(timeline)), source)
         )
     if len(runs) == 1:
         return "its beginning cannot be copied"
-    return SmartCutView(key, form, showing, source, runs, reorder, sound)
+    return SmartCutView(key, form, timeline, source, runs, reorder, sound)
 
 
 def _encoded_end(
-    key: str, footage: ViewInput, showing: ViewTimeline, source: SmartCutSource
+    key: str, footage: ViewInput, timeline: ViewTimeline, source: SmartCutSource
 ) -> SegmentedEncode:
     """Return the encoded part at one end, in the orientation of the stored pictures."""
     media = dataclasses.replace(footage.physical.media, rotation=0, mirrored=False)
     pictures = even_picture_form(media, View(), "yuv420p")
-    settings = encoder_settings(media, source.codec, pictures, showing)
-    return SegmentedEncode(key, footage, pictures, source.settings(settings), showing)
+    settings = encoder_settings(media, source.codec, pictures, timeline)
+    return SegmentedEncode(key, footage, pictures, source.settings(settings), timeline)
 
 
 def _columns(footage: ViewInput, cut: _CopyRange) -> PacketColumns:
@@ -320,11 +320,11 @@ def _columns(footage: ViewInput, cut: _CopyRange) -> PacketColumns:
 
 
 def _find_copy_range(
-    footage: ViewInput, showing: ViewTimeline, within: range, source: SmartCutSource
+    footage: ViewInput, timeline: ViewTimeline, within: range, source: SmartCutSource
 ) -> _CopyRange | None:
     """Find the part of the frames `within` that can be copied; indices into the view's frames."""
     table = footage.table
-    frames = showing.frames[within.start : within.stop]
+    frames = timeline.frames[within.start : within.stop]
     packets = table.packets_of(range(int(frames[0]), int(frames[-1]) + 1))
     base = int(packets.min())
     flags = table.columns(base, int(packets.max()) + 1).flags
@@ -387,7 +387,7 @@ def _is_random_access_point(footage: ViewInput, packet: int, source: SmartCutSou
         if nal.is_parameter_set(source.codec, kind)
     }
     coded = {kind for kind in kinds if nal.holds_slice(source.codec, kind)}
-    return source.begins(coded) and sets <= set(source.sets)
+    return source.is_random_access(coded) and sets <= set(source.sets)
 
 
 def _reorder_depth(run: CopiedRun, media: MediaInfo, source: SmartCutSource) -> int:
@@ -428,7 +428,7 @@ class SmartCutView:
         self,
         key: str,
         form: ViewForm,
-        showing: ViewTimeline,
+        timeline: ViewTimeline,
         source: SmartCutSource,
         runs: Sequence[CopiedRun | SegmentedEncode],
         reorder: int,
@@ -438,26 +438,26 @@ class SmartCutView:
 
         `reorder` is the number of frames that a decoder may have to hold back.
         """
-        self.memory = 4 * showing.memory + (sound.memory if sound else 0)
+        self.memory = 4 * timeline.memory + (sound.memory if sound else 0)
         self._sound_track = sound.track if sound else None
         self._container = form.container
-        self._showing = showing
+        self._timeline = timeline
         self._source = source
         self._reorder = reorder
-        self._parts = list(_placed_runs(runs, showing))
+        self._parts = list(_placed_runs(runs, timeline))
         self.marks = side_data_of_smart_cut(self._copied.footage.physical.media, form.container)
         shown = np.concatenate([part.run.shown + part.ticks for part in self._parts])
         keys = np.concatenate([part.run.keys for part in self._parts])
         self._starts = np.concatenate([part.run.starts + part.first for part in self._parts])
         muxer = self._muxer(bytes(1))
         sizes = np.concatenate([part.run.sizes for part in self._parts])
-        self._sound = SegmentedAudio(sound, muxer, shown, self._starts, showing.time_base)
+        self._sound = SegmentedAudio(sound, muxer, shown, self._starts, timeline.time_base)
         sizes += muxer.overheads(shown, keys, self._starts) + self._sound.sizes
         self._index = SegmentIndex(
             sizes=sizes,
             starts=shown[self._starts],
             starts_with_key=keys[self._starts],
-            end=showing.end,
+            end=timeline.end,
         )
         spare = CONFIGURATION_BYTES + sum(len(unit) + 2 for unit in source.sets)
         header = len(muxer.header(spare=spare)) + muxer.index_size(len(sizes))
@@ -472,22 +472,22 @@ class SmartCutView:
         self.key = blake3(f"{key} spliced".encode() + sizes.tobytes()).hexdigest()
         self.digest = self._copied.footage.digest
 
-    def make(self, slot: int, workshop: RenderContext) -> bytes:
-        sets, codec = self._own_sets(), self._source.codec
-        muxer = self._muxer(self._source.record(sets))
+    def make(self, slot: int, context: RenderContext) -> bytes:
+        sets, codec = self._encoded_sets(), self._source.codec
+        muxer = self._muxer(self._source.codec_configuration(sets))
         size = self.slots[slot].size
         if not slot:
             return muxer.header(self._index, spare=size - len(muxer.header(self._index)))
         part, number = self._at(slot)
         times = part.times(number)
         if isinstance(part.run, CopiedRun):
-            payloads = part.run.payloads(number, workshop)
+            payloads = part.run.payloads(number, context)
         else:
             room = size - overhead(muxer, times) - MIN_PADDING
             room -= int(self._sound.sizes[slot - 1])
             framing = encoder_packet_format(codec, sets, stream=self._container == codec)
-            payloads = part.run.encoded(number, framing, room, workshop).payloads
-        sound = self._sound.packets(slot - 1, workshop)
+            payloads = part.run.encoded(number, framing, room, context).payloads
+        sound = self._sound.packets(slot - 1, context)
         return require_segment_fits(muxer.segment(slot - 1, times, payloads, size, sound), size)
 
     def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
@@ -519,25 +519,25 @@ class SmartCutView:
         part = next(part for part in reversed(self._parts) if part.segments < slot)
         return part, slot - 1 - part.segments
 
-    def _own_sets(self) -> tuple[bytes, ...]:
+    def _encoded_sets(self) -> tuple[bytes, ...]:
         """Return the parameter sets of the encoded part."""
         run = next(part.run for part in self._parts if isinstance(part.run, SegmentedEncode))
-        return self._source.own_sets(run.settings, self._reorder)
+        return self._source.encoded_sets(run.settings, self._reorder)
 
     def _muxer(self, configuration: bytes) -> Muxer:
-        showing, media = self._showing, self._copied.footage.physical.media
-        lengths = np.diff(np.append(showing.starts[self._starts], showing.end))
+        timeline, media = self._timeline, self._copied.footage.physical.media
+        lengths = np.diff(np.append(timeline.starts[self._starts], timeline.end))
         track = VideoTrack(
             codec=self._source.codec,
             width=media.width,
             height=media.height,
             configuration=configuration,
-            time_base=showing.time_base,
-            duration=showing.end,
+            time_base=timeline.time_base,
+            duration=timeline.end,
             longest=max(int(lengths.max()), self._copied.farthest),
             pixel_format=media.pixel_format,
             reorder=self._copied.reorder,
-            rate=showing.rate,
+            rate=timeline.rate,
             rotation=media.rotation,
             mirrored=media.mirrored,
             sample_aspect_ratio=media.sample_aspect_ratio,
@@ -548,10 +548,10 @@ class SmartCutView:
 
 
 def _placed_runs(
-    runs: Sequence[CopiedRun | SegmentedEncode], showing: ViewTimeline
+    runs: Sequence[CopiedRun | SegmentedEncode], timeline: ViewTimeline
 ) -> Iterator[_PlacedRun]:
     first = segments = 0
     for run in runs:
-        yield _PlacedRun(run, first, segments, int(showing.starts[first]))
+        yield _PlacedRun(run, first, segments, int(timeline.starts[first]))
         first += len(run.shown)
         segments += len(run.starts)

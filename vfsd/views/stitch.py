@@ -71,7 +71,7 @@ class TileBlock:
 
 
 def tile_blocks(
-    area: Rect, showing: ViewTimeline, segments: Sequence[Segment], good: IsGoodEnough
+    area: Rect, timeline: ViewTimeline, segments: Sequence[Segment], good: IsGoodEnough
 ) -> list[TileBlock] | None:
     """Return the tiles that cover `area` of the stored picture for all frames of a view, in order.
 
@@ -79,7 +79,7 @@ def tile_blocks(
     None if some frame has no `good` tiles that can be stitched, or if an edge of the area is not a
     tile edge.
     """
-    first, stop = int(showing.frames[0]), int(showing.frames[-1]) + 1
+    first, stop = int(timeline.frames[0]), int(timeline.frames[-1]) + 1
     chosen = _consecutive_segments(first, stop, segments)
     if chosen is None:
         return None
@@ -151,7 +151,7 @@ def find_stitch(
     footage: ViewInput,
     view: View,
     form: ViewForm,
-    showing: ViewTimeline,
+    timeline: ViewTimeline,
     packs: PackPool,
     sound: ViewAudio | None = None,
 ) -> StitchedView | None:
@@ -175,7 +175,7 @@ def find_stitch(
         return None  # the odd row or column may be on any side
     pictures = picture_form(media, view, form.layout)
     good = footage.tiles.good_for(pictures, footage.physical)
-    blocks = tile_blocks(area, showing, footage.tiles.segments, good)
+    blocks = tile_blocks(area, timeline, footage.tiles.segments, good)
     if not blocks or len(blocks) > MAX_SEGMENTS or min(shown) < 2:
         return None
     in_stream = form.container == "hevc" or len({one.grid for one in blocks}) > MAX_PICTURE_SETS
@@ -186,13 +186,13 @@ def find_stitch(
             shown,
             [block.grid for block in blocks],
             in_stream=in_stream,
-            bits_per_second=_bits_per_second(blocks, sizes, showing),
+            bits_per_second=_bits_per_second(blocks, sizes, timeline),
         )
     except (IntegrityError, RefusedMediaError, OSError) as error:
         _log.warning("a view is encoded instead of stitched: %s", error)
         return None
     stitched = StitchedView(
-        key, footage, form, showing, blocks, sizes, head, shown, in_stream, pictures, sound
+        key, footage, form, timeline, blocks, sizes, head, shown, in_stream, pictures, sound
     )
     if form.container == "matroska" and stitched.largest >= MAX_PACKET:
         return None
@@ -212,7 +212,7 @@ class StitchedView:
         key: str,
         footage: ViewInput,
         form: ViewForm,
-        showing: ViewTimeline,
+        timeline: ViewTimeline,
         blocks: Sequence[TileBlock],
         sizes: Ints,
         head: StreamHead,
@@ -234,7 +234,7 @@ class StitchedView:
         self.digest = footage.digest
         media = footage.physical.media
         self.marks = side_data_of_encoding(media, form.container, pictures, steady=True)
-        self._showing = showing
+        self._timeline = timeline
         self._blocks = blocks
         self._head = head
         self._in_stream = in_stream
@@ -247,33 +247,33 @@ class StitchedView:
         track = self._track(footage.physical.media, shown, in_stream)
         self._muxer = muxer_for(form.container, track, sound.track if sound else None)
         self._sound = SegmentedAudio(
-            sound, self._muxer, showing.starts, self._starts, showing.time_base
+            sound, self._muxer, timeline.starts, self._starts, timeline.time_base
         )
-        keys = np.zeros(len(showing), np.int64)
+        keys = np.zeros(len(timeline), np.int64)
         keys[self._starts] = 1
-        totals = payloads + self._muxer.overheads(showing.starts, keys, self._starts)
+        totals = payloads + self._muxer.overheads(timeline.starts, keys, self._starts)
         totals += MIN_PADDING + self._sound.sizes
         self._index = SegmentIndex(
             sizes=totals,
-            starts=showing.starts[self._starts],
+            starts=timeline.starts[self._starts],
             starts_with_key=np.ones(len(totals), np.int64),
-            end=showing.end,
+            end=timeline.end,
         )
         header = len(self._muxer.header()) + self._muxer.index_size(len(totals))
         self.slots: Slots = VariableSizeSlots(header, totals)
         self._sizes = sizes
         self._pictures = pictures
-        self.memory = showing.memory + _BLOCK_BYTES * len(blocks) + (sound.memory if sound else 0)
+        self.memory = timeline.memory + _BLOCK_BYTES * len(blocks) + (sound.memory if sound else 0)
 
-    def make(self, slot: int, workshop: RenderContext) -> bytes:
+    def make(self, slot: int, context: RenderContext) -> bytes:
         if not slot:
             return self._muxer.header(self._index)
         block = self._blocks[slot - 1]
         try:
-            payloads = self._payloads(block, workshop.packs)
+            payloads = self._payloads(block, context.packs)
         except (IntegrityError, RefusedMediaError, UsageError, OSError) as error:
             # The size is fixed already, so encoded pictures cannot replace the tiles.
-            workshop.mender.note(error)
+            context.damage_handler.report(error)
             _log.error("a view cannot be stitched from damaged tiles: %s", error)
             raise IntegrityError(
                 f"the tiles of frames {block.segment.first_frame} to "
@@ -281,7 +281,7 @@ class StitchedView:
                 hint="`vfsd fsck` lists the damage; tiles can be made again from the original",
             ) from error
         size = self.slots[slot].size
-        sound = self._sound.packets(slot - 1, workshop)
+        sound = self._sound.packets(slot - 1, context)
         data = self._muxer.segment(slot - 1, self._times(slot - 1), payloads, size, sound)
         if len(data) > size:
             raise IntegrityError("a pack of tiles holds more than the catalog says")
@@ -331,8 +331,8 @@ class StitchedView:
     def _times(self, number: int) -> PacketTimes:
         first = int(self._starts[number])
         stop = first + self._blocks[number].frames
-        shown = self._showing.starts[first:stop]
-        ends = self._showing.ends(first, stop)
+        shown = self._timeline.starts[first:stop]
+        ends = self._timeline.ends(first, stop)
         keys = np.zeros(stop - first, np.int64)
         keys[0] = 1
         return PacketTimes(
@@ -340,17 +340,17 @@ class StitchedView:
         )
 
     def _track(self, media: MediaInfo, shown: tuple[int, int], in_stream: bool) -> VideoTrack:
-        showing = self._showing
-        lengths = np.diff(np.append(showing.starts[self._starts], showing.end))
+        timeline = self._timeline
+        lengths = np.diff(np.append(timeline.starts[self._starts], timeline.end))
         return VideoTrack(
             codec="hevc",
             width=shown[0],
             height=shown[1],
             configuration=self._framing.configuration,
-            time_base=showing.time_base,
-            duration=showing.end,
+            time_base=timeline.time_base,
+            duration=timeline.end,
             longest=int(lengths.max()),
-            rate=showing.rate,
+            rate=timeline.rate,
             rotation=media.rotation,
             mirrored=media.mirrored,
             sample_aspect_ratio=media.sample_aspect_ratio,
@@ -394,9 +394,9 @@ def _sample_parameter_sets(blocks: Sequence[TileBlock], packs: PackPool) -> list
     return sorted(found)
 
 
-def _bits_per_second(blocks: Sequence[TileBlock], sizes: Ints, showing: ViewTimeline) -> int:
+def _bits_per_second(blocks: Sequence[TileBlock], sizes: Ints, timeline: ViewTimeline) -> int:
     """Return the bit rate of the segment with the highest."""
     counts = [block.frames for block in blocks]
-    edges = np.append(showing.starts, showing.end)[np.cumsum([0, *counts])]
-    seconds = np.maximum(np.diff(edges), 1) * float(showing.time_base)
+    edges = np.append(timeline.starts, timeline.end)[np.cumsum([0, *counts])]
+    seconds = np.maximum(np.diff(edges), 1) * float(timeline.time_base)
     return int((8 * sizes / seconds).max())

@@ -44,15 +44,15 @@ def find_copy(
     footage: ViewInput,
     view: View,
     form: ViewForm,
-    showing: ViewTimeline,
+    timeline: ViewTimeline,
     sound: ViewAudio | None = None,
 ) -> CopiedView | None:
     """Return `view` as a copy of packets, or None if it cannot be copied."""
     if why_not_copied(footage, view, form) is not None:
         return None
     media = footage.physical.media
-    packets = _packet_range(footage, showing)
-    if packets is None or lost_frames_in_tiles(footage, showing.frames).any():
+    packets = _packet_range(footage, timeline)
+    if packets is None or lost_frames_in_tiles(footage, timeline.frames).any():
         return None
     columns = footage.table.columns(packets.start, packets.stop)
     largest = int(columns.size.max())
@@ -64,7 +64,7 @@ def find_copy(
         framing = stream_packet_format(media)
     if framing is None:
         return None
-    run = CopiedRun(footage, showing, packets, columns, framing)
+    run = CopiedRun(footage, timeline, packets, columns, framing)
     return CopiedView(key, form, run, sound)
 
 
@@ -100,10 +100,10 @@ def _is_unusual_in_mp4(media: MediaInfo) -> bool:
     )
 
 
-def _packet_range(footage: ViewInput, showing: ViewTimeline) -> range | None:
+def _packet_range(footage: ViewInput, timeline: ViewTimeline) -> range | None:
     """Return the packets of the view if they are consecutive and start at a key packet."""
     table = footage.table
-    frames = range(int(showing.frames[0]), int(showing.frames[-1]) + 1)
+    frames = range(int(timeline.frames[0]), int(timeline.frames[-1]) + 1)
     packets = table.packets_of(frames)
     first, stop = int(packets[0]), int(packets[0]) + len(packets)
     if int(packets.min()) != first or int(packets.max()) != stop - 1:
@@ -157,36 +157,36 @@ class CopiedView:
     ) -> None:
         self.key = key
         self.digest = run.footage.digest
-        self.memory = 2 * run.showing.memory + (sound.memory if sound else 0)
+        self.memory = 2 * run.timeline.memory + (sound.memory if sound else 0)
         self._run = run
-        showing = run.showing
-        longest = int(np.diff(np.append(showing.starts[run.starts], showing.end)).max())
+        timeline = run.timeline
+        longest = int(np.diff(np.append(timeline.starts[run.starts], timeline.end)).max())
         longest = max(longest, run.farthest)
         self.marks = side_data_of_copy(run.footage.physical.media, form.container)
         track = replace(
-            _track(run.footage.physical.media, showing, run.framing, run.reorder, longest),
+            _track(run.footage.physical.media, timeline, run.framing, run.reorder, longest),
             marks=self.marks,
         )
         self._muxer = muxer = muxer_for(form.container, track, sound.track if sound else None)
-        self._sound = SegmentedAudio(sound, muxer, run.shown, run.starts, showing.time_base)
+        self._sound = SegmentedAudio(sound, muxer, run.shown, run.starts, timeline.time_base)
         totals = run.sizes + muxer.overheads(run.shown, run.keys, run.starts)
         totals += self._sound.sizes
         self._index = SegmentIndex(
             sizes=totals,
             starts=run.shown[run.starts],
             starts_with_key=run.keys[run.starts],
-            end=showing.end,
+            end=timeline.end,
         )
         header = len(muxer.header()) + muxer.index_size(len(totals))
         self.slots: Slots = VariableSizeSlots(header, totals)
 
-    def make(self, slot: int, workshop: RenderContext) -> bytes:
+    def make(self, slot: int, context: RenderContext) -> bytes:
         if not slot:
             return self._muxer.header(self._index)
         size = self.slots[slot].size
         times = self._run.times(slot - 1)
-        payloads = self._run.payloads(slot - 1, workshop)
-        sound = self._sound.packets(slot - 1, workshop)
+        payloads = self._run.payloads(slot - 1, context)
+        sound = self._sound.packets(slot - 1, context)
         return require_segment_fits(
             self._muxer.segment(slot - 1, times, payloads, size, sound), size
         )
@@ -222,7 +222,7 @@ class CopiedRun:
     def __init__(
         self,
         footage: ViewInput,
-        showing: ViewTimeline,
+        timeline: ViewTimeline,
         packets: range,
         columns: PacketColumns,
         framing: PacketFormat,
@@ -231,28 +231,28 @@ class CopiedRun:
         """`columns` are those of `packets` without the ones that `opening` skips."""
         self._opening = opening
         self.footage = footage
-        self.showing = showing
+        self.timeline = timeline
         self.framing = framing
         self._packets = packets
-        self.shown = columns.pts - footage.table.frame_pts(int(showing.frames[0]))
+        self.shown = columns.pts - footage.table.frame_pts(int(timeline.frames[0]))
         """Display time of each packet's picture, in ticks."""
         self.keys = _key_packets(columns)  #: 1 for key packets
         self.bytes = int(columns.size.sum())  #: of the stored packets
-        self.starts = _segment_starts(columns, self.shown, showing)
+        self.starts = _segment_starts(columns, self.shown, timeline)
         """Index of the first packet of each segment."""
-        self.reorder = int((showing.starts - self.shown).max())  #: see `VideoTrack.reorder`
+        self.reorder = int((timeline.starts - self.shown).max())  #: see `VideoTrack.reorder`
         self.sizes = np.add.reduceat(framing.bound(columns.size, self.keys), self.starts)
         """Bytes of each segment without container overhead."""
-        self.farthest = self.reorder + int((self.shown - showing.starts).max())
+        self.farthest = self.reorder + int((self.shown - timeline.starts).max())
         """Maximum number of ticks between decoding and showing a picture."""
         if not framing.is_exact:
             self.sizes += MIN_PADDING
 
-    def payloads(self, number: int, workshop: RenderContext) -> list[bytes]:
+    def payloads(self, number: int, context: RenderContext) -> list[bytes]:
         """Return the packets of a segment.  Raises `IntegrityError`, `OSError`."""
         first, stop = self._bounds(number)
         payloads = []
-        with workshop.readers.reader(self.footage) as reader:
+        with context.readers.reader(self.footage) as reader:
             stored = self._stored(reader, first, stop)
             for (index, packet), is_key in zip(stored, self.keys[first:stop], strict=True):
                 try:
@@ -272,23 +272,25 @@ class CopiedRun:
 
     def times(self, number: int) -> PacketTimes:
         first, stop = self._bounds(number)
-        showing, shown = self.showing, self.shown[first:stop]
+        timeline, shown = self.timeline, self.shown[first:stop]
         # The i-th packet is decoded when the i-th picture is shown, see `VideoTrack.reorder`.
-        ends = showing.ends(first, stop)
-        following = np.searchsorted(showing.starts, shown, side="right")
-        last = len(showing) - 1
-        after = np.where(following > last, showing.end, showing.starts[np.minimum(following, last)])
+        ends = timeline.ends(first, stop)
+        following = np.searchsorted(timeline.starts, shown, side="right")
+        last = len(timeline) - 1
+        after = np.where(
+            following > last, timeline.end, timeline.starts[np.minimum(following, last)]
+        )
         return PacketTimes(
             shown=shown,
             lasting=after - shown,
-            decoded=showing.starts[first:stop],
+            decoded=timeline.starts[first:stop],
             end=int(ends[-1]),
             keys=self.keys[first:stop],
         )
 
     @property
     def part(self) -> CopiedPart:
-        frames, physical = self.showing.frames, self.footage.physical
+        frames, physical = self.timeline.frames, self.footage.physical
         form = picture_form(physical.media, View(), "yuv420p")
         return CopiedPart(
             range(int(frames[0]), int(frames[-1]) + 1),
@@ -305,19 +307,19 @@ class CopiedRun:
 
 
 def _track(
-    media: MediaInfo, showing: ViewTimeline, framing: PacketFormat, reorder: int, longest: int
+    media: MediaInfo, timeline: ViewTimeline, framing: PacketFormat, reorder: int, longest: int
 ) -> VideoTrack:
     return VideoTrack(
         codec=media.codec,
         width=media.decoded_width,
         height=media.decoded_height,
         configuration=framing.configuration,
-        time_base=showing.time_base,
-        duration=showing.end,
+        time_base=timeline.time_base,
+        duration=timeline.end,
         longest=longest,
         pixel_format=media.pixel_format,
         reorder=reorder,
-        rate=showing.rate,
+        rate=timeline.rate,
         rotation=media.rotation,
         mirrored=media.mirrored,
         crop=media.crop,
@@ -326,9 +328,9 @@ def _track(
     )
 
 
-def _segment_starts(columns: PacketColumns, shown: Ints, showing: ViewTimeline) -> Ints:
+def _segment_starts(columns: PacketColumns, shown: Ints, timeline: ViewTimeline) -> Ints:
     """Return the index of the first packet of each segment: key packets where possible."""
-    ticks = segment_ticks(showing)
+    ticks = segment_ticks(timeline)
     keys = np.flatnonzero(_key_packets(columns))
     times = shown[keys]
     bytes_before = np.concatenate(([0], np.cumsum(columns.size)))

@@ -122,7 +122,7 @@ class SegmentedEncode:
         footage: ViewInput,
         pictures: PictureForm,
         settings: EncoderSettings,
-        showing: ViewTimeline,
+        timeline: ViewTimeline,
     ) -> None:
         """`key` identifies the footage, the form of the pictures and the timeline.
 
@@ -132,12 +132,12 @@ class SegmentedEncode:
         self.pictures = pictures
         self.settings = settings
         self._key = key
-        self._showing = showing
+        self._timeline = timeline
         width, height = pictures.size
         require_encodable(settings.codec, width, height)
-        self.shown = showing.starts  #: display time of each picture, in ticks
-        self.starts = _segment_starts(showing)  #: index of the first picture of each segment
-        self.keys = np.zeros(len(showing), np.int64)  #: 1 for key packets
+        self.shown = timeline.starts  #: display time of each picture, in ticks
+        self.starts = _segment_starts(timeline)  #: index of the first picture of each segment
+        self.keys = np.zeros(len(timeline), np.int64)  #: 1 for key packets
         self.keys[slice(None) if settings.codec in INTRA_ENCODERS else self.starts] = 1
         self.sizes = self._allotted()  #: bytes of each segment without container overhead
         self.is_scaled_whole = _is_scaled_whole(footage, pictures, settings)
@@ -148,7 +148,7 @@ class SegmentedEncode:
     def _allotted(self) -> Ints:
         settings, media = self.settings, self.footage.physical.media
         if is_lossless(settings.codec):
-            counts = np.diff(np.append(self.starts, len(self._showing)))
+            counts = np.diff(np.append(self.starts, len(self._timeline)))
             return lossless_slot_sizes(
                 PictureConverter(self.pictures).samples, settings.bits, counts
             )
@@ -158,13 +158,13 @@ class SegmentedEncode:
             media.codec,
             EncodedShape(media.frame_rect.area, self.pictures.region.area, width * height),
             self.footage.table,
-            self._showing.frames,
+            self._timeline.frames,
             self.starts,
         )
 
     def frames(self, number: int) -> Ints:
         """Return the frames of a segment."""
-        return self._showing.frames[slice(*self._bounds(number))]
+        return self._timeline.frames[slice(*self._bounds(number))]
 
     def has_tiles(self, number: int) -> bool:
         """Return whether any frame of a segment may be decoded from tiles."""
@@ -193,28 +193,26 @@ class SegmentedEncode:
         return with_start_codes(parameter_sets(self.settings))
 
     def encoded(
-        self, number: int, framing: PacketFormat, room: int, workshop: RenderContext
+        self, number: int, framing: PacketFormat, room: int, context: RenderContext
     ) -> EncodedSegment:
         """Return the packets of a segment, in at most `room` bytes.
 
         Each attempt has a coarser quality.  After the coarsest the segment becomes plain gray,
         which always fits.
         """
-        copied = self._copied(number, framing, room, workshop)
+        copied = self._copied(number, framing, room, context)
         if copied is not None:
             return EncodedSegment(copied)
         first, stop = self._bounds(number)
         quality = self.settings.quality
         origins = PictureOrigins()
-        held = self._held(first, stop, workshop, origins)
+        held = self._held(first, stop, context, origins)
         is_measured = (
-            workshop.candidates is not None
-            and self.is_scaled_whole
-            and self.run(number) is not None
+            context.candidates is not None and self.is_scaled_whole and self.run(number) is not None
         )
         while True:
             settings = dataclasses.replace(self.settings, quality=quality)
-            pictures = iter(held) if held else self._decoded(first, stop, workshop, origins)
+            pictures = iter(held) if held else self._decoded(first, stop, context, origins)
             measure = None
             if is_measured:
                 measure = QualityProbe(settings, self.extradata)
@@ -224,9 +222,9 @@ class SegmentedEncode:
                 pictures,
                 stop - first,
                 room,
-                workshop.check,
+                context.check,
                 measure,
-                workshop.times,
+                context.times,
             )
             if size <= room:
                 luma = None
@@ -242,9 +240,7 @@ class SegmentedEncode:
                 hint="read them as y4m, or in another codec",
             )
         gray = self._gray(stop - first)
-        payloads, size = _encode_packets(
-            settings, framing, gray, stop - first, room, workshop.check
-        )
+        payloads, size = _encode_packets(settings, framing, gray, stop - first, room, context.check)
         if size > room:
             raise IntegrityError("the encoder exceeded the bytes reserved for plain gray")
         return EncodedSegment(payloads)
@@ -275,20 +271,20 @@ class SegmentedEncode:
         candidates.note(digest, made, framing, segment.payloads, cache_file_name(digest, key), data)
 
     def _copied(
-        self, number: int, framing: PacketFormat, room: int, workshop: RenderContext
+        self, number: int, framing: PacketFormat, room: int, context: RenderContext
     ) -> list[bytes] | None:
         """Return the stored packets of a segment if they are readable and not too large."""
         segment = self.stored.get(number)
         if segment is None:
             return None
         try:
-            (cell,) = workshop.packs.cells(segment)
+            (cell,) = context.packs.cells(segment)
             if cell.extradata != self.extradata:  # from another version of the encoder
                 return None
-            packets = workshop.packs.payloads(segment, 0, len(segment.frames))
+            packets = context.packs.payloads(segment, 0, len(segment.frames))
         except (IntegrityError, FileNotFoundError) as error:
             _log.debug("a segment of a view is encoded again: %s", error)
-            workshop.mender.note(error)
+            context.damage_handler.report(error)
             return None
         payloads = [framing.convert(packet, not place) for place, packet in enumerate(packets)]
         return payloads if sum(map(len, payloads)) <= room else None
@@ -338,7 +334,7 @@ class SegmentedEncode:
         )
 
     def _held(
-        self, first: int, stop: int, workshop: RenderContext, origins: PictureOrigins
+        self, first: int, stop: int, context: RenderContext, origins: PictureOrigins
     ) -> list[Pixels]:
         """Return the pictures of a segment; empty if they are too large to be kept in memory.
 
@@ -346,17 +342,17 @@ class SegmentedEncode:
         """
         if (stop - first) * PictureConverter(self.pictures).bytes > _PENDING_PICTURE_BYTES:
             return []
-        with workshop.turn(self._key, first):
-            return list(self._decoded(first, stop, workshop, origins))
+        with context.decode_lock(self._key, first):
+            return list(self._decoded(first, stop, context, origins))
 
     def _decoded(
-        self, first: int, stop: int, workshop: RenderContext, origins: PictureOrigins
+        self, first: int, stop: int, context: RenderContext, origins: PictureOrigins
     ) -> Iterator[Pixels]:
-        footage, frames = self.footage, self._showing.frames
+        footage, frames = self.footage, self._timeline.frames
         converter = PictureConverter(self.pictures)
         settler = ColorNormalizer(footage.physical.media)
-        threads = workshop.pool.threads_for(footage.physical.media)
-        with workshop.cursor(self._key, footage, converter, frames, first, threads) as cursor:
+        threads = context.pool.threads_for(footage.physical.media)
+        with context.cursor(self._key, footage, converter, frames, first, threads) as cursor:
             for picture, held in cursor.pictures(first, stop):
                 origins.is_original &= held is None and settler.is_normal(picture)
                 yield converter.convert(picture, held)
@@ -368,13 +364,13 @@ class SegmentedEncode:
 
     def _bounds(self, number: int) -> tuple[int, int]:
         last = number + 1 == len(self.starts)
-        stop = len(self._showing) if last else int(self.starts[number + 1])
+        stop = len(self._timeline) if last else int(self.starts[number + 1])
         return int(self.starts[number]), stop
 
     def times(self, number: int) -> PacketTimes:
         first, stop = self._bounds(number)
-        shown = self._showing.starts[first:stop]
-        ends = self._showing.ends(first, stop)
+        shown = self._timeline.starts[first:stop]
+        ends = self._timeline.ends(first, stop)
         return PacketTimes(
             shown=shown,
             lasting=ends - shown,
@@ -440,13 +436,13 @@ def _is_scaled_whole(footage: ViewInput, pictures: PictureForm, settings: Encode
     )
 
 
-def _segment_starts(showing: ViewTimeline) -> Ints:
+def _segment_starts(timeline: ViewTimeline) -> Ints:
     """Return the index of the first picture of each segment: the first in each interval.
 
     The first interval has a quarter of the length, so that a player can start early.
     """
-    ticks = segment_ticks(showing, MIN_SEGMENT_PICTURES)
-    stretches = (showing.starts + ticks - ticks // 4) // ticks
+    ticks = segment_ticks(timeline, MIN_SEGMENT_PICTURES)
+    stretches = (timeline.starts + ticks - ticks // 4) // ticks
     return np.flatnonzero(np.diff(stretches, prepend=-1))
 
 
@@ -469,7 +465,7 @@ class TranscodedView:
         footage: ViewInput,
         view: View,
         form: ViewForm,
-        showing: ViewTimeline,
+        timeline: ViewTimeline,
         sound: ViewAudio | None = None,
         *,
         why: str = "",
@@ -482,28 +478,28 @@ class TranscodedView:
         """
         key, original_key = keys
         self.why = why
-        self.memory = showing.memory + (sound.memory if sound else 0)
+        self.memory = timeline.memory + (sound.memory if sound else 0)
         self._sound_track = sound.track if sound else None
-        self._showing = showing
+        self._timeline = timeline
         self._container = form.container
         media = footage.physical.media
         pictures = decoded_picture_form(media, view, form)
         codec = form.codec or DEFAULT_CODEC
-        settings = encoder_settings(media, codec, pictures, showing)
+        settings = encoder_settings(media, codec, pictures, timeline)
         steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
         self.marks = side_data_of_encoding(media, form.container, pictures, steady=steady)
-        self._run = run = SegmentedEncode(key, footage, pictures, settings, showing)
+        self._run = run = SegmentedEncode(key, footage, pictures, settings, timeline)
         self._known_framing: PacketFormat | None = None
         muxer = self._muxer(bytes(1))
-        self._sound = SegmentedAudio(sound, muxer, showing.starts, run.starts, showing.time_base)
+        self._sound = SegmentedAudio(sound, muxer, timeline.starts, run.starts, timeline.time_base)
         # The limit for pictures must not depend on the sound or on page boundaries.
-        self._rooms = run.sizes + muxer.overheads(showing.starts, run.keys, run.starts)
+        self._rooms = run.sizes + muxer.overheads(timeline.starts, run.keys, run.starts)
         sizes = _aligned_to_pages(self._rooms + self._sound.sizes)
         self._index = SegmentIndex(
             sizes=sizes,
-            starts=showing.starts[run.starts],
+            starts=timeline.starts[run.starts],
             starts_with_key=np.ones(len(sizes), np.int64),
-            end=showing.end,
+            end=timeline.end,
         )
         header = len(muxer.header(spare=CONFIGURATION_BYTES)) + muxer.index_size(len(sizes))
         self.slots: Slots = VariableSizeSlots(int(_aligned_to_pages(np.array([header]))[0]), sizes)
@@ -533,7 +529,7 @@ class TranscodedView:
         is_changing = slot > 0 and self._run.has_tiles(slot - 1)
         return f"{self.key if is_changing else self._original_key}.{slot}"
 
-    def make(self, slot: int, workshop: RenderContext) -> bytes:
+    def make(self, slot: int, context: RenderContext) -> bytes:
         framing = self._framing()
         muxer = self._muxer(framing.configuration)
         size = self.slots[slot].size
@@ -542,12 +538,12 @@ class TranscodedView:
         number = slot - 1
         times = self._run.times(number)
         room = int(self._rooms[number]) - overhead(muxer, times) - MIN_PADDING
-        segment = self._run.encoded(number, framing, room, workshop)
-        sound = self._sound.packets(number, workshop)
+        segment = self._run.encoded(number, framing, room, context)
+        sound = self._sound.packets(number, context)
         data = muxer.segment(number, times, segment.payloads, size, sound)
-        if segment.luma is not None and workshop.candidates is not None:
+        if segment.luma is not None and context.candidates is not None:
             self._run.note(
-                number, segment, framing, workshop.candidates, self.key_of_slot(slot), data
+                number, segment, framing, context.candidates, self.key_of_slot(slot), data
             )
         return data
 
@@ -555,7 +551,7 @@ class TranscodedView:
         """Return what `make` returned for a slot other than the header, without padding."""
         return self._muxer(self._framing().configuration).trimmed(data)
 
-    def header_of(self, sizes: Ints) -> bytes:
+    def header_for(self, sizes: Ints) -> bytes:
         """Return a header of the same size for segments of the given sizes."""
         muxer = self._muxer(self._framing().configuration)
         index = dataclasses.replace(self._index, sizes=sizes)
@@ -580,17 +576,17 @@ class TranscodedView:
         return self._known_framing
 
     def _muxer(self, configuration: bytes) -> Muxer:
-        settings, showing = self._run.settings, self._showing
-        lengths = np.diff(np.append(showing.starts[self._run.starts], showing.end))
+        settings, timeline = self._run.settings, self._timeline
+        lengths = np.diff(np.append(timeline.starts[self._run.starts], timeline.end))
         track = VideoTrack(
             codec=settings.codec,
             width=settings.width,
             height=settings.height,
             configuration=configuration,
-            time_base=showing.time_base,
-            duration=showing.end,
+            time_base=timeline.time_base,
+            duration=timeline.end,
             longest=int(lengths.max()),
-            rate=showing.rate,
+            rate=timeline.rate,
             sample_aspect_ratio=settings.sample_aspect_ratio,
             colors=settings.color_codes if is_lossless(settings.codec) else None,
             marks=self.marks,
@@ -604,7 +600,7 @@ def _aligned_to_pages(sizes: Ints) -> Ints:
 
 
 def encoder_settings(
-    media: MediaInfo, codec: str, pictures: PictureForm, showing: ViewTimeline
+    media: MediaInfo, codec: str, pictures: PictureForm, timeline: ViewTimeline
 ) -> EncoderSettings:
     """Return settings for encoding such pictures of `media`."""
     ratio = pictures.sample_aspect_ratio
@@ -613,7 +609,7 @@ def encoder_settings(
         width=pictures.size[0],
         height=pictures.size[1],
         quality=DEFAULT_QUALITY[codec],
-        rate=showing.mean_rate,
+        rate=timeline.mean_rate,
         sample_aspect_ratio=ratio if ratio != Fraction(1) else None,
         pixel_format=pictures.pixel_format,
     )

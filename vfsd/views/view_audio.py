@@ -74,7 +74,7 @@ class ViewAudio(Protocol):
     def rooms(self, cuts: Ints, stops: Ints) -> Ints:
         """Return, for each pair, the total bytes of the packets ``cut <= p < stop``."""
 
-    def payloads(self, first: int, stop: int, workshop: RenderContext) -> list[bytes]:
+    def payloads(self, first: int, stop: int, context: RenderContext) -> list[bytes]:
         """Return the packets ``first <= p < stop``.  Raises `IntegrityError`, `OSError`."""
 
 
@@ -106,9 +106,9 @@ class CopiedViewAudio:
         rooms: Ints = before[stops] - before[cuts]
         return rooms
 
-    def payloads(self, first: int, stop: int, workshop: RenderContext) -> list[bytes]:
+    def payloads(self, first: int, stop: int, context: RenderContext) -> list[bytes]:
         own = self.packets[first:stop].tolist()
-        with workshop.readers.reader_of_sound(self.footage, self.stored, self.table) as reader:
+        with context.readers.audio_reader(self.footage, self.stored, self.table) as reader:
             stored = [
                 data
                 for run in contiguous_ranges(own)
@@ -146,12 +146,12 @@ class TranscodedViewAudio:
     def rooms(self, cuts: Ints, stops: Ints) -> Ints:
         return self.form.room(stops - cuts)
 
-    def payloads(self, first: int, stop: int, workshop: RenderContext) -> list[bytes]:
+    def payloads(self, first: int, stop: int, context: RenderContext) -> list[bytes]:
         if first == stop:
             return []
         form, sound = self.form, self.stored
         (room,) = form.room(np.array([stop - first])).tolist()
-        lent = workshop.readers.samples_of_sound(self.footage, sound, self.table, form.layout)
+        lent = context.readers.audio_samples(self.footage, sound, self.table, form.layout)
         with lent as samples:
 
             def stored(low: int, high: int) -> SegmentSamples:
@@ -165,7 +165,7 @@ class TranscodedViewAudio:
 
 
 def find_audio(
-    footage: ViewInput, view: View, form: ViewForm, showing: ViewTimeline
+    footage: ViewInput, view: View, form: ViewForm, timeline: ViewTimeline
 ) -> ViewAudio | str:
     """Return the sound of a view, or the reason why it has none."""
     if form.container not in ("mp4", "matroska"):
@@ -183,13 +183,13 @@ def find_audio(
     if silence is not None:
         return silence
     codec = view_audio_codec(form.container, sound, form.sound_codec)
-    begin = _view_start(footage, view, showing)
+    begin = _view_start(footage, view, timeline)
     base = sound.time_base
     packets = table.frames_starting_between(
-        ticks_at_or_after(begin, base), ticks_at_or_after(begin + showing.duration, base)
+        ticks_at_or_after(begin, base), ticks_at_or_after(begin + timeline.duration, base)
     )
     if codec != sound.codec:
-        return _transcoded_audio(footage, sound, table, codec, begin, showing)
+        return _transcoded_audio(footage, sound, table, codec, begin, timeline)
     if not packets:
         return "the video is silent in that time"
     columns = table.columns(packets.start, packets.stop)
@@ -222,13 +222,13 @@ def _transcoded_audio(
     table: FrameTable,
     codec: str,
     begin: Fraction,
-    showing: ViewTimeline,
+    timeline: ViewTimeline,
 ) -> ViewAudio | str:
     form = audio_segment_format(codec, sound.sample_rate, sound.channels)
     grid = Fraction(form.samples, form.sample_rate)
     heard = sound.first_pts * sound.time_base - begin, sound.end_pts * sound.time_base - begin
     first = max(0, int(heard[0] / grid))
-    stop = -int(-min(showing.duration, heard[1]) // grid)
+    stop = -int(-min(timeline.duration, heard[1]) // grid)
     if stop <= first:
         return "the video is silent in that time"
     numbers = np.arange(first, stop, dtype=np.int64)
@@ -261,10 +261,10 @@ def _max_packet_samples(times: Ints, whole: npt.NDArray[np.bool_]) -> int:
     return int(np.diff(times[there]).max())
 
 
-def _view_start(footage: ViewInput, view: View, showing: ViewTimeline) -> Fraction:
+def _view_start(footage: ViewInput, view: View, timeline: ViewTimeline) -> Fraction:
     """Return the start of the view in seconds of the file's own timeline."""
     if view.fps is None:
-        return footage.table.frame_pts(int(showing.frames[0])) * showing.time_base
+        return footage.table.frame_pts(int(timeline.frames[0])) * timeline.time_base
     origin = footage.physical.first_pts * footage.physical.time_base
     return origin + (view.span[0] if view.span is not None else 0)
 
@@ -300,12 +300,12 @@ class SegmentedAudio:
         if not sound.is_exact:
             self.sizes += MIN_PADDING
 
-    def packets(self, number: int, workshop: RenderContext) -> AudioPackets | None:
+    def packets(self, number: int, context: RenderContext) -> AudioPackets | None:
         """Return the packets of a segment.  Raises `IntegrityError`, `OSError`."""
         sound = self._sound
         if sound is None:
             return None
         first, stop = int(self._cuts[number]), int(self._stops[number])
-        stored = sound.payloads(first, stop, workshop)
+        stored = sound.payloads(first, stop, context)
         end = int(sound.times[stop]) if stop < len(sound.times) else sound.end
         return AudioPackets(sound.times[first:stop], end, stored)

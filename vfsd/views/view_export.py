@@ -93,8 +93,8 @@ def open_view(parts: StoreContext, tools: ReadContext, info: LogicalVideo, path:
             return rendition
 
         stack.enter_context(parts.held(info.original))
-        with closing(ViewResolver(parts, tools, finished)) as renditions:
-            rendition = renditions.at(*renditions.within(renditions.described(info), path))
+        with closing(ViewResolver(parts, tools, finished)) as resolver:
+            rendition = resolver.resolve(*resolver.locate_in(resolver.from_record(info), path))
         return ViewReader(f"{info.name}@/{path}", renderer, rendition, stack)
 
 

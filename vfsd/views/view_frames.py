@@ -170,14 +170,14 @@ class ViewTimeline:
         return np.append(self.starts[first + 1 :], self.end)
 
 
-def segment_ticks(showing: ViewTimeline, least_pictures: int = 1) -> int:
+def segment_ticks(timeline: ViewTimeline, least_pictures: int = 1) -> int:
     """Return the length of the segments of a file: a second, or more if pictures are rare.
 
     A segment holds at least `least_pictures`, and there are at most `MAX_SEGMENTS`.
     """
-    pictures = showing.duration * least_pictures / len(showing)
-    seconds = max(Fraction(SEGMENT_SECONDS), pictures, showing.duration / MAX_SEGMENTS)
-    return max(1, int(seconds / showing.time_base))
+    pictures = timeline.duration * least_pictures / len(timeline)
+    seconds = max(Fraction(SEGMENT_SECONDS), pictures, timeline.duration / MAX_SEGMENTS)
+    return max(1, int(seconds / timeline.time_base))
 
 
 def timeline_of_view(view: View, physical: PhysicalVideo, table: FrameTable) -> ViewTimeline:

@@ -43,13 +43,13 @@ class ViewInput:
     sound: tuple[Sound, FrameTable] | None = None  #: from `Catalog.sound`
     damage: tuple[range, ...] = ()  #: known damaged byte ranges of the file
 
-    def of_quality(self, psnr: float) -> ViewInput:
+    def with_quality(self, psnr: float) -> ViewInput:
         """Return a copy limited to tiles of at least `psnr` dB; infinite for no tiles."""
         if self.tiles is None or psnr == math.inf:
             return replace(self, tiles=None)
-        return replace(self, tiles=self.tiles.asking(psnr))
+        return replace(self, tiles=self.tiles.requiring(psnr))
 
-    def serving(self, wanted: PictureConverter, frames: range) -> ViewInput:
+    def usable_for(self, wanted: PictureConverter, frames: range) -> ViewInput:
         """Return a copy without tiles that are unusable for these frames in the form `wanted`."""
         if self.tiles is None:
             return self

@@ -145,15 +145,15 @@ class ViewResolver:
         self._recent = RecentViews[tuple[str, str]]()
         self._streams = OtherStreams(parts)
 
-    def located(self, ino: int, path: str) -> tuple[KnownVideo, str]:
+    def locate(self, ino: int, path: str) -> tuple[KnownVideo, str]:
         """Return the state of the stream that a path leads into, and the rest of the path.
 
         Another stream than the main one is examined at its first use, but not for its directory
         itself.
         """
-        return self.within(self.known(ino), path)
+        return self.locate_in(self.lookup(ino), path)
 
-    def within(self, known: KnownVideo, path: str) -> tuple[KnownVideo, str]:
+    def locate_in(self, known: KnownVideo, path: str) -> tuple[KnownVideo, str]:
         """Like `locate`, for a video that is `known`."""
         stream, rest = split_stream(path)
         if stream is None:
@@ -170,7 +170,7 @@ class ViewResolver:
         objects = self._objects(info, footage)
         return KnownVideo(info, footage, footage.key, objects, known.fresh, prefix=prefix), rest
 
-    def known(self, ino: int) -> KnownVideo:
+    def lookup(self, ino: int) -> KnownVideo:
         """Return the catalog's current state of a video, cached until the catalog changes."""
         with self._guard:
             if self._watch.changed():
@@ -199,12 +199,12 @@ class ViewResolver:
                 self._videos.popitem(last=False)
         return known
 
-    def described(self, info: LogicalVideo) -> KnownVideo:
+    def from_record(self, info: LogicalVideo) -> KnownVideo:
         """Return a video as `info` describes it, even if the catalog has changed."""
         footage = view_input_of(self._parts, self._tools, info)
         return KnownVideo(info, footage, footage.key, self._objects(info, footage), self._fresh)
 
-    def at(self, known: KnownVideo, path: str) -> RenderedView:
+    def resolve(self, known: KnownVideo, path: str) -> RenderedView:
         """Return the view at a path of a video."""
         if path == INFO_FILE:
             return self._info(known)

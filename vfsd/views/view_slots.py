@@ -103,7 +103,7 @@ class DecodedFrames:
     form: PictureForm
     labels: Clauses | None = None  #: the labels that the frames were chosen by
 
-    def account(self, timing: ReadTiming) -> LoggedRead:
+    def log_entry(self, timing: ReadTiming) -> LoggedRead:
         """Return the entry for the read log."""
         footage, form = self.footage, self.form
         plan = plan_frames(
@@ -135,7 +135,7 @@ class SlotReadLog:
             else:
                 self._runs.append(range(slot, slot + 1))
 
-    def is_all_of(self, count: int) -> bool:
+    def covers(self, count: int) -> bool:
         """Return whether all slots ``0 <= slot < count`` were read."""
         with self._guard:
             if sum(map(len, self._runs)) < count:

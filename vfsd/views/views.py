@@ -136,10 +136,10 @@ class Views:
         parts: StoreContext,
         tools: ReadContext,
         *,
-        elsewhere: RemoteRenderer | None = None,
+        remote: RemoteRenderer | None = None,
         open_sink: OpenFrameSink | None = None,
         whole_bytes: int = 0,
-        are_others_hurried: Callable[[], bool] = lambda: False,
+        are_reads_waiting: Callable[[], bool] = lambda: False,
     ) -> None:
         """Serve the views of the store that `parts` describes.
 
@@ -152,13 +152,13 @@ class Views:
         self._parts = parts
         self._tools = tools
         self._open_sink = open_sink
-        self._elsewhere = None if elsewhere is None else RemoteViews(elsewhere)
-        self._renderer = Renderer(parts, tools, self._elsewhere, whole_bytes, are_others_hurried)
-        self._renditions = ViewResolver(parts, tools, self._finished)
+        self._remote = None if remote is None else RemoteViews(remote)
+        self._renderer = Renderer(parts, tools, self._remote, whole_bytes, are_reads_waiting)
+        self._resolver = ViewResolver(parts, tools, self._finished)
         self._opened = OpenViews(parts)
 
     def stat(self, ino: int, path: str) -> ViewStat:
-        known, inner = self._renditions.located(ino, path)
+        known, inner = self._resolver.locate(ino, path)
         if self._is_folder(known, inner):
             return ViewStat(True, 0, known.info.modified_ns)
         return ViewStat(
@@ -170,7 +170,7 @@ class Views:
 
     def list(self, ino: int, path: str) -> list[tuple[str, bool]]:
         """Return (name, whether it is a directory) of each entry."""
-        known, inner = self._renditions.located(ino, path)
+        known, inner = self._resolver.locate(ino, path)
         if inner or path:
             return [*(self._entries(known, inner) if inner else _ENTRIES_OF_STREAM)]
         streams = other_streams(known.info.original.media)
@@ -193,7 +193,7 @@ class Views:
         return [(f"{i:06}.png", False) for i in range(count if count <= MAX_LISTED else 0)]
 
     def open(self, ino: int, path: str) -> ViewFile:
-        known, inner = self._renditions.located(ino, path)
+        known, inner = self._resolver.locate(ino, path)
         if self._is_folder(known, inner):
             raise NotFoundError(f"{path!r} is a directory")
         rendition = self._rendition(known, inner)
@@ -207,7 +207,7 @@ class Views:
         Raises `ReadOnlyError` for a view that cannot be written, `UsageError` for an unsupported
         size.
         """
-        known = self._renditions.known(ino)
+        known = self._resolver.lookup(ino)
         if self._open_sink is None or self._parts.read_only or upload_request(path) is None:
             raise ReadOnlyError(
                 f"{path!r} cannot be written",
@@ -216,16 +216,16 @@ class Views:
             )
         return ViewUpload(self._parts, self._open_sink(known.info), path)
 
-    def cool(self, seconds: float) -> None:
+    def evict_idle(self, seconds: float) -> None:
         """See `RenderContext.evict_idle`."""
-        self._renderer.cool(seconds)
+        self._renderer.evict_idle(seconds)
 
     def close(self) -> None:
         self._renderer.close()
-        self._renditions.close()
+        self._resolver.close()
 
     def _rendition(self, known: KnownVideo, path: str) -> RenderedView:
-        made = partial(self._renditions.at, known, path)
+        made = partial(self._resolver.resolve, known, path)
         return self._opened.found(known.info, known.prefix + path, made)
 
     def _reason_folders(self, known: KnownVideo, path: str) -> Sequence[tuple[str, bool]]:
@@ -258,5 +258,5 @@ class Views:
     def _made_elsewhere(self, rendition: RenderedView, ino: int, path: str) -> None:
         if split_stream(path)[0] is not None:
             return  # the render process would have to examine the stream first
-        if self._elsewhere is not None and not isinstance(rendition, TextView):
-            self._elsewhere.add(rendition, ino, path)
+        if self._remote is not None and not isinstance(rendition, TextView):
+            self._remote.add(rendition, ino, path)

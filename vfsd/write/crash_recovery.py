@@ -43,7 +43,7 @@ def classify_spooled_file(parts: StoreContext, node: Node) -> Node | None:
         if isinstance(verdict, AcceptedVideo):
             # Only now is it certain that these are the bytes that were hashed.
             own = pending_own_file(parts, spool, verdict.digest, verdict.size)
-            arriving.enter_context(own).ensure()
+            arriving.enter_context(own).ensure_stored()
         change.tree.update(node.ino, size=found.st_size, mtime_ns=found.st_mtime_ns)
         publish_verdict(change, node, verdict)
         settled = change.tree.node(node.ino)

@@ -66,7 +66,7 @@ class OwnedFile:
         self._new.close()
 
     @property
-    def is_let_go(self) -> bool:
+    def is_unlocked(self) -> bool:
         return self._new.file.closed
 
     def after_fork(self) -> None:
@@ -101,12 +101,12 @@ class PartialFile:
         Does nothing in a forked child or after `keep_for_recovery`.  A file that cannot be deleted
         is left for `vfsd gc`, because the result of the write is decided already.
         """
-        if self.writer != os.getpid() or (self.held is not None and self.held.is_let_go):
+        if self.writer != os.getpid() or (self.held is not None and self.held.is_unlocked):
             return
         self.delete()
-        self.leave()
+        self.keep_for_recovery()
 
-    def leave(self) -> None:
+    def keep_for_recovery(self) -> None:
         """Keep the file for recovery, as if the process had died."""
         if self.held is not None:
             self.held.unlock()

@@ -35,7 +35,7 @@ class PendingObject:
         self.key = key
         self.size = size  #: bytes
 
-    def ensure(self) -> None:
+    def ensure_stored(self) -> None:
         """Put it in place if it is not there.
 
         The first call is slow because it syncs, so make it without holding a lock.  Raises

@@ -86,12 +86,12 @@ class VideoWriter(Generic[_V]):
         self._cut_by: Exception | None = None  # why it accepts no more pictures
         self._pts = -1  # of the last picture
         self._origin = 0  # the pts of the first
-        with self._making_room():
+        with self._write_errors():
             self.unfinished = create_partial(parts.objects, name)
         try:
             self._file = _FullWriteFile(self.unfinished.path, "r+b")
             try:
-                with self._making_room():
+                with self._write_errors():
                     self._writer = FileWriter(self._file, file_form)
             except BaseException:
                 self._file.close()
@@ -174,7 +174,7 @@ class VideoWriter(Generic[_V]):
         """
         with self._writing:
             self._require_open()
-            with self._making_room():
+            with self._write_errors():
                 return self._writer.put_sound(samples, first)
 
     def cut_short(self, error: Exception) -> None:
@@ -224,7 +224,7 @@ class VideoWriter(Generic[_V]):
             try:
                 if self._is_open:
                     self._writer.abandon()
-                    self._let_go()
+                    self._close_file()
             finally:
                 self._is_whole = False
                 self.unfinished.remove()
@@ -241,9 +241,10 @@ class VideoWriter(Generic[_V]):
                 return
             self._is_whole = False
             if self._is_open:
-                self._let_go()  # first, because the muxer must not write the end of a partial file
+                # First, because the muxer must not write the end of a partial file.
+                self._close_file()
                 self._writer.abandon()
-            self.unfinished.leave()
+            self.unfinished.keep_for_recovery()
 
     @property
     def _has_part(self) -> bool:
@@ -253,9 +254,9 @@ class VideoWriter(Generic[_V]):
         try:
             if not self.frames:
                 raise UsageError(f"no picture was written to {self.name!r}")
-            with self._making_room(), self._without_lost():
+            with self._write_errors(), self._dropping_lost():
                 self._writer.finish()
-            self._let_go()
+            self._close_file()
         except BaseException:
             self.leave()
             raise
@@ -278,7 +279,7 @@ class VideoWriter(Generic[_V]):
                 raise self._cut_by
             raise UsageError(f"{self.name!r} is finished or abandoned")
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         self._is_open = False
         self._file.close()
 
@@ -292,12 +293,12 @@ class VideoWriter(Generic[_V]):
         tick = whole_number(pts, f"pts of frame {self.frames}")
         if not self.frames:
             self._origin = tick
-        with self._making_room(), self._without_lost():
+        with self._write_errors(), self._dropping_lost():
             self._writer.put(self._maker.picture(picture), tick - self._origin)
         self.frames += 1
 
     @contextmanager
-    def _without_lost(self) -> Iterator[None]:
+    def _dropping_lost(self) -> Iterator[None]:
         """End the file before accepted pictures that turn out to be missing from it."""
         try:
             yield
@@ -313,7 +314,7 @@ class VideoWriter(Generic[_V]):
             raise
 
     @contextmanager
-    def _making_room(self) -> Iterator[None]:
+    def _write_errors(self) -> Iterator[None]:
         if self._cut_by is not None:
             raise self._cut_by  # FFmpeg has dropped the pictures after the error
         try:

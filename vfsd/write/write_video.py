@@ -224,7 +224,7 @@ def _write_stream(
             video = publish_file(parts, file, replace)
     except BaseException as error:
         if is_retryable(error) and not file.is_empty:  # the stream may not come a second time
-            file.leave()
+            file.keep_for_recovery()
         else:
             file.remove()
         raise

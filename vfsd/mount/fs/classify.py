@@ -389,7 +389,7 @@ class Classifier:
             path
         ).st_ctime_ns  # linking into the store must not change the visible ctime
         with pending_own_file(self._context, path, verdict.digest, verdict.size) as arrival:
-            arrival.ensure()
+            arrival.ensure_stored()
             with self._names.changing() as change:
                 published = self._record(change, classified, verdict, inode.shown_ctime)
             if not published:
